@@ -1,0 +1,1 @@
+//! Load tests against any OVSDB server.

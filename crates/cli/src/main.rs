@@ -1,0 +1,3 @@
+//! The weir programs.
+
+fn main() {}

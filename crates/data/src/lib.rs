@@ -1,0 +1,1 @@
+//! RFC 7047 values: atoms, datums, types, schemas, deltas, wire errors.

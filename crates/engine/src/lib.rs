@@ -1,0 +1,1 @@
+//! Tables, operations and the commit pipeline.

@@ -1,0 +1,1 @@
+//! The thin shell: epoll loop, outboxes, disk, clock, signals, daemon.

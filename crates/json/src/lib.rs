@@ -1,0 +1,1 @@
+//! JSON as OVSDB speaks it: framer, validator, pull reader, values, writer.

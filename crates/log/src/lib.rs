@@ -1,0 +1,1 @@
+//! The OVSDB log file: records, standalone transactions, compaction rules.

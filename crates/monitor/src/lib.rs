@@ -1,0 +1,1 @@
+//! Monitors: groups, conditions, merged changes, composed updates.

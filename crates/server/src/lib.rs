@@ -1,0 +1,1 @@
+//! The server core: events in, effects out.

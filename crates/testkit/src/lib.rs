@@ -1,0 +1,1 @@
+//! Test harness: the reference server as an oracle, generators, golden scripts.

@@ -1,0 +1,1 @@
+//! JSON-RPC 1.0 messages and method names.
