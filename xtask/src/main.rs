@@ -1,3 +1,59 @@
-//! Development tasks.
+//! Development tasks: `cargo xtask <task>`.
+//!
+//! - `test`: everything that a change must pass, on a fresh machine.
+//! - `tidy`: rules of the tree that the compiler does not check (see `STYLE.md`).
+//! - `ci`: formatting, lints, documentation, licences, tidy.
+//! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
-fn main() {}
+mod checks;
+mod ovn;
+mod provide;
+mod step;
+mod suite;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [--no-install]   install what is missing where possible, then run all tests
+  ci                    fmt, clippy, doc, deny, tidy
+  tidy                  rules of the tree, see STYLE.md
+  ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match words.as_slice() {
+        ["tidy"] => tidy::run(&root),
+        ["ci"] => checks::run(&root),
+        ["test"] => suite::run(&root, true),
+        ["test", "--no-install"] => suite::run(&root, false),
+        ["ovn", rest @ ..] => ovn::run(&root, rest),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of the workspace: the parent of this package.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside a folder").to_path_buf()
+}

@@ -1,0 +1,67 @@
+//! `cargo xtask ci`: what must hold beside the tests.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::step::{Outcome, Steps, answers, passes};
+use crate::tidy;
+
+/// Seconds given to fetch the list of advisories, the only step that needs a network.
+const ADVISORY_FETCH_SECONDS: &str = "60";
+
+/// Runs every check, even after one failed; true when all passed.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let mut steps = Steps::default();
+    steps.run("fmt", || passes(cargo(root).args(["fmt", "--all", "--check"])));
+    steps.run("clippy", || {
+        let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        passes(cargo(root).args(lint))
+    });
+    steps.run("doc", || {
+        let mut doc = cargo(root);
+        doc.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    steps.run("deny: licences, bans, sources", || deny(root));
+    steps.run("deny: advisories", || advisories(root));
+    steps.run("tidy", || Ok(if tidy::run(root)? { Outcome::Passed } else { Outcome::Failed }));
+    Ok(steps.finish())
+}
+
+pub(crate) fn cargo(root: &Path) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}
+
+fn deny(root: &Path) -> Result<Outcome> {
+    if !answers("cargo-deny", "--version") {
+        return Ok(Outcome::Skipped("cargo-deny is not installed (cargo xtask test does)".into()));
+    }
+    // cargo-deny looks at the dependencies of every platform, more than a build has fetched.
+    if !cargo(root).args(["fetch", "--locked"]).status()?.success() {
+        return Ok(Outcome::Skipped("the dependencies cannot be fetched from here".into()));
+    }
+    let mut check = cargo(root);
+    check.args(["deny", "--offline", "--workspace", "check", "--hide-inclusion-graph"]);
+    passes(check.args(["licenses", "bans", "sources"]))
+}
+
+/// Advisories need their database; where it cannot be fetched the check says so.
+fn advisories(root: &Path) -> Result<Outcome> {
+    if !answers("cargo-deny", "--version") {
+        return Ok(Outcome::Skipped("cargo-deny is not installed".into()));
+    }
+    let fetched = Command::new("timeout")
+        .args([ADVISORY_FETCH_SECONDS, "cargo", "deny", "fetch", "db"])
+        .current_dir(root)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .output()?;
+    if !fetched.status.success() {
+        return Ok(Outcome::Skipped("the advisory database cannot be fetched from here".into()));
+    }
+    passes(cargo(root).args(["deny", "--offline", "--workspace", "check", "advisories"]))
+}

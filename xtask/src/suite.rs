@@ -1,0 +1,41 @@
+//! `cargo xtask test`: everything that a change must pass.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::checks::cargo;
+use crate::step::{Outcome, Steps, answers, passes};
+use crate::{ovn, provide};
+
+/// Runs all tests, even after some failed; true when all passed.
+pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
+    let mut steps = Steps::default();
+    steps.run("Debian packages", || provide::debian_packages(root, may_install));
+    steps.run("cargo tools", || provide::cargo_tools(root, may_install));
+    steps.run("build", || passes(cargo(root).args(["build", "--workspace", "--all-targets"])));
+    steps.run("tests", || tests(root));
+    steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
+    steps.run("OVN scenario", || ovn::scenario(root));
+    Ok(steps.finish())
+}
+
+fn tests(root: &Path) -> Result<Outcome> {
+    let runner: &[&str] = if answers("cargo-nextest", "--version") {
+        &["nextest", "run", "--workspace", "--no-fail-fast"]
+    } else {
+        println!("    cargo-nextest is missing: plain `cargo test`, without time limits");
+        &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]
+    };
+    let cargo = cargo(root);
+    let mut command = if answers("tini", "--version") {
+        let mut tini = Command::new("tini");
+        tini.args(["-s", "--"]).arg(cargo.get_program()).current_dir(root);
+        tini
+    } else {
+        println!("    tini is missing: a test that is stopped may leave its daemons behind");
+        cargo
+    };
+    passes(command.args(runner))
+}

@@ -1,0 +1,94 @@
+//! Rules of the tree that neither the compiler nor clippy checks.
+//!
+//! Each message names the rule, as `STYLE.md` does, and the remedy. Findings
+//! fail the run; notes are shown and do not.
+
+mod files;
+mod manifests;
+mod rust;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+/// One breach of a rule, or a note about one that is near.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    severity: Severity,
+    /// Path below the root, with `:LINE` where a line is to blame.
+    place: String,
+    rule: &'static str,
+    /// What is wrong and what to do about it.
+    remedy: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    Breach,
+    Note,
+}
+
+impl Finding {
+    fn breach(place: impl Into<String>, rule: &'static str, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Breach, place: place.into(), rule, remedy: remedy.into() }
+    }
+
+    fn note(place: impl Into<String>, rule: &'static str, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, place: place.into(), rule, remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.severity {
+            Severity::Breach => "error",
+            Severity::Note => "note",
+        };
+        write!(f, "{word}: {}: [{}] {}", self.place, self.rule, self.remedy)
+    }
+}
+
+/// Checks the tree and prints what it found; true when nothing fails.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let findings = check(root)?;
+    let (breaches, notes): (Vec<_>, Vec<_>) =
+        findings.iter().partition(|f| f.severity == Severity::Breach);
+    for finding in notes.iter().chain(&breaches) {
+        println!("{finding}");
+    }
+    println!("tidy: {} errors, {} notes", breaches.len(), notes.len());
+    Ok(breaches.is_empty())
+}
+
+fn check(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = manifests::check(root)?;
+    for path in files::list(root)? {
+        findings.extend(text::check_name(&path));
+        let bytes = std::fs::read(root.join(&path))?;
+        let Ok(source) = String::from_utf8(bytes) else { continue };
+        findings.extend(text::check(&path, &source));
+        if path.ends_with(".rs") {
+            findings.extend(rust::check(&path, &source));
+        }
+    }
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tree itself keeps its rules.
+    #[test]
+    fn the_tree_is_tidy() {
+        let breaches: Vec<String> = check(&crate::root())
+            .expect("the tree can be read")
+            .iter()
+            .filter(|f| f.severity == Severity::Breach)
+            .map(Finding::to_string)
+            .collect();
+        assert!(breaches.is_empty(), "cargo xtask tidy:\n{}", breaches.join("\n"));
+    }
+}
