@@ -1,0 +1,130 @@
+//! Everything the server core asks of the shell: one closed enum, and the ordering duty of each.
+//!
+//! Effects are executed in the order in which they are polled. The core emits a `Send` only when
+//! the commit position it was computed at has been written (the `Appended` event has come).
+
+use weir_data::store::Snapshot;
+
+use crate::event::{Bytes, CommandId, DbId, RemoteId, SessionId};
+
+/// Severity of a log line, as vlog(8) names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `emer`.
+    Emergency,
+    /// `err`.
+    Error,
+    /// `warn`.
+    Warning,
+    /// `info`.
+    Info,
+    /// `dbg`.
+    Debug,
+}
+
+/// How a listener treats its sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteOptions {
+    /// Inactivity probe interval in ms; `None` is the method's default, `Some(0)` is off.
+    pub probe_ms: Option<u64>,
+    /// Sessions may not write.
+    pub read_only: bool,
+    /// RBAC role, empty for none.
+    pub role: String,
+    /// IP DSCP value.
+    pub dscp: Option<u8>,
+}
+
+/// What the shell must do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append these records to the database's file with one write(2), then fdatasync(2) if `sync`;
+    /// answer with `Event::Appended` before anything else happens.
+    Append {
+        /// Which database.
+        db: DbId,
+        /// Whole records.
+        bytes: Vec<u8>,
+        /// Somebody asked for durability.
+        sync: bool,
+    },
+    /// Queue `head` and then `body` on the outbox of every session in `to`. `head` may be empty.
+    Send {
+        /// The receivers.
+        to: Vec<SessionId>,
+        /// What differs between groups of receivers.
+        head: Bytes,
+        /// What they share.
+        body: Bytes,
+    },
+    /// Flush the outbox as far as the peer takes it, then close. No `Closed` event follows.
+    Disconnect {
+        /// Whom.
+        session: SessionId,
+    },
+    /// Open the listener; answer with `Event::Listening`.
+    Listen {
+        /// Its number.
+        remote: RemoteId,
+        /// `punix:FILE`, `ptcp:[PORT][:IP]`.
+        target: String,
+        /// Socket options.
+        options: RemoteOptions,
+    },
+    /// Close the listener (its sessions get their own `Disconnect`).
+    Unlisten {
+        /// Its number.
+        remote: RemoteId,
+    },
+    /// Lock, open and load a database file; answer with `Event::Opened`.
+    Open {
+        /// The number to answer with.
+        db: DbId,
+        /// The path as the user gave it, made absolute.
+        path: String,
+    },
+    /// Close and unlock the file of a removed database.
+    Close {
+        /// Which database.
+        db: DbId,
+    },
+    /// In a helper: write schema record and one snapshot record to `FILE.tmp` and fsync it; answer
+    /// with `Event::CompactionWritten`. Appends to the old file go on meanwhile.
+    Compact {
+        /// Which database.
+        db: DbId,
+        /// The rows to write.
+        snapshot: Snapshot,
+        /// `_comment` of the snapshot record.
+        comment: String,
+        /// `_date` of the snapshot record, ms since 1970.
+        date_ms: i64,
+    },
+    /// Append `tail` (the records written since the snapshot) to `FILE.tmp`, fsync, rename it over
+    /// the file, fsync the directory, go on appending there; answer with
+    /// `Event::CompactionFinished`.
+    FinishCompaction {
+        /// Which database.
+        db: DbId,
+        /// Whole records.
+        tail: Vec<u8>,
+    },
+    /// Give freed memory back to the system (`memory-trim-on-compaction`).
+    TrimMemory,
+    /// Answer an admin command.
+    CommandReply {
+        /// Which command.
+        id: CommandId,
+        /// Text for standard output, or for standard error and exit status 2.
+        reply: Result<String, String>,
+    },
+    /// Write a log line.
+    Log {
+        /// vlog module, for example `jsonrpc` or `ovsdb_jsonrpc_server`.
+        module: &'static str,
+        /// Severity.
+        level: Level,
+        /// The text.
+        text: String,
+    },
+}

@@ -1,0 +1,135 @@
+//! Everything that can happen to the server core: one closed enum.
+//!
+//! The shell (`host`, later `sim`) turns readiness, clocks and finished jobs into events; the core
+//! never looks at the outside itself.
+
+use std::sync::Arc;
+
+use crate::load::Loaded;
+
+/// A client connection, numbered by the shell, never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// A configured remote (listener), numbered by the core, never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RemoteId(pub u64);
+
+/// An open database, numbered by the core, never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DbId(pub u64);
+
+/// An admin command in flight, numbered by the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CommandId(pub u64);
+
+/// One buffer shared by everybody it is sent to.
+pub type Bytes = Arc<Vec<u8>>;
+
+/// Monotonic and wall time of a round; the wall clock dates log records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds on a clock that never steps back.
+    pub monotonic_us: u64,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub wall_ms: i64,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client connected through `remote`; `name` is what logs call it (`unix#3`,
+    /// `tcp:192.0.2.1:4711`).
+    Accepted {
+        /// The new session.
+        session: SessionId,
+        /// The listener it came through.
+        remote: RemoteId,
+        /// Name for logs.
+        name: String,
+    },
+    /// One complete, framed (not yet validated) JSON-RPC message. The shell delivers at most one a
+    /// session and round, and none while the session's outbox is not empty.
+    Message {
+        /// Who sent it.
+        session: SessionId,
+        /// The message text.
+        bytes: Vec<u8>,
+    },
+    /// Some bytes of an incomplete message arrived: keeps the inactivity probe quiet.
+    Activity {
+        /// Who sent them.
+        session: SessionId,
+    },
+    /// The byte stream is not JSON (framer error): the core logs it and disconnects.
+    BadStream {
+        /// Who sent it.
+        session: SessionId,
+        /// What the framer said.
+        error: String,
+    },
+    /// The peer closed or the connection failed; nothing more is accepted for this session.
+    Closed {
+        /// Whose connection ended.
+        session: SessionId,
+        /// `Some(text)` for a failure, `None` for an orderly end of file.
+        error: Option<String>,
+    },
+    /// The outbox could not be written out at once: no monitor update is composed for this session
+    /// until `Drained`.
+    Blocked {
+        /// Whose outbox.
+        session: SessionId,
+    },
+    /// The outbox is empty again.
+    Drained {
+        /// Whose outbox.
+        session: SessionId,
+    },
+    /// Result of `Effect::Append`, in the order of the effects. On `Err` nothing of the bytes is in
+    /// the file any more.
+    Appended {
+        /// Which database.
+        db: DbId,
+        /// The failure as strerror(3) text.
+        result: Result<(), String>,
+    },
+    /// Result of `Effect::Open`.
+    Opened {
+        /// The database number the core chose.
+        db: DbId,
+        /// The loaded database, or the reference's error text.
+        result: Result<Box<Loaded>, String>,
+    },
+    /// The helper has written and synced the compacted copy of `Effect::Compact`, or failed.
+    CompactionWritten {
+        /// Which database.
+        db: DbId,
+        /// Size of the copy in bytes, or what failed.
+        result: Result<u64, String>,
+    },
+    /// The compacted copy has taken the file's place (answer to `Effect::FinishCompaction`).
+    CompactionFinished {
+        /// Which database.
+        db: DbId,
+        /// New size of the file in bytes, or what failed (the old file is still in place).
+        result: Result<u64, String>,
+    },
+    /// Result of `Effect::Listen`.
+    Listening {
+        /// Which remote.
+        remote: RemoteId,
+        /// The bound TCP port if any, or the strerror(3) text of the failure (the shell retries by
+        /// itself and reports again).
+        result: Result<Option<u16>, String>,
+    },
+    /// An admin command that the shell does not answer itself.
+    Command {
+        /// Echoed in `Effect::CommandReply`.
+        id: CommandId,
+        /// The command's name.
+        name: String,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+}
