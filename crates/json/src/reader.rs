@@ -1,0 +1,137 @@
+//! Reading validated text in one pass.
+
+use crate::text::{Kind, Text, string_len, unescaped, value_len};
+use std::borrow::Cow;
+
+/// A pull reader over validated text: one pass, no allocation but for escaped strings.
+///
+/// It stands before a value, or behind one. Inside an array, [`Reader::next_element`]
+/// goes to the next element, and each element must be consumed before the next call; the
+/// same goes for the keys and values of an object.
+#[derive(Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self { rest: text }
+    }
+
+    /// The text from the next token on.
+    #[inline(always)]
+    fn token(&self) -> &'a [u8] {
+        let mut rest = self.rest;
+        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+            rest = after;
+        }
+        rest
+    }
+
+    /// Consumes one byte of punctuation if it comes next.
+    #[inline(always)]
+    fn take(&mut self, byte: u8) -> bool {
+        let token = self.token();
+        match token.split_first() {
+            Some((&first, after)) if first == byte => {
+                self.rest = after;
+                true
+            }
+            _ => {
+                self.rest = token;
+                false
+            }
+        }
+    }
+
+    /// The kind of the next value; `Null` if there is none.
+    pub fn kind(&self) -> Kind {
+        self.clone().text().kind()
+    }
+
+    /// Consumes `[` if the next value is an array.
+    #[inline]
+    pub fn begin_array(&mut self) -> bool {
+        self.take(b'[')
+    }
+
+    /// Inside an array, with all elements so far consumed: true if there is a next one,
+    /// false if `]` was consumed.
+    #[inline]
+    pub fn next_element(&mut self) -> bool {
+        self.take(b',');
+        !self.take(b']') && !self.rest.is_empty()
+    }
+
+    /// Consumes `{` if the next value is an object.
+    #[inline]
+    pub fn begin_object(&mut self) -> bool {
+        self.take(b'{')
+    }
+
+    /// Inside an object, with all values so far consumed: the next key, now standing
+    /// before its value, or none if `}` was consumed.
+    #[inline]
+    pub fn next_key(&mut self) -> Option<Cow<'a, [u8]>> {
+        self.take(b',');
+        if self.take(b'}') {
+            return None;
+        }
+        let key = self.string()?;
+        self.take(b':');
+        Some(key)
+    }
+
+    /// Consumes one whole value and returns it.
+    #[inline]
+    pub fn text(&mut self) -> Text<'a> {
+        let token = self.token();
+        match token.split_at_checked(value_len(token)) {
+            Some((value, after)) if !value.is_empty() => {
+                self.rest = after;
+                Text::new(value)
+            }
+            _ => Text::new(b"null"),
+        }
+    }
+
+    /// Consumes a boolean, if it is one.
+    pub fn bool(&mut self) -> Option<bool> {
+        self.text_if(Text::bool)
+    }
+
+    /// Consumes an integer, if it is one.
+    #[inline]
+    pub fn integer(&mut self) -> Option<i64> {
+        self.text_if(Text::integer)
+    }
+
+    /// Consumes a number of either kind, if it is one.
+    #[inline]
+    pub fn real(&mut self) -> Option<f64> {
+        self.text_if(Text::real)
+    }
+
+    /// Consumes a scalar if `read` accepts it.
+    #[inline(always)]
+    fn text_if<T>(&mut self, read: impl FnOnce(Text<'a>) -> Option<T>) -> Option<T> {
+        if let Some(b'{' | b'[' | b'"') = self.token().first() {
+            return None;
+        }
+        let mut ahead = self.clone();
+        let value = read(ahead.text())?;
+        *self = ahead;
+        Some(value)
+    }
+
+    /// Consumes a string, if it is one; without its escapes, and maybe not UTF-8.
+    #[inline]
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+        let [b'"', body @ ..] = self.token() else {
+            return None;
+        };
+        let (inside, after) = body.split_at_checked(string_len(body))?;
+        self.rest = after;
+        Some(unescaped(inside.strip_suffix(b"\"").unwrap_or(inside)))
+    }
+}

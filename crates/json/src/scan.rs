@@ -1,0 +1,143 @@
+//! Looking at many bytes at once: ends of strings, brackets outside strings.
+//!
+//! Sixteen bytes are compared in one register, which every 64-bit processor has.
+
+use wide::u8x16;
+
+/// Bytes of a [`Block`].
+pub(crate) const BLOCK: usize = 64;
+
+/// Bytes that [`special`] looks at in one go.
+const LANE: usize = 16;
+
+/// Where the interesting bytes of 64 bytes are; bit i is byte i.
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) quote: u64,
+    pub(crate) backslash: u64,
+    pub(crate) open: u64,
+    pub(crate) close: u64,
+}
+
+/// Bits of quotes, backslashes and control characters.
+#[inline(always)]
+fn special_mask(bytes: [u8; LANE]) -> u32 {
+    let lane = u8x16::new(bytes);
+    let control = lane.min(u8x16::splat(0x1f)).simd_eq(lane);
+    (control | equal(lane, b'"') | equal(lane, b'\\')).to_bitmask()
+}
+
+/// Bits of quotes, backslashes, opening and closing brackets.
+#[inline(always)]
+fn structure_masks(bytes: [u8; LANE]) -> [u64; 4] {
+    let lane = u8x16::new(bytes);
+    // `[` and `{`, `]` and `}` differ in this one bit.
+    let folded = lane | u8x16::splat(0x20);
+    [equal(lane, b'"'), equal(lane, b'\\'), equal(folded, b'{'), equal(folded, b'}')]
+        .map(|lanes| u64::from(lanes.to_bitmask()))
+}
+
+#[inline(always)]
+fn equal(lane: u8x16, byte: u8) -> u8x16 {
+    lane.simd_eq(u8x16::splat(byte))
+}
+
+#[inline(always)]
+fn is_special(c: u8) -> bool {
+    c < 0x20 || c == b'"' || c == b'\\'
+}
+
+/// Index of the first quote, backslash or control character; the length if there is none.
+#[inline(always)]
+pub(crate) fn special(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Some((lane, after)) = rest.split_first_chunk::<LANE>() {
+        let mask = special_mask(*lane);
+        if mask != 0 {
+            return bytes.len() - rest.len() + mask.trailing_zeros() as usize;
+        }
+        rest = after;
+    }
+    let tail = rest.iter().position(|&c| is_special(c)).unwrap_or(rest.len());
+    bytes.len() - rest.len() + tail
+}
+
+impl Block {
+    #[inline(always)]
+    pub(crate) fn new(bytes: &[u8; BLOCK]) -> Self {
+        let mut all = [0; 4];
+        for (i, lane) in bytes.as_chunks::<LANE>().0.iter().enumerate() {
+            for (sum, part) in all.iter_mut().zip(structure_masks(*lane)) {
+                *sum |= part << (i * LANE);
+            }
+        }
+        let [quote, backslash, open, close] = all;
+        Self { quote, backslash, open, close }
+    }
+}
+
+/// What must be known about the text before a block to find the brackets in it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Quoting {
+    /// All ones inside a string, else 0.
+    in_string: u64,
+    /// 1 if the last byte escapes the next one.
+    escape: u64,
+}
+
+/// Brackets outside strings; bit i is byte i.
+#[derive(Clone, Copy)]
+pub(crate) struct Brackets {
+    pub(crate) open: u64,
+    pub(crate) close: u64,
+}
+
+impl Quoting {
+    /// The brackets of the next block, of which `len` bytes (at most [`BLOCK`]) count.
+    #[inline(always)]
+    pub(crate) fn brackets(&mut self, block: Block, len: usize) -> Brackets {
+        let (escaped, overflow) = escaped(block.backslash, self.escape);
+        self.escape = if len == BLOCK { overflow } else { escaped >> len & 1 };
+        let inside = prefix_xor(block.quote & !escaped) ^ self.in_string;
+        self.in_string = ((inside << (BLOCK - len)) as i64 >> 63) as u64;
+        Brackets { open: block.open & !inside, close: block.close & !inside }
+    }
+}
+
+/// The bytes behind an unescaped backslash, and whether that goes on into the next block.
+#[inline(always)]
+fn escaped(backslash: u64, carry: u64) -> (u64, u64) {
+    let mut escaped = carry;
+    let mut overflow = 0;
+    let mut left = backslash & !carry;
+    while left != 0 {
+        let bit = left & left.wrapping_neg();
+        let next = bit << 1;
+        escaped |= next;
+        overflow = u64::from(next == 0);
+        left &= !(bit | next);
+    }
+    (escaped, overflow)
+}
+
+/// Bit i is the parity of bits 0 to i: which bytes are inside quotes.
+#[inline(always)]
+fn prefix_xor(mut bits: u64) -> u64 {
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
+/// Splits off up to [`BLOCK`] bytes, padded with spaces: (block, how many, rest).
+#[inline(always)]
+pub(crate) fn split_block(bytes: &[u8]) -> (Block, usize, &[u8]) {
+    if let Some((block, rest)) = bytes.split_first_chunk::<BLOCK>() {
+        return (Block::new(block), BLOCK, rest);
+    }
+    let mut padded = [b' '; BLOCK];
+    for (to, &from) in padded.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    (Block::new(&padded), bytes.len(), &[])
+}

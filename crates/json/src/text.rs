@@ -1,0 +1,270 @@
+//! Validated JSON, read in place.
+
+use crate::framer::container_len;
+use crate::number::{self, Number};
+use crate::reader::Reader;
+use crate::string;
+use crate::value::Value;
+use crate::write;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The kind of a value. Numbers are told apart by value: `1.0` is an integer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool,
+    /// A number that is an `i64`, in any spelling.
+    Integer,
+    /// Any other number.
+    Real,
+    /// A string.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// One validated JSON value: a slice of the message without surrounding white space.
+#[derive(Clone, Copy)]
+pub struct Text<'a>(&'a [u8]);
+
+impl<'a> Text<'a> {
+    /// Wraps what has been validated and trimmed.
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
+    /// The kind of the value.
+    pub fn kind(self) -> Kind {
+        match self.0.first() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::String,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'-' | b'0'..=b'9') => match self.number() {
+                Some(Number::Real(_)) => Kind::Real,
+                _ => Kind::Integer,
+            },
+            _ => Kind::Null,
+        }
+    }
+
+    /// The source text of the value.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// `true` or `false`.
+    pub fn bool(self) -> Option<bool> {
+        match self.0.first() {
+            Some(b't') => Some(true),
+            Some(b'f') => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A number by value.
+    #[inline]
+    pub(crate) fn number(self) -> Option<Number> {
+        if let Some(plain) = number::parse_plain(self.0) {
+            return Some(Number::Integer(plain));
+        }
+        match self.0.first() {
+            Some(b'-' | b'0'..=b'9') => number::parse(self.0).ok(),
+            _ => None,
+        }
+    }
+
+    /// The value of an integer.
+    #[inline]
+    pub fn integer(self) -> Option<i64> {
+        match self.number()? {
+            Number::Integer(i) => Some(i),
+            Number::Real(_) => None,
+        }
+    }
+
+    /// The value of a number of either kind.
+    #[inline]
+    pub fn real(self) -> Option<f64> {
+        match self.number()? {
+            Number::Integer(i) => Some(i as f64),
+            Number::Real(r) => Some(r),
+        }
+    }
+
+    /// The inside of a string, escapes untouched.
+    #[inline]
+    pub(crate) fn string_body(self) -> Option<&'a [u8]> {
+        match self.0 {
+            [b'"', body @ .., b'"'] => Some(body),
+            _ => None,
+        }
+    }
+
+    /// A string without its escapes, which may not be UTF-8.
+    pub fn string(self) -> Option<Cow<'a, [u8]>> {
+        self.string_body().map(unescaped)
+    }
+
+    /// A string without its escapes, if it is UTF-8.
+    pub fn str(self) -> Option<Cow<'a, str>> {
+        match self.string()? {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+
+    /// The elements of an array.
+    pub fn elements(self) -> Option<Elements<'a>> {
+        let mut reader = self.reader();
+        reader.begin_array().then_some(Elements(reader))
+    }
+
+    /// The members of an object in source order, duplicates included.
+    pub fn members(self) -> Option<Members<'a>> {
+        let mut reader = self.reader();
+        reader.begin_object().then_some(Members(reader))
+    }
+
+    /// The members of an object by key.
+    pub fn object(self) -> Option<Object<'a>> {
+        self.members().map(Object::new)
+    }
+
+    /// Appends the value in the reference's form: keys sorted, of equal keys the last one,
+    /// no white space, numbers and escapes as the reference prints them. Bytes that are not
+    /// UTF-8 stay. Reals lose what is beyond 15 digits.
+    pub fn write(self, out: &mut Vec<u8>) {
+        write::write_text(self, out);
+    }
+
+    /// The value as an owned one. Invalid UTF-8 is replaced by U+FFFD.
+    pub fn to_value(self) -> Value {
+        Value::from_text(self)
+    }
+
+    /// A reader positioned at this value.
+    pub fn reader(self) -> Reader<'a> {
+        Reader::new(self.0)
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.0))
+    }
+}
+
+/// The length of the value at the start of validated text.
+#[inline]
+pub(crate) fn value_len(text: &[u8]) -> usize {
+    match text {
+        [b'"', body @ ..] => 1 + string_len(body),
+        [b'[' | b'{', ..] => container_len(text),
+        _ => text
+            .iter()
+            .position(|c| matches!(c, b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r' | b':'))
+            .unwrap_or(text.len()),
+    }
+}
+
+/// The length of a string from behind its opening quote to behind its closing one.
+#[inline]
+pub(crate) fn string_len(body: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = body.get(at..) {
+        at += crate::scan::special(rest);
+        match body.get(at) {
+            Some(b'\\') => at += 2,
+            _ => return body.len().min(at + 1),
+        }
+    }
+    body.len()
+}
+
+/// The inside of a validated string without its escapes.
+#[inline]
+pub(crate) fn unescaped(body: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', body).is_none() {
+        return Cow::Borrowed(body);
+    }
+    let mut out = Vec::with_capacity(body.len());
+    // Validated: cannot fail.
+    let _ = string::unescape(body, &mut out);
+    Cow::Owned(out)
+}
+
+/// The elements of an array, in order.
+#[derive(Clone)]
+pub struct Elements<'a>(Reader<'a>);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Text<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Text<'a>> {
+        self.0.next_element().then(|| self.0.text())
+    }
+}
+
+/// The members of an object, in source order.
+#[derive(Clone)]
+pub struct Members<'a>(Reader<'a>);
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (Cow<'a, [u8]>, Text<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let key = self.0.next_key()?;
+        Some((key, self.0.text()))
+    }
+}
+
+/// The members of an object, sorted by the bytes of their keys; of equal keys the last one.
+#[derive(Clone)]
+pub struct Object<'a>(Vec<(Cow<'a, [u8]>, Text<'a>)>);
+
+impl<'a> Object<'a> {
+    fn new(members: Members<'a>) -> Self {
+        let mut sorted: Vec<_> = members.collect();
+        if !sorted.is_sorted_by(|(a, _), (b, _)| a < b) {
+            sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+            // The later one of two equal neighbours is moved into the place that stays.
+            sorted.dedup_by(|later, earlier| {
+                let equal = later.0 == earlier.0;
+                if equal {
+                    earlier.1 = later.1;
+                }
+                equal
+            });
+        }
+        Self(sorted)
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<Text<'a>> {
+        let at = self.0.binary_search_by(|(k, _)| k.as_ref().cmp(key.as_bytes())).ok()?;
+        self.0.get(at).map(|(_, value)| *value)
+    }
+
+    /// All members in the order of their keys.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Text<'a>)> + '_ {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,169 @@
+//! Writing JSON as the reference prints it.
+
+use crate::number::Number;
+use crate::scan;
+use crate::text::Text;
+use std::io::Write as _;
+
+/// Appends a quoted string.
+pub fn write_string(out: &mut Vec<u8>, s: &str) {
+    write_string_bytes(out, s.as_bytes());
+}
+
+/// Appends a quoted string whose bytes may not be UTF-8; those stay as they are, and so do
+/// `/`, 0x7f and all that is not ASCII.
+pub fn write_string_bytes(out: &mut Vec<u8>, s: &[u8]) {
+    out.push(b'"');
+    let mut rest = s;
+    loop {
+        let (plain, special) = rest.split_at(scan::special(rest).min(rest.len()));
+        out.extend_from_slice(plain);
+        let Some((&c, after)) = special.split_first() else {
+            break;
+        };
+        write_escape(out, c);
+        rest = after;
+    }
+    out.push(b'"');
+}
+
+fn write_escape(out: &mut Vec<u8>, c: u8) {
+    let letter = match c {
+        b'"' | b'\\' => c,
+        0x08 => b'b',
+        0x0c => b'f',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        _ => {
+            let hex = |digit: u8| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&[hex(c >> 4), hex(c & 0xf)]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', letter]);
+}
+
+/// Appends an integer.
+pub fn write_integer(out: &mut Vec<u8>, i: i64) {
+    /// `-9223372036854775808`.
+    const LONGEST: usize = 20;
+    let mut digits = [0; LONGEST];
+    let mut start = LONGEST;
+    let mut left = i.unsigned_abs();
+    for (at, place) in digits.iter_mut().enumerate().rev() {
+        *place = b'0' + (left % 10) as u8;
+        left /= 10;
+        start = at;
+        if left == 0 {
+            break;
+        }
+    }
+    if i < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(digits.get(start..).unwrap_or_default());
+}
+
+/// The significant digits of a real (`DBL_DIG` of C).
+const REAL_DIGITS: i32 = 15;
+
+/// Appends a real as C's `%.15g`: digits beyond the 15th are lost. What is not finite, which
+/// no value of a database is, prints as C prints it.
+pub fn write_real(out: &mut Vec<u8>, r: f64) {
+    const EXACT: f64 = 1e15;
+    if r.trunc() == r && r.abs() < EXACT && (r != 0.0 || r.is_sign_positive()) {
+        write_integer(out, r as i64);
+        return;
+    }
+    if !r.is_finite() {
+        let name = if r.is_nan() {
+            "nan"
+        } else if r > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        };
+        out.extend_from_slice(name.as_bytes());
+        return;
+    }
+    // -D.DDDDDDDDDDDDDDe-DDD
+    let mut buffer = [0; 32];
+    let mut left = &mut buffer[..];
+    let digits = (REAL_DIGITS - 1) as usize;
+    // Cannot fail: the buffer is long enough.
+    let _ = write!(left, "{:.digits$e}", r.abs());
+    let len = 32 - left.len();
+    let text = std::str::from_utf8(buffer.get(..len).unwrap_or_default()).unwrap_or("0e0");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
+    let last = digits.iter().rposition(|&c| c != b'0').unwrap_or(0);
+    let digits = digits.get(..=last).unwrap_or_default();
+    if r.is_sign_negative() {
+        out.push(b'-');
+    }
+    place_point(out, digits, exponent.parse().unwrap_or(0));
+}
+
+/// Writes digits, of which the first is at 10^`exponent`, in the shorter style of `%g`.
+fn place_point(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
+    let zeros = |out: &mut Vec<u8>, n: usize| out.resize(out.len() + n, b'0');
+    if !(-4..REAL_DIGITS).contains(&exponent) {
+        let (first, fraction) = digits.split_at(1.min(digits.len()));
+        out.extend_from_slice(first);
+        if !fraction.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+        let sign = if exponent < 0 { '-' } else { '+' };
+        // Writing to a vector cannot fail.
+        let _ = write!(out, "e{sign}{:02}", exponent.abs());
+    } else if exponent < 0 {
+        out.extend_from_slice(b"0.");
+        zeros(out, exponent.unsigned_abs() as usize - 1);
+        out.extend_from_slice(digits);
+    } else {
+        let whole = exponent as usize + 1;
+        let (integer, fraction) = digits.split_at(whole.min(digits.len()));
+        out.extend_from_slice(integer);
+        zeros(out, whole - integer.len());
+        if !fraction.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+    }
+}
+
+/// Appends a validated value in canonical form.
+pub(crate) fn write_text(text: Text<'_>, out: &mut Vec<u8>) {
+    if let Some(elements) = text.elements() {
+        out.push(b'[');
+        for (i, element) in elements.enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_text(element, out);
+        }
+        out.push(b']');
+    } else if let Some(object) = text.object() {
+        out.push(b'{');
+        for (i, (key, value)) in object.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_string_bytes(out, key);
+            out.push(b':');
+            write_text(value, out);
+        }
+        out.push(b'}');
+    } else if let Some(string) = text.string() {
+        write_string_bytes(out, &string);
+    } else {
+        match text.number() {
+            Some(Number::Integer(i)) => write_integer(out, i),
+            Some(Number::Real(r)) => write_real(out, r),
+            None => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+}
