@@ -155,7 +155,7 @@ pub fn parse(token: &[u8]) -> Result<Number, NumberError> {
             if gathered.take(u64::from(c - b'0')) {
                 gathered.power -= 1;
             } else {
-                gathered.imprecise = true;
+                gathered.imprecise |= c != b'0';
             }
             at += 1;
         }

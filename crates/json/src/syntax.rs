@@ -44,13 +44,21 @@ struct Parser<'a> {
     stack: Vec<Container>,
     /// Whether a scalar may be the whole text.
     scalar_root: bool,
+    /// The reference ends a number or keyword at the end of input with a space of its own,
+    /// and counts that.
+    space_added: bool,
 }
 
 /// The error that the reference finds first in a whole text, if any.
 pub(crate) fn first_error(input: &[u8], scalar_root: bool) -> Option<Error> {
     let mut parser = Parser::new(input, scalar_root);
     let found = parser.run().and_then(|()| parser.finish());
-    found.err().map(|text| Error::at(input, parser.at, text))
+    let mut error = found.err().map(|text| Error::at(input, parser.at, text))?;
+    if parser.space_added {
+        error.column += 1;
+        error.byte += 1;
+    }
+    Some(error)
 }
 
 /// Checks the beginning of a text whose rest has not arrived.
@@ -68,7 +76,14 @@ pub fn check_prefix(input: &[u8]) -> Result<(), Error> {
 
 impl<'a> Parser<'a> {
     fn new(input: &'a [u8], scalar_root: bool) -> Self {
-        Self { input, at: 0, state: State::Start, stack: Vec::new(), scalar_root }
+        Self {
+            input,
+            at: 0,
+            state: State::Start,
+            stack: Vec::new(),
+            scalar_root,
+            space_added: false,
+        }
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -107,7 +122,7 @@ impl<'a> Parser<'a> {
 
     fn keyword(&mut self) -> Result<(), String> {
         match self.take_while(|c| c.is_ascii_alphabetic()) {
-            b"null" | b"true" | b"false" => self.token(Token::Scalar),
+            b"null" | b"true" | b"false" => self.scalar(),
             word => Err(format!("invalid keyword '{}'", String::from_utf8_lossy(word))),
         }
     }
@@ -116,7 +131,13 @@ impl<'a> Parser<'a> {
         let digits =
             self.take_while(|c| matches!(c, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
         number::parse(digits).map_err(|e| e.to_string())?;
-        self.token(Token::Scalar)
+        self.scalar()
+    }
+
+    fn scalar(&mut self) -> Result<(), String> {
+        self.token(Token::Scalar)?;
+        self.space_added = self.at == self.input.len();
+        Ok(())
     }
 
     /// A string; its escapes are looked at when the closing quote has come.
