@@ -1,0 +1,214 @@
+//! Connection methods as users write them (ovsdb(7), "Active Connections", "Passive Connections").
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::path::{Path, PathBuf};
+
+/// The port of OVSDB (RFC 7047, section 7) where none is given.
+pub const DEFAULT_PORT: u16 = 6640;
+
+/// Where to listen or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// `unix:FILE`.
+    Unix(PathBuf),
+    /// `tcp:HOST[:PORT]`; the host is a name or an IP address without brackets.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port, never 0.
+        port: u16,
+    },
+    /// `punix:FILE`.
+    PassiveUnix(PathBuf),
+    /// `ptcp:[PORT][:IP]`; port 0 lets the kernel choose.
+    PassiveTcp(SocketAddr),
+}
+
+/// Why a text is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// No such connection method.
+    Unsupported,
+    /// The method is known, the rest is wrong: what the reference logs from `socket_util`.
+    Malformed(String),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("Address family not supported by protocol"),
+            Self::Malformed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl Address {
+    /// Reads an address; relative socket paths are taken from `rundir`.
+    ///
+    /// # Errors
+    /// An unknown method, or a port or IP address that cannot be read.
+    pub fn parse(text: &str, rundir: &Path) -> Result<Self, AddressError> {
+        let (method, rest) = text.split_once(':').ok_or(AddressError::Unsupported)?;
+        match method {
+            "unix" => Ok(Self::Unix(rundir.join(rest))),
+            "punix" => Ok(Self::PassiveUnix(rundir.join(rest))),
+            "tcp" => active_tcp(rest),
+            "ptcp" => passive_tcp(rest),
+            _ => Err(AddressError::Unsupported),
+        }
+    }
+
+    /// True for what listens.
+    pub fn is_passive(&self) -> bool {
+        matches!(self, Self::PassiveUnix(_) | Self::PassiveTcp(_))
+    }
+}
+
+/// `HOST[:PORT]`.
+fn active_tcp(target: &str) -> Result<Address, AddressError> {
+    let tokens = tokens(target)?;
+    let (host, port) = match tokens.as_slice() {
+        [host] => (host, None),
+        [host, port] => (host, Some(port)),
+        _ => return Err(malformed(target, "port must be specified")),
+    };
+    if host.is_empty() {
+        return Err(malformed(target, "host must be specified"));
+    }
+    let port = match port {
+        Some(text) if !text.is_empty() => parse_port(target, text)?,
+        _ => DEFAULT_PORT,
+    };
+    if port == 0 {
+        return Err(bad_port(target, "0"));
+    }
+    Ok(Address::Tcp { host: (*host).to_owned(), port })
+}
+
+/// `[PORT][:IP]`.
+fn passive_tcp(target: &str) -> Result<Address, AddressError> {
+    let tokens = tokens(target)?;
+    let (port, ip) = match tokens.as_slice() {
+        [port] => (port, ""),
+        [port, ip] => (port, *ip),
+        _ => return Err(malformed(target, "port must be specified")),
+    };
+    let port = if port.is_empty() { DEFAULT_PORT } else { parse_port(target, port)? };
+    if ip.is_empty() {
+        return Ok(Address::PassiveTcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))));
+    }
+    let bad_ip = || malformed(target, &format!("bad IP address \"{ip}\""));
+    socket_addr(ip, port).map(Address::PassiveTcp).ok_or_else(bad_ip)
+}
+
+/// Splits at colons outside brackets and removes the brackets.
+fn tokens(target: &str) -> Result<Vec<&str>, AddressError> {
+    let mut tokens = Vec::new();
+    let mut rest = target;
+    loop {
+        let (token, after) = match rest.strip_prefix('[') {
+            Some(inner) => {
+                let end = inner.find(']').ok_or_else(|| malformed(target, "missing ']'"))?;
+                (&inner[..end], &inner[end + 1..])
+            }
+            None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+        };
+        tokens.push(token);
+        match after.strip_prefix(':') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Ok(tokens),
+            None => return Err(malformed(target, "bad syntax after ']'")),
+        }
+    }
+}
+
+fn parse_port(target: &str, text: &str) -> Result<u16, AddressError> {
+    text.parse().map_err(|_| bad_port(target, text))
+}
+
+fn bad_port(target: &str, text: &str) -> AddressError {
+    malformed(target, &format!("bad port number \"{text}\""))
+}
+
+fn malformed(target: &str, text: &str) -> AddressError {
+    AddressError::Malformed(format!("{target}: {text}"))
+}
+
+/// An IP address, an IPv6 one perhaps with `%SCOPE` (a name or a number).
+pub(crate) fn socket_addr(ip: &str, port: u16) -> Option<SocketAddr> {
+    if ip == "localhost" {
+        return Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    if let Some((ip, scope)) = ip.split_once('%') {
+        let ip: Ipv6Addr = ip.parse().ok()?;
+        return Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope_id(scope)?)));
+    }
+    ip.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port))
+}
+
+/// The number of an interface.
+fn scope_id(scope: &str) -> Option<u32> {
+    if let Ok(number) = scope.parse() {
+        return Some(number);
+    }
+    if scope.contains('/') {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/sys/class/net/{scope}/ifindex")).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Address, AddressError> {
+        Address::parse(text, Path::new("/run/ovs"))
+    }
+
+    fn listens_on(text: &str, expected: &str) {
+        assert_eq!(parse(text), Ok(Address::PassiveTcp(expected.parse().unwrap())), "{text}");
+    }
+
+    fn refuses(text: &str, expected: &str) {
+        assert_eq!(parse(text).unwrap_err().to_string(), expected, "{text}");
+    }
+
+    #[test]
+    fn relative_socket_paths_are_in_the_run_directory() {
+        assert_eq!(parse("punix:db.sock"), Ok(Address::PassiveUnix("/run/ovs/db.sock".into())));
+        assert_eq!(parse("unix:/tmp/x:y"), Ok(Address::Unix("/tmp/x:y".into())));
+    }
+
+    #[test]
+    fn passive_tcp_defaults_to_every_ipv4_address_and_port_6640() {
+        listens_on("ptcp:", "0.0.0.0:6640");
+        listens_on("ptcp:0", "0.0.0.0:0");
+        listens_on("ptcp::127.0.0.1", "127.0.0.1:6640");
+        listens_on("ptcp:1234:127.0.0.1", "127.0.0.1:1234");
+        listens_on("ptcp:0:[::1]", "[::1]:0");
+        listens_on("ptcp:6640:[::]", "[::]:6640");
+    }
+
+    #[test]
+    fn active_tcp_takes_names_and_brackets() {
+        let tcp = |host: &str, port| Ok(Address::Tcp { host: host.into(), port });
+        assert_eq!(parse("tcp:192.0.2.1"), tcp("192.0.2.1", 6640));
+        assert_eq!(parse("tcp:example.org:99"), tcp("example.org", 99));
+        assert_eq!(parse("tcp:[::1]:99"), tcp("::1", 99));
+    }
+
+    #[test]
+    fn errors_are_the_texts_of_the_reference() {
+        refuses("foo", "Address family not supported by protocol");
+        refuses("", "Address family not supported by protocol");
+        refuses("pssl:1", "Address family not supported by protocol");
+        refuses("ptcp:foo", "foo: bad port number \"foo\"");
+        refuses("ptcp:99999", "99999: bad port number \"99999\"");
+        refuses("ptcp:0:::1", "0:::1: port must be specified");
+        refuses("ptcp:0:nowhere", "0:nowhere: bad IP address \"nowhere\"");
+    }
+}

@@ -1,0 +1,215 @@
+//! Listening sockets.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, sockopt};
+
+use crate::address::Address;
+use crate::error::strerror;
+use crate::stream::{Stream, socket, tcp_socket};
+use crate::unix::unix_address;
+
+/// Connections the kernel holds until they are accepted; it lowers this to `net.core.somaxconn`.
+pub const LISTEN_BACKLOG: i32 = 4096;
+
+/// Differentiated services code point where none is configured (the reference's).
+pub const DSCP_DEFAULT: u8 = 48;
+
+/// Permissions of Unix sockets, less the umask: owner and group (ovs-vswitchd(8)).
+const SOCKET_MODE: u32 = 0o770;
+
+/// A socket that accepts connections. A Unix socket's file is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Unix(SocketFile),
+    Tcp { port: u16 },
+}
+
+/// A connection that came in.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection, non-blocking.
+    pub stream: Stream,
+    /// Who it is.
+    pub peer: Peer,
+}
+
+/// Who connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Somebody on this machine.
+    Unix,
+    /// A TCP client.
+    Tcp(SocketAddr),
+}
+
+impl Peer {
+    /// What logs call the session; `serial` numbers the Unix ones.
+    pub fn name(&self, serial: u64) -> String {
+        match self {
+            Self::Unix => format!("unix#{serial}"),
+            Self::Tcp(address) => format!("tcp:{address}"),
+        }
+    }
+}
+
+/// Why listening failed, and what the reference logs about it.
+#[derive(Debug)]
+pub struct ListenError {
+    /// The system's error.
+    pub error: io::Error,
+    /// vlog module of `text`.
+    pub module: &'static str,
+    /// The log line.
+    pub text: String,
+}
+
+impl Listener {
+    /// Binds and listens. `target` is the text of `address`, for logs; `dscp` is for TCP only.
+    ///
+    /// # Errors
+    /// An active address (`EAFNOSUPPORT`), or what the system says.
+    pub fn open(address: &Address, target: &str, dscp: Option<u8>) -> Result<Self, ListenError> {
+        match address {
+            Address::PassiveUnix(path) => open_unix(path).map_err(|error| ListenError {
+                text: format!("{}: binding failed: {}", path.display(), strerror(&error)),
+                module: "stream_unix",
+                error,
+            }),
+            Address::PassiveTcp(address) => open_tcp(address, dscp).map_err(|(call, error)| {
+                let place = target.strip_prefix("ptcp:").unwrap_or(target);
+                let text = format!("{place}: {call}: {}", strerror(&error));
+                ListenError { text, module: "socket_util", error }
+            }),
+            Address::Unix(_) | Address::Tcp { .. } => {
+                let error = io::Error::from(Errno::AFNOSUPPORT);
+                Err(ListenError { text: strerror(&error), module: "stream", error })
+            }
+        }
+    }
+
+    /// The TCP port, also when the kernel chose it.
+    pub fn port(&self) -> Option<u16> {
+        match self.place {
+            Place::Unix(_) => None,
+            Place::Tcp { port } => Some(port),
+        }
+    }
+
+    /// The file of a Unix socket.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Unix(file) => Some(&file.path),
+            Place::Tcp { .. } => None,
+        }
+    }
+
+    /// The next connection, `None` when there is none. A connection that died in the queue counts
+    /// as none.
+    ///
+    /// # Errors
+    /// What accept(2) says, for example `EMFILE`.
+    pub fn accept(&self) -> io::Result<Option<Accepted>> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (fd, address) = match rustix::net::acceptfrom_with(&self.fd, flags) {
+            Ok(accepted) => accepted,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match self.place {
+            Place::Unix(_) => Ok(Some(Accepted { stream: Stream::Unix(fd), peer: Peer::Unix })),
+            Place::Tcp { .. } => {
+                let Some(Ok(address)) = address.map(SocketAddr::try_from) else { return Ok(None) };
+                if sockopt::set_tcp_nodelay(&fd, true).is_err() {
+                    return Ok(None);
+                }
+                Ok(Some(Accepted { stream: Stream::Tcp(fd), peer: Peer::Tcp(address) }))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn open_unix(path: &Path) -> io::Result<Listener> {
+    let fd = socket(AddressFamily::UNIX)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // On Linux the socket's mode becomes the file's, less the umask; it can be set only before.
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(SOCKET_MODE))?;
+    let (address, _directory) = unix_address(path)?;
+    rustix::net::bind(&fd, &address)?;
+    let file = SocketFile::bound(path);
+    rustix::net::listen(&fd, LISTEN_BACKLOG)?;
+    Ok(Listener { fd, place: Place::Unix(file) })
+}
+
+fn open_tcp(address: &SocketAddr, dscp: Option<u8>) -> Result<Listener, (&'static str, io::Error)> {
+    let fail = |call: &'static str| move |error: Errno| (call, io::Error::from(error));
+    let fd = tcp_socket(address).map_err(|error| ("socket", error))?;
+    sockopt::set_socket_reuseaddr(&fd, true).map_err(fail("setsockopt(SO_REUSEADDR)"))?;
+    rustix::net::bind(&fd, address).map_err(fail("bind"))?;
+    set_dscp(&fd, address, dscp.unwrap_or(DSCP_DEFAULT));
+    rustix::net::listen(&fd, LISTEN_BACKLOG).map_err(fail("listen"))?;
+    let bound = rustix::net::getsockname(&fd).map_err(fail("getsockname"))?;
+    let port = port_of(&bound).unwrap_or(address.port());
+    Ok(Listener { fd, place: Place::Tcp { port } })
+}
+
+/// Accepted sockets inherit it. Some systems refuse it, which harms nobody.
+fn set_dscp(fd: &OwnedFd, address: &SocketAddr, dscp: u8) {
+    let tos = (dscp & 0x3f) << 2;
+    let _ = match address {
+        SocketAddr::V4(_) => sockopt::set_ip_tos(fd, tos),
+        SocketAddr::V6(_) => sockopt::set_ipv6_tclass(fd, u32::from(tos)),
+    };
+}
+
+fn port_of(address: &SocketAddrAny) -> Option<u16> {
+    SocketAddr::try_from(address.clone()).ok().map(|address| address.port())
+}
+
+/// The file of a bound Unix socket, removed on drop unless somebody else has taken its place.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn bound(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: identity(path) }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
