@@ -1,0 +1,302 @@
+//! The load driver: one thread, one epoll set, all writers and monitors.
+//!
+//! It shares the machine with the server under test, so it does as little as it can: one read a
+//! ready socket, one write a request, and a search through what monitors receive.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use memchr::memmem::Finder;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::Error;
+use crate::client::{ECHO_REPLY, Stream};
+use crate::error::fail;
+use crate::frame::Framer;
+use crate::stats::Latencies;
+use crate::watch::{Marker, ReadBuffer, Seen, Watch};
+
+/// A phase in which nothing at all arrives for so long has failed.
+const STALLED: Duration = Duration::from_secs(60);
+/// Ready sockets taken at a time.
+const EVENTS: usize = 256;
+/// With so few writers, their replies are looked for between monitors: the time that a reply
+/// waits behind a hundred monitors' updates would otherwise be the driver's, not the server's.
+const FEW_WRITERS: usize = 4;
+/// How many monitors are drained between two such looks.
+const MONITORS_AT_A_TIME: usize = 8;
+/// Room for a reply.
+const REPLY_SIZE: usize = 64 * 1024;
+
+/// What one phase sends.
+pub(crate) struct Load<'a> {
+    /// Transactions.
+    pub(crate) total: usize,
+    /// What each transaction does to one row.
+    pub(crate) marker: Marker,
+    /// Transactions a second in an open loop; without it, the loop is closed.
+    pub(crate) rate: Option<f64>,
+    /// Appends transaction `i`, with `i` as its id.
+    pub(crate) request: &'a mut dyn FnMut(usize, &mut Vec<u8>),
+    /// Checks the reply to transaction `i`; returns its row's [`crate::watch::uuid_hash`].
+    pub(crate) reply: &'a mut dyn FnMut(usize, &[u8]) -> Result<u64, Error>,
+}
+
+/// What one phase took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Until the last monitor had everything.
+    pub(crate) wall: Duration,
+    /// From the sending (open loop: the due time) of each transaction to its reply.
+    pub(crate) latencies: Latencies,
+    /// Bytes that all monitors received.
+    pub(crate) delivered: u64,
+}
+
+/// A client that sends transactions one after the other.
+struct Writer {
+    stream: Stream,
+    out: Vec<u8>,
+    sent: usize,
+    /// Whether the socket is watched for room.
+    blocked: bool,
+    input: Vec<u8>,
+    framer: Framer,
+    /// The transaction under way and since when.
+    busy: Option<(usize, Instant)>,
+}
+
+/// All connections of a run.
+pub(crate) struct Driver {
+    epoll: OwnedFd,
+    writers: Vec<Writer>,
+    pub(crate) watches: Vec<Watch>,
+    buffer: ReadBuffer,
+    chunk: Vec<u8>,
+}
+
+/// A phase under way.
+struct Phase<'a, 'b> {
+    load: &'a mut Load<'b>,
+    finder: Finder<'static>,
+    start: Instant,
+    idle: VecDeque<usize>,
+    begun: usize,
+    answered: usize,
+    expected: Seen,
+    latencies: Latencies,
+}
+
+impl Driver {
+    pub(crate) fn new(writers: Vec<Stream>, watches: Vec<Watch>) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let streams = writers.iter().chain(watches.iter().map(Watch::stream));
+        for (token, stream) in streams.enumerate() {
+            stream.set_nonblocking()?;
+            epoll::add(&epoll, stream, EventData::new_u64(token as u64), EventFlags::IN)?;
+        }
+        let writers = writers.into_iter().map(Writer::new).collect();
+        let (buffer, chunk) = (ReadBuffer::new(), vec![0; REPLY_SIZE]);
+        Ok(Self { epoll, writers, watches, buffer, chunk })
+    }
+
+    /// Runs one phase until every reply is there and every monitor has seen every row.
+    pub(crate) fn run(&mut self, load: &mut Load<'_>) -> Result<Outcome, Error> {
+        self.watches.iter_mut().for_each(Watch::reset);
+        let mut phase = Phase {
+            finder: load.marker.finder(),
+            load,
+            start: Instant::now(),
+            idle: (0..self.writers.len()).collect(),
+            begun: 0,
+            answered: 0,
+            expected: Seen::default(),
+            latencies: Latencies::default(),
+        };
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut progress = phase.start;
+        self.feed(&mut phase)?;
+        while !self.complete(&phase)? {
+            events.clear();
+            let timeout = phase.wait();
+            epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout))?;
+            self.handle(&events, &mut phase)?;
+            self.feed(&mut phase)?;
+            if !events.is_empty() {
+                progress = Instant::now();
+            } else if progress.elapsed() > STALLED {
+                return Err(self.stalled(&phase));
+            } else {
+                let now = Instant::now();
+                self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
+            }
+        }
+        let wall = phase.start.elapsed();
+        let delivered = self.watches.iter().map(|watch| watch.bytes).sum();
+        Ok(Outcome { wall, latencies: phase.latencies, delivered })
+    }
+
+    /// Whether the phase is over. A monitor that saw as many rows as it should but other ones, or
+    /// more, will never be right.
+    fn complete(&self, phase: &Phase<'_, '_>) -> Result<bool, Error> {
+        if phase.answered < phase.load.total {
+            return Ok(false);
+        }
+        for (n, watch) in self.watches.iter().enumerate() {
+            if watch.seen.rows < phase.expected.rows {
+                return Ok(false);
+            }
+            if watch.seen != phase.expected {
+                fail!(
+                    "monitor {n} saw {} rows where {} changed, or other rows",
+                    watch.seen.rows,
+                    phase.expected.rows
+                );
+            }
+        }
+        Ok(true)
+    }
+
+    fn stalled(&self, phase: &Phase<'_, '_>) -> Error {
+        let behind = self.watches.iter().filter(|w| w.seen.rows < phase.expected.rows).count();
+        let least = self.watches.iter().map(|w| w.seen.rows).min().unwrap_or(0);
+        Error::Check(format!(
+            "nothing arrived for {} s: {} of {} transactions were answered; {behind} of {} \
+             monitors have not seen all, one only {least} rows of {}",
+            STALLED.as_secs(),
+            phase.answered,
+            phase.load.total,
+            self.watches.len(),
+            phase.expected.rows
+        ))
+    }
+
+    /// Handles ready sockets: replies first, since a writer's latency counts.
+    fn handle(&mut self, events: &[epoll::Event], phase: &mut Phase<'_, '_>) -> Result<(), Error> {
+        let writers = self.writers.len();
+        let tokens = || events.iter().map(|event| event.data.u64() as usize);
+        for token in tokens().filter(|&token| token < writers) {
+            self.writer_ready(token, phase)?;
+        }
+        let mut drained = 0;
+        for token in tokens().filter(|&token| token >= writers) {
+            let watch = &mut self.watches[token - writers];
+            watch.drain(&mut self.buffer, &phase.finder)?;
+            drained += 1;
+            if writers <= FEW_WRITERS && drained % MONITORS_AT_A_TIME == 0 {
+                for token in 0..writers {
+                    self.writer_ready(token, phase)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on writing, reads what has come, and in a closed loop sends the next request.
+    fn writer_ready(&mut self, token: usize, phase: &mut Phase<'_, '_>) -> Result<(), Error> {
+        let writer = &mut self.writers[token];
+        if writer.blocked {
+            writer.flush(&self.epoll, token)?;
+        }
+        if !writer.receive(&mut self.chunk)? {
+            return Ok(());
+        }
+        let Some((i, since)) = writer.busy.take() else { fail!("a reply without a request") };
+        phase.latencies.push(since.elapsed());
+        phase.expected.add((phase.load.reply)(i, &writer.input)?);
+        writer.input.clear();
+        phase.answered += 1;
+        phase.idle.push_back(token);
+        self.feed(phase)
+    }
+
+    /// Gives idle writers what is due.
+    fn feed(&mut self, phase: &mut Phase<'_, '_>) -> Result<(), Error> {
+        while phase.begun < phase.load.total {
+            let now = Instant::now();
+            let due = phase.due(phase.begun).unwrap_or(now);
+            if due > now {
+                return Ok(());
+            }
+            let Some(token) = phase.idle.pop_front() else { return Ok(()) };
+            let writer = &mut self.writers[token];
+            writer.out.clear();
+            writer.sent = 0;
+            (phase.load.request)(phase.begun, &mut writer.out);
+            writer.busy = Some((phase.begun, due));
+            phase.begun += 1;
+            writer.flush(&self.epoll, token)?;
+        }
+        Ok(())
+    }
+}
+
+impl Phase<'_, '_> {
+    /// When transaction `i` is to be sent in an open loop.
+    fn due(&self, i: usize) -> Option<Instant> {
+        let rate = self.load.rate?;
+        Some(self.start + Duration::from_secs_f64(i as f64 / rate))
+    }
+
+    /// How long to sleep at most. An open loop spins while it still has to send: sleeping would
+    /// make it late.
+    fn wait(&self) -> Timespec {
+        let spin = self.load.rate.is_some() && self.begun < self.load.total;
+        Timespec { tv_sec: i64::from(!spin), tv_nsec: 0 }
+    }
+}
+
+impl Writer {
+    fn new(stream: Stream) -> Self {
+        let (out, input) = (Vec::new(), Vec::new());
+        Self { stream, out, sent: 0, blocked: false, input, framer: Framer::default(), busy: None }
+    }
+
+    /// Writes what the socket takes; the rest waits until it takes more.
+    fn flush(&mut self, epoll: &OwnedFd, token: usize) -> Result<(), Error> {
+        while self.sent < self.out.len() {
+            match (&self.stream).write(&self.out[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(Error::Io("writing a request".into(), e)),
+            }
+        }
+        let blocked = self.sent < self.out.len();
+        if blocked != self.blocked {
+            self.blocked = blocked;
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::OUT, blocked);
+            epoll::modify(epoll, &self.stream, EventData::new_u64(token as u64), flags)?;
+        }
+        Ok(())
+    }
+
+    /// Reads once; true when the reply is complete in `input`.
+    fn receive(&mut self, chunk: &mut [u8]) -> Result<bool, Error> {
+        let n = match (&self.stream).read(chunk) {
+            Ok(0) => fail!("the server closed a writer's connection"),
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(Error::Io("reading a reply".into(), e)),
+        };
+        let mut rest = &chunk[..n];
+        while let Some(end) = self.framer.scan(rest) {
+            self.input.extend_from_slice(&rest[..end]);
+            rest = &rest[end..];
+            if memchr::memmem::find(&self.input, br#""method":"echo""#).is_none() {
+                if !rest.is_empty() {
+                    fail!("unexpected bytes after a reply");
+                }
+                return Ok(true);
+            }
+            (&self.stream).write_all(ECHO_REPLY)?;
+            self.input.clear();
+        }
+        self.input.extend_from_slice(rest);
+        Ok(false)
+    }
+}

@@ -1,0 +1,237 @@
+//! The bare floor: what any server of this shape must at least do, and nothing else.
+//!
+//! An epoll loop reads requests, writes one log record a round, replies, and sends one merged
+//! update to every monitor. It understands nothing: a request is whatever one read gives, and the
+//! bytes in the record and the update are filler of the size that a real server needed. It runs
+//! in a process of its own so that its CPU time is counted like a server's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::Error;
+
+/// The command that the load test gives its own program.
+pub(crate) const COMMAND: &str = "floor-server";
+const LISTENER: u64 = u64::MAX;
+const EVENTS: usize = 256;
+const READ_SIZE: usize = 64 * 1024;
+
+/// The command line that runs the floor in a child of our own program.
+pub(crate) fn child(socket: &Path, file: &Path) -> Result<Command, Error> {
+    let own =
+        std::env::current_exe().map_err(|e| Error::Io("finding our own program".into(), e))?;
+    let mut command = Command::new(own);
+    if std::env::args().nth(1).as_deref() == Some("bench") {
+        command.arg("bench");
+    }
+    command.arg(COMMAND).arg(socket).arg(file);
+    Ok(command)
+}
+
+/// Runs the floor until it is killed.
+pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
+    let [socket, file] = args else {
+        return Err(Error::Usage(format!("{COMMAND} needs SOCKET and FILE")));
+    };
+    let file = File::create(file).map_err(|e| Error::io("creating", file.as_ref(), e))?;
+    let listener =
+        UnixListener::bind(socket).map_err(|e| Error::io("binding", socket.as_ref(), e))?;
+    listener.set_nonblocking(true)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    Floor {
+        epoll,
+        listener,
+        file,
+        peers: BTreeMap::new(),
+        next: 0,
+        filler: Vec::new(),
+        sizes: (0, 0),
+        rows: 0,
+        update: Vec::new(),
+        record: Vec::new(),
+    }
+    .serve()
+}
+
+struct Floor {
+    epoll: OwnedFd,
+    listener: UnixListener,
+    file: File,
+    peers: BTreeMap<u64, Connection>,
+    next: u64,
+    filler: Vec<u8>,
+    /// Bytes a transaction in the update and in the record.
+    sizes: (usize, usize),
+    rows: u64,
+    update: Vec<u8>,
+    record: Vec<u8>,
+}
+
+struct Connection {
+    stream: UnixStream,
+    monitor: bool,
+    /// The reply of this round, or what the socket did not take.
+    out: Vec<u8>,
+}
+
+impl Floor {
+    fn serve(mut self) -> Result<ExitCode, Error> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut chunk = vec![0; READ_SIZE];
+        let mut replies = Vec::new();
+        loop {
+            events.clear();
+            epoll::wait(&self.epoll, spare_capacity(&mut events), None)?;
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    token => {
+                        if self.ready(token, &mut chunk)? {
+                            replies.push(token);
+                        }
+                    }
+                }
+            }
+            self.finish_round(&mut replies)?;
+        }
+    }
+
+    fn accept(&mut self) -> Result<(), Error> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(true)?;
+        epoll::add(&self.epoll, &stream, EventData::new_u64(self.next), EventFlags::IN)?;
+        self.peers.insert(self.next, Connection { stream, monitor: false, out: Vec::new() });
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Reads a request, or goes on writing; true when there is a reply to send.
+    fn ready(&mut self, token: u64, chunk: &mut [u8]) -> Result<bool, Error> {
+        let Some(peer) = self.peers.get_mut(&token) else { return Ok(false) };
+        if peer.monitor && !peer.out.is_empty() {
+            send(&self.epoll, token, peer)?;
+        }
+        let n = match (&peer.stream).read(chunk) {
+            Ok(0) => {
+                let gone = self.peers.remove(&token);
+                if let Some(gone) = gone {
+                    epoll::delete(&self.epoll, gone.stream.as_fd())?;
+                }
+                return Ok(false);
+            }
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        let request = &chunk[..n];
+        if request.starts_with(br#"{"id":0,"method":"floor""#) {
+            let params = request.rsplit(|&b| b == b'[').next().unwrap_or_default();
+            let mut numbers = params.split(|b| !b.is_ascii_digit()).map(number);
+            self.sizes = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            self.filler = vec![b'x'; self.sizes.0.max(self.sizes.1)];
+            peer.out.extend_from_slice(br#"{"id":0,"result":[],"error":null}"#);
+        } else if request.starts_with(br#"{"id":0,"method":"monitor"#) {
+            peer.monitor = true;
+            peer.out.extend_from_slice(br#"{"id":0,"result":[false,"0",{}],"error":null}"#);
+        } else {
+            let id = request.get(6..).unwrap_or_default();
+            let id = number(id.split(|b| !b.is_ascii_digit()).next().unwrap_or_default());
+            let counts = memchr::memmem::find_iter(request, br#""mutate""#).count()
+                + usize::from(memchr::memmem::find(request, br#""delete","table""#).is_some());
+            self.transaction(token, id, counts);
+        }
+        Ok(true)
+    }
+
+    /// Makes up a row: its uuid goes into the reply and the update, filler makes the sizes right.
+    fn transaction(&mut self, token: u64, id: usize, counts: usize) {
+        self.rows += 1;
+        let uuid = format!("00000000-0000-4000-8000-{:012x}", self.rows);
+        let Some(peer) = self.peers.get_mut(&token) else { return };
+        let _ = write!(peer.out, r#"{{"id":{id},"result":[{{"uuid":["uuid","{uuid}"]}}"#);
+        (0..counts).for_each(|_| peer.out.extend_from_slice(br#",{"count":1}"#));
+        peer.out.extend_from_slice(br#"],"error":null}"#);
+        const OPEN: &str = r#"{"method":"update3","params":[["monid","D"],"0",{"T":{"#;
+        self.update.extend_from_slice(if self.update.is_empty() { OPEN } else { "," }.as_bytes());
+        let start = self.update.len();
+        let _ = write!(self.update, r#""{uuid}":{{"insert":""#);
+        let fill = self.sizes.0.saturating_sub(self.update.len() - start + 3);
+        self.update.extend_from_slice(&self.filler[..fill.min(self.filler.len())]);
+        self.update.extend_from_slice(br#""}"#);
+        self.record.extend_from_slice(&self.filler[..self.sizes.1.min(self.filler.len())]);
+    }
+
+    /// One write to the log, one reply to each writer, one update to each monitor.
+    fn finish_round(&mut self, replies: &mut Vec<u64>) -> Result<(), Error> {
+        if !self.record.is_empty() {
+            self.record.push(b'\n');
+            self.file.write_all(&self.record)?;
+            self.record.clear();
+        }
+        for token in replies.drain(..) {
+            if let Some(peer) = self.peers.get_mut(&token) {
+                send(&self.epoll, token, peer)?;
+            }
+        }
+        if self.update.is_empty() {
+            return Ok(());
+        }
+        self.update.extend_from_slice(br#"}}],"id":null}"#);
+        for (&token, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.monitor) {
+            if peer.out.is_empty() {
+                // The usual case copies nothing.
+                let n = match (&peer.stream).write(&self.update) {
+                    Ok(n) => n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+                    Err(_) => continue,
+                };
+                if n == self.update.len() {
+                    continue;
+                }
+                peer.out.extend_from_slice(&self.update[n..]);
+            } else {
+                peer.out.extend_from_slice(&self.update);
+            }
+            watch_room(&self.epoll, token, peer, true)?;
+        }
+        self.update.clear();
+        Ok(())
+    }
+}
+
+/// Writes what the socket takes and asks to be told when it takes the rest.
+fn send(epoll: &OwnedFd, token: u64, peer: &mut Connection) -> Result<(), Error> {
+    let n = match (&peer.stream).write(&peer.out) {
+        Ok(n) => n,
+        Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+        // The reading side notices that the peer is gone.
+        Err(_) => peer.out.len(),
+    };
+    if n == peer.out.len() {
+        peer.out.clear();
+        // A reply is sent from the start: only monitors ever waited for room.
+        return if peer.monitor { watch_room(epoll, token, peer, false) } else { Ok(()) };
+    }
+    peer.out.drain(..n);
+    watch_room(epoll, token, peer, true)
+}
+
+fn watch_room(epoll: &OwnedFd, token: u64, peer: &Connection, on: bool) -> Result<(), Error> {
+    let mut flags = EventFlags::IN;
+    flags.set(EventFlags::OUT, on);
+    epoll::modify(epoll, &peer.stream, EventData::new_u64(token), flags)?;
+    Ok(())
+}
+
+fn number(digits: &[u8]) -> usize {
+    std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,207 @@
+//! A monitoring client reduced to what a load test needs: drain the socket, count the rows.
+//!
+//! A real replica for each of a hundred monitors would cost more than the server under test. So
+//! the stream is only searched for `"UUID":{"insert"` (or `delete`), and the uuids found are
+//! counted and summed; together with the sum that the replies give this finds every lost,
+//! repeated or foreign row. One monitor keeps its bytes for a complete replica.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use memchr::memmem::Finder;
+
+use crate::Error;
+use crate::client::Stream;
+use crate::error::fail;
+
+/// Length of a UUID as text.
+pub(crate) const UUID_LEN: usize = 36;
+/// Bytes carried from one read to the next: one less than the uuid and the marker.
+const TAIL: usize = UUID_LEN + MARKER_LEN - 1;
+const MARKER_LEN: usize = 11;
+/// How often a monitor over TCP says something, so that the server need not probe it (it does
+/// after 5 s of silence).
+const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// What a phase does to rows, as monitors of version 2 and 3 report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marker {
+    Insert,
+    Delete,
+}
+
+impl Marker {
+    fn text(self) -> &'static [u8; MARKER_LEN] {
+        match self {
+            Self::Insert => br#"":{"insert""#,
+            Self::Delete => br#"":{"delete""#,
+        }
+    }
+
+    pub(crate) fn finder(self) -> Finder<'static> {
+        Finder::new(self.text())
+    }
+}
+
+/// A number that stands for a uuid in sums.
+pub(crate) fn uuid_hash(text: &[u8]) -> u64 {
+    text.chunks(8).fold(0, |hash: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}
+
+/// How many rows were seen, and the sum of their uuids' hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) rows: u64,
+    pub(crate) sum: u64,
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, uuid_hash: u64) {
+        self.rows += 1;
+        self.sum = self.sum.wrapping_add(uuid_hash);
+    }
+}
+
+/// One monitor's connection.
+pub(crate) struct Watch {
+    stream: Stream,
+    tail: Vec<u8>,
+    spoke: Instant,
+    /// Rows seen in this phase.
+    pub(crate) seen: Seen,
+    /// Bytes received in this phase.
+    pub(crate) bytes: u64,
+    /// Everything received in this phase, where it is kept.
+    pub(crate) kept: Option<Vec<u8>>,
+}
+
+/// The buffer that all monitors share.
+pub(crate) struct ReadBuffer(Vec<u8>);
+
+impl ReadBuffer {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; TAIL + 256 * 1024])
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(stream: Stream, keep: bool) -> Self {
+        Self {
+            stream,
+            tail: Vec::with_capacity(TAIL),
+            spoke: Instant::now(),
+            seen: Seen::default(),
+            bytes: 0,
+            kept: keep.then(Vec::new),
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Forgets the last phase.
+    pub(crate) fn reset(&mut self) {
+        self.seen = Seen::default();
+        self.bytes = 0;
+        if let Some(kept) = &mut self.kept {
+            kept.clear();
+        }
+    }
+
+    /// Reads once and counts.
+    pub(crate) fn drain(
+        &mut self,
+        buffer: &mut ReadBuffer,
+        finder: &Finder<'_>,
+    ) -> Result<(), Error> {
+        let buffer = &mut buffer.0;
+        let n = match (&self.stream).read(&mut buffer[TAIL..]) {
+            Ok(0) => fail!("the server closed a monitor's connection"),
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(e) => return Err(Error::Io("reading from a monitor".into(), e)),
+        };
+        let start = TAIL - self.tail.len();
+        buffer[start..TAIL].copy_from_slice(&self.tail);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(&buffer[TAIL..TAIL + n]);
+        }
+        self.bytes += n as u64;
+        self.count(&buffer[start..TAIL + n], finder);
+        Ok(())
+    }
+
+    /// Counts the markers that end after the carried tail, then carries the new tail.
+    fn count(&mut self, bytes: &[u8], finder: &Finder<'_>) {
+        for at in finder.find_iter(bytes) {
+            if at + MARKER_LEN > self.tail.len() && at >= UUID_LEN {
+                self.seen.add(uuid_hash(&bytes[at - UUID_LEN..at]));
+            }
+        }
+        let keep = bytes.len().saturating_sub(TAIL);
+        self.tail.clear();
+        self.tail.extend_from_slice(&bytes[keep..]);
+    }
+
+    /// Over TCP, sends an echo request from time to time.
+    pub(crate) fn keep_alive(&mut self, now: Instant) -> Result<(), Error> {
+        if self.stream.is_tcp() && now.duration_since(self.spoke) > KEEPALIVE {
+            self.spoke = now;
+            (&self.stream).write_all(br#"{"id":"alive","method":"echo","params":[]}"#)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    const A: &str = "01234567-89ab-4cde-8f01-23456789abcd";
+    const B: &str = "fedcba98-7654-4210-8fed-cba987654321";
+
+    #[test]
+    fn rows_are_found_however_the_stream_is_cut() {
+        let text = format!(
+            r#"{{"method":"update3","params":[["m","D"],"0",{{"T":{{"{A}":{{"insert":{{"a":1}}}},"{B}":{{"insert":{{}}}},"{B}":{{"delete":null}}}}}}]}}"#
+        );
+        let mut expected = Seen::default();
+        expected.add(uuid_hash(A.as_bytes()));
+        expected.add(uuid_hash(B.as_bytes()));
+        for cut in 0..=text.len() {
+            let (stream, mut server) = UnixStream::pair().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let mut watch = Watch::new(Stream::Unix(stream), true);
+            let mut buffer = ReadBuffer::new();
+            let finder = Marker::Insert.finder();
+            for part in [&text[..cut], &text[cut..]] {
+                server.write_all(part.as_bytes()).unwrap();
+                watch.drain(&mut buffer, &finder).unwrap();
+            }
+            assert_eq!(watch.seen, expected, "cut at {cut}");
+            assert_eq!(watch.kept.as_deref(), Some(text.as_bytes()));
+            assert_eq!(watch.bytes, text.len() as u64);
+        }
+    }
+
+    #[test]
+    fn sums_tell_rows_apart() {
+        assert_ne!(uuid_hash(A.as_bytes()), uuid_hash(B.as_bytes()));
+        let last_differs = A.replace("abcd", "abce");
+        assert_ne!(uuid_hash(A.as_bytes()), uuid_hash(last_differs.as_bytes()));
+    }
+
+    #[test]
+    fn a_closed_connection_is_a_failure() {
+        let (stream, server) = UnixStream::pair().unwrap();
+        drop(server);
+        let mut watch = Watch::new(Stream::Unix(stream), false);
+        assert!(watch.drain(&mut ReadBuffer::new(), &Marker::Delete.finder()).is_err());
+    }
+}
