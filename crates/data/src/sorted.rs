@@ -1,0 +1,397 @@
+//! A sorted run of elements with O(log n) edits: one flat run while small, a tree of shared chunks
+//! when large.
+//!
+//! ```text
+//! Flat(Vec)                     up to CHUNK_MAX elements
+//! Tree: [Arc<Node>] -> [Arc<Vec>] -> elements     NODE_MAX chunks a node
+//! ```
+//!
+//! **Invariants:** keys ascend strictly; a tree has no empty node and no empty chunk. Chunks are
+//! copied only when a snapshot still shares them, so an edit's cost does not depend on the length.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::atom::{Atom, AtomRef};
+
+/// Largest run kept in one piece.
+pub const CHUNK_MAX: usize = 256;
+/// Most chunks in one node.
+const NODE_MAX: usize = 256;
+/// How full chunks are when built in one go: room for insertions without an immediate split.
+const CHUNK_FILL: usize = CHUNK_MAX * 3 / 4;
+
+/// What can be kept sorted: something with a key.
+pub trait Element: Clone {
+    /// What it is sorted by.
+    fn key(&self) -> AtomRef<'_>;
+}
+
+impl Element for Atom {
+    fn key(&self) -> AtomRef<'_> {
+        self.as_ref()
+    }
+}
+
+/// A map's key and value.
+pub type Pair = (Atom, Atom);
+
+impl Element for Pair {
+    fn key(&self) -> AtomRef<'_> {
+        self.0.as_ref()
+    }
+}
+
+/// The sorted run.
+#[derive(Clone, Debug)]
+pub struct Sorted<E>(Shape<E>);
+
+#[derive(Clone, Debug)]
+enum Shape<E> {
+    Flat(Vec<E>),
+    Tree { nodes: Vec<Arc<Node<E>>>, len: usize },
+}
+
+type Chunk<E> = Arc<Vec<E>>;
+
+#[derive(Clone, Debug)]
+struct Node<E> {
+    chunks: Vec<Chunk<E>>,
+}
+
+impl<E: Element> Node<E> {
+    fn last_key(&self) -> Option<AtomRef<'_>> {
+        self.chunks.last().and_then(|chunk| chunk.last()).map(Element::key)
+    }
+
+    /// The chunk that holds `key` or would take it.
+    fn chunk_for(&self, key: AtomRef<'_>) -> usize {
+        let at = self.chunks.partition_point(|c| c.last().is_some_and(|e| e.key() < key));
+        at.min(self.chunks.len().saturating_sub(1))
+    }
+}
+
+fn search<E: Element>(run: &[E], key: AtomRef<'_>) -> Result<usize, usize> {
+    run.binary_search_by(|element| element.key().cmp(&key))
+}
+
+impl<E> Default for Sorted<E> {
+    fn default() -> Self {
+        Self(Shape::Flat(Vec::new()))
+    }
+}
+
+impl<E: Element> Sorted<E> {
+    /// An empty run.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes elements that already ascend strictly by key.
+    pub fn from_sorted(mut elements: Vec<E>) -> Self {
+        debug_assert!(elements.windows(2).all(|w| w[0].key() < w[1].key()));
+        if elements.len() <= CHUNK_MAX {
+            elements.shrink_to_fit();
+            return Self(Shape::Flat(elements));
+        }
+        let len = elements.len();
+        let mut rest = elements.into_iter();
+        let mut nodes = Vec::new();
+        while rest.len() > 0 {
+            let mut chunks = Vec::new();
+            while rest.len() > 0 && chunks.len() < NODE_MAX * 3 / 4 {
+                chunks.push(Arc::new(rest.by_ref().take(CHUNK_FILL).collect::<Vec<_>>()));
+            }
+            nodes.push(Arc::new(Node { chunks }));
+        }
+        Self(Shape::Tree { nodes, len })
+    }
+
+    /// Sorts; `Err` if two elements have the same key.
+    pub fn from_unsorted(mut elements: Vec<E>) -> Result<Self, Duplicate> {
+        let ascending = |w: &[E]| w[0].key() < w[1].key();
+        if !elements.windows(2).all(ascending) {
+            elements.sort_by(|a, b| a.key().cmp(&b.key()));
+            if !elements.windows(2).all(ascending) {
+                return Err(Duplicate);
+            }
+        }
+        Ok(Self::from_sorted(elements))
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Shape::Flat(run) => run.len(),
+            Shape::Tree { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element with this key.
+    pub fn get(&self, key: AtomRef<'_>) -> Option<&E> {
+        let run = match &self.0 {
+            Shape::Flat(run) => run,
+            Shape::Tree { nodes, .. } => {
+                let node = &nodes[node_for(nodes, key)];
+                &node.chunks[node.chunk_for(key)]
+            }
+        };
+        search(run, key).ok().map(|at| &run[at])
+    }
+
+    /// Whether there is an element with this key.
+    pub fn contains(&self, key: AtomRef<'_>) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Adds an element; returns the one of equal key that it replaces.
+    pub fn insert(&mut self, element: E) -> Option<E> {
+        match &mut self.0 {
+            Shape::Flat(run) => {
+                let replaced = insert_into(run, element);
+                if run.len() > CHUNK_MAX {
+                    *self = Self::from_sorted(std::mem::take(run));
+                }
+                replaced
+            }
+            Shape::Tree { nodes, len } => {
+                let replaced = insert_into_tree(nodes, element);
+                *len += usize::from(replaced.is_none());
+                replaced
+            }
+        }
+    }
+
+    /// Removes and returns the element with this key.
+    pub fn remove(&mut self, key: AtomRef<'_>) -> Option<E> {
+        match &mut self.0 {
+            Shape::Flat(run) => search(run, key).ok().map(|at| run.remove(at)),
+            Shape::Tree { nodes, len } => {
+                let removed = remove_from_tree(nodes, key)?;
+                *len -= 1;
+                if *len <= CHUNK_MAX / 2 {
+                    *self = Self(Shape::Flat(self.iter().cloned().collect()));
+                }
+                Some(removed)
+            }
+        }
+    }
+
+    /// The elements in ascending order of keys.
+    pub fn iter(&self) -> Iter<'_, E> {
+        match &self.0 {
+            Shape::Flat(run) => {
+                Iter { nodes: [].iter(), chunks: [].iter(), run: run.iter(), left: run.len() }
+            }
+            Shape::Tree { nodes, len } => {
+                Iter { nodes: nodes.iter(), chunks: [].iter(), run: [].iter(), left: *len }
+            }
+        }
+    }
+
+    /// The first element.
+    pub fn first(&self) -> Option<&E> {
+        self.iter().next()
+    }
+}
+
+/// Two elements had the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duplicate;
+
+fn node_for<E: Element>(nodes: &[Arc<Node<E>>], key: AtomRef<'_>) -> usize {
+    let at = nodes.partition_point(|node| node.last_key().is_some_and(|last| last < key));
+    at.min(nodes.len() - 1)
+}
+
+fn insert_into<E: Element>(run: &mut Vec<E>, element: E) -> Option<E> {
+    match search(run, element.key()) {
+        Ok(at) => Some(std::mem::replace(&mut run[at], element)),
+        Err(at) => {
+            run.insert(at, element);
+            None
+        }
+    }
+}
+
+fn insert_into_tree<E: Element>(nodes: &mut Vec<Arc<Node<E>>>, element: E) -> Option<E> {
+    let node_at = node_for(nodes, element.key());
+    let node = Arc::make_mut(&mut nodes[node_at]);
+    let chunk_at = node.chunk_for(element.key());
+    let chunk = Arc::make_mut(&mut node.chunks[chunk_at]);
+    let replaced = insert_into(chunk, element);
+    if chunk.len() > CHUNK_MAX {
+        let upper = chunk.split_off(CHUNK_MAX / 2);
+        node.chunks.insert(chunk_at + 1, Arc::new(upper));
+        if node.chunks.len() > NODE_MAX {
+            let chunks = node.chunks.split_off(NODE_MAX / 2);
+            nodes.insert(node_at + 1, Arc::new(Node { chunks }));
+        }
+    }
+    replaced
+}
+
+fn remove_from_tree<E: Element>(nodes: &mut Vec<Arc<Node<E>>>, key: AtomRef<'_>) -> Option<E> {
+    let node_at = node_for(nodes, key);
+    let chunk_at = nodes[node_at].chunk_for(key);
+    // Look before copying anything that a snapshot shares.
+    let at = search(&nodes[node_at].chunks[chunk_at], key).ok()?;
+    let node = Arc::make_mut(&mut nodes[node_at]);
+    let chunk = Arc::make_mut(&mut node.chunks[chunk_at]);
+    let removed = chunk.remove(at);
+    if chunk.is_empty() {
+        node.chunks.remove(chunk_at);
+    } else if chunk.len() < CHUNK_MAX / 4 {
+        merge_chunk(node, chunk_at);
+    }
+    if node.chunks.is_empty() {
+        nodes.remove(node_at);
+    }
+    Some(removed)
+}
+
+/// Merges a small chunk with its smaller neighbour where both fit into three quarters of a chunk.
+fn merge_chunk<E: Element>(node: &mut Node<E>, at: usize) {
+    let length = |i: usize| node.chunks.get(i).map_or(usize::MAX, |chunk| chunk.len());
+    let before = at.checked_sub(1).map_or(usize::MAX, length);
+    let left = if before <= length(at + 1) { at.saturating_sub(1) } else { at };
+    let fits = |a: usize, b: usize| a.saturating_add(b) <= CHUNK_FILL;
+    if left + 1 < node.chunks.len() && fits(length(left), length(left + 1)) {
+        let upper = node.chunks.remove(left + 1);
+        Arc::make_mut(&mut node.chunks[left]).extend(Arc::unwrap_or_clone(upper));
+    }
+}
+
+/// Iterator over a [`Sorted`] run.
+#[derive(Debug)]
+pub struct Iter<'a, E> {
+    nodes: std::slice::Iter<'a, Arc<Node<E>>>,
+    chunks: std::slice::Iter<'a, Chunk<E>>,
+    run: std::slice::Iter<'a, E>,
+    left: usize,
+}
+
+impl<E> Clone for Iter<'_, E> {
+    fn clone(&self) -> Self {
+        Self {
+            nodes: self.nodes.clone(),
+            chunks: self.chunks.clone(),
+            run: self.run.clone(),
+            left: self.left,
+        }
+    }
+}
+
+impl<'a, E> Iterator for Iter<'a, E> {
+    type Item = &'a E;
+
+    fn next(&mut self) -> Option<&'a E> {
+        loop {
+            if let Some(element) = self.run.next() {
+                self.left -= 1;
+                return Some(element);
+            }
+            match self.chunks.next() {
+                Some(chunk) => self.run = chunk.iter(),
+                None => self.chunks = self.nodes.next()?.chunks.iter(),
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<E> ExactSizeIterator for Iter<'_, E> {}
+
+impl<E: Element + PartialEq> PartialEq for Sorted<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl<E: Element + Eq> Eq for Sorted<E> {}
+
+impl<E: Element + Ord> PartialOrd for Sorted<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E: Element + Ord> Ord for Sorted<E> {
+    /// Shorter first, then element by element, as the reference compares datums.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.len().cmp(&other.len()).then_with(|| self.iter().cmp(other.iter()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::uuid::UuidSource;
+
+    fn assert_same(run: &Sorted<Pair>, twin: &BTreeMap<i64, i64>) {
+        assert_eq!(run.len(), twin.len());
+        let pairs = twin.iter().map(|(k, v)| (Atom::Integer(*k), Atom::Integer(*v)));
+        assert!(run.iter().cloned().eq(pairs));
+    }
+
+    /// The dumb twin: random edits on a run and on a BTreeMap, over sizes that cross every shape.
+    #[test]
+    fn behaves_like_a_btree_map() {
+        for seed in 1..6 {
+            let mut random = UuidSource::new([seed, 0, 0, 0]);
+            let mut run = Sorted::new();
+            let mut twin = BTreeMap::new();
+            let range = 10i64.pow(seed as u32);
+            for step in 0..30_000 {
+                // Grow for the first half, shrink for the second.
+                let insert = random.next_u64() % 10 < if step < 15_000 { 8 } else { 2 };
+                let key = (random.next_u64() % range as u64) as i64;
+                if insert {
+                    let old = run.insert((Atom::Integer(key), Atom::Integer(step)));
+                    let old = old.map(|pair: Pair| pair.1);
+                    assert_eq!(old, twin.insert(key, step).map(Atom::Integer));
+                } else {
+                    let old = run.remove(AtomRef::Integer(key)).map(|pair| pair.1);
+                    assert_eq!(old, twin.remove(&key).map(Atom::Integer));
+                }
+                assert_eq!(run.contains(AtomRef::Integer(key)), twin.contains_key(&key));
+            }
+            assert_same(&run, &twin);
+            let keys: Vec<i64> = twin.keys().copied().collect();
+            for key in keys {
+                assert!(run.remove(AtomRef::Integer(key)).is_some());
+                twin.remove(&key);
+            }
+            assert_same(&run, &twin);
+        }
+    }
+
+    #[test]
+    fn a_copy_is_not_disturbed_by_later_edits() {
+        let elements: Vec<Atom> = (0..100_000).map(Atom::Integer).collect();
+        let mut run = Sorted::from_sorted(elements.clone());
+        let snapshot = run.clone();
+        for i in (0..100_000).step_by(3) {
+            run.remove(AtomRef::Integer(i));
+            run.insert(Atom::Integer(i + 1_000_000));
+        }
+        assert!(snapshot.iter().eq(elements.iter()));
+        assert_eq!(run.len(), 100_000);
+    }
+
+    #[test]
+    fn duplicates_are_refused() {
+        let twice = vec![Atom::string("b"), Atom::string("a"), Atom::string("b")];
+        assert_eq!(Sorted::from_unsorted(twice), Err(Duplicate));
+    }
+}
