@@ -54,25 +54,26 @@ impl std::error::Error for NumberError {}
 /// The most digits that always fit an `i64`.
 const SAFE_DIGITS: usize = 18;
 
-/// An integer in its plain spelling with few enough digits; the common case.
+/// An integer in its plain spelling with few enough digits, the common case, at the start of
+/// validated text; and what is behind it.
 #[inline]
-pub(crate) fn parse_plain(token: &[u8]) -> Option<i64> {
-    let (negative, digits) = match token {
+pub(crate) fn split_plain(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
-        _ => (false, token),
+        _ => (false, text),
     };
-    if digits.is_empty() || digits.len() > SAFE_DIGITS {
+    let mut magnitude = 0i64;
+    let mut rest = digits;
+    while let [c @ b'0'..=b'9', after @ ..] = rest {
+        // What overflows is too long and given up below.
+        magnitude = magnitude.wrapping_mul(10).wrapping_add(i64::from(c - b'0'));
+        rest = after;
+    }
+    let len = digits.len() - rest.len();
+    if len == 0 || len > SAFE_DIGITS || matches!(rest.first(), Some(b'.' | b'e' | b'E')) {
         return None;
     }
-    let mut magnitude = 0i64;
-    for &c in digits {
-        let digit = c.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        magnitude = magnitude * 10 + i64::from(digit);
-    }
-    Some(if negative { -magnitude } else { magnitude })
+    Some((if negative { -magnitude } else { magnitude }, rest))
 }
 
 /// The digits of a number, gathered.

@@ -1,6 +1,7 @@
 //! Reading validated text in one pass.
 
 use crate::text::{Kind, Text, string_len, unescaped, value_len};
+use crate::{number, scan};
 use std::borrow::Cow;
 
 /// A pull reader over validated text: one pass, no allocation but for escaped strings.
@@ -21,11 +22,10 @@ impl<'a> Reader<'a> {
     /// The text from the next token on.
     #[inline(always)]
     fn token(&self) -> &'a [u8] {
-        let mut rest = self.rest;
-        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
-            rest = after;
+        match self.rest.first() {
+            Some(b' ' | b'\t' | b'\n' | b'\r') => skip_space(self.rest),
+            _ => self.rest,
         }
-        rest
     }
 
     /// Consumes one byte of punctuation if it comes next.
@@ -59,8 +59,14 @@ impl<'a> Reader<'a> {
     /// false if `]` was consumed.
     #[inline]
     pub fn next_element(&mut self) -> bool {
-        self.take(b',');
-        !self.take(b']') && !self.rest.is_empty()
+        let token = self.token();
+        let (more, rest) = match token {
+            [b',', after @ ..] => (true, after),
+            [b']', after @ ..] => (false, after),
+            _ => (!token.is_empty(), token),
+        };
+        self.rest = rest;
+        more
     }
 
     /// Consumes `{` if the next value is an object.
@@ -71,11 +77,15 @@ impl<'a> Reader<'a> {
 
     /// Inside an object, with all values so far consumed: the next key, now standing
     /// before its value, or none if `}` was consumed.
-    #[inline]
+    #[inline(always)]
     pub fn next_key(&mut self) -> Option<Cow<'a, [u8]>> {
-        self.take(b',');
-        if self.take(b'}') {
-            return None;
+        match self.token() {
+            [b'}', after @ ..] => {
+                self.rest = after;
+                return None;
+            }
+            [b',', after @ ..] => self.rest = after,
+            _ => {}
         }
         let key = self.string()?;
         self.take(b':');
@@ -103,6 +113,11 @@ impl<'a> Reader<'a> {
     /// Consumes an integer, if it is one.
     #[inline]
     pub fn integer(&mut self) -> Option<i64> {
+        let token = self.token();
+        if let Some((plain, after)) = number::split_plain(token) {
+            self.rest = after;
+            return Some(plain);
+        }
         self.text_if(Text::integer)
     }
 
@@ -125,13 +140,35 @@ impl<'a> Reader<'a> {
     }
 
     /// Consumes a string, if it is one; without its escapes, and maybe not UTF-8.
-    #[inline]
+    #[inline(always)]
     pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let [b'"', body @ ..] = self.token() else {
             return None;
         };
-        let (inside, after) = body.split_at_checked(string_len(body))?;
+        let (plain, end) = body.split_at_checked(scan::special(body))?;
+        if let [b'"', after @ ..] = end {
+            self.rest = after;
+            return Some(Cow::Borrowed(plain));
+        }
+        let (string, after) = escaped_string(body)?;
         self.rest = after;
-        Some(unescaped(inside.strip_suffix(b"\"").unwrap_or(inside)))
+        Some(Cow::Owned(string))
     }
+}
+
+#[cold]
+fn skip_space(text: &[u8]) -> &[u8] {
+    let mut rest = text;
+    while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+        rest = after;
+    }
+    rest
+}
+
+/// A string with escapes, given from behind its opening quote, and the text behind it.
+#[cold]
+fn escaped_string(body: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (inside, after) = body.split_at_checked(string_len(body))?;
+    let inside = inside.strip_suffix(b"\"").unwrap_or(inside);
+    Some((unescaped(inside).into_owned(), after))
 }

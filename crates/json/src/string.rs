@@ -22,6 +22,8 @@ pub(crate) enum EscapeError {
 impl fmt::Display for EscapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            // To the reference a zero byte is the end.
+            Self::Bad(0) => "quoted string may not end with backslash",
             Self::Bad(c) if c.is_ascii() => return write!(f, "bad escape \\{}", char::from(*c)),
             Self::Bad(_) => "bad escape \\\u{fffd}",
             Self::Ends => "quoted string ends within \\u escape",

@@ -70,7 +70,7 @@ impl<'a> Text<'a> {
     /// A number by value.
     #[inline]
     pub(crate) fn number(self) -> Option<Number> {
-        if let Some(plain) = number::parse_plain(self.0) {
+        if let Some((plain, _)) = number::split_plain(self.0) {
             return Some(Number::Integer(plain));
         }
         match self.0.first() {
