@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -85,10 +86,19 @@ class Side:
                         f"--remote=punix:{self.socket(key)}", f"--unixctl={self.admin(key)}",
                         f"--pidfile={self.folder}/run/{key}.pid", self.file(key)], key)
         for key, (database, _) in DATABASES.items():
-            wait_until(f"{self.name}'s socket for {key}", lambda: os.path.exists(self.socket(key)))
+            wait_until(f"{self.name}'s socket for {key}", lambda: self.listens(key))
             listed = run(["ovsdb-client", "--timeout=30", "list-dbs", f"unix:{self.socket(key)}"])
             if database not in listed.split():
                 raise Failure(f"{self.name} does not serve {database}: {listed!r}")
+
+    def listens(self, key):
+        """Whether the server accepts; a socket file alone may be left from one that was killed."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(self.socket(key))
+            except OSError:
+                return False
+        return True
 
     def spawn(self, command, what):
         """Starts a program in the foreground; it must live until `stop`."""
