@@ -46,7 +46,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
     let title = format!("by-name: one client, {seconds} s of each kind at {rows:?} rows");
     let mut report = Report::new(title, procfs::machine());
     for run in 1..=peers.repeat {
-        for peer in peers.order() {
+        for peer in peers.order(false) {
             eprintln!("{} ({run} of {})", peer.name, peers.repeat);
             let mut figures = Figures::default();
             for &rows in &rows {

@@ -1,4 +1,4 @@
-//! The load driver: one thread, one epoll set, all writers and monitors.
+//! The load driver: one thread, all writers and monitors.
 //!
 //! It shares the machine with the server under test, so it does as little as it can: one read a
 //! ready socket, one write a request, and a search through what monitors receive.
@@ -22,8 +22,14 @@ use crate::watch::{Marker, ReadBuffer, Seen, Watch};
 
 /// A phase in which nothing at all arrives for so long has failed.
 const STALLED: Duration = Duration::from_secs(60);
+/// How long to sleep where nothing but replies can come.
+const IDLE: Duration = Duration::from_secs(1);
 /// Ready sockets taken at a time.
 const EVENTS: usize = 256;
+/// How often monitors are drained unless the options say otherwise. Not at once: a driver that
+/// sleeps until each single update makes the server pay for waking it, and reads a hundred small
+/// pieces where it could read a hundred larger ones.
+pub(crate) const DRAIN_EVERY: Duration = Duration::from_micros(500);
 /// With so few writers, their replies are looked for between monitors: the time that a reply
 /// waits behind a hundred monitors' updates would otherwise be the driver's, not the server's.
 const FEW_WRITERS: usize = 4;
@@ -42,9 +48,12 @@ pub(crate) struct Load<'a> {
     pub(crate) rate: Option<f64>,
     /// Appends transaction `i`, with `i` as its id.
     pub(crate) request: &'a mut dyn FnMut(usize, &mut Vec<u8>),
-    /// Checks the reply to transaction `i`; returns its row's [`crate::watch::uuid_hash`].
-    pub(crate) reply: &'a mut dyn FnMut(usize, &[u8]) -> Result<u64, Error>,
+    /// Takes the reply to transaction `i`.
+    pub(crate) reply: &'a mut CheckReply<'a>,
 }
+
+/// Checks a reply; returns the [`crate::watch::uuid_hash`] of the row that changed.
+pub(crate) type CheckReply<'a> = dyn FnMut(usize, &[u8]) -> Result<u64, Error> + 'a;
 
 /// What one phase took.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +81,9 @@ struct Writer {
 
 /// All connections of a run.
 pub(crate) struct Driver {
-    epoll: OwnedFd,
+    writer_set: OwnedFd,
+    watch_set: OwnedFd,
+    drain_every: Duration,
     writers: Vec<Writer>,
     pub(crate) watches: Vec<Watch>,
     buffer: ReadBuffer,
@@ -92,16 +103,16 @@ struct Phase<'a, 'b> {
 }
 
 impl Driver {
-    pub(crate) fn new(writers: Vec<Stream>, watches: Vec<Watch>) -> Result<Self, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let streams = writers.iter().chain(watches.iter().map(Watch::stream));
-        for (token, stream) in streams.enumerate() {
-            stream.set_nonblocking()?;
-            epoll::add(&epoll, stream, EventData::new_u64(token as u64), EventFlags::IN)?;
-        }
+    pub(crate) fn new(
+        writers: Vec<Stream>,
+        watches: Vec<Watch>,
+        drain_every: Duration,
+    ) -> Result<Self, Error> {
+        let writer_set = ready_set(writers.iter())?;
+        let watch_set = ready_set(watches.iter().map(Watch::stream))?;
         let writers = writers.into_iter().map(Writer::new).collect();
         let (buffer, chunk) = (ReadBuffer::new(), vec![0; REPLY_SIZE]);
-        Ok(Self { epoll, writers, watches, buffer, chunk })
+        Ok(Self { writer_set, watch_set, drain_every, writers, watches, buffer, chunk })
     }
 
     /// Runs one phase until every reply is there and every monitor has seen every row.
@@ -117,22 +128,19 @@ impl Driver {
             expected: Seen::default(),
             latencies: Latencies::default(),
         };
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut progress = phase.start;
+        let (mut progress, mut drained) = (phase.start, phase.start);
         self.feed(&mut phase)?;
         while !self.complete(&phase)? {
-            events.clear();
-            let timeout = phase.wait();
-            epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout))?;
-            self.handle(&events, &mut phase)?;
-            self.feed(&mut phase)?;
-            if !events.is_empty() {
-                progress = Instant::now();
+            let before_drain = self.drain_every.saturating_sub(drained.elapsed());
+            let mut moved = self.write(&mut phase, before_drain)?;
+            if drained.elapsed() >= self.drain_every {
+                moved |= self.drain(&mut phase)?;
+                drained = Instant::now();
+            }
+            if moved {
+                progress = drained;
             } else if progress.elapsed() > STALLED {
                 return Err(self.stalled(&phase));
-            } else {
-                let now = Instant::now();
-                self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
             }
         }
         let wall = phase.start.elapsed();
@@ -147,7 +155,7 @@ impl Driver {
             return Ok(false);
         }
         for (n, watch) in self.watches.iter().enumerate() {
-            if watch.seen.rows < phase.expected.rows {
+            if watch.seen.rows < phase.expected.rows || !watch.whole() {
                 return Ok(false);
             }
             if watch.seen != phase.expected {
@@ -175,32 +183,39 @@ impl Driver {
         ))
     }
 
-    /// Handles ready sockets: replies first, since a writer's latency counts.
-    fn handle(&mut self, events: &[epoll::Event], phase: &mut Phase<'_, '_>) -> Result<(), Error> {
-        let writers = self.writers.len();
-        let tokens = || events.iter().map(|event| event.data.u64() as usize);
-        for token in tokens().filter(|&token| token < writers) {
-            self.writer_ready(token, phase)?;
+    /// Waits for replies, until monitors are due, and takes what is there.
+    fn write(&mut self, phase: &mut Phase<'_, '_>, limit: Duration) -> Result<bool, Error> {
+        let limit = if self.watches.is_empty() { IDLE } else { limit };
+        let events = ready(&self.writer_set, phase.wait(limit))?;
+        for event in &events {
+            self.writer_ready(event.data.u64() as usize, phase)?;
         }
-        let mut drained = 0;
-        for token in tokens().filter(|&token| token >= writers) {
-            let watch = &mut self.watches[token - writers];
+        self.feed(phase)?;
+        Ok(!events.is_empty())
+    }
+
+    /// Takes what monitors have received.
+    fn drain(&mut self, phase: &mut Phase<'_, '_>) -> Result<bool, Error> {
+        let events = ready(&self.watch_set, Duration::ZERO)?;
+        for (n, event) in events.iter().enumerate() {
+            let watch = &mut self.watches[event.data.u64() as usize];
             watch.drain(&mut self.buffer, &phase.finder)?;
-            drained += 1;
-            if writers <= FEW_WRITERS && drained % MONITORS_AT_A_TIME == 0 {
-                for token in 0..writers {
+            if self.writers.len() <= FEW_WRITERS && n % MONITORS_AT_A_TIME == 0 {
+                for token in 0..self.writers.len() {
                     self.writer_ready(token, phase)?;
                 }
             }
         }
-        Ok(())
+        let now = Instant::now();
+        self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
+        Ok(!events.is_empty())
     }
 
     /// Goes on writing, reads what has come, and in a closed loop sends the next request.
     fn writer_ready(&mut self, token: usize, phase: &mut Phase<'_, '_>) -> Result<(), Error> {
         let writer = &mut self.writers[token];
         if writer.blocked {
-            writer.flush(&self.epoll, token)?;
+            writer.flush(&self.writer_set, token)?;
         }
         if !writer.receive(&mut self.chunk)? {
             return Ok(());
@@ -229,7 +244,7 @@ impl Driver {
             (phase.load.request)(phase.begun, &mut writer.out);
             writer.busy = Some((phase.begun, due));
             phase.begun += 1;
-            writer.flush(&self.epoll, token)?;
+            writer.flush(&self.writer_set, token)?;
         }
         Ok(())
     }
@@ -244,10 +259,27 @@ impl Phase<'_, '_> {
 
     /// How long to sleep at most. An open loop spins while it still has to send: sleeping would
     /// make it late.
-    fn wait(&self) -> Timespec {
+    fn wait(&self, limit: Duration) -> Duration {
         let spin = self.load.rate.is_some() && self.begun < self.load.total;
-        Timespec { tv_sec: i64::from(!spin), tv_nsec: 0 }
+        if spin { Duration::ZERO } else { limit }
     }
+}
+
+/// An epoll set of sockets to read from; each one's data is its index.
+fn ready_set<'a>(streams: impl Iterator<Item = &'a Stream>) -> Result<OwnedFd, Error> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (token, stream) in streams.enumerate() {
+        stream.set_nonblocking()?;
+        epoll::add(&set, stream, EventData::new_u64(token as u64), EventFlags::IN)?;
+    }
+    Ok(set)
+}
+
+fn ready(set: &OwnedFd, limit: Duration) -> Result<Vec<epoll::Event>, Error> {
+    let mut events = Vec::with_capacity(EVENTS);
+    let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    epoll::wait(set, spare_capacity(&mut events), Some(&timeout))?;
+    Ok(events)
 }
 
 impl Writer {

@@ -4,6 +4,9 @@
 //! update to every monitor. It understands nothing: a request is whatever one read gives, and the
 //! bytes in the record and the update are filler of the size that a real server needed. It runs
 //! in a process of its own so that its CPU time is counted like a server's.
+//!
+//! The paced floor differs in one thing: it keeps updates for up to [`PACE`], so that more
+//! transactions share one. Replies still go at once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,8 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::Error;
@@ -21,24 +26,26 @@ use crate::Error;
 /// The command that the load test gives its own program.
 pub(crate) const COMMAND: &str = "floor-server";
 const LISTENER: u64 = u64::MAX;
+/// How long the paced floor keeps an update.
+const PACE: Duration = Duration::from_micros(500);
 const EVENTS: usize = 256;
 const READ_SIZE: usize = 64 * 1024;
 
 /// The command line that runs the floor in a child of our own program.
-pub(crate) fn child(socket: &Path, file: &Path) -> Result<Command, Error> {
+pub(crate) fn child(socket: &Path, file: &Path, paced: bool) -> Result<Command, Error> {
     let own =
         std::env::current_exe().map_err(|e| Error::Io("finding our own program".into(), e))?;
     let mut command = Command::new(own);
     if std::env::args().nth(1).as_deref() == Some("bench") {
         command.arg("bench");
     }
-    command.arg(COMMAND).arg(socket).arg(file);
+    command.arg(COMMAND).arg(socket).arg(file).args(paced.then_some("paced"));
     Ok(command)
 }
 
 /// Runs the floor until it is killed.
 pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
-    let [socket, file] = args else {
+    let [socket, file, paced @ ..] = args else {
         return Err(Error::Usage(format!("{COMMAND} needs SOCKET and FILE")));
     };
     let file = File::create(file).map_err(|e| Error::io("creating", file.as_ref(), e))?;
@@ -56,6 +63,8 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
         filler: Vec::new(),
         sizes: (0, 0),
         rows: 0,
+        pace: if paced.is_empty() { Duration::ZERO } else { PACE },
+        oldest: None,
         update: Vec::new(),
         record: Vec::new(),
     }
@@ -72,6 +81,9 @@ struct Floor {
     /// Bytes a transaction in the update and in the record.
     sizes: (usize, usize),
     rows: u64,
+    pace: Duration,
+    /// Since when the update waits.
+    oldest: Option<Instant>,
     update: Vec<u8>,
     record: Vec<u8>,
 }
@@ -90,7 +102,11 @@ impl Floor {
         let mut replies = Vec::new();
         loop {
             events.clear();
-            epoll::wait(&self.epoll, spare_capacity(&mut events), None)?;
+            let limit = self.oldest.map(|oldest| {
+                let nanos = self.pace.saturating_sub(oldest.elapsed()).subsec_nanos();
+                Timespec { tv_sec: 0, tv_nsec: nanos.into() }
+            });
+            epoll::wait(&self.epoll, spare_capacity(&mut events), limit.as_ref())?;
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
@@ -170,7 +186,7 @@ impl Floor {
         self.record.extend_from_slice(&self.filler[..self.sizes.1.min(self.filler.len())]);
     }
 
-    /// One write to the log, one reply to each writer, one update to each monitor.
+    /// One write to the log, one reply to each writer, and the update if it is due.
     fn finish_round(&mut self, replies: &mut Vec<u64>) -> Result<(), Error> {
         if !self.record.is_empty() {
             self.record.push(b'\n');
@@ -185,6 +201,18 @@ impl Floor {
         if self.update.is_empty() {
             return Ok(());
         }
+        if !self.pace.is_zero() {
+            let oldest = *self.oldest.get_or_insert_with(Instant::now);
+            if oldest.elapsed() < self.pace {
+                return Ok(());
+            }
+            self.oldest = None;
+        }
+        self.fan_out()
+    }
+
+    /// Sends the update to every monitor.
+    fn fan_out(&mut self) -> Result<(), Error> {
         self.update.extend_from_slice(br#"}}],"id":null}"#);
         for (&token, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.monitor) {
             if peer.out.is_empty() {

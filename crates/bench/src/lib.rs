@@ -53,6 +53,7 @@ ports:
   --monitors N         clients that watch everything (100)
   --cycles N           add and remove all rows N times, figures summed (1)
   --rate N             open loop: N transactions a second, latency from the due time
+  --drain-us N         monitors are drained every N microseconds, 0: all the time (500)
   --schema FILE        default /usr/share/ovn/ovn-nb.ovsschema
 
 by-name:

@@ -18,6 +18,9 @@ use crate::error::fail;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The database file and the socket in a server's folder.
+const FILE: &str = "db";
+const SOCKET: &str = "sock";
 
 /// What the options say about servers.
 pub(crate) struct Peers {
@@ -43,7 +46,7 @@ pub(crate) struct Peer {
 enum How {
     Start(PathBuf),
     Connect { target: Target, pid: u32, file: Option<PathBuf> },
-    Floor,
+    Floor { paced: bool },
 }
 
 impl Peers {
@@ -71,11 +74,15 @@ impl Peers {
         Ok(Self { peers, dir, floor: !args.flag("--no-floor"), repeat, json })
     }
 
-    /// The servers of one run in the order given, the floor last.
-    pub(crate) fn order(&self) -> Vec<Peer> {
+    /// The servers of one run in the order given, the floor last; the paced one only makes sense
+    /// where there are monitors.
+    pub(crate) fn order(&self, monitors: bool) -> Vec<Peer> {
         let mut order = self.peers.clone();
         if self.floor {
-            order.push(Peer { name: "floor".into(), how: How::Floor });
+            order.push(Peer { name: "floor".into(), how: How::Floor { paced: false } });
+        }
+        if self.floor && monitors {
+            order.push(Peer { name: "paced floor".into(), how: How::Floor { paced: true } });
         }
         order
     }
@@ -95,7 +102,7 @@ fn find_program(path: &str) -> Result<PathBuf, Error> {
 
 impl Peer {
     pub(crate) fn is_floor(&self) -> bool {
-        matches!(self.how, How::Floor)
+        matches!(self.how, How::Floor { .. })
     }
 
     /// Starts the server on a database that `create` writes (or finds it running).
@@ -104,27 +111,34 @@ impl Peer {
         parent: &Path,
         create: &dyn Fn(&Path) -> Result<(), Error>,
     ) -> Result<Running, Error> {
-        if let How::Connect { target, pid, file } = &self.how {
-            let (target, file) = (target.clone(), file.clone());
-            return Ok(Running { target, pid: *pid, file, own: None });
-        }
-        let dir = make_dir(parent)?;
-        let file = dir.join("db");
-        let socket = dir.join("sock");
-        let log = dir.join("log");
-        let command = match &self.how {
-            How::Start(program) => {
-                create(&file)?;
-                server_command(program, &dir)?
+        match &self.how {
+            How::Connect { target, pid, file } => {
+                let (target, file) = (target.clone(), file.clone());
+                Ok(Running { target, pid: *pid, file, own: None })
             }
-            _ => crate::floor::child(&socket, &file)?,
-        };
-        let child = spawn(command, &dir, &log)?;
-        let pid = child.id();
+            How::Start(program) => self.launch(parent, &|dir| {
+                create(&dir.join(FILE))?;
+                server_command(program, dir)
+            }),
+            How::Floor { paced } => self.launch(parent, &|dir| {
+                crate::floor::child(&dir.join(SOCKET), &dir.join(FILE), *paced)
+            }),
+        }
+    }
+
+    /// Starts what `command` gives in a new folder and waits until it listens.
+    fn launch(
+        &self,
+        parent: &Path,
+        command: &dyn Fn(&Path) -> Result<Command, Error>,
+    ) -> Result<Running, Error> {
+        let dir = make_dir(parent)?;
+        let log = dir.join("log");
+        let child = spawn(command(&dir)?, &dir, &log)?;
         let mut running = Running {
-            target: Target::Unix(socket),
-            pid,
-            file: Some(file),
+            target: Target::Unix(dir.join(SOCKET)),
+            pid: child.id(),
+            file: Some(dir.join(FILE)),
             own: Some(Own { child, dir, log }),
         };
         running.wait_until_listening(&self.name)?;
@@ -151,9 +165,9 @@ fn server_command(program: &Path, dir: &Path) -> Result<Command, Error> {
     let mut command = Command::new(start);
     command
         .arg("-vconsole:warn")
-        .arg(format!("--remote=punix:{}", dir.join("sock").display()))
+        .arg(format!("--remote=punix:{}", dir.join(SOCKET).display()))
         .arg(format!("--unixctl={}", dir.join("ctl").display()))
-        .arg(dir.join("db"));
+        .arg(dir.join(FILE));
     Ok(command)
 }
 

@@ -7,6 +7,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::Error;
 use crate::args::Args;
 use crate::client::{Client, Stream, Target};
 use crate::dbfile;
-use crate::drive::{Driver, Load, Outcome};
+use crate::drive::{DRAIN_EVERY, Driver, Load, Outcome};
 use crate::error::fail;
 use crate::peer::{Peer, Peers, Running};
 use crate::procfs;
@@ -36,6 +37,7 @@ struct Config {
     monitors: usize,
     cycles: usize,
     rate: Option<f64>,
+    drain_every: Duration,
     schema: Value,
 }
 
@@ -84,6 +86,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
         monitors: args.value("--monitors")?.unwrap_or(100),
         cycles: args.value("--cycles")?.unwrap_or(1).max(1),
         rate: args.value("--rate")?.filter(|&rate: &f64| rate > 0.0),
+        drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
         schema: dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?,
     };
     if let Some(word) = args.words()?.first() {
@@ -92,7 +95,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
     let mut report = Report::new(config.title(), procfs::machine());
     let mut sizes = [USUAL_SIZES; 4];
     for run in 1..=peers.repeat {
-        for peer in peers.order() {
+        for peer in peers.order(config.monitors > 0) {
             eprintln!("{} ({run} of {})", peer.name, peers.repeat);
             let running = peer.start(peers.dir(), &|path| dbfile::create(path, &config.schema))?;
             let mut run = Run::new(&config, &peer, &running, sizes);
@@ -210,7 +213,7 @@ impl<'a> Run<'a> {
         let watches: Result<Vec<Watch>, Error> = (0..self.config.monitors)
             .map(|n| subscribe(target, &requests, (n == 0).then_some(&mut *replica)))
             .collect();
-        Driver::new(writers?, watches?)
+        Driver::new(writers?, watches?, self.config.drain_every)
     }
 
     fn step(&mut self, n: usize, step: Step, driver: &mut Driver) -> Result<(), Error> {

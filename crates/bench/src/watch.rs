@@ -13,6 +13,7 @@ use memchr::memmem::Finder;
 use crate::Error;
 use crate::client::Stream;
 use crate::error::fail;
+use crate::frame::Framer;
 
 /// Length of a UUID as text.
 pub(crate) const UUID_LEN: usize = 36;
@@ -77,6 +78,9 @@ pub(crate) struct Watch {
     pub(crate) bytes: u64,
     /// Everything received in this phase, where it is kept.
     pub(crate) kept: Option<Vec<u8>>,
+    framer: Framer,
+    /// Whether the kept bytes end within a message.
+    partial: bool,
 }
 
 /// The buffer that all monitors share.
@@ -97,11 +101,18 @@ impl Watch {
             seen: Seen::default(),
             bytes: 0,
             kept: keep.then(Vec::new),
+            framer: Framer::default(),
+            partial: false,
         }
     }
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Whether everything kept is whole messages (true where nothing is kept).
+    pub(crate) fn whole(&self) -> bool {
+        !self.partial
     }
 
     /// Forgets the last phase.
@@ -129,7 +140,13 @@ impl Watch {
         let start = TAIL - self.tail.len();
         buffer[start..TAIL].copy_from_slice(&self.tail);
         if let Some(kept) = &mut self.kept {
-            kept.extend_from_slice(&buffer[TAIL..TAIL + n]);
+            let mut rest = &buffer[TAIL..TAIL + n];
+            kept.extend_from_slice(rest);
+            while let Some(end) = self.framer.scan(rest) {
+                rest = &rest[end..];
+                self.partial = false;
+            }
+            self.partial |= !rest.is_empty();
         }
         self.bytes += n as u64;
         self.count(&buffer[start..TAIL + n], finder);
@@ -187,6 +204,10 @@ mod tests {
             assert_eq!(watch.seen, expected, "cut at {cut}");
             assert_eq!(watch.kept.as_deref(), Some(text.as_bytes()));
             assert_eq!(watch.bytes, text.len() as u64);
+            assert!(watch.whole());
+            server.write_all(&text.as_bytes()[..cut]).unwrap();
+            watch.drain(&mut buffer, &finder).unwrap();
+            assert_eq!(watch.whole(), cut == 0 || cut == text.len());
         }
     }
 
