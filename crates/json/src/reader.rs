@@ -1,7 +1,7 @@
 //! Reading validated text in one pass.
 
-use crate::text::{Kind, Text, string_len, unescaped, value_len};
-use crate::{number, scan};
+use crate::text::{Kind, Text, string_len, value_len};
+use crate::{number, scan, string};
 use std::borrow::Cow;
 
 /// A pull reader over validated text: one pass, no allocation but for escaped strings.
@@ -170,5 +170,8 @@ fn skip_space(text: &[u8]) -> &[u8] {
 fn escaped_string(body: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (inside, after) = body.split_at_checked(string_len(body))?;
     let inside = inside.strip_suffix(b"\"").unwrap_or(inside);
-    Some((unescaped(inside).into_owned(), after))
+    let mut string = Vec::with_capacity(inside.len());
+    // Cannot fail on validated text.
+    string::unescape(inside, &mut string).ok()?;
+    Some((string, after))
 }

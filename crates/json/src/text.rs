@@ -3,7 +3,6 @@
 use crate::framer::container_len;
 use crate::number::{self, Number};
 use crate::reader::Reader;
-use crate::string;
 use crate::value::Value;
 use crate::write;
 use std::borrow::Cow;
@@ -97,18 +96,10 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The inside of a string, escapes untouched.
-    #[inline]
-    pub(crate) fn string_body(self) -> Option<&'a [u8]> {
-        match self.0 {
-            [b'"', body @ .., b'"'] => Some(body),
-            _ => None,
-        }
-    }
-
     /// A string without its escapes, which may not be UTF-8.
+    #[inline]
     pub fn string(self) -> Option<Cow<'a, [u8]>> {
-        self.string_body().map(unescaped)
+        self.reader().string()
     }
 
     /// A string without its escapes, if it is UTF-8.
@@ -145,7 +136,7 @@ impl<'a> Text<'a> {
 
     /// The value as an owned one. Invalid UTF-8 is replaced by U+FFFD.
     pub fn to_value(self) -> Value {
-        Value::from_text(self)
+        Value::read(&mut self.reader())
     }
 
     /// A reader positioned at this value.
@@ -187,18 +178,6 @@ pub(crate) fn string_len(body: &[u8]) -> usize {
     body.len()
 }
 
-/// The inside of a validated string without its escapes.
-#[inline]
-pub(crate) fn unescaped(body: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr(b'\\', body).is_none() {
-        return Cow::Borrowed(body);
-    }
-    let mut out = Vec::with_capacity(body.len());
-    // Validated: cannot fail.
-    let _ = string::unescape(body, &mut out);
-    Cow::Owned(out)
-}
-
 /// The elements of an array, in order.
 #[derive(Clone)]
 pub struct Elements<'a>(Reader<'a>);
@@ -232,18 +211,8 @@ pub struct Object<'a>(Vec<(Cow<'a, [u8]>, Text<'a>)>);
 
 impl<'a> Object<'a> {
     fn new(members: Members<'a>) -> Self {
-        let mut sorted: Vec<_> = members.collect();
-        if !sorted.is_sorted_by(|(a, _), (b, _)| a < b) {
-            sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
-            // The later one of two equal neighbours is moved into the place that stays.
-            sorted.dedup_by(|later, earlier| {
-                let equal = later.0 == earlier.0;
-                if equal {
-                    earlier.1 = later.1;
-                }
-                equal
-            });
-        }
+        let mut sorted = members.collect();
+        sort_members(&mut sorted);
         Self(sorted)
     }
 
@@ -267,4 +236,22 @@ impl<'a> Object<'a> {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Sorts members by the bytes of their keys and keeps the last one of equal keys. Whether
+/// there was anything to do.
+pub(crate) fn sort_members<T>(members: &mut Vec<(Cow<'_, [u8]>, T)>) -> bool {
+    if members.is_sorted_by(|(a, _), (b, _)| a < b) {
+        return false;
+    }
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    // What stays of two equal neighbours is the place of the first and the value of the second.
+    members.dedup_by(|later, earlier| {
+        let equal = later.0 == earlier.0;
+        if equal {
+            std::mem::swap(&mut later.1, &mut earlier.1);
+        }
+        equal
+    });
+    true
 }

@@ -2,9 +2,11 @@
 
 use crate::error::Error;
 use crate::number::Number;
-use crate::text::{Kind, Text};
+use crate::reader::Reader;
+use crate::text::Text;
 use crate::validate::validate;
 use crate::write::{write_integer, write_real, write_string};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -36,27 +38,29 @@ impl Value {
         validate(input).map(Text::to_value)
     }
 
-    pub(crate) fn from_text(text: Text<'_>) -> Self {
-        let string = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match text.kind() {
-            Kind::Null => Self::Null,
-            Kind::Bool => Self::Bool(text.bool().unwrap_or_default()),
-            Kind::Integer | Kind::Real => match text.number() {
-                Some(Number::Real(r)) => Self::Real(r),
-                Some(Number::Integer(i)) => Self::Integer(i),
-                None => Self::Null,
-            },
-            Kind::String => Self::String(string(&text.string().unwrap_or_default())),
-            Kind::Array => {
-                Self::Array(text.elements().into_iter().flatten().map(Self::from_text).collect())
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Self {
+        let string = |bytes: Cow<'_, [u8]>| String::from_utf8_lossy(&bytes).into_owned();
+        if reader.begin_array() {
+            let mut elements = Vec::new();
+            while reader.next_element() {
+                elements.push(Self::read(reader));
             }
-            Kind::Object => Self::Object(
-                text.members()
-                    .into_iter()
-                    .flatten()
-                    .map(|(key, value)| (string(&key), Self::from_text(value)))
-                    .collect(),
-            ),
+            Self::Array(elements)
+        } else if reader.begin_object() {
+            let mut members = BTreeMap::new();
+            while let Some(key) = reader.next_key() {
+                members.insert(string(key), Self::read(reader));
+            }
+            Self::Object(members)
+        } else if let Some(bytes) = reader.string() {
+            Self::String(string(bytes))
+        } else {
+            let text = reader.text();
+            match text.number() {
+                Some(Number::Integer(i)) => Self::Integer(i),
+                Some(Number::Real(r)) => Self::Real(r),
+                None => text.bool().map_or(Self::Null, Self::Bool),
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! Writing JSON as the reference prints it.
 
 use crate::number::Number;
+use crate::reader::Reader;
 use crate::scan;
-use crate::text::Text;
+use crate::text::{Text, sort_members};
+use std::borrow::Cow;
 use std::io::Write as _;
 
 /// Appends a quoted string.
@@ -135,35 +137,126 @@ fn place_point(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
     }
 }
 
-/// Appends a validated value in canonical form.
+/// Down to this depth the members of an unsorted object are put in order by moving what was
+/// written, which copies every byte once a level; deeper ones go through a [`Node`].
+const MOVE_DEPTH: usize = 8;
+
+/// Appends a validated value in canonical form, in time linear in its length but for sorting.
 pub(crate) fn write_text(text: Text<'_>, out: &mut Vec<u8>) {
-    if let Some(elements) = text.elements() {
+    write_next(&mut text.reader(), 0, out);
+}
+
+fn write_next(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) {
+    if reader.begin_array() {
         out.push(b'[');
-        for (i, element) in elements.enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            write_text(element, out);
+        let mut comma = false;
+        while reader.next_element() {
+            separate(&mut comma, out);
+            write_next(reader, depth + 1, out);
         }
         out.push(b']');
-    } else if let Some(object) = text.object() {
-        out.push(b'{');
-        for (i, (key, value)) in object.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            write_string_bytes(out, key);
-            out.push(b':');
-            write_text(value, out);
-        }
-        out.push(b'}');
-    } else if let Some(string) = text.string() {
-        write_string_bytes(out, &string);
+    } else if depth >= MOVE_DEPTH {
+        Node::read(reader).write(out);
+    } else if reader.begin_object() {
+        write_object(reader, depth, out);
     } else {
-        match text.number() {
-            Some(Number::Integer(i)) => write_integer(out, i),
-            Some(Number::Real(r)) => write_real(out, r),
-            None => out.extend_from_slice(text.as_bytes()),
+        write_scalar(reader.text(), out);
+    }
+}
+
+/// Writes an object from behind its `{`.
+fn write_object(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let start = out.len();
+    let mut comma = false;
+    let mut members = Vec::new();
+    while let Some(key) = reader.next_key() {
+        separate(&mut comma, out);
+        let from = out.len() - start;
+        write_string_bytes(out, &key);
+        out.push(b':');
+        write_next(reader, depth + 1, out);
+        members.push((key, from..out.len() - start));
+    }
+    if sort_members(&mut members) {
+        let written = out.split_off(start);
+        comma = false;
+        for (_, range) in members {
+            separate(&mut comma, out);
+            out.extend_from_slice(written.get(range).unwrap_or_default());
+        }
+    }
+    out.push(b'}');
+}
+
+/// A comma before all but the first.
+fn separate(comma: &mut bool, out: &mut Vec<u8>) {
+    if std::mem::replace(comma, true) {
+        out.push(b',');
+    }
+}
+
+fn write_scalar(text: Text<'_>, out: &mut Vec<u8>) {
+    if let Some(string) = text.string() {
+        write_string_bytes(out, &string);
+        return;
+    }
+    match text.number() {
+        Some(Number::Integer(i)) => write_integer(out, i),
+        Some(Number::Real(r)) => write_real(out, r),
+        None => out.extend_from_slice(text.as_bytes()),
+    }
+}
+
+/// A value whose objects are sorted.
+enum Node<'a> {
+    Scalar(Text<'a>),
+    Array(Vec<Self>),
+    Object(Vec<(Cow<'a, [u8]>, Self)>),
+}
+
+impl<'a> Node<'a> {
+    fn read(reader: &mut Reader<'a>) -> Self {
+        if reader.begin_array() {
+            let mut elements = Vec::new();
+            while reader.next_element() {
+                elements.push(Self::read(reader));
+            }
+            Self::Array(elements)
+        } else if reader.begin_object() {
+            let mut members = Vec::new();
+            while let Some(key) = reader.next_key() {
+                members.push((key, Self::read(reader)));
+            }
+            sort_members(&mut members);
+            Self::Object(members)
+        } else {
+            Self::Scalar(reader.text())
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut comma = false;
+        match self {
+            Self::Scalar(text) => write_scalar(*text, out),
+            Self::Array(elements) => {
+                out.push(b'[');
+                for element in elements {
+                    separate(&mut comma, out);
+                    element.write(out);
+                }
+                out.push(b']');
+            }
+            Self::Object(members) => {
+                out.push(b'{');
+                for (key, value) in members {
+                    separate(&mut comma, out);
+                    write_string_bytes(out, key);
+                    out.push(b':');
+                    value.write(out);
+                }
+                out.push(b'}');
+            }
         }
     }
 }
