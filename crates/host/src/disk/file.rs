@@ -1,0 +1,157 @@
+//! One database file: its lock, and where the next record goes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use weir_net::error::strerror;
+
+use crate::disk::lock::{LockError, LockFile, lock_path};
+use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
+
+pub(crate) use crate::disk::lock::Identity;
+
+/// Why a database file cannot be used.
+#[derive(Debug)]
+pub(crate) struct OpenError {
+    /// What the reference prints.
+    pub(crate) text: String,
+    /// What module `lockfile` warns of.
+    pub(crate) warning: Option<String>,
+}
+
+/// A locked database file that records are appended to.
+#[derive(Debug)]
+pub(crate) struct DatabaseFile {
+    file: File,
+    /// The file itself, symbolic links resolved.
+    path: PathBuf,
+    /// Where the next record goes.
+    valid_len: u64,
+    /// Something follows there that must go first: a torn record, or a failed append.
+    torn: bool,
+    lock: LockFile,
+}
+
+impl DatabaseFile {
+    /// Locks and opens the file that `name` leads to and removes what an interrupted compaction
+    /// left. `held` are the locks of this process.
+    ///
+    /// # Errors
+    /// In the words of the reference.
+    pub(crate) fn open(name: &Path, held: &[Identity]) -> Result<Self, OpenError> {
+        let path = resolve(name);
+        let lock = LockFile::lock(&lock_path(&path), held).map_err(|e| lock_error(name, e))?;
+        let failed = |e: io::Error| io_error(name, "open failed", &e);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+        let _ = fs::remove_file(temporary_path(&path));
+        Ok(Self { file, path, valid_len: 0, torn: true, lock })
+    }
+
+    /// Which lock this is, for [`DatabaseFile::open`].
+    pub(crate) fn identity(&self) -> Identity {
+        self.lock.identity()
+    }
+
+    /// A second handle, to read the file with elsewhere.
+    ///
+    /// # Errors
+    /// What dup(2) says.
+    pub(crate) fn reader(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// The file is good up to `valid_len`: the next record goes there.
+    ///
+    /// # Errors
+    /// What fstat(2) says.
+    pub(crate) fn set_valid_len(&mut self, valid_len: u64) -> io::Result<()> {
+        self.torn = self.file.metadata()?.len() != valid_len;
+        self.valid_len = valid_len;
+        Ok(())
+    }
+
+    /// Appends whole records, and waits for the disk if `sync`. Nothing of a failed append stays.
+    ///
+    /// # Errors
+    /// As strerror(3) puts it.
+    pub(crate) fn append(&mut self, records: &[u8], sync: bool) -> Result<(), String> {
+        self.try_append(records, sync).map_err(|error| {
+            self.torn = self.file.set_len(self.valid_len).is_err();
+            strerror(&error)
+        })
+    }
+
+    fn try_append(&mut self, records: &[u8], sync: bool) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.valid_len)?;
+            self.torn = false;
+        }
+        self.file.write_all_at(records, self.valid_len)?;
+        if sync {
+            self.file.sync_data()?;
+        }
+        self.valid_len += records.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a file that is to replace this one.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub(crate) fn replacement(&self) -> io::Result<Replacement> {
+        Replacement::create(&self.path, &self.file.metadata()?)
+    }
+
+    /// Appends `tail` to the replacement and puts it in this file's place; returns its length.
+    ///
+    /// # Errors
+    /// As strerror(3) puts it; this file is then still in place.
+    pub(crate) fn replace(
+        &mut self,
+        mut replacement: Replacement,
+        tail: &[u8],
+    ) -> Result<u64, String> {
+        let renamed = (|| {
+            replacement.write(tail)?;
+            replacement.sync()?;
+            replacement.rename_over(&self.path)
+        })();
+        let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
+        (self.file, self.valid_len, self.torn) = (file, len, false);
+        // The new file is in place in any case; an old one after a power failure is whole, too.
+        let _ = sync_directory(&self.path);
+        Ok(len)
+    }
+}
+
+/// The file that `name` leads to; if there is none, what should have been there.
+fn resolve(name: &Path) -> PathBuf {
+    if let Ok(path) = fs::canonicalize(name) {
+        return path;
+    }
+    match (fs::read_link(name), name.parent()) {
+        (Ok(target), Some(directory)) => directory.join(target),
+        _ => name.to_owned(),
+    }
+}
+
+/// The inode of the file that `name` leads to.
+pub(crate) fn inode(name: &Path) -> Option<Identity> {
+    fs::metadata(name).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn lock_error(name: &Path, error: LockError) -> OpenError {
+    let warning = Some(error.text);
+    OpenError { warning, ..io_error(name, "failed to lock lockfile", &error.error) }
+}
+
+fn io_error(name: &Path, what: &str, error: &io::Error) -> OpenError {
+    let text = format!("I/O error: {}: {what} ({})", name.display(), strerror(error));
+    OpenError { text, warning: None }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

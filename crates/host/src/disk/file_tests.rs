@@ -1,0 +1,178 @@
+//! Torn tails, failed appends, replacement, and the lock against another process.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::*;
+
+/// A fresh directory with a database file that holds `content`.
+fn database(name: &str, content: &str) -> (PathBuf, PathBuf) {
+    let directory = std::env::temp_dir().join(format!("weir-disk-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("conf.db");
+    fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+fn opened(path: &Path, valid_len: u64) -> DatabaseFile {
+    let mut file = DatabaseFile::open(path, &[]).unwrap();
+    file.set_valid_len(valid_len).unwrap();
+    file
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_torn_tail_goes_with_the_first_append_and_not_before() {
+    let (directory, path) = database("torn", "good1\ngood2\nto");
+    let mut file = opened(&path, 12);
+    assert_eq!(text(&path), "good1\ngood2\nto");
+    file.append(b"x\n", true).unwrap();
+    file.append(b"y\n", false).unwrap();
+    assert_eq!(text(&path), "good1\ngood2\nx\ny\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn nothing_of_a_failed_append_stays() {
+    let (directory, path) = database("failed", "good\n");
+    let mut file = opened(&path, 5);
+    file.file = File::open(&path).unwrap();
+    assert_eq!(file.append(b"x\n", false), Err("Bad file descriptor".to_owned()));
+    assert!(file.torn, "it could not be cut off either, so the next append must try again");
+    file.file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.file.set_len(9).unwrap();
+    file.append(b"y\n", false).unwrap();
+    assert_eq!(text(&path), "good\ny\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_half_record() {
+    let Ok(full) = OpenOptions::new().read(true).write(true).open("/dev/full") else { return };
+    let (directory, path) = database("full", "good\n");
+    let mut file = opened(&path, 5);
+    file.file = full;
+    assert_eq!(file.append(b"x\n", false), Err("No space left on device".to_owned()));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
+    let (directory, path) = database("replace", "old1\nold2\n");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+    let link = directory.join("link.db");
+    symlink("conf.db", &link).unwrap();
+    fs::write(directory.join("conf.db.tmp"), "left over").unwrap();
+    let mut file = opened(&link, 10);
+    assert!(!directory.join("conf.db.tmp").exists());
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"new\n").unwrap();
+    replacement.sync().unwrap();
+    file.append(b"meanwhile\n", false).unwrap();
+    assert_eq!(text(&path), "old1\nold2\nmeanwhile\n");
+    assert_eq!(file.replace(replacement, b"meanwhile\n"), Ok(14));
+    file.append(b"later\n", false).unwrap();
+    assert_eq!(text(&path), "new\nmeanwhile\nlater\n");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o604);
+    let mut names: Vec<_> =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".conf.db.~lock~", "conf.db", "link.db"]);
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_replacement_that_is_given_up_leaves_nothing() {
+    let (directory, path) = database("given-up", "old\n");
+    let file = opened(&path, 4);
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"new\n").unwrap();
+    drop(replacement);
+    assert!(!directory.join("conf.db.tmp").exists());
+    assert_eq!(text(&path), "old\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_same_process_cannot_lock_twice_nor_lose_its_lock_by_trying() {
+    let (directory, path) = database("twice", "x\n");
+    let first = opened(&path, 2);
+    let error = DatabaseFile::open(&path, &[first.identity()]).unwrap_err();
+    let shown = path.display();
+    assert_eq!(
+        error.text,
+        format!("I/O error: {shown}: failed to lock lockfile (Resource deadlock avoided)")
+    );
+    assert_eq!(try_lock_elsewhere(&path), "refused");
+    drop(first);
+    assert_eq!(try_lock_elsewhere(&path), "locked");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_lock_of_another_process_is_named_by_its_pid() {
+    let (directory, path) = database("other", "x\n");
+    let lock = lock_path(&path);
+    let script = format!(
+        "import fcntl, sys\nf = open('{}', 'w')\nfcntl.lockf(f, fcntl.LOCK_EX)\n\
+         print('locked', flush=True)\nsys.stdin.read()",
+        lock.display()
+    );
+    let mut other = Command::new("python3")
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = io::BufReader::new(other.stdout.take().unwrap());
+    io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert_eq!(line, "locked\n");
+    let error = DatabaseFile::open(&path, &[]).unwrap_err();
+    let shown = path.display();
+    assert_eq!(
+        error.text,
+        format!("I/O error: {shown}: failed to lock lockfile (Resource temporarily unavailable)")
+    );
+    let pid = other.id();
+    assert_eq!(
+        error.warning.unwrap(),
+        format!("{}: cannot lock file because it is already locked by pid {pid}", lock.display())
+    );
+    drop(other.stdin.take());
+    assert!(other.wait().unwrap().success());
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_is_said_in_the_words_of_the_reference() {
+    let (directory, _) = database("missing", "");
+    let path = directory.join("nothing.db");
+    let error = DatabaseFile::open(&path, &[]).unwrap_err();
+    let expected =
+        format!("I/O error: {}: open failed (No such file or directory)", path.display());
+    assert_eq!(error.text, expected);
+    fs::create_dir(&path).unwrap();
+    let error = DatabaseFile::open(&path, &[]).unwrap_err();
+    assert_eq!(error.text, format!("I/O error: {}: open failed (Is a directory)", path.display()));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+/// Whether a process of its own could lock the database.
+fn try_lock_elsewhere(path: &Path) -> String {
+    let script = format!(
+        "import fcntl\nf = open('{}', 'w')\ntry:\n fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n \
+         print('locked', end='')\nexcept OSError:\n print('refused', end='')",
+        lock_path(path).display()
+    );
+    let output = Command::new("python3").args(["-c", &script]).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}

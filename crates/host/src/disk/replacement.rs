@@ -1,0 +1,91 @@
+//! A new file that takes the place of an old one: written beside it, synced, renamed.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, Uid, fchown};
+
+/// Bytes gathered before a write.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// `FILE.tmp`; removed on drop unless it was renamed.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    file: Option<File>,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    len: u64,
+}
+
+impl Replacement {
+    /// Begins an empty file for the place of `target`, with the mode and, as far as the system
+    /// lets us, the owner of `like`.
+    pub(crate) fn create(target: &Path, like: &Metadata) -> io::Result<Self> {
+        let path = temporary_path(target);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(like.mode() & 0o777);
+        let file = options.open(&path)?;
+        let owner = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
+        let _ = fchown(&file, Some(owner.0), Some(owner.1));
+        file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+        Ok(Self { file: Some(file), path, buffer: Vec::new(), len: 0 })
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.len += bytes.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.write_all(&self.buffer)?;
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Waits until everything written is on disk.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.file.as_ref().map_or(Ok(()), File::sync_all)
+    }
+
+    /// Takes the place of `target`; the file and its length.
+    pub(crate) fn rename_over(mut self, target: &Path) -> io::Result<(File, u64)> {
+        fs::rename(&self.path, target)?;
+        let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
+        Ok((file, self.len))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Where the replacement of `target` is written.
+pub(crate) fn temporary_path(target: &Path) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    target.with_file_name(name)
+}
+
+/// Makes a rename in the directory of `path` last.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}

@@ -1,0 +1,185 @@
+//! Bytes of one client on their way to becoming messages.
+
+use std::mem;
+
+use weir_json::Framer;
+
+/// Longest message accepted, in bytes; a longer one is a protocol error (DESIGN, "Budgets").
+pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
+
+/// Most one read takes while a message is small.
+pub const READ_BYTES: usize = 64 << 10;
+
+/// Most one read takes while a big message arrives.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Cuts a byte stream into JSON messages. Every byte is scanned once and moved at most twice.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Messages not yet taken and the beginning of the next one.
+    bytes: Vec<u8>,
+    /// Where the message begins that is looked for.
+    start: usize,
+    /// How far the framer has come.
+    scanned: usize,
+    framer: Framer,
+}
+
+impl Inbox {
+    /// Bytes held that are no message yet.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// True when another call of [`Inbox::next_message`] may find something without a read.
+    pub(crate) fn has_unscanned(&self) -> bool {
+        self.scanned < self.bytes.len()
+    }
+
+    /// Appends what was read elsewhere.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.drop_taken();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// True when reading straight into [`Inbox::spare`] saves a copy.
+    pub(crate) fn is_big(&self) -> bool {
+        self.held_bytes() >= READ_BYTES
+    }
+
+    /// The buffer with room for a read that appends to it.
+    pub(crate) fn spare(&mut self) -> &mut Vec<u8> {
+        self.drop_taken();
+        self.bytes.reserve(self.bytes.len().clamp(READ_BYTES, READ_BYTES_MAX));
+        &mut self.bytes
+    }
+
+    /// The next complete message.
+    ///
+    /// # Errors
+    /// The stream is no JSON, or a message is too long: the text for the log.
+    pub(crate) fn next_message(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let fed = self.framer.feed(&self.bytes[self.scanned..]).map_err(|e| e.to_string())?;
+        let end = match fed {
+            Some(consumed) => self.scanned + consumed,
+            None => self.bytes.len(),
+        };
+        if end - self.start > MESSAGE_BYTES_MAX {
+            return Err(format!("message exceeds {MESSAGE_BYTES_MAX} bytes"));
+        }
+        if fed.is_some() {
+            return Ok(Some(self.cut(end)));
+        }
+        self.scanned = end;
+        if self.framer.is_idle() {
+            self.clear();
+        }
+        Ok(None)
+    }
+
+    /// Takes the message that ends at `end`; what follows is moved only if it is the smaller part.
+    fn cut(&mut self, end: usize) -> Vec<u8> {
+        let after = self.bytes.len() - end;
+        let message = if self.start == 0 && after < end {
+            let tail = if after == 0 { Vec::new() } else { self.bytes.split_off(end) };
+            self.scanned = 0;
+            mem::replace(&mut self.bytes, tail)
+        } else {
+            let message = self.bytes[self.start..end].to_vec();
+            (self.start, self.scanned) = (end, end);
+            message
+        };
+        // White space between messages must not look like the beginning of one.
+        if self.bytes[self.scanned..].iter().all(u8::is_ascii_whitespace) {
+            self.clear();
+        }
+        message
+    }
+
+    fn clear(&mut self) {
+        self.bytes = Vec::new();
+        (self.start, self.scanned) = (0, 0);
+    }
+
+    /// Forgets the messages already taken.
+    fn drop_taken(&mut self) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All messages that are complete.
+    fn drain(inbox: &mut Inbox) -> Vec<String> {
+        let mut messages = Vec::new();
+        while let Some(message) = inbox.next_message().unwrap() {
+            messages.push(String::from_utf8(message).unwrap());
+        }
+        messages
+    }
+
+    #[test]
+    fn messages_come_out_however_the_stream_is_cut() {
+        let stream = br#"{"a":"}"}[1,2] {"b":[]}
+            {"c":"\"{"}[]"#;
+        let expected = [r#"{"a":"}"}"#, "[1,2]", r#"{"b":[]}"#, r#"{"c":"\"{"}"#, "[]"];
+        for piece in 1..=stream.len() {
+            let mut inbox = Inbox::default();
+            let mut found = Vec::new();
+            for bytes in stream.chunks(piece) {
+                inbox.push(bytes);
+                found.extend(drain(&mut inbox).iter().map(|m| m.trim().to_owned()));
+            }
+            assert_eq!(found, expected, "pieces of {piece}");
+            assert_eq!(inbox.held_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_big_message_is_read_in_place_and_leaves_the_next_one_behind() {
+        let big = format!("[\"{}\"]", "x".repeat(3 * READ_BYTES));
+        let stream = format!("{big}[1][2");
+        let mut inbox = Inbox::default();
+        let mut rest = stream.as_bytes();
+        let mut found = Vec::new();
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(10_000));
+            if inbox.is_big() {
+                inbox.spare().extend_from_slice(now);
+            } else {
+                inbox.push(now);
+            }
+            found.extend(drain(&mut inbox));
+            rest = later;
+        }
+        assert_eq!(found, [big.as_str(), "[1]"]);
+        assert_eq!(inbox.held_bytes(), 2);
+        inbox.push(b"]");
+        assert_eq!(drain(&mut inbox), ["[2]"]);
+    }
+
+    #[test]
+    fn white_space_is_not_kept() {
+        let mut inbox = Inbox::default();
+        inbox.push(b"  \n ");
+        assert_eq!(drain(&mut inbox), [] as [&str; 0]);
+        assert_eq!(inbox.held_bytes(), 0);
+        inbox.push(b"{}\n");
+        assert_eq!(inbox.next_message().unwrap().unwrap(), b"{}");
+        assert!(!inbox.has_unscanned());
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error() {
+        let mut inbox = Inbox::default();
+        inbox.push(b"[1]hello");
+        assert_eq!(inbox.next_message().unwrap().unwrap(), b"[1]");
+        assert!(inbox.next_message().is_err());
+    }
+}

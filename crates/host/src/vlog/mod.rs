@@ -1,0 +1,303 @@
+//! Logging as the reference does it: modules, levels, three destinations, patterns.
+
+mod date;
+mod level;
+mod modules;
+mod pattern;
+mod spec;
+mod syslog;
+
+pub use level::{Destination, Level};
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use level::PerDestination;
+use modules::MODULES;
+use pattern::Line;
+use spec::Spec;
+use syslog::{FACILITY_DAEMON, Syslog};
+use weir_net::error::strerror;
+
+/// Mode of a new log file, less the umask.
+const FILE_MODE: u32 = 0o660;
+
+/// `%B` without a `FACILITY` setting: `local0`.
+const FACILITY_PATTERN: u8 = 16 << 3;
+
+/// The process's log; clones are the same log.
+#[derive(Clone)]
+pub struct Vlog(Arc<Mutex<State>>);
+
+struct State {
+    application: String,
+    subprogram: String,
+    hostname: String,
+    levels: BTreeMap<&'static str, PerDestination<Level>>,
+    patterns: PerDestination<String>,
+    facility: Option<u8>,
+    file: LogFile,
+    syslog: Syslog,
+    serial: u64,
+    started: Instant,
+}
+
+#[derive(Default)]
+struct LogFile {
+    path: Option<PathBuf>,
+    open: Option<File>,
+}
+
+impl Vlog {
+    /// A log for the program of that name, with the levels and patterns of the reference.
+    pub fn new(application: &str) -> Self {
+        let info = PerDestination { syslog: Level::Info, console: Level::Info, file: Level::Info };
+        let syslog = std::env::var("OVS_SYSLOG_METHOD").unwrap_or_default();
+        let syslog = Syslog::new(&syslog).or_else(|_| Syslog::new("")).expect("a known method");
+        Self(Arc::new(Mutex::new(State {
+            application: application.to_owned(),
+            subprogram: String::new(),
+            hostname: hostname(),
+            levels: MODULES.iter().map(|module| (*module, info.clone())).collect(),
+            patterns: PerDestination {
+                syslog: "ovs|%05N|%c%T|%p|%m".to_owned(),
+                console: "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m".to_owned(),
+                file: "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m".to_owned(),
+            },
+            facility: None,
+            file: LogFile::default(),
+            syslog,
+            serial: 0,
+            started: Instant::now(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs one line.
+    pub fn log(&self, module: &str, level: Level, text: &str) {
+        self.state().log(module, level, text);
+    }
+
+    /// Whether a line of this module and level would go anywhere.
+    pub fn enabled(&self, module: &str, level: Level) -> bool {
+        self.state().destinations(module, level).next().is_some()
+    }
+
+    /// Applies the argument of `-v` or `vlog/set`.
+    ///
+    /// # Errors
+    /// The reference's text.
+    pub fn set(&self, spec: &str) -> Result<(), String> {
+        let spec = Spec::parse(spec)?;
+        self.state().apply(spec);
+        Ok(())
+    }
+
+    /// `--syslog-method`.
+    ///
+    /// # Errors
+    /// An unknown method.
+    pub fn set_syslog_method(&self, method: &str) -> Result<(), String> {
+        self.state().syslog = Syslog::new(method)?;
+        Ok(())
+    }
+
+    /// Turns the console off; a detached daemon has none.
+    pub fn close_console(&self) {
+        let level = Level::Off;
+        self.state().apply(Spec::Levels {
+            module: None,
+            destination: Some(Destination::Console),
+            level,
+        });
+    }
+
+    /// What `%T` and `%t` print; empty in the main process.
+    pub fn set_subprogram(&self, name: &str) {
+        name.clone_into(&mut self.state().subprogram);
+    }
+
+    /// Begins to log to a file. A failure is logged, not returned.
+    pub fn open_file(&self, path: &Path) {
+        let mut state = self.state();
+        state.file.path = Some(path.to_owned());
+        let _ = state.reopen();
+    }
+
+    /// `vlog/reopen`.
+    ///
+    /// # Errors
+    /// No log file was ever configured, or it cannot be opened.
+    pub fn reopen(&self) -> Result<(), String> {
+        self.state().reopen_checked()
+    }
+
+    /// `vlog/close`.
+    pub fn close_file(&self) {
+        self.state().file.open = None;
+    }
+
+    /// The reply to `vlog/list`.
+    pub fn list(&self) -> String {
+        let mut out = String::from("                 console    syslog    file\n");
+        out.push_str("                 -------    ------    ------\n");
+        for (module, levels) in &self.state().levels {
+            let (console, syslog, file) =
+                (levels.console.name(), levels.syslog.name(), levels.file.name());
+            let _ = writeln!(out, "{module:<16}  {console:>4}       {syslog:>4}       {file:>4}");
+        }
+        out
+    }
+
+    /// The reply to `vlog/list-pattern`.
+    pub fn list_patterns(&self) -> String {
+        let mut out = String::from("         prefix                            format\n");
+        out.push_str("         ------                            ------\n");
+        let state = self.state();
+        for destination in Destination::ALL {
+            let prefix = match destination {
+                Destination::Syslog => "<%B> %D{%h %e %T} %E %A:",
+                Destination::Console | Destination::File => "none",
+            };
+            let (name, pattern) = (destination.name(), state.patterns.get(destination));
+            let _ = writeln!(out, "{name:<7}  {prefix:<32}  {pattern}");
+        }
+        out
+    }
+
+    /// Whether there is a module of that name.
+    pub fn knows_module(&self, name: &str) -> bool {
+        spec::find_module(name).is_some()
+    }
+}
+
+impl State {
+    fn apply(&mut self, spec: Spec) {
+        let chosen = |one: Option<Destination>| {
+            Destination::ALL.into_iter().filter(move |each| one.is_none_or(|one| one == *each))
+        };
+        match spec {
+            Spec::Levels { module, destination, level } => {
+                let modules = self.levels.iter_mut();
+                for (_, levels) in modules.filter(|(each, _)| module.is_none_or(|m| m == **each)) {
+                    chosen(destination).for_each(|each| *levels.get_mut(each) = level);
+                }
+            }
+            Spec::Pattern { destination, pattern } => {
+                for each in chosen(destination) {
+                    pattern.clone_into(self.patterns.get_mut(each));
+                }
+            }
+            Spec::Facility(facility) => self.facility = Some(facility),
+        }
+    }
+
+    /// Where a line goes.
+    fn destinations(
+        &self,
+        module: &str,
+        level: Level,
+    ) -> impl Iterator<Item = Destination> + use<> {
+        let levels = self.levels.get(module).or_else(|| self.levels.get("util")).cloned();
+        let has_file = self.file.open.is_some();
+        Destination::ALL.into_iter().filter(move |destination| {
+            let wanted = levels.as_ref().is_some_and(|levels| *levels.get(*destination) >= level);
+            wanted && (*destination != Destination::File || has_file)
+        })
+    }
+
+    fn log(&mut self, module: &str, level: Level, text: &str) {
+        let mut destinations = self.destinations(module, level).peekable();
+        if destinations.peek().is_none() {
+            return;
+        }
+        self.serial += 1;
+        for destination in destinations {
+            let mut out = String::with_capacity(text.len() + 80);
+            if destination == Destination::Syslog {
+                let priority = self.facility.unwrap_or(FACILITY_DAEMON) | level.severity();
+                let _ = write!(out, "<{priority}>");
+                date::format("%h %e %T ", wall_ms(), &mut out);
+                let _ = write!(out, "{}: ", self.application);
+            }
+            pattern::format(
+                self.patterns.get(destination),
+                &self.line(module, level, text),
+                &mut out,
+            );
+            match destination {
+                Destination::Syslog => self.syslog.send(&out),
+                Destination::Console => {
+                    out.push('\n');
+                    let _ = std::io::stderr().write_all(out.as_bytes());
+                }
+                Destination::File => {
+                    out.push('\n');
+                    if let Some(file) = &mut self.file.open {
+                        let _ = file.write_all(out.as_bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    fn line<'a>(&'a self, module: &'a str, level: Level, text: &'a str) -> Line<'a> {
+        Line {
+            application: &self.application,
+            subprogram: &self.subprogram,
+            module,
+            level,
+            text,
+            serial: self.serial,
+            wall_ms: wall_ms(),
+            uptime_ms: self.started.elapsed().as_millis(),
+            facility: self.facility.unwrap_or(FACILITY_PATTERN),
+            hostname: &self.hostname,
+        }
+    }
+
+    fn reopen_checked(&mut self) -> Result<(), String> {
+        if self.file.path.is_none() {
+            return Err("Logging to file not configured".to_owned());
+        }
+        self.reopen().map_err(|error| strerror(&error))
+    }
+
+    fn reopen(&mut self) -> std::io::Result<()> {
+        let Some(path) = self.file.path.clone() else { return Ok(()) };
+        let options = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(&path);
+        let (level, text) = match &options {
+            Ok(_) => (Level::Info, format!("opened log file {}", path.display())),
+            Err(error) => {
+                let error = strerror(error);
+                (Level::Warn, format!("failed to open {} for logging: {error}", path.display()))
+            }
+        };
+        let result = options.map(|file| self.file.open = Some(file));
+        self.log("vlog", level, &text);
+        result
+    }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "-".to_owned() } else { name.trim().to_owned() }
+}
+
+#[cfg(test)]
+mod tests;
