@@ -79,8 +79,32 @@ impl Correspondence {
     /// # Errors
     /// The path and the two values of the first difference.
     pub fn compare(&mut self, a: &Value, b: &Value, sorted: bool) -> Result<(), String> {
-        let mut comparison = Comparison { known: self, pairs: HashMap::new(), sorted };
-        comparison.values(a, b, "")
+        let (pairs, rows_known) = (HashMap::new(), false);
+        Comparison { known: self, pairs, sorted, rows_known }.values(a, b, "")
+    }
+
+    /// [`Self::compare`] for a committed row; UUIDs met for the first time are remembered.
+    ///
+    /// # Errors
+    /// As [`Self::compare`].
+    pub fn compare_row(&mut self, a: &Value, b: &Value) -> Result<(), String> {
+        let (pairs, rows_known) = (HashMap::new(), true);
+        let mut comparison = Comparison { known: self, pairs, sorted: true, rows_known };
+        comparison.values(a, b, "")?;
+        let pairs = comparison.pairs;
+        match pairs.iter().find(|(a, b)| !self.learn(a, b)) {
+            Some((a, b)) => Err(format!(": {a} cannot be {b}")),
+            None => Ok(()),
+        }
+    }
+
+    /// [`Self::compare`] for the notifications of a monitor, where every row is under its UUID.
+    ///
+    /// # Errors
+    /// As [`Self::compare`].
+    pub fn compare_updates(&mut self, a: &Value, b: &Value) -> Result<(), String> {
+        let (pairs, sorted, rows_known) = (HashMap::new(), true, true);
+        Comparison { known: self, pairs, sorted, rows_known }.values(a, b, "")
     }
 }
 
@@ -89,6 +113,7 @@ struct Comparison<'a> {
     known: &'a mut Correspondence,
     pairs: HashMap<String, String>,
     sorted: bool,
+    rows_known: bool,
 }
 
 impl Comparison<'_> {
@@ -104,7 +129,7 @@ impl Comparison<'_> {
 
     fn objects(&mut self, a: &Value, b: &Value, path: &str) -> Result<(), String> {
         let (Value::Object(x), Value::Object(y)) = (a, b) else { return Ok(()) };
-        let row_known = x.get("_uuid").is_some_and(|uuid| Some(uuid) == y.get("_uuid"));
+        let row_known = self.rows_known || x.get("_uuid").is_some_and(|uuid| Some(uuid) == y.get("_uuid"));
         for (key, value) in x {
             let at = format!("{path}.{key}");
             match y.get(key) {
@@ -170,11 +195,10 @@ impl Comparison<'_> {
         keyed.into_iter().map(|(_, value)| value).collect()
     }
 
-    /// Canonical text, UUIDs that mean nothing yet left out.
+    /// Text that says the same for equal values of both sides, whatever their order.
     fn sort_key(&self, value: &Value) -> String {
-        let mut text = String::new();
-        write_canonical(value, &mut text);
-        replace_uuids(&text, |uuid| (!self.known.is_known_a(uuid)).then_some("?"))
+        let text = canonical(&value.to_string(), |uuid| !self.known.is_known_a(uuid));
+        text.unwrap_or_default()
     }
 
     /// Text equal but for UUIDs nobody has seen, which must pair up one to one.
@@ -207,31 +231,45 @@ fn differ(path: &str, a: &Value, b: &Value) -> String {
     format!("{path}:\n    A {a}\n    B {b}")
 }
 
-/// JSON text with sorted keys and without `_version`.
-pub fn write_canonical(value: &Value, out: &mut String) {
+/// JSON text with sorted keys, sorted sets and maps, UUIDs blanked where `unknown`, without
+/// `_version`; None for what is not JSON.
+pub fn canonical(text: &str, unknown: impl Fn(&str) -> bool) -> Option<String> {
+    let text = replace_uuids(text, |uuid| unknown(uuid).then_some("?"));
+    let mut out = String::new();
+    write_canonical(&serde_json::from_str(&text).ok()?, &mut out);
+    Some(out)
+}
+
+fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(members) => {
             let mut keys: Vec<_> = members.keys().filter(|key| *key != "_version").collect();
             keys.sort();
-            out.push('{');
             for key in keys {
-                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push_str(key);
                 out.push(':');
                 write_canonical(&members[key], out);
-                out.push(',');
             }
-            out.push('}');
+        }
+        Value::Array(values) if values.len() == 2 && (values[0] == "set" || values[0] == "map") => {
+            let mut texts = vec![];
+            for value in elements(&values[1]) {
+                let mut text = String::new();
+                write_canonical(value, &mut text);
+                texts.push(text);
+            }
+            texts.sort();
+            out.push_str(&texts.join(";"));
         }
         Value::Array(values) => {
-            out.push('[');
             for value in values {
                 write_canonical(value, out);
                 out.push(',');
             }
-            out.push(']');
         }
         _ => out.push_str(&value.to_string()),
     }
+    out.push('|');
 }
 
 /// True for the 36 characters of a UUID in lower case.

@@ -1,0 +1,7 @@
+//! The oracle: the same generated input to the reference and to Weir, every output compared.
+
+pub mod known;
+pub mod pair;
+pub mod room;
+pub mod run;
+pub mod watch;

@@ -1,0 +1,228 @@
+//! Two servers side by side, fed with the same transactions.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, Message, Trouble, parse};
+use crate::differential::known::Judge;
+use crate::differential::room::{History, Room, is_choice};
+use crate::dump::{Dump, select_all, table_names};
+use crate::files;
+use crate::generate::Schema;
+use crate::generate::transaction::{HELD_LOCK, params_text, request_bytes};
+use crate::normalise::Correspondence;
+use crate::process::{Program, Scratch, Server};
+
+/// Why two servers are not taken for equal.
+#[derive(Debug)]
+pub enum Finding {
+    /// They answered differently: what was sent, what came, where it differs.
+    Difference(String),
+    /// A server could not be used at all.
+    Trouble(String),
+}
+
+impl From<Trouble> for Finding {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble.to_string())
+    }
+}
+
+/// The two servers with one transacting session each.
+#[derive(Debug)]
+pub struct Pair {
+    /// The reference.
+    pub a: Server,
+    /// The server under test.
+    pub b: Server,
+    /// Their database files.
+    pub files: [PathBuf; 2],
+    /// Which UUID of one is which of the other.
+    pub known: Correspondence,
+    /// Differences that were expected, and how often.
+    pub judge: Judge,
+    /// How the current content came about.
+    pub history: History,
+    reference: Program,
+    schema: Schema,
+    sessions: [Client; 2],
+    /// Where the files live.
+    pub scratch: Scratch,
+}
+
+/// Both servers' results of one transaction, in A's UUIDs.
+#[derive(Debug)]
+pub struct Answer {
+    /// A's.
+    pub a: Value,
+    /// False when a known difference was let pass.
+    pub equal: bool,
+}
+
+impl Pair {
+    /// Starts both on new files with `schema`, and takes the lock that transactions may assert.
+    ///
+    /// # Errors
+    /// When either does not start.
+    pub fn start(programs: &(Program, Program), schema: &Schema) -> Result<Self, Finding> {
+        let scratch = Scratch::new("pair");
+        let files = [scratch.file("a.db"), scratch.file("b.db")];
+        for file in &files {
+            files::create(file, &schema.json())?;
+        }
+        let a = Server::start(&programs.0, &files[..1])?;
+        let b = Server::start(&programs.1, &files[1..])?;
+        let mut sessions = [a.connect()?, b.connect()?];
+        for session in &mut sessions {
+            session.request("lock", &json!([HELD_LOCK]))?;
+        }
+        let (known, judge) = (Correspondence::default(), Judge::default());
+        let (history, reference) = (History::default(), programs.0.clone());
+        let schema = schema.clone();
+        Ok(Self { a, b, files, known, judge, history, reference, schema, sessions, scratch })
+    }
+
+    /// Opens one more session with each server.
+    ///
+    /// # Errors
+    /// When either refuses.
+    pub fn connect(&self) -> Result<[Client; 2], Finding> {
+        Ok([self.a.connect()?, self.b.connect()?])
+    }
+
+    /// Sends a batch of transactions to both, all before the first answer is read, and compares.
+    ///
+    /// # Errors
+    /// The first difference, or trouble with a session.
+    pub fn exchange(&mut self, batch: &[Vec<Value>]) -> Result<Vec<Answer>, Finding> {
+        let mut ids = vec![];
+        let mut requests = [vec![], vec![]];
+        for ops in batch {
+            let params = params_text(&self.schema.name, ops);
+            self.known.give_all(&params);
+            let id = self.sessions[0].fresh_id();
+            self.sessions[1].fresh_id();
+            requests[0].extend(request_bytes("transact", &params, id));
+            requests[1].extend(request_bytes("transact", &self.known.for_b(&params), id));
+            ids.push(id);
+        }
+        for (session, bytes) in self.sessions.iter_mut().zip(&requests) {
+            session.send_raw(bytes)?;
+        }
+        let mut replies = vec![];
+        for id in ids {
+            let a = self.reply(0, id, batch)?;
+            let b = self.reply(1, id, batch)?;
+            replies.push((a, b));
+        }
+        let mut answers = vec![];
+        for (ops, (a, b)) in batch.iter().zip(replies) {
+            answers.push(self.judge_replies(ops, &a, &b)?);
+            self.history.since.push(ops.clone());
+        }
+        Ok(answers)
+    }
+
+    fn reply(&mut self, side: usize, id: u64, batch: &[Vec<Value>]) -> Result<Message, Finding> {
+        self.sessions[side].reply(id).map_err(|trouble| {
+            let server = if side == 0 { &mut self.a } else { &mut self.b };
+            let alive = if server.is_alive() { "runs" } else { "is dead" };
+            let text: Vec<String> = batch.iter().map(|ops| json!(ops).to_string()).collect();
+            Finding::Difference(format!(
+                "{} gave no answer ({trouble}; it {alive}) to one of:\n{}\nits log:\n{}",
+                server.label(),
+                text.join("\n"),
+                server.log()
+            ))
+        })
+    }
+
+    fn judge_replies(
+        &mut self,
+        ops: &[Value],
+        a: &Message,
+        b: &Message,
+    ) -> Result<Answer, Finding> {
+        self.learn_inserted(ops, &a.value, &b.value);
+        let text = String::from_utf8_lossy(&b.raw).into_owned();
+        let translated = parse(self.known.from_b(&text).as_bytes())?;
+        let judged = self.judge_results(ops, &a.value["result"], &translated["result"]);
+        let (equal, mut difference) = match judged {
+            Ok(equal) => (equal, None),
+            Err(difference) => (false, Some(difference)),
+        };
+        if difference.is_none() && equal && a.raw.len() != b.raw.len() {
+            difference = Some(format!("{} bytes against {}", a.raw.len(), b.raw.len()));
+        }
+        match difference {
+            None => Ok(Answer { a: a.value["result"].clone(), equal }),
+            Some(difference) => Err(Finding::Difference(format!(
+                "transaction {}\nA answers   {}\nB answers   {}\ndifference  {difference}",
+                json!(ops),
+                String::from_utf8_lossy(&a.raw),
+                self.known.from_b(&text)
+            ))),
+        }
+    }
+
+    /// Rows inserted without a UUID got one that is now known by both names.
+    fn learn_inserted(&mut self, ops: &[Value], a: &Value, b: &Value) {
+        for (i, op) in ops.iter().enumerate() {
+            if op["op"] == "insert" {
+                let uuids = (&a["result"][i]["uuid"][1], &b["result"][i]["uuid"][1]);
+                if let (Value::String(a), Value::String(b)) = uuids {
+                    self.known.learn(a, b);
+                }
+            }
+        }
+    }
+
+    /// True when the results are equal, false when they differ as is known.
+    fn judge_results(&mut self, ops: &[Value], a: &Value, b: &Value) -> Result<bool, String> {
+        let (Some(x), Some(y)) = (a.as_array(), b.as_array()) else {
+            return self.known.compare(a, b, true).map(|()| true);
+        };
+        for i in 0..x.len().max(y.len()) {
+            let (x, y) = (x.get(i).unwrap_or(&Value::Null), y.get(i).unwrap_or(&Value::Null));
+            let op = ops.get(i).unwrap_or(&Value::Null);
+            let sorted = op["sort"].is_array();
+            let Err(difference) = self.known.compare(x, y, sorted) else { continue };
+            if self.judge.exempt(op, x, y) {
+                return Ok(false);
+            }
+            if x["error"].is_string() && y["error"].is_string() && self.is_choice(ops, i, y) {
+                self.judge.choice();
+                return Ok(false);
+            }
+            return Err(format!("result {i}{difference}"));
+        }
+        match x.len() == y.len() {
+            true => Ok(true),
+            false => Err(format!("{} results against {}", x.len(), y.len())),
+        }
+    }
+
+    fn is_choice(&self, ops: &[Value], at: usize, told: &Value) -> bool {
+        let room = Room::open(&self.reference, &self.schema, &self.history);
+        room.and_then(|mut room| is_choice(&mut room, ops, at, told)).unwrap_or(false)
+    }
+
+    /// Reads both databases, compares them, and returns what A holds.
+    ///
+    /// # Errors
+    /// The first row that differs.
+    pub fn dump(&mut self) -> Result<Dump, Finding> {
+        let tables = table_names(&self.schema);
+        let selects = select_all(&tables);
+        let a = self.sessions[0].transact(&self.schema.name, &selects)?;
+        let b = self.sessions[1].transact(&self.schema.name, &selects)?;
+        let b = parse(self.known.from_b(&b.to_string()).as_bytes())?;
+        let a = Dump::from_result(&tables, &a)?;
+        let b = Dump::from_result(&tables, &b)?;
+        a.compare(&b, &mut self.known)
+            .map_err(|difference| Finding::Difference(format!("the databases differ: {difference}")))?;
+        self.history = History { before: a.clone(), since: vec![] };
+        Ok(a)
+    }
+}

@@ -1,0 +1,38 @@
+//! Weir against the installed reference server: generated schemas and transactions, every answer,
+//! monitor stream and file compared.
+//!
+//! `ORACLE_TXNS` sets how many transactions, `ORACLE_SEED` the first seed.
+
+use weir_testkit::differential::run::{Report, run};
+use weir_testkit::process::both;
+use weir_testkit::reach::Reach;
+
+/// Transactions of one schema.
+const TRANSACTIONS_A_SEED: usize = 400;
+
+/// Every required case must be met as often, in a run of the full length.
+const REQUIRED_HITS: u64 = 100;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn generated_transactions_have_the_same_effects() {
+    let Some(programs) = both("oracle") else { return };
+    let wanted = number("ORACLE_TXNS", 20_000);
+    let mut seed = number("ORACLE_SEED", 1);
+    let mut total = Report::default();
+    while (total.transactions as u64) < wanted {
+        match run(&programs, seed, TRANSACTIONS_A_SEED) {
+            Ok(report) => total.merge(&report),
+            Err(failure) => panic!("{failure}"),
+        }
+        seed += 1;
+    }
+    println!("{} transactions\n{}", total.transactions, total.reach.report());
+    println!("known differences met: {:#?}", total.met);
+    println!("{} cases required", Reach::required().len());
+    let missing = total.reach.missing(REQUIRED_HITS.min(wanted / 200));
+    assert!(missing.is_empty(), "not reached often enough: {missing:#?}");
+}
