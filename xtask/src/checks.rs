@@ -1,12 +1,12 @@
 //! `cargo xtask ci`: what must hold beside the tests.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
-use crate::step::{Outcome, Steps, answers, passes};
+use crate::step::{Outcome, Steps, passes};
 use crate::tidy;
+use crate::tools::{cargo, has, program};
 
 /// Seconds given to fetch the list of advisories, the only step that needs a network.
 const ADVISORY_FETCH_SECONDS: &str = "60";
@@ -30,15 +30,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(steps.finish())
 }
 
-pub(crate) fn cargo(root: &Path) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root);
-    command
-}
-
 fn deny(root: &Path) -> Result<Outcome> {
-    if !answers("cargo-deny", "--version") {
+    if !has(root, "cargo-deny") {
         return Ok(Outcome::Skipped("cargo-deny is not installed (cargo xtask test does)".into()));
     }
     // cargo-deny looks at the dependencies of every platform, more than a build has fetched.
@@ -52,12 +45,11 @@ fn deny(root: &Path) -> Result<Outcome> {
 
 /// Advisories need their database; where it cannot be fetched the check says so.
 fn advisories(root: &Path) -> Result<Outcome> {
-    if !answers("cargo-deny", "--version") {
+    if !has(root, "cargo-deny") {
         return Ok(Outcome::Skipped("cargo-deny is not installed".into()));
     }
-    let fetched = Command::new("timeout")
+    let fetched = program(root, "timeout")
         .args([ADVISORY_FETCH_SECONDS, "cargo", "deny", "fetch", "db"])
-        .current_dir(root)
         .env("GIT_TERMINAL_PROMPT", "0")
         .output()?;
     if !fetched.status.success() {

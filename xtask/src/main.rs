@@ -11,6 +11,7 @@ mod provide;
 mod step;
 mod suite;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -8,16 +8,23 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::checks::cargo;
-use crate::step::{Outcome, answers, passes};
+use crate::step::{Outcome, passes};
+use crate::tools::{self, cargo, has};
 
 /// Programs that the scenario cannot do without.
-const NEEDED: &[&str] =
-    &["ovsdb-server", "ovsdb-tool", "ovs-vswitchd", "ovs-vsctl", "ovn-nbctl", "ovn-northd"];
+const NEEDED: &[&str] = &[
+    "python3",
+    "ovsdb-server",
+    "ovsdb-tool",
+    "ovs-vswitchd",
+    "ovs-vsctl",
+    "ovn-nbctl",
+    "ovn-northd",
+];
 
 /// As a step of the tests: skipped where OVN is not installed.
 pub(crate) fn scenario(root: &Path) -> Result<Outcome> {
-    if let Some(program) = NEEDED.iter().find(|program| !answers(program, "--version")) {
+    if let Some(program) = NEEDED.iter().find(|program| !has(root, program)) {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));
     }
     let Outcome::Passed = passes(cargo(root).args(["build", "--package", "weir-cli"]))? else {
@@ -35,17 +42,13 @@ pub(crate) fn run(root: &Path, args: &[&str]) -> Result<bool> {
 }
 
 fn script(root: &Path) -> Command {
-    let mut command = Command::new("python3");
+    let mut command = tools::program(root, "python3");
     command.arg(root.join("tests/ovn/run"));
     command
 }
 
 /// The program as the tests built it.
 fn weir(root: &Path) -> Result<PathBuf> {
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => root.join(folder),
-        None => root.join("target"),
-    };
-    let program = target.join("debug/weir");
+    let program = tools::target(root).join("debug/weir");
     program.canonicalize().with_context(|| program.display().to_string())
 }

@@ -3,12 +3,13 @@
 //! Nothing here is required: what is missing is named, and the tests that
 //! want it are skipped with a line that says so.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::step::{Outcome, answers, passes};
+use crate::step::{Outcome, passes};
+use crate::tools::{self, cargo, has};
 
 /// Debian packages, and what each is for.
 const DEBIAN: &[(&str, &str)] = &[
@@ -21,12 +22,21 @@ const DEBIAN: &[(&str, &str)] = &[
     ("tini", "reaps the daemons of a test that was stopped"),
 ];
 
-/// Cargo's own additions, by program and package.
-const CARGO: &[&str] = &["cargo-nextest", "cargo-deny"];
+/// Cargo's own additions: the program, the features that it does without here,
+/// and what is done when it cannot be had.
+const CARGO: &[(&str, &[&str], &str)] = &[
+    // Without its own updater, which is half of what it compiles.
+    (
+        "cargo-nextest",
+        &["--no-default-features", "--features", "default-no-update"],
+        "the tests run under plain `cargo test`",
+    ),
+    ("cargo-deny", &[], "licences and sources are not checked"),
+];
 
 /// Installs the missing Debian packages where we are root and have apt.
 pub(crate) fn debian_packages(root: &Path, may_install: bool) -> Result<Outcome> {
-    if !answers("apt-get", "--version") {
+    if !has(root, "apt-get") {
         return Ok(Outcome::Skipped(format!("no apt-get here; by hand: {}", names(&missing()))));
     }
     let missing = missing();
@@ -53,23 +63,43 @@ pub(crate) fn debian_packages(root: &Path, may_install: bool) -> Result<Outcome>
     }
 }
 
-/// Installs cargo's additions where cargo can.
+/// Builds cargo's additions where cargo can fetch them, into the build folder.
 pub(crate) fn cargo_tools(root: &Path, may_install: bool) -> Result<Outcome> {
-    let missing: Vec<&str> =
-        CARGO.iter().copied().filter(|tool| !answers(tool, "--version")).collect();
-    if missing.is_empty() {
-        println!("    all present");
+    let mut lacking = Vec::new();
+    for (name, features, otherwise) in CARGO {
+        if has(root, name) {
+            continue;
+        }
+        println!("    missing: {name}");
+        let installed = may_install
+            && matches!(passes(&mut install(root, name, features))?, Outcome::Passed)
+            && has(root, name);
+        if !installed {
+            lacking.push(format!("{name}: {otherwise}"));
+        }
+    }
+    // A gigabyte that nobody needs any more; a folder that is not there is as good.
+    let _ = std::fs::remove_dir_all(build_folder(root));
+    if lacking.is_empty() {
         return Ok(Outcome::Passed);
     }
-    if !may_install {
-        return Ok(Outcome::Skipped(format!("--no-install; missing: {}", missing.join(" "))));
-    }
-    let mut install = crate::checks::cargo(root);
-    install.args(["install", "--locked"]).args(&missing);
-    match passes(&mut install)? {
-        Outcome::Passed => Ok(Outcome::Passed),
-        _ => Ok(Outcome::Skipped(format!("cargo could not install {}", missing.join(" ")))),
-    }
+    let why = if may_install { "cargo could not install" } else { "--no-install, missing" };
+    Ok(Outcome::Skipped(format!("{why} {}", lacking.join("; "))))
+}
+
+/// A build that is quick rather than quick to run: these tools run for seconds.
+fn install(root: &Path, name: &str, features: &[&str]) -> Command {
+    let mut install = cargo(root);
+    install.args(["install", "--locked", "--quiet", "--debug", "--root"]);
+    install.arg(tools::folder(root)).arg(name).args(features);
+    // One folder for all of them, so that what they share is compiled once.
+    install.env("CARGO_TARGET_DIR", build_folder(root));
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    install
+}
+
+fn build_folder(root: &Path) -> PathBuf {
+    tools::folder(root).join("build")
 }
 
 fn missing() -> Vec<(&'static str, &'static str)> {

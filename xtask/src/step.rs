@@ -60,11 +60,6 @@ pub(crate) fn passes(command: &mut Command) -> Result<Outcome> {
     Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Whether a program answers to `--version` (or its like) at all.
-pub(crate) fn answers(program: &str, argument: &str) -> bool {
-    Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
-}
-
 fn show(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));

@@ -1,12 +1,11 @@
 //! `cargo xtask test`: everything that a change must pass.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
-use crate::checks::cargo;
-use crate::step::{Outcome, Steps, answers, passes};
+use crate::step::{Outcome, Steps, passes};
+use crate::tools::{cargo, has, program};
 use crate::{ovn, provide};
 
 /// Runs all tests, even after some failed; true when all passed.
@@ -22,16 +21,16 @@ pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
 }
 
 fn tests(root: &Path) -> Result<Outcome> {
-    let runner: &[&str] = if answers("cargo-nextest", "--version") {
+    let runner: &[&str] = if has(root, "cargo-nextest") {
         &["nextest", "run", "--workspace", "--no-fail-fast"]
     } else {
         println!("    cargo-nextest is missing: plain `cargo test`, without time limits");
         &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]
     };
     let cargo = cargo(root);
-    let mut command = if answers("tini", "--version") {
-        let mut tini = Command::new("tini");
-        tini.args(["-s", "--"]).arg(cargo.get_program()).current_dir(root);
+    let mut command = if has(root, "tini") {
+        let mut tini = program(root, "tini");
+        tini.args(["-s", "--"]).arg(cargo.get_program());
         tini
     } else {
         println!("    tini is missing: a test that is stopped may leave its daemons behind");
