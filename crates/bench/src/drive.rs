@@ -84,6 +84,7 @@ pub(crate) struct Driver {
     writer_set: OwnedFd,
     watch_set: OwnedFd,
     drain_every: Duration,
+    stalled_after: Duration,
     writers: Vec<Writer>,
     pub(crate) watches: Vec<Watch>,
     buffer: ReadBuffer,
@@ -112,7 +113,16 @@ impl Driver {
         let watch_set = ready_set(watches.iter().map(Watch::stream))?;
         let writers = writers.into_iter().map(Writer::new).collect();
         let (buffer, chunk) = (ReadBuffer::new(), vec![0; REPLY_SIZE]);
-        Ok(Self { writer_set, watch_set, drain_every, writers, watches, buffer, chunk })
+        Ok(Self {
+            writer_set,
+            watch_set,
+            drain_every,
+            stalled_after: STALLED,
+            writers,
+            watches,
+            buffer,
+            chunk,
+        })
     }
 
     /// Runs one phase until every reply is there and every monitor has seen every row.
@@ -139,7 +149,7 @@ impl Driver {
             }
             if moved {
                 progress = drained;
-            } else if progress.elapsed() > STALLED {
+            } else if progress.elapsed() > self.stalled_after {
                 return Err(self.stalled(&phase));
             }
         }
@@ -175,7 +185,7 @@ impl Driver {
         Error::Check(format!(
             "nothing arrived for {} s: {} of {} transactions were answered; {behind} of {} \
              monitors have not seen all, one only {least} rows of {}",
-            STALLED.as_secs(),
+            self.stalled_after.as_secs_f32(),
             phase.answered,
             phase.load.total,
             self.watches.len(),
@@ -330,5 +340,76 @@ impl Writer {
         }
         self.input.extend_from_slice(rest);
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::uuid_hash;
+    use std::os::unix::net::UnixStream;
+
+    const UUIDS: [&str; 2] =
+        ["01234567-89ab-4cde-8f01-23456789abcd", "fedcba98-7654-4210-8fed-cba987654321"];
+
+    /// A server that answers two requests and sends the monitors what it is told.
+    fn phase(updates: [&'static str; 2], rate: Option<f64>) -> Result<Outcome, Error> {
+        let (writer, server) = UnixStream::pair().unwrap();
+        let (watch, monitored) = UnixStream::pair().unwrap();
+        let serve = std::thread::spawn(move || {
+            let mut request = [0; 64];
+            for update in updates {
+                if (&server).read(&mut request).unwrap() == 0 {
+                    return;
+                }
+                // An echo request may come first.
+                (&server).write_all(br#"{"id":"echo","method":"echo","params":[]}"#).unwrap();
+                assert_eq!((&server).read(&mut request).unwrap(), ECHO_REPLY.len());
+                for part in update.as_bytes().chunks(7) {
+                    (&monitored).write_all(part).unwrap();
+                }
+                (&server).write_all(br#"{"ok":1}"#).unwrap();
+            }
+            // Stays open until the driver is done.
+            let _ = (&server).read(&mut request);
+        });
+        let watches = vec![Watch::new(Stream::Unix(watch), true)];
+        let mut driver =
+            Driver::new(vec![Stream::Unix(writer)], watches, Duration::from_micros(10)).unwrap();
+        driver.stalled_after = Duration::from_millis(200);
+        let outcome = driver.run(&mut Load {
+            total: 2,
+            marker: Marker::Insert,
+            rate,
+            request: &mut |i, out| out.extend_from_slice(format!("request {i}").as_bytes()),
+            reply: &mut |i, _| Ok(uuid_hash(UUIDS[i].as_bytes())),
+        });
+        drop(driver);
+        serve.join().unwrap();
+        outcome
+    }
+
+    const FIRST: &str = r#"{"T":{"01234567-89ab-4cde-8f01-23456789abcd":{"insert":{}}}}"#;
+    const SECOND: &str = r#"{"T":{"fedcba98-7654-4210-8fed-cba987654321":{"insert":{}}}}"#;
+
+    #[test]
+    fn a_phase_ends_when_replies_and_updates_are_there() {
+        for rate in [None, Some(1000.0)] {
+            let outcome = phase([FIRST, SECOND], rate).unwrap();
+            assert_eq!(outcome.delivered, (FIRST.len() + SECOND.len()) as u64);
+            assert!(outcome.latencies.clone().percentile(100.0) > 0.0);
+        }
+    }
+
+    #[test]
+    fn a_monitor_that_missed_a_row_fails_the_run() {
+        let error = phase([FIRST, ""], None).unwrap_err().to_string();
+        assert!(error.contains("1 of 1 monitors have not seen all"), "{error}");
+    }
+
+    #[test]
+    fn a_monitor_that_saw_another_row_fails_the_run() {
+        let error = phase([FIRST, FIRST], None).unwrap_err().to_string();
+        assert!(error.contains("or other rows"), "{error}");
     }
 }

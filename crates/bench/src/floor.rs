@@ -263,3 +263,53 @@ fn watch_room(epoll: &OwnedFd, token: u64, peer: &Connection, on: bool) -> Resul
 fn number(digits: &[u8]) -> usize {
     std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::client::{Client, Target};
+    use serde_json::{Value, json};
+    use std::path::PathBuf;
+
+    /// A floor in a thread of this process; it lives as long as the process.
+    pub(crate) fn spawn(name: &str, paced: bool) -> (Target, PathBuf) {
+        let own = format!("weir-floor-{}-{name}", std::process::id());
+        let dir = std::env::temp_dir().join(own);
+        std::fs::create_dir(&dir).unwrap();
+        let (socket, file) = (dir.join("sock"), dir.join("log"));
+        let mut args = vec![socket.display().to_string(), file.display().to_string()];
+        args.extend(paced.then(|| "paced".into()));
+        std::thread::spawn(move || command(&args));
+        let target = Target::Unix(socket);
+        while target.connect().is_err() {
+            std::thread::yield_now();
+        }
+        (target, file)
+    }
+
+    /// Removes a floor's folder.
+    pub(crate) fn remove(file: &Path) {
+        std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn it_answers_logs_and_updates_in_the_sizes_asked_for() {
+        let (target, file) = spawn("sizes", false);
+        let mut writer = Client::connect(&target).unwrap();
+        let mut monitor = Client::connect(&target).unwrap();
+        monitor.call("monitor_cond_since", &json!([])).unwrap();
+        writer.call("floor", &json!([300, 200])).unwrap();
+        let request = br#"{"id":17,"method":"transact","params":["D",{"op":"mutate"}]}"#;
+        let reply: Value = serde_json::from_slice(writer.exchange(request).unwrap()).unwrap();
+        assert_eq!(reply["id"], 17);
+        assert_eq!(reply["result"][1], json!({"count": 1}));
+        let uuid = reply["result"][0]["uuid"][1].as_str().unwrap().to_owned();
+        let update: Value = serde_json::from_slice(monitor.exchange(b"").unwrap()).unwrap();
+        let row = &update["params"][2]["T"];
+        // A comma between rows belongs to the size.
+        assert_eq!(row.to_string().len() + 1, 300 + "{}".len());
+        assert!(row[&uuid]["insert"].is_string());
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 201);
+        remove(&file);
+    }
+}

@@ -193,18 +193,18 @@ impl Content {
         match table {
             0 => write!(
                 text,
-                r#"inport == \"{port}\" && eth.src == {{{mac}}}","actions":"reg0[15] = check_in_port_sec(); next;"#
+                r#"inport == \"{port}\" && eth.src == {{{mac}}} && ip4.src == {{0.0.0.0, {ip}}} && vlan.present == 0","actions":"reg0[15] = check_in_port_sec(); next;"#
             ),
             9 | 4 => write!(
                 text,
-                r#"reg0[7] == 1 && (outport == @a{:019} && ip4 && ip4.src == $a{:019} && tcp && tcp.dst == {})","actions":"reg8[16] = 1; reg0[1] = 1; ct_commit {{ ct_mark.blocked = 0; }}; next;"#,
+                r#"reg0[7] == 1 && (outport == @a{:019} && ip4 && ip4.src == $a{:019} && tcp && tcp.dst == {} && inport != \"{port}\")","actions":"reg8[16] = 1; reg0[1] = 1; reg0[9] = 0; ct_commit {{ ct_mark.blocked = 0; }}; next;"#,
                 rng.next() >> 1,
                 rng.next() >> 1,
                 1 + rng.below(65_000),
             ),
             13 => write!(
                 text,
-                r#"ct.new && ip4.dst == {ip} && reg1[16..23] == 6 && reg2[0..15] == {}","actions":"reg0[1] = 0; ct_lb_mark(backends=10.128.{}.{}:8080,10.129.{}.{}:8080,10.130.{}.{}:8080);"#,
+                r#"ct.new && ip4.dst == {ip} && reg1[16..23] == 6 && reg2[0..15] == {}","actions":"reg0[1] = 0; reg1 = {ip}; ct_lb_mark(backends=10.128.{}.{}:8080,10.129.{}.{}:8080,10.130.{}.{}:8080);"#,
                 80 + rng.below(9000),
                 rng.below(256),
                 rng.below(256),
@@ -217,11 +217,14 @@ impl Content {
                 text,
                 r#"arp.tpa == {ip} && arp.op == 1","actions":"eth.dst = eth.src; eth.src = {mac}; arp.op = 2; arp.tha = arp.sha; arp.sha = {mac}; arp.tpa = arp.spa; arp.spa = {ip}; outport = inport; flags.loopback = 1; output;"#
             ),
-            _ => write!(text, r#"eth.dst == {mac}","actions":"outport = \"{port}\"; output;"#),
+            _ => write!(
+                text,
+                r#"eth.dst == {mac} && (ip4.dst == {ip} || arp.tpa == {ip}) && flags.loopback == 0","actions":"outport = \"{port}\"; flags.force_snat_for_lb = 0; output;"#
+            ),
         }?;
         write!(
             text,
-            r#"","external_ids":["map",[["source","northd.c:{}"],["stage-hint","{:08x}"],["stage-name","{stage}"]]]}}"#,
+            r#"","external_ids":["map",[["source","northd.c:{}"],["stage-hint","{:08x}"],["stage-name","{stage}"],["switch","node-{datapath:05}"]]]}}"#,
             4000 + rng.below(9000),
             rng.next() >> 32,
         )

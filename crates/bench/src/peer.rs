@@ -114,7 +114,7 @@ impl Peer {
         match &self.how {
             How::Connect { target, pid, file } => {
                 let (target, file) = (target.clone(), file.clone());
-                Ok(Running { target, pid: *pid, file, own: None })
+                Ok(Running::found(target, *pid, file))
             }
             How::Start(program) => self.launch(parent, &|dir| {
                 create(&dir.join(FILE))?;
@@ -203,6 +203,11 @@ struct Own {
 }
 
 impl Running {
+    /// A server that somebody else runs.
+    pub(crate) fn found(target: Target, pid: u32, file: Option<PathBuf>) -> Self {
+        Self { target, pid, file, own: None }
+    }
+
     /// The database file's size in bytes, where the file is known.
     pub(crate) fn file_size(&self) -> Option<u64> {
         Some(fs::metadata(self.file.as_ref()?).ok()?.len())

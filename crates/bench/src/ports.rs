@@ -5,29 +5,29 @@
 //! add ports (each to its switch, its address to the one set), add load balancers (each to the
 //! one group), and remove all of them, while every monitor watches everything.
 
-use std::io::Write;
+mod objects;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::objects::{Objects, STEPS, Step, check_reply, uuid_of};
 use crate::Error;
 use crate::args::Args;
 use crate::client::{Client, Stream, Target};
 use crate::dbfile;
 use crate::drive::{DRAIN_EVERY, Driver, Load, Outcome};
-use crate::error::fail;
-use crate::peer::{Peer, Peers, Running};
+use crate::peer::{Peers, Running};
 use crate::procfs;
-use crate::replica::{Datum, Replica};
+use crate::replica::Replica;
 use crate::report::{Figures, Metric, Report};
 use crate::stats::Latencies;
-use crate::watch::{Marker, UUID_LEN, Watch, uuid_hash};
+use crate::watch::{Marker, Watch, uuid_hash};
 
 /// The database of the scenario.
 pub(crate) const DB: &str = "OVN_Northbound";
 const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
-const SWITCHES: usize = 100;
 /// Bytes a transaction in the update and in the file, where no server of this run showed them.
 const USUAL_SIZES: (u64, u64) = (450, 450);
 
@@ -39,40 +39,6 @@ struct Config {
     rate: Option<f64>,
     drain_every: Duration,
     schema: Value,
-}
-
-/// A phase of the scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    PortAdd,
-    LbAdd,
-    PortDelete,
-    LbDelete,
-}
-
-const STEPS: [Step; 4] = [Step::PortAdd, Step::LbAdd, Step::PortDelete, Step::LbDelete];
-
-impl Step {
-    fn name(self) -> &'static str {
-        match self {
-            Self::PortAdd => "port add",
-            Self::LbAdd => "LB add",
-            Self::PortDelete => "port delete",
-            Self::LbDelete => "LB delete",
-        }
-    }
-
-    fn marker(self) -> Marker {
-        match self {
-            Self::PortAdd | Self::LbAdd => Marker::Insert,
-            Self::PortDelete | Self::LbDelete => Marker::Delete,
-        }
-    }
-
-    /// Operations of a transaction that answer with a count of one row.
-    fn counts(self) -> usize {
-        if self == Self::LbAdd { 1 } else { 2 }
-    }
 }
 
 /// Runs the command.
@@ -98,7 +64,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
         for peer in peers.order(config.monitors > 0) {
             eprintln!("{} ({run} of {})", peer.name, peers.repeat);
             let running = peer.start(peers.dir(), &|path| dbfile::create(path, &config.schema))?;
-            let mut run = Run::new(&config, &peer, &running, sizes);
+            let mut run = Run::new(&config, peer.is_floor(), &running, sizes);
             match run.all() {
                 Ok(figures) => report.add(&peer.name, peer.is_floor(), figures),
                 Err(error) => {
@@ -137,16 +103,6 @@ struct Run<'a> {
     sums: [Sum; 4],
 }
 
-/// What exists in the database.
-#[derive(Default)]
-struct Objects {
-    switches: Vec<String>,
-    group: String,
-    address_set: String,
-    ports: Vec<String>,
-    lbs: Vec<String>,
-}
-
 /// A phase's figures over all cycles.
 #[derive(Clone, Default)]
 struct Sum {
@@ -161,14 +117,14 @@ struct Sum {
 }
 
 impl<'a> Run<'a> {
-    fn new(config: &'a Config, peer: &Peer, running: &'a Running, sizes: [(u64, u64); 4]) -> Self {
+    fn new(config: &'a Config, floor: bool, running: &'a Running, sizes: [(u64, u64); 4]) -> Self {
         let objects = Objects {
             ports: vec![String::new(); config.rows],
             lbs: vec![String::new(); config.rows],
             ..Objects::default()
         };
         let sums = std::array::from_fn(|_| Sum::default());
-        Self { config, running, floor: peer.is_floor(), objects, sizes, sums }
+        Self { config, running, floor, objects, sizes, sums }
     }
 
     fn all(&mut self) -> Result<Figures, Error> {
@@ -341,227 +297,33 @@ fn subscribe(
     Ok(Watch::new(client.into_stream(), keep))
 }
 
-/// Checks that transaction `i` did everything it should.
-fn check_reply(i: usize, reply: &[u8], counts: usize) -> Result<(), Error> {
-    let text = std::str::from_utf8(reply).unwrap_or("(not UTF-8)");
-    let id = format!(r#""id":{i}"#);
-    let found = text
-        .match_indices(&id)
-        .any(|(at, _)| matches!(text.as_bytes().get(at + id.len()), Some(b',' | b'}')));
-    if !found || text.matches(r#"{"count":1}"#).count() != counts || text.contains(r#""error":{"#) {
-        fail!("transaction {i} was answered {text}");
-    }
-    Ok(())
-}
-
-/// The uuid of the row that a transaction inserted.
-fn uuid_of(reply: &[u8]) -> Result<&str, Error> {
-    const BEFORE: &[u8] = br#"["uuid",""#;
-    memchr::memmem::find(reply, BEFORE)
-        .and_then(|at| reply.get(at + BEFORE.len()..at + BEFORE.len() + UUID_LEN))
-        .and_then(|bytes| std::str::from_utf8(bytes).ok())
-        .ok_or_else(|| Error::Check("a reply to an insertion has no uuid".into()))
-}
-
-/// Address of port or load balancer `i`; all are different up to 4 million.
-fn address(i: usize) -> String {
-    format!("10.{}.{}.{}", 128 + (i >> 16 & 63), i >> 8 & 255, i & 255)
-}
-
-fn port_name(i: usize) -> String {
-    format!("namespace-{:03}_pod-{i:06}", i % SWITCHES)
-}
-
-fn lb_name(i: usize) -> String {
-    format!("Service_namespace-{:03}/service-{i:06}_TCP_cluster", i % SWITCHES)
-}
-
-impl Objects {
-    /// Creates what the phases presuppose.
-    fn create(&mut self, control: &mut Client, floor: bool) -> Result<(), Error> {
-        let mut params = vec![json!(DB)];
-        let mut insert = |table: &str, name: String| {
-            params.push(json!({"op": "insert", "table": table, "row": {"name": name}}));
-        };
-        (0..SWITCHES).for_each(|n| insert("Logical_Switch", format!("node-{n:03}")));
-        insert("Load_Balancer_Group", "clusterLBGroup".into());
-        insert("Address_Set", "a_cluster_pods".into());
-        let mut uuids: Vec<String> = if floor {
-            vec!["00000000-0000-4000-8000-000000000000".into(); SWITCHES + 2]
-        } else {
-            let results = control.transact(&Value::Array(params))?;
-            let uuid = |result: &Value| result["uuid"][1].as_str().unwrap_or_default().to_owned();
-            results.iter().map(uuid).collect()
-        };
-        self.address_set = uuids.pop().unwrap_or_default();
-        self.group = uuids.pop().unwrap_or_default();
-        self.switches = uuids;
-        Ok(())
-    }
-
-    /// Appends transaction `i` of a phase; `known` has the uuids of the rows that exist.
-    fn request(&self, step: Step, i: usize, known: &[String], out: &mut Vec<u8>) {
-        let _ = write!(out, r#"{{"id":{i},"method":"transact","params":["{DB}","#);
-        let (address, set, group) = (address(i), &self.address_set, &self.group);
-        let switch = &self.switches[i % SWITCHES];
-        let (name, node) = (port_name(i), i % SWITCHES);
-        let _ = match step {
-            Step::PortAdd => write!(
-                out,
-                concat!(
-                    r#"{{"op":"insert","table":"Logical_Switch_Port","uuid-name":"port","row":{{"#,
-                    r#""name":"{}","addresses":"0a:58:{:02x}:{:02x}:{:02x} {}","#,
-                    r#""options":["map",[["requested-chassis","node-{:03}"]]],"#,
-                    r#""external_ids":["map",[["namespace","namespace-{:03}"],["pod","true"]]]}}}},"#,
-                    r#"{{"op":"mutate","table":"Logical_Switch","where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["ports","insert",["named-uuid","port"]]]}},"#,
-                    r#"{{"op":"mutate","table":"Address_Set","where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["addresses","insert","{}"]]}}]}}"#
-                ),
-                name,
-                i >> 16 & 255,
-                i >> 8 & 255,
-                i & 255,
-                address,
-                node,
-                node,
-                switch,
-                set,
-                address
-            ),
-            Step::LbAdd => write!(
-                out,
-                concat!(
-                    r#"{{"op":"insert","table":"Load_Balancer","uuid-name":"lb","row":{{"#,
-                    r#""name":"{}","protocol":"tcp","vips":["map",[["{}:80","{}:8080"]]]}}}},"#,
-                    r#"{{"op":"mutate","table":"Load_Balancer_Group","#,
-                    r#""where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["load_balancer","insert",["named-uuid","lb"]]]}}]}}"#
-                ),
-                lb_name(i),
-                address,
-                address,
-                group
-            ),
-            Step::PortDelete => write!(
-                out,
-                concat!(
-                    r#"{{"op":"mutate","table":"Logical_Switch","where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["ports","delete",["uuid","{}"]]]}},"#,
-                    r#"{{"op":"mutate","table":"Address_Set","where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["addresses","delete","{}"]]}}]}}"#
-                ),
-                switch, known[i], set, address
-            ),
-            Step::LbDelete => write!(
-                out,
-                concat!(
-                    r#"{{"op":"mutate","table":"Load_Balancer_Group","#,
-                    r#""where":[["_uuid","==",["uuid","{}"]]],"#,
-                    r#""mutations":[["load_balancer","delete",["uuid","{}"]]]}},"#,
-                    r#"{{"op":"delete","table":"Load_Balancer","where":[["_uuid","==",["uuid","{}"]]]}}]}}"#
-                ),
-                group, known[i], known[i]
-            ),
-        };
-    }
-
-    /// Checks a monitor's copy after a phase: exactly the rows that the replies promised, and
-    /// exactly the references and addresses that belong to them.
-    fn check(&self, step: Step, replica: &Replica) -> Result<(), Error> {
-        let present = step.marker() == Marker::Insert;
-        let (table, uuids) = match step {
-            Step::PortAdd | Step::PortDelete => ("Logical_Switch_Port", &self.ports),
-            Step::LbAdd | Step::LbDelete => ("Load_Balancer", &self.lbs),
-        };
-        let rows = replica.tables.get(table);
-        let expected = if present { uuids.len() } else { 0 };
-        let found = rows.map_or(0, |rows| rows.len());
-        if found != expected {
-            fail!("{table}: a monitor's copy has {found} rows of {expected}");
-        }
-        let references = |table: &str, uuid: &str, column: &str| match replica
-            .tables
-            .get(table)
-            .and_then(|rows| rows.get(uuid)?.get(column))
-        {
-            Some(Datum::Set(elements)) => Some(elements),
-            _ => None,
-        };
-        let mut total = [0, 0];
-        for (i, uuid) in uuids.iter().enumerate() {
-            let reference = format!(r#"["uuid","{uuid}"]"#);
-            let (name, sets) = match step {
-                Step::PortAdd | Step::PortDelete => (
-                    port_name(i),
-                    [
-                        references("Logical_Switch", &self.switches[i % SWITCHES], "ports")
-                            .is_some_and(|set| set.contains(&reference)),
-                        references("Address_Set", &self.address_set, "addresses")
-                            .is_some_and(|set| set.contains(&format!("\"{}\"", address(i)))),
-                    ],
-                ),
-                Step::LbAdd | Step::LbDelete => {
-                    let there = references("Load_Balancer_Group", &self.group, "load_balancer")
-                        .is_some_and(|set| set.contains(&reference));
-                    (lb_name(i), [there, there])
-                }
-            };
-            let wanted = Datum::Scalar(format!("\"{name}\""));
-            let named = rows.and_then(|rows| rows.get(uuid)?.get("name")) == Some(&wanted);
-            if named != present || sets != [present; 2] {
-                fail!("{}: a monitor's copy is wrong about row {uuid}, {name}", step.name());
-            }
-            total[0] += usize::from(sets[0]);
-            total[1] += usize::from(sets[1]);
-        }
-        if total != [expected; 2] {
-            fail!("{}: a monitor's copy has {total:?} references", step.name());
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_request_is_one_json_message_of_its_kind() {
-        let uuid = "01234567-89ab-4cde-8f01-23456789abcd".to_owned();
-        let objects = Objects {
-            switches: vec![uuid.clone(); SWITCHES],
-            group: uuid.clone(),
-            address_set: uuid.clone(),
-            ..Objects::default()
-        };
-        let known = vec![uuid; 8];
-        for step in STEPS {
-            let mut out = Vec::new();
-            objects.request(step, 7, &known, &mut out);
-            let request: Value = serde_json::from_slice(&out).unwrap();
-            assert_eq!(request["id"], 7);
-            let operations = request["params"].as_array().unwrap().len() - 1;
-            let inserts = usize::from(step.marker() == Marker::Insert);
-            assert_eq!(operations, step.counts() + inserts, "{step:?}");
+    fn the_floor_goes_through_all_phases() {
+        for paced in [false, true] {
+            let (target, file) = crate::floor::tests::spawn(&format!("ports{paced}"), paced);
+            let running = Running::found(target, std::process::id(), Some(file.clone()));
+            let config = Config {
+                rows: 300,
+                writers: 7,
+                monitors: 3,
+                cycles: 2,
+                rate: None,
+                drain_every: Duration::from_micros(50),
+                schema: json!({"name": DB, "tables": {}}),
+            };
+            let mut run = Run::new(&config, true, &running, [(400, 300); 4]);
+            run.all().unwrap();
+            for sum in &run.sums {
+                assert_eq!(sum.transactions, 600);
+                assert!(sum.delivered >= 600 * 3 * 400, "{}", sum.delivered);
+                assert!(sum.notifications >= 1 && sum.notifications <= 600);
+                assert!(sum.file_growth >= 600 * 300);
+            }
+            crate::floor::tests::remove(&file);
         }
-    }
-
-    #[test]
-    fn replies_are_checked() {
-        let good = br#"{"error":null,"id":3,"result":[{"uuid":["uuid","01234567-89ab-4cde-8f01-23456789abcd"]},{"count":1},{"count":1}]}"#;
-        assert!(check_reply(3, good, 2).is_ok());
-        assert_eq!(uuid_of(good).unwrap(), "01234567-89ab-4cde-8f01-23456789abcd");
-        assert!(check_reply(3, good, 1).is_err(), "another number of counts");
-        assert!(check_reply(33, good, 2).is_err(), "another id");
-        let bad = br#"{"error":null,"id":3,"result":[{"count":1},{"count":0}]}"#;
-        assert!(check_reply(3, bad, 2).is_err());
-        assert!(uuid_of(bad).is_err());
-    }
-
-    #[test]
-    fn addresses_differ() {
-        let all: std::collections::BTreeSet<_> = (0..200_000).map(address).collect();
-        assert_eq!(all.len(), 200_000);
     }
 }

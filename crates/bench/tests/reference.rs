@@ -1,0 +1,80 @@
+//! The load tests against the installed reference server, in miniature: whatever they check of a
+//! server's answers and monitors holds there.
+
+use std::path::Path;
+use std::process::Command;
+
+const SERVERS: &str = "/usr/sbin";
+const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
+const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";
+
+fn installed(file: &str) -> bool {
+    let there = Path::new(SERVERS).join("ovsdb-server").exists() && Path::new(file).exists();
+    if !there {
+        eprintln!("skipped: ovsdb-server or {file} is not installed");
+    }
+    there
+}
+
+fn bench(words: &[&str]) -> Result<(), String> {
+    let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    weir_bench::run(&words).map(drop).map_err(|e| e.to_string())
+}
+
+#[test]
+fn ports_come_and_go() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let peer = format!("--peer=ref={SERVERS}");
+    let size = ["--rows=300", "--writers=10", "--monitors=5"];
+    let closed = ["ports", &peer, "--no-floor", size[0], size[1], size[2], "--cycles=2"];
+    bench(&closed).unwrap();
+    let open = ["ports", &peer, "--no-floor", size[0], size[1], "--monitors=0", "--rate=3000"];
+    bench(&open).unwrap();
+}
+
+#[test]
+fn rows_are_found_by_name() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let json = std::env::temp_dir().join(format!("weir-bench-{}.json", std::process::id()));
+    let (peer, out) = (format!("--peer=ref={SERVERS}"), format!("--json={}", json.display()));
+    bench(&["by-name", &peer, "--no-floor", "--rows=100,2000", "--seconds=0.1", &out]).unwrap();
+    let text = std::fs::read_to_string(&json).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let update = &figures["servers"]["ref"][0]["update, 2000 rows"];
+    assert!(update["transactions"].as_f64().unwrap() >= 1.0);
+    let _ = std::fs::remove_file(json);
+}
+
+#[test]
+fn the_made_database_is_one_that_the_reference_reads() {
+    if !installed(SOUTHBOUND) {
+        return;
+    }
+    for records in ["--records=1", "--records=50"] {
+        let file = std::env::temp_dir().join(format!("weir-bench{}{records}", std::process::id()));
+        let path = file.display().to_string();
+        bench(&["make-db", &path, "--megabytes=2", records]).unwrap();
+        let again = bench(&["make-db", &path]);
+        assert!(again.is_err(), "an existing file is not overwritten");
+        let query = r#"["OVN_Southbound",{"op":"select","table":"Logical_Flow","where":[["priority","<",0]]},{"op":"select","table":"Datapath_Binding","where":[["tunnel_key","==",1]],"columns":["tunnel_key"]}]"#;
+        let output = Command::new("ovsdb-tool").args(["query", &path, query]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.trim(), r#"[{"rows":[]},{"rows":[{"tunnel_key":1}]}]"#);
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_start_is_a_clear_failure() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let error = bench(&["ports", "--peer=false=/bin/false", "--no-floor"]).unwrap_err();
+    assert!(error.contains("the server ended at once"), "{error}");
+    let error = bench(&["ports", "--peer=ref=/usr/sbin", "--schema=/none"]).unwrap_err();
+    assert!(error.contains("--schema"), "{error}");
+}
