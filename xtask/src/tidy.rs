@@ -4,7 +4,9 @@
 //! fail the run; notes are shown and do not.
 
 mod files;
+mod links;
 mod manifests;
+mod purity;
 mod rust;
 mod text;
 
@@ -70,7 +72,12 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         let Ok(source) = String::from_utf8(bytes) else { continue };
         findings.extend(text::check(&path, &source));
         if path.ends_with(".rs") {
-            findings.extend(rust::check(&path, &source));
+            let code = rust::blank_text(&source);
+            findings.extend(rust::check(&path, &source, &code));
+            findings.extend(purity::check(&path, &code));
+        }
+        if path.ends_with(".md") {
+            findings.extend(links::check(&path, &source, |target| root.join(target).exists()));
         }
     }
     Ok(findings)
