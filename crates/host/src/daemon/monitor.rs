@@ -1,0 +1,78 @@
+//! `--monitor`: a parent that starts the server again when it crashes.
+
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::{DaemonOptions, Startup, fork_and_wait, leave_terminal, wait};
+use crate::signals::status_text;
+use crate::vlog::{Level, Vlog};
+
+/// Restarts are at least this far apart.
+const RESTART_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Signals that mean a crash: SEGV, ABRT, BUS, FPE, ILL, PIPE, XCPU, XFSZ, ALRM.
+const CRASHES: [i32; 9] = [11, 6, 7, 8, 4, 13, 24, 25, 14];
+
+/// Why the monitor stops monitoring.
+pub(super) enum End {
+    /// This is the server, and tells here that it is ready.
+    Child(io::PipeWriter),
+    /// The server ended in order; exit with this status.
+    Exit(u8),
+    /// The server ended before it was ready.
+    Died(ExitStatus),
+}
+
+/// Starts the server and watches it. `notify` is told once it is ready.
+pub(super) fn run(
+    options: &DaemonOptions,
+    mut notify: Option<io::PipeWriter>,
+    log: &Vlog,
+) -> io::Result<End> {
+    let mut crashes = 0;
+    let mut last_restart: Option<Instant> = None;
+    loop {
+        let pid = match fork_and_wait(Some(&mut notify))? {
+            Startup::Child(writer) => {
+                if crashes > 0 {
+                    log.set_subprogram("ovsdb-server");
+                }
+                return Ok(End::Child(writer));
+            }
+            Startup::Died(status) => return Ok(End::Died(status)),
+            Startup::Ready(pid) => pid,
+        };
+        if let Some(mut writer) = notify.take() {
+            let _ = writer.write_all(b"\n");
+        }
+        if crashes == 0 {
+            log.set_subprogram("monitor");
+            if options.detach {
+                leave_terminal(options.no_chdir, log)?;
+            }
+        }
+        let status = wait(pid)?;
+        let _ = log.reopen();
+        let how = format!("pid {pid} died, {}", status_text(status));
+        if !status.signal().is_some_and(|signal| CRASHES.contains(&signal)) {
+            log.log("daemon_unix", Level::Info, &format!("{how}, exiting"));
+            return Ok(End::Exit(0));
+        }
+        crashes += 1;
+        let how = format!("{crashes} crashes: {how}");
+        if let Some(remaining) = last_restart.and_then(remaining) {
+            let text = format!("{how}, waiting until 10 seconds since last restart");
+            log.log("daemon_unix", Level::Warn, &text);
+            sleep(remaining);
+        }
+        last_restart = Some(Instant::now());
+        log.log("daemon_unix", Level::Err, &format!("{how}, restarting"));
+    }
+}
+
+fn remaining(last_restart: Instant) -> Option<Duration> {
+    RESTART_INTERVAL.checked_sub(last_restart.elapsed()).filter(|left| !left.is_zero())
+}

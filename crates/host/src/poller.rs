@@ -1,0 +1,97 @@
+//! Readiness of file descriptors: epoll(7), level-triggered.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+/// Most descriptors reported at once; the others come in the next round.
+const READY_MAX: usize = 1024;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Bytes to read, or the end of them.
+    Read,
+    /// Room to write.
+    Write,
+    /// Only that the peer is gone.
+    Nothing,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Read => EventFlags::IN,
+            Self::Write => EventFlags::OUT,
+            Self::Nothing => EventFlags::empty(),
+        }
+    }
+}
+
+/// A descriptor that is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    /// What it was added with.
+    pub(crate) token: u64,
+    /// Both directions are gone; to a reader this is an end or an error to be read.
+    pub(crate) hung_up: bool,
+}
+
+/// An epoll instance.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, events: Vec::with_capacity(READY_MAX) })
+    }
+
+    pub(crate) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), interest.flags())?)
+    }
+
+    pub(crate) fn change(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), interest.flags())?)
+    }
+
+    /// Stops watching; must come before the descriptor is closed, or its duplicates stay watched.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits until something is ready, at most `timeout`; `None` is for ever.
+    pub(crate) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Ready>,
+    ) -> io::Result<()> {
+        ready.clear();
+        self.events.clear();
+        let timeout = timeout.map(timespec);
+        let spare = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        ready.extend(self.events.iter().map(|event| {
+            let flags = event.flags;
+            let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            Ready { token: event.data.u64(), hung_up }
+        }));
+        Ok(())
+    }
+}
+
+/// In whole milliseconds, rounded up, which every kernel takes in one call.
+fn timespec(timeout: Duration) -> Timespec {
+    let millis = timeout.as_nanos().div_ceil(1_000_000);
+    let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::try_from(millis % 1000).unwrap_or(0) * 1_000_000 }
+}

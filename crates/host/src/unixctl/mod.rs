@@ -1,0 +1,7 @@
+//! The admin socket that `ovs-appctl` talks to.
+
+mod commands;
+mod message;
+
+pub(crate) use commands::{Command, Commands, Outcome};
+pub(crate) use message::{Request, reply};
