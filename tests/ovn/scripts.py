@@ -8,6 +8,7 @@ they touch below it, and with the loader of kernel modules replaced.
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 from processes import OVN, OVS, Failure, run, wait_until
@@ -88,10 +89,34 @@ def _ovn_ctl(folder, env):
     sb = f"--db=unix:{folder}/run/ovnsb_db.sock"
     if "sw0" not in run(["ovn-sbctl", sb, "--timeout=60", "list", "Datapath_Binding"], env):
         raise Failure("ovn-ctl: northd did not bring the switch southbound")
+    _connection_row(env, nb)
     status = run([script, "status_northd"], env)
     if "is running" not in status:
         raise Failure(f"ovn-ctl status_northd: {status!r}")
     _stop(folder, env, [script, "stop_northd"], ["ovnnb_db", "ovnsb_db", "ovn-northd"])
+
+
+def _connection_row(env, nb):
+    """A row of the table Connection opens a port, says which, and closes it with the row."""
+    run(["ovn-nbctl", nb, "set-connection", "ptcp:0:127.0.0.1"], env)
+
+    def port():
+        # Status is written now and then, not at once.
+        command = ["ovn-nbctl", nb, "--bare", "--columns=status", "list", "Connection"]
+        words = dict(word.split("=", 1) for word in run(command, env).split() if "=" in word)
+        return words.get("bound_port")
+
+    wait_until("the bound port in the Connection row", port, patience=20)
+    remote = f"tcp:127.0.0.1:{port()}"
+    if "sw0" not in run(["ovn-nbctl", f"--db={remote}", "--timeout=30", "ls-list"], env):
+        raise Failure(f"{remote} does not show the switch")
+    run(["ovn-nbctl", nb, "del-connection"], env)
+
+    def closed():
+        command = ["ovsdb-client", "--timeout=5", "list-dbs", remote]
+        return subprocess.run(command, env=env, capture_output=True).returncode != 0
+
+    wait_until(f"{remote} to be closed", closed, patience=20)
 
 
 def _pid(folder, name):

@@ -101,12 +101,12 @@ fn check_unsafe(path: &str, source: &str, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether the comment that ends right above line `index` says `SAFETY:`.
+/// Whether the comment right above line `index`, attributes aside, says `SAFETY:`.
 fn explained(lines: &[&str], index: usize) -> bool {
     lines[..index]
         .iter()
         .rev()
-        .take_while(|line| line.trim_start().starts_with("//"))
+        .take_while(|line| line.trim_start().starts_with(["/", "#"]))
         .any(|line| line.contains("SAFETY:"))
 }
 
