@@ -106,7 +106,7 @@ fn explained(lines: &[&str], index: usize) -> bool {
     lines[..index]
         .iter()
         .rev()
-        .take_while(|line| line.trim_start().starts_with(["/", "#"]))
+        .take_while(|line| line.trim_start().starts_with(['/', '#']))
         .any(|line| line.contains("SAFETY:"))
 }
 
