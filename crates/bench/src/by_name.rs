@@ -90,7 +90,9 @@ fn measure(
     let all: Vec<usize> = (0..rows).collect();
     table.fill(&all)?;
     for (kind, name) in KINDS {
-        let (mut latencies, cpu, operations) = table.run(kind, limit)?;
+        let result = table.run(kind, limit);
+        let (mut latencies, cpu, operations) =
+            result.map_err(|e| running.explain(&peer.name, &e))?;
         let section = format!("{name}, {rows} rows");
         let mut push = |name, digits, value| {
             figures.push(&section, Metric { name, digits }, value);

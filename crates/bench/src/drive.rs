@@ -8,7 +8,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use memchr::memmem::Finder;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -18,7 +17,7 @@ use crate::client::{ECHO_REPLY, Stream};
 use crate::error::fail;
 use crate::frame::Framer;
 use crate::stats::Latencies;
-use crate::watch::{Marker, ReadBuffer, Seen, Watch};
+use crate::watch::{Marker, ReadBuffer, Search, Seen, Watch};
 
 /// A phase in which nothing at all arrives for so long has failed.
 const STALLED: Duration = Duration::from_secs(60);
@@ -94,7 +93,7 @@ pub(crate) struct Driver {
 /// A phase under way.
 struct Phase<'a, 'b> {
     load: &'a mut Load<'b>,
-    finder: Finder<'static>,
+    search: Search,
     start: Instant,
     idle: VecDeque<usize>,
     begun: usize,
@@ -129,7 +128,7 @@ impl Driver {
     pub(crate) fn run(&mut self, load: &mut Load<'_>) -> Result<Outcome, Error> {
         self.watches.iter_mut().for_each(Watch::reset);
         let mut phase = Phase {
-            finder: load.marker.finder(),
+            search: load.marker.search(),
             load,
             start: Instant::now(),
             idle: (0..self.writers.len()).collect(),
@@ -209,7 +208,7 @@ impl Driver {
         let events = ready(&self.watch_set, Duration::ZERO)?;
         for (n, event) in events.iter().enumerate() {
             let watch = &mut self.watches[event.data.u64() as usize];
-            watch.drain(&mut self.buffer, &phase.finder)?;
+            watch.drain(&mut self.buffer, &phase.search)?;
             if self.writers.len() <= FEW_WRITERS && n % MONITORS_AT_A_TIME == 0 {
                 for token in 0..self.writers.len() {
                     self.writer_ready(token, phase)?;

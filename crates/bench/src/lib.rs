@@ -19,7 +19,9 @@ mod procfs;
 mod replica;
 mod report;
 mod rng;
+mod set;
 mod stats;
+mod tally;
 mod watch;
 
 use std::process::ExitCode;
@@ -34,9 +36,10 @@ usage: weir bench COMMAND [OPTIONS]
 commands:
   ports      ports and load balancers added and removed in OVN_Northbound
   by-name    update, select and delete by a unique name, one client
+  set        one element more or less in a large set
   make-db    write an OVN_Southbound-like database file
 
-servers (ports, by-name):
+servers (ports, by-name, set):
   --peer NAME=PATH     a server to start: the program, or a folder with ovsdb-server in it;
                        may be given several times, the last one is compared with the first
   --connect METHOD     a running server instead (unix:PATH or tcp:HOST:PORT), with --pid
@@ -59,6 +62,11 @@ ports:
 by-name:
   --rows N[,N...]      rows in the table (4000,60000)
   --seconds N          time for each kind of transaction (5)
+
+set:
+  --sizes N[,N...]     elements that stay in the set (300,30000)
+  --ops N              transactions at each size (20000)
+  --writers N, --monitors N, --drain-us N   as above (20, 10, 500)
 
 make-db OUT:
   --megabytes N        size of the file (162)
@@ -86,6 +94,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         }
         "ports" => ports::command(rest),
         "by-name" => by_name::command(rest),
+        "set" => set::command(rest),
         "make-db" => make_db::command(rest),
         floor::COMMAND => floor::command(rest),
         other => Err(Error::Usage(format!("unknown command '{other}' (see weir bench --help)"))),

@@ -230,12 +230,12 @@ impl Running {
         Ok(())
     }
 
-    /// What the server logged; for messages about a failed run.
-    pub(crate) fn log_tail(&self) -> String {
-        let Some(own) = &self.own else { return String::new() };
-        let text = fs::read_to_string(&own.log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().rev().take(5).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    /// A failure with the server's name and the end of its log.
+    pub(crate) fn explain(&self, name: &str, error: &Error) -> Error {
+        let log = self.own.as_ref().map(|own| fs::read_to_string(&own.log).unwrap_or_default());
+        let lines: Vec<_> = log.iter().flat_map(|log| log.lines().rev().take(5)).collect();
+        let tail: String = lines.into_iter().rev().map(|line| format!("\n  {line}")).collect();
+        Error::Check(format!("{name}: {error}{tail}"))
     }
 }
 

@@ -17,40 +17,81 @@ use crate::frame::Framer;
 
 /// Length of a UUID as text.
 pub(crate) const UUID_LEN: usize = 36;
-/// Bytes carried from one read to the next: one less than the uuid and the marker.
-const TAIL: usize = UUID_LEN + MARKER_LEN - 1;
-const MARKER_LEN: usize = 11;
+/// Digits of an element's number, see [`Marker::Element`].
+pub(crate) const ELEMENT_DIGITS: usize = 7;
+/// Bytes carried from one read to the next: the longest marker with its name, less one.
+const TAIL: usize = UUID_LEN + 10;
 /// How often a monitor over TCP says something, so that the server need not probe it (it does
 /// after 5 s of silence).
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
-/// What a phase does to rows, as monitors of version 2 and 3 report it.
+/// What a phase does, as monitors of version 2 and 3 report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
+    /// Rows are inserted: `"UUID":{"insert"`.
     Insert,
+    /// Rows are deleted: `"UUID":{"delete"`.
     Delete,
+    /// An element `"element-NNNNNNN"` joins or leaves a set.
+    Element,
+}
+
+/// What to look for in a stream.
+pub(crate) struct Search {
+    finder: Finder<'static>,
+    pattern: usize,
+    /// Bytes of the name before the pattern.
+    before: usize,
+    /// Bytes of the name after it.
+    after: usize,
 }
 
 impl Marker {
-    fn text(self) -> &'static [u8; MARKER_LEN] {
-        match self {
-            Self::Insert => br#"":{"insert""#,
-            Self::Delete => br#"":{"delete""#,
-        }
-    }
-
-    pub(crate) fn finder(self) -> Finder<'static> {
-        Finder::new(self.text())
+    pub(crate) fn search(self) -> Search {
+        let (pattern, before, after): (&[u8], _, _) = match self {
+            Self::Insert => (br#"":{"insert""#, UUID_LEN, 0),
+            Self::Delete => (br#"":{"delete""#, UUID_LEN, 0),
+            Self::Element => (br#""element-"#, 0, ELEMENT_DIGITS),
+        };
+        Search { finder: Finder::new(pattern), pattern: pattern.len(), before, after }
     }
 }
 
-/// A number that stands for a uuid in sums.
+impl Search {
+    /// Adds what is found, except what lies within the first `old` bytes (it was found before) or
+    /// has not come completely (it will be).
+    fn add(&self, bytes: &[u8], old: usize, seen: &mut Seen) {
+        for at in self.finder.find_iter(bytes) {
+            let end = at + self.pattern;
+            if end + self.after <= old {
+                continue;
+            }
+            if let (Some(start), Some(after)) =
+                (at.checked_sub(self.before), bytes.get(end..end + self.after))
+            {
+                let name = if self.before > 0 { &bytes[start..at] } else { after };
+                seen.add(uuid_hash(name));
+            }
+        }
+    }
+}
+
+/// A number that stands for a uuid, or another name, in sums.
 pub(crate) fn uuid_hash(text: &[u8]) -> u64 {
     text.chunks(8).fold(0, |hash: u64, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     })
+}
+
+/// The first uuid in a reply.
+pub(crate) fn uuid_in(reply: &[u8]) -> Result<&str, Error> {
+    const BEFORE: &[u8] = br#"["uuid",""#;
+    memchr::memmem::find(reply, BEFORE)
+        .and_then(|at| reply.get(at + BEFORE.len()..at + BEFORE.len() + UUID_LEN))
+        .and_then(|bytes| std::str::from_utf8(bytes).ok())
+        .ok_or_else(|| Error::Check("a reply to an insertion has no uuid".into()))
 }
 
 /// How many rows were seen, and the sum of their uuids' hashes.
@@ -125,11 +166,7 @@ impl Watch {
     }
 
     /// Reads once and counts.
-    pub(crate) fn drain(
-        &mut self,
-        buffer: &mut ReadBuffer,
-        finder: &Finder<'_>,
-    ) -> Result<(), Error> {
+    pub(crate) fn drain(&mut self, buffer: &mut ReadBuffer, search: &Search) -> Result<(), Error> {
         let buffer = &mut buffer.0;
         let n = match (&self.stream).read(&mut buffer[TAIL..]) {
             Ok(0) => fail!("the server closed a monitor's connection"),
@@ -149,17 +186,13 @@ impl Watch {
             self.partial |= !rest.is_empty();
         }
         self.bytes += n as u64;
-        self.count(&buffer[start..TAIL + n], finder);
+        self.count(&buffer[start..TAIL + n], search);
         Ok(())
     }
 
-    /// Counts the markers that end after the carried tail, then carries the new tail.
-    fn count(&mut self, bytes: &[u8], finder: &Finder<'_>) {
-        for at in finder.find_iter(bytes) {
-            if at + MARKER_LEN > self.tail.len() && at >= UUID_LEN {
-                self.seen.add(uuid_hash(&bytes[at - UUID_LEN..at]));
-            }
-        }
+    /// Counts what ends after the carried tail, then carries the new tail.
+    fn count(&mut self, bytes: &[u8], search: &Search) {
+        search.add(bytes, self.tail.len(), &mut self.seen);
         let keep = bytes.len().saturating_sub(TAIL);
         self.tail.clear();
         self.tail.extend_from_slice(&bytes[keep..]);
@@ -196,18 +229,36 @@ mod tests {
             stream.set_nonblocking(true).unwrap();
             let mut watch = Watch::new(Stream::Unix(stream), true);
             let mut buffer = ReadBuffer::new();
-            let finder = Marker::Insert.finder();
+            let search = Marker::Insert.search();
             for part in [&text[..cut], &text[cut..]] {
                 server.write_all(part.as_bytes()).unwrap();
-                watch.drain(&mut buffer, &finder).unwrap();
+                watch.drain(&mut buffer, &search).unwrap();
             }
             assert_eq!(watch.seen, expected, "cut at {cut}");
             assert_eq!(watch.kept.as_deref(), Some(text.as_bytes()));
             assert_eq!(watch.bytes, text.len() as u64);
             assert!(watch.whole());
             server.write_all(&text.as_bytes()[..cut]).unwrap();
-            watch.drain(&mut buffer, &finder).unwrap();
+            watch.drain(&mut buffer, &search).unwrap();
             assert_eq!(watch.whole(), cut == 0 || cut == text.len());
+        }
+    }
+
+    #[test]
+    fn elements_are_found_however_the_stream_is_cut() {
+        let text = br#"{"e":["set",["element-0000001","resident-0000009","element-0000002"]]}"#;
+        let mut expected = Seen::default();
+        expected.add(uuid_hash(b"0000001"));
+        expected.add(uuid_hash(b"0000002"));
+        for cut in 0..=text.len() {
+            let (stream, server) = UnixStream::pair().unwrap();
+            let mut watch = Watch::new(Stream::Unix(stream), false);
+            let mut buffer = ReadBuffer::new();
+            for part in [&text[..cut], &text[cut..]].into_iter().filter(|part| !part.is_empty()) {
+                (&server).write_all(part).unwrap();
+                watch.drain(&mut buffer, &Marker::Element.search()).unwrap();
+            }
+            assert_eq!(watch.seen, expected, "cut at {cut}");
         }
     }
 
@@ -223,6 +274,6 @@ mod tests {
         let (stream, server) = UnixStream::pair().unwrap();
         drop(server);
         let mut watch = Watch::new(Stream::Unix(stream), false);
-        assert!(watch.drain(&mut ReadBuffer::new(), &Marker::Delete.finder()).is_err());
+        assert!(watch.drain(&mut ReadBuffer::new(), &Marker::Delete.search()).is_err());
     }
 }

@@ -35,6 +35,16 @@ fn ports_come_and_go() {
 }
 
 #[test]
+fn elements_join_and_leave_a_set() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let peer = format!("--peer=ref={SERVERS}");
+    bench(&["set", &peer, "--no-floor", "--sizes=10,2000", "--ops=1500"]).unwrap();
+    bench(&["set", &peer, "--no-floor", "--sizes=0", "--ops=1", "--monitors=0"]).unwrap();
+}
+
+#[test]
 fn rows_are_found_by_name() {
     if !installed(NORTHBOUND) {
         return;

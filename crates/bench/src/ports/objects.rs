@@ -10,7 +10,7 @@ use crate::Error;
 use crate::client::Client;
 use crate::error::fail;
 use crate::replica::{Datum, Replica};
-use crate::watch::{Marker, UUID_LEN};
+use crate::watch::Marker;
 
 pub(super) const SWITCHES: usize = 100;
 
@@ -223,18 +223,10 @@ pub(super) fn check_reply(i: usize, reply: &[u8], counts: usize) -> Result<(), E
     Ok(())
 }
 
-/// The uuid of the row that a transaction inserted.
-pub(super) fn uuid_of(reply: &[u8]) -> Result<&str, Error> {
-    const BEFORE: &[u8] = br#"["uuid",""#;
-    memchr::memmem::find(reply, BEFORE)
-        .and_then(|at| reply.get(at + BEFORE.len()..at + BEFORE.len() + UUID_LEN))
-        .and_then(|bytes| std::str::from_utf8(bytes).ok())
-        .ok_or_else(|| Error::Check("a reply to an insertion has no uuid".into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::uuid_in;
 
     #[test]
     fn every_request_is_one_json_message_of_its_kind() {
@@ -261,12 +253,12 @@ mod tests {
     fn replies_are_checked() {
         let good = br#"{"error":null,"id":3,"result":[{"uuid":["uuid","01234567-89ab-4cde-8f01-23456789abcd"]},{"count":1},{"count":1}]}"#;
         assert!(check_reply(3, good, 2).is_ok());
-        assert_eq!(uuid_of(good).unwrap(), "01234567-89ab-4cde-8f01-23456789abcd");
+        assert_eq!(uuid_in(good).unwrap(), "01234567-89ab-4cde-8f01-23456789abcd");
         assert!(check_reply(3, good, 1).is_err(), "another number of counts");
         assert!(check_reply(33, good, 2).is_err(), "another id");
         let bad = br#"{"error":null,"id":3,"result":[{"count":1},{"count":0}]}"#;
         assert!(check_reply(3, bad, 2).is_err());
-        assert!(uuid_of(bad).is_err());
+        assert!(uuid_in(bad).is_err());
     }
 
     #[test]
