@@ -46,6 +46,11 @@ impl Row {
         &mut Arc::make_mut(&mut self.0)[column.index()]
     }
 
+    /// All cells by column number, to fill; `_uuid` must stay what it is.
+    pub fn cells_mut(&mut self) -> &mut [Datum] {
+        Arc::make_mut(&mut self.0)
+    }
+
     /// Number of atoms in all columns but `_uuid` and `_version`.
     pub fn atoms(&self) -> usize {
         self.0.iter().skip(2).map(|datum| datum_atoms(datum.as_ref())).sum()

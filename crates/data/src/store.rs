@@ -8,6 +8,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::datum::Datum;
 use crate::delta::{Change, Delta, RowDelta};
 use crate::row::{Row, datum_atoms};
 use crate::schema::{ColumnId, Schema, TableId};
@@ -178,10 +179,21 @@ impl Store {
 
     /// Changes one column of a row, if the row is there.
     pub fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: &Change) {
+        self.edit(table, uuid, column, |datum| change.apply(datum));
+    }
+
+    /// Edits one column of a row in place, if the row is there.
+    pub fn edit(
+        &mut self,
+        table: TableId,
+        uuid: Uuid,
+        column: ColumnId,
+        edit: impl FnOnce(&mut Datum),
+    ) {
         let Some(row) = self.tables[table.index()].get_mut(uuid) else { return };
         let datum = row.get_mut(column);
         let before = datum_atoms(datum.as_ref());
-        change.apply(datum);
+        edit(datum);
         if column > ColumnId::VERSION {
             self.atoms = self.atoms + datum_atoms(datum.as_ref()) - before;
         }

@@ -1,1 +1,14 @@
-//! The OVSDB log file: records, standalone transactions, compaction rules.
+//! The OVSDB log file (ovsdb(5)), bytes in, bytes out.
+//!
+//! ```text
+//! OVSDB JSON <length> <SHA-1 of what follows>\n
+//! <JSON>\n                                          length counts this newline
+//! ```
+//!
+//! - [`record`]: that framing, both ways.
+//! - [`standalone`]: what the records of a standalone database say: a schema, then transactions.
+//! - [`compact`]: when a file is worth rewriting.
+
+pub mod compact;
+pub mod record;
+pub mod standalone;

@@ -1,1 +1,13 @@
-//! JSON-RPC 1.0 messages and method names.
+//! JSON-RPC 1.0 as OVSDB uses it (RFC 7047 §4): messages taken apart and put together, and the
+//! names of its methods.
+//!
+//! A message goes: bytes framed by [`weir_json::Framer`] -> [`Message::parse`] -> [`Method::parse`].
+
+pub mod limits;
+mod message;
+mod method;
+mod write;
+
+pub use message::{Malformed, Message};
+pub use method::Method;
+pub use write::{notification, notification_head, reply_error, reply_error_string, reply_result};

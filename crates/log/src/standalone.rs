@@ -1,0 +1,7 @@
+//! What the records of a standalone database say: first a schema, then transactions.
+
+mod replay;
+mod write;
+
+pub use replay::{LoadError, Loaded, Replayer};
+pub use write::{write_schema, write_snapshot, write_transaction};

@@ -1,0 +1,194 @@
+//! Records from deltas and snapshots.
+
+use sha1::{Digest, Sha1};
+use weir_data::delta::{ColumnDelta, TableDelta};
+use weir_data::{Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid};
+
+use crate::record;
+
+/// Size of the pieces in which a snapshot is written.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Appends the schema record.
+pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) {
+    record::write_record(out, schema.to_string().as_bytes());
+}
+
+/// Appends a transaction's record; `store` is what the transaction made of it. False, and nothing
+/// appended, if the transaction changed nothing that is kept in files.
+pub fn write_transaction(
+    out: &mut Vec<u8>,
+    delta: &Delta,
+    store: &Store,
+    date_ms: i64,
+    comment: Option<&str>,
+) -> bool {
+    let mut json = Vec::with_capacity(512);
+    begin(&mut json, date_ms, true, comment);
+    let mut any = false;
+    for table in &delta.tables {
+        any |= write_table(&mut json, store.schema().table(table.table), table);
+    }
+    json.push(b'}');
+    if any {
+        record::write_record(out, &json);
+    }
+    any
+}
+
+/// `_is_diff` comes right after `_date`: scripts that strip it count on a key behind it.
+fn begin(json: &mut Vec<u8>, date_ms: i64, is_diff: bool, comment: Option<&str>) {
+    json.extend_from_slice(b"{\"_date\":");
+    weir_json::write_integer(json, date_ms);
+    if is_diff {
+        json.extend_from_slice(b",\"_is_diff\":true");
+    }
+    if let Some(comment) = comment {
+        json.extend_from_slice(b",\"_comment\":");
+        weir_json::write_string(json, comment);
+    }
+}
+
+/// Appends `,"TABLE":{...}`, or nothing if no row of it is worth it.
+fn write_table(json: &mut Vec<u8>, schema: &TableSchema, table: &TableDelta) -> bool {
+    let start = json.len();
+    let mut separator = Separator::default();
+    write_key(json, b',', &schema.name);
+    json.push(b'{');
+    for (uuid, delta) in &table.rows {
+        match delta {
+            RowDelta::Insert(row) => {
+                separator.row(json, *uuid);
+                write_row(json, schema, row);
+            }
+            RowDelta::Delete(_) => {
+                separator.row(json, *uuid);
+                json.extend_from_slice(b"null");
+            }
+            RowDelta::Modify(columns) => {
+                let kept = |delta: &&ColumnDelta| schema.column(delta.column).persistent;
+                if columns.iter().any(|delta| kept(&delta)) {
+                    separator.row(json, *uuid);
+                    write_changes(json, schema, columns.iter().filter(kept));
+                }
+            }
+        }
+    }
+    if separator.0 {
+        json.push(b'}');
+    } else {
+        json.truncate(start);
+    }
+    separator.0
+}
+
+/// Writes a comma before all but the first.
+#[derive(Default)]
+struct Separator(bool);
+
+impl Separator {
+    fn write(&mut self, json: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.0, true) {
+            json.push(b',');
+        }
+    }
+
+    fn row(&mut self, json: &mut Vec<u8>, uuid: Uuid) {
+        self.write(json);
+        json.push(b'"');
+        json.extend_from_slice(&uuid.text());
+        json.extend_from_slice(b"\":");
+    }
+
+    fn column(&mut self, json: &mut Vec<u8>, name: &str) {
+        self.write(json);
+        json.push(b'"');
+        json.extend_from_slice(name.as_bytes());
+        json.extend_from_slice(b"\":");
+    }
+}
+
+fn write_key(json: &mut Vec<u8>, before: u8, name: &str) {
+    json.push(before);
+    json.push(b'"');
+    json.extend_from_slice(name.as_bytes());
+    json.extend_from_slice(b"\":");
+}
+
+/// A whole row: what is kept and not the default.
+fn write_row(json: &mut Vec<u8>, schema: &TableSchema, row: &Row) {
+    let mut separator = Separator::default();
+    json.push(b'{');
+    for (id, column) in schema.data_columns() {
+        let datum = row.get(id);
+        if column.persistent && !datum.is_default(&column.ty) {
+            separator.column(json, &column.name);
+            datum.write(&column.ty, json);
+        }
+    }
+    json.push(b'}');
+}
+
+fn write_changes<'a>(
+    json: &mut Vec<u8>,
+    schema: &TableSchema,
+    columns: impl Iterator<Item = &'a ColumnDelta>,
+) {
+    let mut separator = Separator::default();
+    json.push(b'{');
+    for delta in columns {
+        let column = schema.column(delta.column);
+        separator.column(json, &column.name);
+        delta.change.write_diff(&column.ty, json);
+    }
+    json.push(b'}');
+}
+
+/// Writes one record with all rows to `sink`, in bounded memory: the header has the length and the
+/// hash in front, so the rows are gone through twice.
+pub fn write_snapshot<E>(
+    snapshot: &Snapshot,
+    date_ms: i64,
+    comment: Option<&str>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut hash = Sha1::new();
+    let mut length = 0;
+    snapshot_body(snapshot, date_ms, comment, &mut |piece: &[u8]| {
+        hash.update(piece);
+        length += piece.len() as u64;
+        Ok::<(), E>(())
+    })?;
+    sink(&record::header(length, &hash))?;
+    snapshot_body(snapshot, date_ms, comment, sink)
+}
+
+fn snapshot_body<E>(
+    snapshot: &Snapshot,
+    date_ms: i64,
+    comment: Option<&str>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut json = Vec::with_capacity(2 * PIECE_BYTES);
+    begin(&mut json, date_ms, false, comment);
+    for (id, table) in snapshot.schema().table_ids() {
+        let mut rows = snapshot.rows(id).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        write_key(&mut json, b',', &table.name);
+        json.push(b'{');
+        let mut separator = Separator::default();
+        for row in rows {
+            separator.row(&mut json, row.uuid());
+            write_row(&mut json, table, row);
+            if json.len() >= PIECE_BYTES {
+                sink(&json)?;
+                json.clear();
+            }
+        }
+        json.push(b'}');
+    }
+    json.extend_from_slice(b"}\n");
+    sink(&json)
+}

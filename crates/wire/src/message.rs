@@ -1,0 +1,167 @@
+//! Taking a message apart, with the reference's rules about which members go together.
+
+use std::fmt;
+
+use weir_json::{Kind, Text};
+
+/// A well-formed JSON-RPC message. Ids and parameters stay JSON text.
+#[derive(Clone, Copy)]
+pub enum Message<'a> {
+    /// A request: it gets exactly one reply.
+    Request {
+        /// Method name.
+        method: &'a str,
+        /// An array.
+        params: Text<'a>,
+        /// Not null.
+        id: Text<'a>,
+    },
+    /// A request that gets no reply.
+    Notification {
+        /// Method name.
+        method: &'a str,
+        /// An array.
+        params: Text<'a>,
+    },
+    /// A successful answer.
+    Reply {
+        /// The answer.
+        result: Text<'a>,
+        /// Of the request.
+        id: Text<'a>,
+    },
+    /// A failed one.
+    Error {
+        /// What failed.
+        error: Text<'a>,
+        /// Of the request.
+        id: Text<'a>,
+    },
+}
+
+/// Why something is no JSON-RPC message; the connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// The five members; absent and null are the same.
+#[derive(Default)]
+struct Members<'a> {
+    method: Option<Text<'a>>,
+    params: Option<Text<'a>>,
+    result: Option<Text<'a>>,
+    error: Option<Text<'a>>,
+    id: Option<Text<'a>>,
+}
+
+impl<'a> Members<'a> {
+    fn collect(text: Text<'a>) -> Result<Self, Malformed> {
+        let members = text.members().ok_or_else(|| bad("message is not a JSON object"))?;
+        let mut found = Members::default();
+        for (key, value) in members {
+            let place = match key.as_ref() {
+                b"method" => &mut found.method,
+                b"params" => &mut found.params,
+                b"result" => &mut found.result,
+                b"error" => &mut found.error,
+                b"id" => &mut found.id,
+                _ => {
+                    let key = String::from_utf8_lossy(&key);
+                    return Err(bad(format!("message has unexpected member \"{key}\"")));
+                }
+            };
+            *place = (value.kind() != Kind::Null).then_some(value);
+        }
+        Ok(found)
+    }
+}
+
+fn bad(reason: impl Into<String>) -> Malformed {
+    Malformed(reason.into())
+}
+
+impl<'a> Message<'a> {
+    /// Takes a validated message apart.
+    pub fn parse(text: Text<'a>) -> Result<Self, Malformed> {
+        let members = Members::collect(text)?;
+        let Members { method, params, result, error, id } = members;
+        if let Some(method) = method {
+            let method = plain_string(method)?;
+            let kind = if id.is_some() { "request" } else { "notification" };
+            let must_not = |present: bool, what: &str| {
+                if present { Err(bad(format!("{kind} must not have \"{what}\""))) } else { Ok(()) }
+            };
+            let params = params.ok_or_else(|| bad(format!("{kind} must have \"params\"")))?;
+            must_not(result.is_some(), "result")?;
+            must_not(error.is_some(), "error")?;
+            if params.kind() != Kind::Array {
+                return Err(bad("\"params\" must be JSON array"));
+            }
+            return Ok(match id {
+                Some(id) => Self::Request { method, params, id },
+                None => Self::Notification { method, params },
+            });
+        }
+        let kind = if error.is_some() { "error" } else { "reply" };
+        let id = id.ok_or_else(|| bad(format!("{kind} must have \"id\"")))?;
+        if params.is_some() {
+            return Err(bad(format!("{kind} must not have \"params\"")));
+        }
+        match (result, error) {
+            (Some(result), None) => Ok(Self::Reply { result, id }),
+            (None, Some(error)) => Ok(Self::Error { error, id }),
+            (Some(_), Some(_)) => Err(bad("error must not have \"result\"")),
+            (None, None) => Err(bad("reply must have \"result\"")),
+        }
+    }
+}
+
+/// A method name; one with escapes is no method that anybody serves, so it may stay as it is.
+fn plain_string<'a>(text: Text<'a>) -> Result<&'a str, Malformed> {
+    if text.kind() != Kind::String {
+        return Err(bad("\"method\" must be a string"));
+    }
+    let quoted = std::str::from_utf8(text.as_bytes()).unwrap_or("");
+    Ok(quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(text: &str) -> String {
+        let text = weir_json::validate(text.as_bytes()).unwrap();
+        match Message::parse(text) {
+            Ok(Message::Request { method, .. }) => format!("request {method}"),
+            Ok(Message::Notification { method, .. }) => format!("notification {method}"),
+            Ok(Message::Reply { .. }) => "reply".into(),
+            Ok(Message::Error { .. }) => "error".into(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn null_members_count_as_absent() {
+        let cases = [
+            (r#"{"id":1,"method":"echo","params":[]}"#, "request echo"),
+            (r#"{"id":null,"method":"cancel","params":[1]}"#, "notification cancel"),
+            (r#"{"id":1,"result":{},"error":null}"#, "reply"),
+            (r#"{"id":1,"result":null,"error":"x"}"#, "error"),
+            (r#"{"id":1,"method":"x","params":null}"#, r#"request must have "params""#),
+            (r#"{"id":1,"method":"x","params":{}}"#, r#""params" must be JSON array"#),
+            (r#"{"method":"x","params":[],"x":1}"#, r#"message has unexpected member "x""#),
+            (r#"{"result":1}"#, r#"reply must have "id""#),
+            (r#"[]"#, "message is not a JSON object"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(verdict(text), expected, "{text}");
+        }
+    }
+}

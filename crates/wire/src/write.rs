@@ -1,0 +1,47 @@
+//! Putting messages together from JSON text.
+
+/// A successful reply.
+pub fn reply_result(id: &[u8], result: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(id.len() + result.len() + 32);
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(id);
+    out.extend_from_slice(b",\"result\":");
+    out.extend_from_slice(result);
+    out.extend_from_slice(b",\"error\":null}");
+    out
+}
+
+/// A failed one; `error` is JSON text.
+pub fn reply_error(id: &[u8], error: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(id.len() + error.len() + 32);
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(id);
+    out.extend_from_slice(b",\"result\":null,\"error\":");
+    out.extend_from_slice(error);
+    out.push(b'}');
+    out
+}
+
+/// A failed one whose error is a bare string.
+pub fn reply_error_string(id: &[u8], error: &str) -> Vec<u8> {
+    let mut text = Vec::new();
+    weir_json::write_string(&mut text, error);
+    reply_error(id, &text)
+}
+
+/// A notification; `params` is the JSON array.
+pub fn notification(method: &str, params: &[u8]) -> Vec<u8> {
+    let mut out = notification_head(method);
+    out.extend_from_slice(params);
+    out.push(b'}');
+    out
+}
+
+/// A notification up to its parameters, which `...}` must follow.
+pub fn notification_head(method: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    out.extend_from_slice(b"{\"id\":null,\"method\":\"");
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(b"\",\"params\":");
+    out
+}
