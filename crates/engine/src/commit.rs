@@ -1,0 +1,78 @@
+//! The commit: what stands between a transaction's last operation and its effect.
+//!
+//! [`run_phases`] is the table of contents; the order is the reference server's, and which error a
+//! client sees depends on it. Phases may change rows, always through the transaction, so an error in
+//! any of them is answered by undoing the whole journal. What follows the phases cannot fail.
+
+mod garbage;
+mod max_rows;
+mod references;
+mod uniqueness;
+mod weak;
+
+use weir_data::delta::Change;
+use weir_data::{Atom, ColumnId, Datum, Delta, Error, UuidSource};
+
+use crate::transaction::{Touch, Transaction};
+
+pub(crate) use garbage::sweep as sweep_garbage;
+pub(crate) use max_rows::check_table as check_max_rows;
+pub(crate) use references::{StrongCounts, nonexistent};
+pub(crate) use uniqueness::{INSERTED, duplicate};
+pub(crate) use weak::remove_dangling_of_all_rows;
+
+/// Ends a transaction: either all of it takes effect, derived structures included, or none of it.
+/// The delta is empty, and nothing has happened, if nothing is left of the transaction.
+///
+/// # Errors
+/// `referential integrity violation` and `constraint violation` (RFC 7047 §4.1.3); the transaction
+/// is then undone.
+pub(crate) fn commit(
+    mut transaction: Transaction<'_>,
+    uuids: &mut UuidSource,
+) -> Result<Delta, Error> {
+    match run_phases(&mut transaction, uuids) {
+        Ok(counts) => Ok(take_effect(transaction, &counts)),
+        Err(error) => {
+            transaction.abort();
+            Err(error)
+        }
+    }
+}
+
+fn run_phases(txn: &mut Transaction<'_>, uuids: &mut UuidSource) -> Result<StrongCounts, Error> {
+    txn.drop_unchanged();
+    let mut counts = references::count_strong(txn)?;
+    references::check_deleted(txn, &counts)?;
+    garbage::collect(txn, &mut counts);
+    max_rows::check(txn)?;
+    weak::remove_dangling(txn)?;
+    uniqueness::check(txn)?;
+    renew_versions(txn, uuids);
+    Ok(counts)
+}
+
+/// Gives every row that changed a new `_version`; an inserted row has had its own all along.
+fn renew_versions(txn: &mut Transaction<'_>, uuids: &mut UuidSource) {
+    let changed = txn.touches().filter(|(_, _, touch)| matches!(touch, Touch::Changed(_)));
+    let changed: Vec<_> = changed.map(|(table, uuid, _)| (table, uuid)).collect();
+    for (table, uuid) in changed {
+        let Some(row) = txn.store().get(table, uuid) else { continue };
+        let old = row.datum(ColumnId::VERSION).clone();
+        let new = Datum::One(Atom::Uuid(uuids.next_uuid()));
+        txn.change(table, uuid, ColumnId::VERSION, &Change::Replace { old, new });
+    }
+}
+
+/// The infallible part: counts, back-links and indexes follow the rows.
+fn take_effect(txn: Transaction<'_>, counts: &StrongCounts) -> Delta {
+    let (db, delta) = txn.finish();
+    if delta.is_empty() {
+        return delta;
+    }
+    counts.apply(&mut db.links);
+    db.links.apply_weak_only(&delta);
+    db.indexes.apply(&db.store, &delta);
+    db.position += 1;
+    delta
+}

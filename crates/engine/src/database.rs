@@ -1,0 +1,120 @@
+//! A database: its rows, and what is derived from them.
+//!
+//! Rows live in the [`Store`]; reference counts and back-links in [`Links`], unique indexes in
+//! [`Indexes`]. A transaction edits rows in place and keeps a journal; the derived structures follow
+//! only when it commits. [`Database::apply`] and [`Database::revert`] do rows and derived structures
+//! alike: log replay, replication and undo are made of them.
+
+use std::sync::Arc;
+
+use weir_data::{DatumRef, Delta, Error, Schema, Snapshot, Store, TableId, Uuid};
+
+use crate::index::Indexes;
+use crate::links::Links;
+use crate::load;
+
+/// One database.
+#[derive(Debug)]
+pub struct Database {
+    pub(crate) store: Store,
+    pub(crate) links: Links,
+    pub(crate) indexes: Indexes,
+    pub(crate) position: u64,
+    pub(crate) seed: u64,
+}
+
+impl Database {
+    /// An empty database. `seed` goes into every hash, so that clients cannot choose collisions; no
+    /// answer depends on it.
+    pub fn new(schema: Arc<Schema>, seed: u64) -> Self {
+        Self::bare(Store::new(schema, seed), seed)
+    }
+
+    /// A database of these rows, once everything that a commit checks holds for them. As at a
+    /// commit, unreferenced rows of non-root tables and weak references to missing rows go.
+    ///
+    /// # Errors
+    /// As a commit's, had one transaction inserted all rows.
+    pub fn from_store(store: Store, seed: u64) -> Result<Self, Error> {
+        load::derive(Self::bare(store, seed))
+    }
+
+    fn bare(store: Store, seed: u64) -> Self {
+        let links = Links::new(store.schema(), seed);
+        let indexes = Indexes::new(store.schema(), seed);
+        Self { store, links, indexes, position: 0, seed }
+    }
+
+    /// The rows.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What the rows conform to.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.store.schema()
+    }
+
+    /// How many transactions have taken effect since the database was made.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// All rows as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.store.snapshot()
+    }
+
+    /// Number of weak references between different rows: `n-weak-refs` of `memory/show`.
+    pub fn weak_refs(&self) -> usize {
+        self.links.weak_refs()
+    }
+
+    /// The committed row whose columns of the table's unique index number `index` have these
+    /// values. Rows that a transaction under way has touched may be missed.
+    pub fn lookup(&self, table: TableId, index: usize, values: &[DatumRef<'_>]) -> Option<Uuid> {
+        self.indexes.lookup(&self.store, table, index, values)
+    }
+
+    /// Makes a change that was committed before, here or elsewhere: nothing is checked.
+    pub fn apply(&mut self, delta: &Delta) {
+        self.store.apply(delta);
+        self.apply_derived(delta);
+    }
+
+    /// Undoes the change that was applied last.
+    pub fn revert(&mut self, delta: &Delta) {
+        let inverse = delta.clone().inverse();
+        self.store.apply(&inverse);
+        self.links.apply(&inverse);
+        self.indexes.apply(&self.store, &inverse);
+        self.position -= 1;
+    }
+
+    /// Counts, back-links and indexes follow rows that have changed already.
+    pub(crate) fn apply_derived(&mut self, delta: &Delta) {
+        self.links.apply(delta);
+        self.indexes.apply(&self.store, delta);
+        self.position += 1;
+    }
+
+    /// A hash over rows, counts, back-links, indexes and the position: equal for equal states of
+    /// databases of one seed, whatever led there. Visits everything; made for tests.
+    pub fn state_hash(&self) -> u64 {
+        let mut sum = crate::digest::Sum::default();
+        for (id, schema) in self.schema().table_ids() {
+            for row in self.store.table(id).iter() {
+                sum.add(|hasher| {
+                    std::hash::Hasher::write_u16(hasher, id.0);
+                    for (column, _) in schema.column_ids() {
+                        crate::digest::datum(row.get(column), hasher);
+                    }
+                });
+            }
+        }
+        self.links.digest(&mut sum);
+        self.indexes.digest(&mut sum);
+        sum.add(|hasher| std::hash::Hasher::write_u64(hasher, self.position));
+        sum.value()
+    }
+}

@@ -1,0 +1,228 @@
+//! A transaction under way: rows changed in place, and a journal of how to change them back.
+//!
+//! ```text
+//! insert, delete, change ──► Store (rows, at once)      read by the operations that follow
+//!                       └──► Journal (merged a row)     read by the phases of commit
+//! abort: the journal backwards          commit: the journal becomes the Delta
+//! ```
+//!
+//! **Invariant:** undoing the journal from its end leaves the rows as they were.
+
+use std::sync::Arc;
+
+use weir_data::delta::{Change, ColumnDelta, TableDelta};
+use weir_data::{ColumnId, Delta, Row, RowDelta, Schema, Store, TableId, Uuid};
+
+use crate::database::Database;
+use crate::ordered::Ordered;
+
+/// What a transaction has done to one row so far.
+#[derive(Debug)]
+pub(crate) enum Touch {
+    /// Made it.
+    Inserted,
+    /// Changed these columns, in ascending order.
+    Changed(Vec<ColumnDelta>),
+    /// Deleted it; the row as it was before the transaction.
+    Deleted(Row),
+    /// Nothing that is left: made and deleted it, or changed it back.
+    Nothing,
+}
+
+/// What a transaction has done to each row, in the order of first touch.
+#[derive(Debug)]
+struct Journal {
+    tables: Vec<(TableId, Ordered<Uuid, Touch>)>,
+    seed: u64,
+}
+
+impl Journal {
+    fn table(&self, table: TableId) -> Option<&Ordered<Uuid, Touch>> {
+        self.tables.iter().find(|entry| entry.0 == table).map(|entry| &entry.1)
+    }
+
+    fn table_mut(&mut self, table: TableId) -> &mut Ordered<Uuid, Touch> {
+        let at = self.tables.iter().position(|entry| entry.0 == table).unwrap_or_else(|| {
+            self.tables.push((table, Ordered::new(self.seed)));
+            self.tables.len() - 1
+        });
+        &mut self.tables[at].1
+    }
+
+    fn touch(&self, table: TableId, uuid: Uuid) -> Option<&Touch> {
+        self.table(table)?.get(uuid)
+    }
+}
+
+/// A transaction on `db`. Dropped without [`abort`](Self::abort) or commit it would leave its
+/// changes behind, so everything that begins one ends it by either.
+#[derive(Debug)]
+pub(crate) struct Transaction<'db> {
+    db: &'db mut Database,
+    journal: Journal,
+}
+
+impl<'db> Transaction<'db> {
+    /// Begins a transaction.
+    pub(crate) fn new(db: &'db mut Database) -> Self {
+        let seed = db.seed;
+        Self { db, journal: Journal { tables: Vec::new(), seed } }
+    }
+
+    /// The database: rows with the changes made so far, derived structures without them.
+    pub(crate) fn db(&self) -> &Database {
+        self.db
+    }
+
+    /// The rows, with the changes made so far.
+    pub(crate) fn store(&self) -> &Store {
+        &self.db.store
+    }
+
+    /// What the rows conform to.
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        self.db.store.schema()
+    }
+
+    /// Adds a row. Its UUID is not in the table, and it has its `_version` already: an insertion's
+    /// is the one that the transaction itself sees.
+    pub(crate) fn insert(&mut self, table: TableId, row: Row) {
+        let touch = self.journal.table_mut(table);
+        *touch.get_or_insert_with(row.uuid(), || Touch::Nothing) = Touch::Inserted;
+        self.db.store.insert(table, row);
+    }
+
+    /// Removes a row, if it is there.
+    pub(crate) fn delete(&mut self, table: TableId, uuid: Uuid) {
+        let Some((_, mut row)) = self.db.store.remove(table, uuid) else { return };
+        let rows = self.journal.table_mut(table);
+        let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
+        *touch = match std::mem::replace(touch, Touch::Nothing) {
+            Touch::Inserted => Touch::Nothing,
+            Touch::Changed(columns) => {
+                for ColumnDelta { column, change } in columns {
+                    change.inverse().apply(row.get_mut(column));
+                }
+                Touch::Deleted(row)
+            }
+            // Changed back earlier: the row is as it was.
+            Touch::Nothing => Touch::Deleted(row),
+            Touch::Deleted(old) => Touch::Deleted(old),
+        };
+    }
+
+    /// Changes one column of a row that is there; nothing if the change is empty.
+    pub(crate) fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: &Change) {
+        if change.is_empty() {
+            return;
+        }
+        self.db.store.change(table, uuid, column, change);
+        let rows = self.journal.table_mut(table);
+        let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
+        match touch {
+            Touch::Changed(columns) => ColumnDelta::merge_into(columns, column, change),
+            Touch::Nothing => {
+                *touch = Touch::Changed(vec![ColumnDelta { column, change: change.clone() }]);
+            }
+            Touch::Inserted | Touch::Deleted(_) => {}
+        }
+    }
+
+    /// Whether the row was there before the transaction and was deleted by it. Its UUID cannot be
+    /// inserted again by the same transaction.
+    pub(crate) fn deleted_existing(&self, table: TableId, uuid: Uuid) -> bool {
+        matches!(self.journal.touch(table, uuid), Some(Touch::Deleted(_)))
+    }
+
+    /// Whether the transaction made the row, which is still there.
+    pub(crate) fn inserted(&self, table: TableId, uuid: Uuid) -> bool {
+        matches!(self.journal.touch(table, uuid), Some(Touch::Inserted))
+    }
+
+    /// Rows of the table that the transaction inserted or changed and that are still there, in the
+    /// order of first touch: a lookup by index looks at these besides.
+    pub(crate) fn touched(&self, table: TableId) -> impl Iterator<Item = Uuid> {
+        let rows = self.journal.table(table).into_iter().flat_map(Ordered::iter);
+        rows.filter(|(_, touch)| matches!(touch, Touch::Inserted | Touch::Changed(_)))
+            .map(|(uuid, _)| *uuid)
+    }
+
+    /// What was done to one row.
+    pub(crate) fn touch(&self, table: TableId, uuid: Uuid) -> Option<&Touch> {
+        self.journal.touch(table, uuid)
+    }
+
+    /// What was done, row by row: tables and rows in the order of first touch.
+    pub(crate) fn touches(&self) -> impl Iterator<Item = (TableId, Uuid, &Touch)> {
+        self.journal
+            .tables
+            .iter()
+            .flat_map(|(table, rows)| rows.iter().map(|(uuid, touch)| (*table, *uuid, touch)))
+    }
+
+    /// Tables in the order of first touch.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> {
+        self.journal.tables.iter().map(|entry| entry.0)
+    }
+
+    /// Forgets columns that were changed back, and rows of which nothing else changed.
+    pub(crate) fn drop_unchanged(&mut self) {
+        for touch in self.journal.tables.iter_mut().flat_map(|entry| entry.1.values_mut()) {
+            if let Touch::Changed(columns) = touch {
+                columns.retain(|delta| !delta.change.is_empty());
+                if columns.is_empty() {
+                    *touch = Touch::Nothing;
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is left of what was done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.touches().all(|(_, _, touch)| matches!(touch, Touch::Nothing))
+    }
+
+    /// Puts all rows back as they were.
+    pub(crate) fn abort(self) {
+        let store = &mut self.db.store;
+        for (table, rows) in self.journal.tables.into_iter().rev() {
+            for (uuid, touch) in rows.into_entries().into_iter().rev() {
+                match touch {
+                    Touch::Inserted => drop(store.remove(table, uuid)),
+                    Touch::Deleted(row) => drop(store.insert(table, row)),
+                    Touch::Changed(columns) => {
+                        for ColumnDelta { column, change } in columns {
+                            store.change(table, uuid, column, &change.inverse());
+                        }
+                    }
+                    Touch::Nothing => {}
+                }
+            }
+        }
+    }
+
+    /// Ends the transaction with its rows in place: the database, whose derived structures do not
+    /// follow yet, and what was done.
+    pub(crate) fn finish(self) -> (&'db mut Database, Delta) {
+        let store = &self.db.store;
+        let row_delta = |table: TableId, uuid: Uuid, touch| match touch {
+            Touch::Inserted => store.get(table, uuid).cloned().map(RowDelta::Insert),
+            Touch::Changed(columns) => Some(RowDelta::Modify(columns)),
+            Touch::Deleted(row) => Some(RowDelta::Delete(row)),
+            Touch::Nothing => None,
+        };
+        let mut tables = Vec::with_capacity(self.journal.tables.len());
+        for (table, rows) in self.journal.tables {
+            let rows: Vec<(Uuid, RowDelta)> = rows
+                .into_entries()
+                .into_iter()
+                .filter_map(|(uuid, touch)| Some((uuid, row_delta(table, uuid, touch)?)))
+                .collect();
+            if !rows.is_empty() {
+                tables.push(TableDelta { table, rows });
+            }
+        }
+        tables.sort_by_key(|delta| delta.table);
+        (self.db, Delta { tables })
+    }
+}
