@@ -1,6 +1,7 @@
 //! Reading validated text in one pass.
 
 use crate::text::{Kind, Text, string_len, value_len};
+use crate::validate::skip_space;
 use crate::{number, scan, string};
 use std::borrow::Cow;
 
@@ -46,7 +47,12 @@ impl<'a> Reader<'a> {
 
     /// The kind of the next value; `Null` if there is none.
     pub fn kind(&self) -> Kind {
-        self.clone().text().kind()
+        let token = self.token();
+        match token.first() {
+            // Only numbers have to be looked at further.
+            Some(b'-' | b'0'..=b'9') => self.clone().text().kind(),
+            _ => Text::new(token).kind(),
+        }
     }
 
     /// Consumes `[` if the next value is an array.
@@ -154,15 +160,6 @@ impl<'a> Reader<'a> {
         self.rest = after;
         Some(Cow::Owned(string))
     }
-}
-
-#[cold]
-fn skip_space(text: &[u8]) -> &[u8] {
-    let mut rest = text;
-    while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
-        rest = after;
-    }
-    rest
 }
 
 /// A string with escapes, given from behind its opening quote, and the text behind it.

@@ -25,7 +25,7 @@ pub fn validate_value(input: &[u8]) -> Result<Text<'_>, Error> {
 fn check(input: &[u8], scalar_root: bool) -> Result<Text<'_>, Error> {
     let text = trim(input);
     let root = scalar_root || matches!(text.first(), Some(b'[' | b'{'));
-    if root && (Validator { text, at: 0 }).run().is_some() {
+    if root && run(text).is_some() {
         return Ok(Text::new(text));
     }
     Err(explain(input, scalar_root))
@@ -39,10 +39,7 @@ fn explain(input: &[u8], scalar_root: bool) -> Error {
 
 /// Without the white space of JSON at both ends.
 fn trim(input: &[u8]) -> &[u8] {
-    let mut text = input;
-    while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = text {
-        text = rest;
-    }
+    let mut text = skip_space(input);
     while let [rest @ .., b' ' | b'\t' | b'\n' | b'\r'] = text {
         text = rest;
     }
@@ -75,171 +72,155 @@ impl Nesting {
     }
 }
 
-/// `None` stands for an error throughout.
-struct Validator<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Validator<'_> {
-    fn run(&mut self) -> Option<()> {
-        let mut nesting = Nesting { bits: [0; DEPTH_MAX.div_ceil(64)], depth: 0 };
-        let mut object = false;
-        loop {
-            // At a value.
-            match self.peek_token()? {
-                b'{' => {
-                    nesting.push(true)?;
-                    self.at += 1;
-                    if self.peek_token()? != b'}' {
+/// Goes over one value and all that is in it. `None` stands for an error here and below;
+/// what is given and returned is the text that is left.
+fn run(text: &[u8]) -> Option<()> {
+    let mut nesting = Nesting { bits: [0; DEPTH_MAX.div_ceil(64)], depth: 0 };
+    let mut object = false;
+    let mut rest = text;
+    loop {
+        // At a value.
+        rest = match token(rest) {
+            [b'"', body @ ..] => string(body)?,
+            [b'{', after @ ..] => {
+                nesting.push(true)?;
+                match token(after) {
+                    [b'}', after @ ..] => {
+                        object = nesting.pop();
+                        after
+                    }
+                    after => {
                         object = true;
-                        self.key()?;
+                        rest = key(after)?;
                         continue;
                     }
-                    self.at += 1;
-                    object = nesting.pop();
                 }
-                b'[' => {
-                    nesting.push(false)?;
-                    self.at += 1;
-                    if self.peek_token()? != b']' {
+            }
+            [b'[', after @ ..] => {
+                nesting.push(false)?;
+                match token(after) {
+                    [b']', after @ ..] => {
+                        object = nesting.pop();
+                        after
+                    }
+                    after => {
                         object = false;
+                        rest = after;
                         continue;
                     }
-                    self.at += 1;
-                    object = nesting.pop();
                 }
-                b'"' => self.string()?,
-                b'-' | b'0'..=b'9' => self.number()?,
-                _ => self.keyword()?,
             }
-            // Behind a value.
-            loop {
-                if nesting.depth == 0 {
-                    return (self.at == self.text.len()).then_some(());
-                }
-                match self.peek_token()? {
-                    b',' => {
-                        self.at += 1;
-                        if object {
-                            self.peek_token()?;
-                            self.key()?;
-                        }
-                        break;
-                    }
-                    b'}' if object => {}
-                    b']' if !object => {}
-                    _ => return None,
-                }
-                self.at += 1;
-                object = nesting.pop();
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    /// Skips white space.
-    #[inline(always)]
-    fn peek_token(&mut self) -> Option<u8> {
+            number @ [b'-' | b'0'..=b'9', ..] => self::number(number)?,
+            word => keyword(word)?,
+        };
+        // Behind a value.
         loop {
-            match self.peek()? {
-                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
-                c => return Some(c),
+            if nesting.depth == 0 {
+                return rest.is_empty().then_some(());
             }
-        }
-    }
-
-    /// A key and its colon.
-    #[inline(always)]
-    fn key(&mut self) -> Option<()> {
-        if self.peek()? != b'"' {
-            return None;
-        }
-        self.string()?;
-        if self.peek_token()? != b':' {
-            return None;
-        }
-        self.at += 1;
-        Some(())
-    }
-
-    #[inline(always)]
-    fn string(&mut self) -> Option<()> {
-        self.at += 1;
-        loop {
-            self.at += scan::special(self.text.get(self.at..)?);
-            match self.peek()? {
-                b'"' => {
-                    self.at += 1;
-                    return Some(());
+            match token(rest) {
+                [b',', after @ ..] => {
+                    rest = if object { key(token(after))? } else { after };
+                    break;
                 }
-                b'\\' => self.escape()?,
+                [b'}', after @ ..] if object => rest = after,
+                [b']', after @ ..] if !object => rest = after,
                 _ => return None,
             }
+            object = nesting.pop();
         }
     }
+}
 
-    fn escape(&mut self) -> Option<()> {
-        match self.text.get(self.at + 1)? {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
-            b'u' => {
-                let (_, len) = string::code_point(self.text.get(self.at + 2..)?).ok()?;
-                self.at += 2 + len;
-            }
+/// Skips white space, which is rare.
+#[inline(always)]
+fn token(text: &[u8]) -> &[u8] {
+    match text {
+        [b' ' | b'\t' | b'\n' | b'\r', ..] => skip_space(text),
+        _ => text,
+    }
+}
+
+/// Skips white space at the start.
+#[cold]
+pub(crate) fn skip_space(text: &[u8]) -> &[u8] {
+    let mut rest = text;
+    while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+        rest = after;
+    }
+    rest
+}
+
+/// A key and its colon.
+#[inline(always)]
+fn key(text: &[u8]) -> Option<&[u8]> {
+    let [b'"', body @ ..] = text else { return None };
+    match token(string(body)?) {
+        [b':', after @ ..] => Some(after),
+        _ => None,
+    }
+}
+
+/// A string from behind its opening quote.
+#[inline(always)]
+fn string(body: &[u8]) -> Option<&[u8]> {
+    let mut rest = body;
+    loop {
+        match rest.get(scan::special(rest)..)? {
+            [b'"', after @ ..] => return Some(after),
+            [b'\\', escape @ ..] => rest = self::escape(escape)?,
             _ => return None,
         }
-        Some(())
     }
+}
 
-    fn keyword(&mut self) -> Option<()> {
-        let rest = self.text.get(self.at..)?;
-        let len =
-            ["null", "true", "false"].into_iter().find(|w| rest.starts_with(w.as_bytes()))?.len();
-        if rest.get(len).is_some_and(u8::is_ascii_alphabetic) {
-            return None;
+/// An escape from behind its backslash.
+#[inline]
+fn escape(escape: &[u8]) -> Option<&[u8]> {
+    match escape {
+        [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', after @ ..] => Some(after),
+        [b'u', digits @ ..] => {
+            let (_, len) = string::code_point(digits).ok()?;
+            digits.get(len..)
         }
-        self.at += len;
-        Some(())
+        _ => None,
     }
+}
 
-    #[inline(always)]
-    fn number(&mut self) -> Option<()> {
-        let start = self.at;
-        if self.peek()? == b'-' {
-            self.at += 1;
-        }
-        let first = self.at;
-        self.digits();
-        let len = self.at - first;
-        if len == 0 || (len > 1 && self.text.get(first) == Some(&b'0')) {
-            return None;
-        }
-        match self.peek() {
-            Some(b'.' | b'e' | b'E' | b'+' | b'-') => self.rare_number(start),
-            _ if len > LONG_NUMBER => self.rare_number(start),
-            _ => Some(()),
-        }
+fn keyword(text: &[u8]) -> Option<&[u8]> {
+    let after =
+        ["null", "true", "false"].into_iter().find_map(|w| text.strip_prefix(w.as_bytes()))?;
+    match after.first() {
+        Some(c) if c.is_ascii_alphabetic() => None,
+        _ => Some(after),
     }
+}
 
-    #[inline(always)]
-    fn digits(&mut self) {
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
+#[inline(always)]
+fn number(text: &[u8]) -> Option<&[u8]> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let mut rest = digits;
+    while let [b'0'..=b'9', after @ ..] = rest {
+        rest = after;
     }
-
-    /// A number with a fraction or exponent, or a very long one.
-    fn rare_number(&mut self, start: usize) -> Option<()> {
-        while let Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') = self.peek() {
-            self.at += 1;
-        }
-        number::parse(self.text.get(start..self.at)?).ok().map(drop)
+    let len = digits.len() - rest.len();
+    if len == 0 || (len > 1 && digits.first() == Some(&b'0')) {
+        return None;
+    }
+    match rest {
+        [b'.' | b'e' | b'E' | b'+' | b'-', ..] => rare_number(text),
+        _ if len > LONG_NUMBER => rare_number(text),
+        _ => Some(rest),
     }
 }
 
 /// Integers with no more digits than this are in the range of a double.
 const LONG_NUMBER: usize = 300;
+
+/// A number with a fraction or exponent, or a very long one.
+fn rare_number(text: &[u8]) -> Option<&[u8]> {
+    let belongs = |c: &u8| matches!(c, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+    let len = text.iter().position(|c| !belongs(c)).unwrap_or(text.len());
+    let (token, after) = text.split_at(len);
+    number::parse(token).ok().map(|_| after)
+}

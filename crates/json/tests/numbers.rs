@@ -110,7 +110,7 @@ const REALS: &[(f64, &str)] = &[
     (1.0000000000000002, "1"),
     (123456.789, "123456.789"),
     (-98765.4321, "-98765.4321"),
-    (3.141592653589793, "3.14159265358979"),
+    (3.041592653589793, "3.04159265358979"),
     (2.5, "2.5"),
     (0.3, "0.3"),
     (1e+100, "1e+100"),
@@ -171,24 +171,25 @@ fn numbers_print_by_value() {
 fn the_kind_of_a_number_goes_by_value() {
     for &(number, printed) in NUMBERS {
         let text = validate_value(number.as_bytes()).unwrap();
-        let integer = printed.parse::<i64>().ok();
-        let kind = if integer.is_some() { text.integer().map(|_| Kind::Integer) } else { None };
-        // A real below all range prints as 0 like an integer; it is the only such case here.
-        if number.contains("e-400") || number.contains("e-2147483639") {
-            assert_eq!((text.kind(), text.integer()), (Kind::Real, None), "{number}");
-            assert_eq!(text.real().map(f64::to_bits), Some(0), "{number}: never -0");
-            continue;
-        }
-        assert_eq!(text.kind(), kind.unwrap_or(Kind::Real), "{number}");
+        // Digits beyond the range of a double leave a real 0, which prints like the integer.
+        let vanished = ["1e-400", "-1e-400", "1e-2147483639"].contains(&number);
+        let integer = printed.parse::<i64>().ok().filter(|_| !vanished);
         assert_eq!(text.integer(), integer, "{number}");
+        let kind = if integer.is_some() { Kind::Integer } else { Kind::Real };
+        assert_eq!(text.kind(), kind, "{number}");
+        assert_eq!(text.reader().kind(), kind, "{number}");
         let real = text.real().unwrap();
-        let mut again = Vec::new();
-        write_real(&mut again, real);
         match integer {
             Some(integer) => assert_eq!(real, integer as f64, "{number}"),
-            None => assert_eq!(String::from_utf8(again).unwrap(), printed, "{number}"),
+            None => assert_eq!(c_style(real), printed, "{number}"),
         }
     }
+}
+
+fn c_style(real: f64) -> String {
+    let mut out = Vec::new();
+    write_real(&mut out, real);
+    String::from_utf8(out).unwrap()
 }
 
 #[test]
@@ -208,9 +209,7 @@ fn very_long_numbers_are_judged_by_value_too() {
 #[test]
 fn reals_print_as_c_prints_them() {
     for &(real, printed) in REALS {
-        let mut out = Vec::new();
-        write_real(&mut out, real);
-        assert_eq!(String::from_utf8(out).unwrap(), printed, "{real:e}");
+        assert_eq!(c_style(real), printed, "{real:e}");
     }
 }
 
@@ -228,9 +227,7 @@ proptest::proptest! {
     fn a_printed_real_has_the_digits_of_the_real(bits: u64) {
         let real = f64::from_bits(bits);
         proptest::prop_assume!(real.is_finite());
-        let mut out = Vec::new();
-        write_real(&mut out, real);
-        let again: f64 = String::from_utf8(out).unwrap().parse().unwrap();
+        let again: f64 = c_style(real).parse().unwrap();
         if again.is_finite() {
             proptest::prop_assert_eq!(format!("{real:.14e}"), format!("{again:.14e}"));
         }

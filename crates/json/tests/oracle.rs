@@ -17,8 +17,7 @@ fn any_value() -> impl Strategy<Value = Other> {
     scalar.prop_recursive(5, 64, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Other::from),
-            prop::collection::vec((any_string(), inner), 0..6)
-                .prop_map(|members| Other::from_iter(members)),
+            prop::collection::vec((any_string(), inner), 0..6).prop_map(Other::from_iter),
         ]
     })
 }
@@ -145,8 +144,8 @@ proptest! {
     fn values_are_what_serde_reads((value, text) in any_text()) {
         let expected = ours(&value);
         let checked = validate(&text).unwrap();
-        prop_assert_eq!(checked.to_value(), expected.clone());
-        prop_assert_eq!(read(&mut checked.reader()), expected.clone());
+        prop_assert_eq!(&checked.to_value(), &expected);
+        prop_assert_eq!(&read(&mut checked.reader()), &expected);
         prop_assert_eq!(pick(checked), expected);
     }
 
