@@ -286,6 +286,8 @@ fn operation(out: &mut String, n: u64) {
         n % 4096,
         n % 500,
         uuid_text(n + 7),
+        id = id,
+        n = n,
     );
 }
 
@@ -339,11 +341,11 @@ fn jobs<'a>(input: &'a [u8], text: Text<'a>) -> Vec<Job<'a>> {
         ),
         (
             "read, nothing kept",
-            Box::new(|| {
+            Box::new(move || {
                 black_box(walk(&mut text.reader()));
             }),
         ),
-        ("typed read", Box::new(|| drop(black_box(read_rows(text))))),
+        ("typed read", Box::new(move || drop(black_box(read_rows(text))))),
         (
             "validate + typed read",
             Box::new(|| drop(black_box(read_rows(validate(input).expect("valid"))))),
