@@ -1,4 +1,36 @@
 //! The server core: events in, effects out. No sockets, files, clocks, randomness or threads.
+//!
+//! # The life of a transaction
+//!
+//! 1. The shell frames a message and hands it over: [`event::Event::Message`].
+//! 2. `dispatch` takes it apart. A `transact` becomes a `trigger::Trigger` and runs at once
+//!    (`round`): `weir_engine::execute` changes the tables in place and answers with a delta.
+//! 3. The delta's log record joins the round's bytes; waiting triggers are woken and run.
+//! 4. [`Server::end_round`] asks for one [`effect::Effect::Append`] a database. Nothing computed
+//!    on top of it leaves before it is answered.
+//! 5. Written: the deltas go to the monitors, a session's own updates go out, then its reply. Not
+//!    written (a full disk): the round's deltas are undone newest first and every request of the
+//!    round runs again, writers against a file that refuses.
+//! 6. Other requests of the round (monitors, locks, echo) run last, on what is now committed. A
+//!    session has at most one message in a round, so no session sees its requests reordered.
+//! 7. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
+//!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
+mod compaction;
+mod database;
+mod dispatch;
 pub mod effect;
 pub mod event;
+pub mod load;
+mod lock;
+mod monitors;
+mod probe;
+mod remotes;
+mod round;
+mod server;
+mod server_db;
+mod session;
+mod trigger;
+pub mod unixctl;
+
+pub use server::{Config, Server, StartStatus};

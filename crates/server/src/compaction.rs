@@ -1,0 +1,129 @@
+//! Compaction: the file is rewritten from a snapshot by a helper while commits go on.
+//!
+//! 1. Snapshot taken; the helper writes it to a new file. Records appended meanwhile are kept.
+//! 2. Written: those records are appended to the new file, which then takes the old one's place.
+
+use weir_log::compact;
+
+use crate::database::{Compaction, Standalone, Storage};
+use crate::effect::{Effect, Level};
+use crate::event::{CommandId, DbId, Now};
+use crate::server::Server;
+
+/// How often the rules for automatic compaction are looked at, in microseconds.
+const CHECK_US: u64 = 10_000_000;
+
+/// `_comment` of a compacted file's snapshot.
+const COMMENT: &str = "compacting database online";
+
+impl Server {
+    /// Begins a compaction, or joins the one under way.
+    pub(crate) fn compact(&mut self, now: Now, id: DbId, command: Option<CommandId>) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let snapshot = db.engine.snapshot();
+        let Storage::Standalone(file) = &mut db.storage else { return };
+        if let Some(compaction) = &mut file.compaction {
+            compaction.commands.extend(command);
+            return;
+        }
+        file.compaction = Some(Compaction {
+            tail: Vec::new(),
+            commands: command.into_iter().collect(),
+            started_us: now.monotonic_us,
+            tail_records: 0,
+            finishing: false,
+        });
+        let comment = COMMENT.to_owned();
+        self.effect(Effect::Compact { db: id, snapshot, comment, date_ms: now.wall_ms });
+    }
+
+    pub(crate) fn compaction_written(&mut self, id: DbId, result: Result<u64, String>) {
+        let Some(file) = self.file(id) else { return };
+        match result {
+            Err(error) => self.compaction_failed(id, &error),
+            Ok(_) => {
+                let Some(compaction) = &mut file.compaction else { return };
+                compaction.finishing = true;
+                // The tail is complete: no append can come between this effect and its answer.
+                let tail = std::mem::take(&mut compaction.tail);
+                self.effect(Effect::FinishCompaction { db: id, tail });
+            }
+        }
+    }
+
+    pub(crate) fn compaction_finished(
+        &mut self,
+        now: Now,
+        id: DbId,
+        result: Result<u64, String>,
+    ) {
+        let size = match result {
+            Err(error) => return self.compaction_failed(id, &error),
+            Ok(size) => size,
+        };
+        let Some(file) = self.file(id) else { return };
+        let Some(compaction) = file.compaction.take() else { return };
+        file.size = size;
+        file.snapshot_size = size;
+        file.records = compaction.tail_records;
+        file.compacted_us = now.monotonic_us;
+        let took_ms = now.monotonic_us.saturating_sub(compaction.started_us) / 1000;
+        let path = file.path.clone();
+        self.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));
+        for id in compaction.commands {
+            self.effect(Effect::CommandReply { id, reply: Ok(String::new()) });
+        }
+        if self.trim_on_compaction {
+            self.effect(Effect::TrimMemory);
+        }
+    }
+
+    fn compaction_failed(&mut self, id: DbId, error: &str) {
+        let Some(file) = self.file(id) else { return };
+        let commands = file.compaction.take().map(|compaction| compaction.commands);
+        let path = file.path.clone();
+        let text = format!("{path}: compaction failed: {error}");
+        self.log("ovsdb", Level::Warning, text.clone());
+        for id in commands.into_iter().flatten() {
+            self.effect(Effect::CommandReply { id, reply: Err(text.clone()) });
+        }
+    }
+
+    fn file(&mut self, id: DbId) -> Option<&mut Standalone> {
+        self.dbs.get_mut(&id).and_then(|db| db.standalone())
+    }
+
+    /// Begins the automatic compactions that are due.
+    pub(crate) fn compact_if_due(&mut self, now: Now) {
+        if self.next_compaction_us().is_none_or(|at| at > now.monotonic_us) {
+            return;
+        }
+        let due: Vec<DbId> = self
+            .dbs
+            .iter()
+            .filter(|(_, db)| matches!(&db.storage, Storage::Standalone(f) if f.is_due(now)))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.compact(now, id, None);
+        }
+        self.compaction_check_us = now.monotonic_us + CHECK_US;
+    }
+
+    /// When the rules are looked at next: never while no file has anything to compact.
+    pub(crate) fn next_compaction_us(&self) -> Option<u64> {
+        let grown = |storage: &Storage| {
+            matches!(storage, Storage::Standalone(file) if file.records > 0)
+        };
+        let any = self.dbs.values().any(|db| grown(&db.storage));
+        any.then_some(self.compaction_check_us)
+    }
+}
+
+impl Standalone {
+    fn is_due(&self, now: Now) -> bool {
+        let since_ms = now.monotonic_us.saturating_sub(self.compacted_us) / 1000;
+        self.compaction.is_none()
+            && compact::is_due(self.records, self.size, self.snapshot_size, since_ms, self.jitter_ms)
+    }
+}

@@ -1,0 +1,105 @@
+//! One open database: its tables, its monitors, its waiting transactions, and where its commits
+//! go.
+
+use weir_engine::Database;
+use weir_monitor::Monitors;
+
+use crate::event::CommandId;
+use crate::trigger::Trigger;
+
+/// Where commits go: a closed enum, Clustered and Relay come later.
+#[derive(Debug)]
+pub(crate) enum Storage {
+    /// Nowhere: `_Server`.
+    Memory,
+    /// A file in the standalone format (ovsdb(5)).
+    Standalone(Standalone),
+}
+
+/// State of a standalone file.
+#[derive(Debug)]
+pub(crate) struct Standalone {
+    /// As the user gave it, absolute.
+    pub(crate) path: String,
+    /// Current size in bytes.
+    pub(crate) size: u64,
+    /// Size when last compacted or opened.
+    pub(crate) snapshot_size: u64,
+    /// Records beyond the snapshot.
+    pub(crate) records: u64,
+    /// Bytes and records of the last append: what a failure takes back.
+    pub(crate) appended: (u64, u64),
+    /// When it was last compacted or opened, monotonic.
+    pub(crate) compacted_us: u64,
+    /// What automatic compaction waits beyond its shortest pause, so that files take turns.
+    pub(crate) jitter_ms: u64,
+    /// A compaction under way.
+    pub(crate) compaction: Option<Compaction>,
+}
+
+/// A compaction from the snapshot to the rename.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// Records appended to the old file since the snapshot.
+    pub(crate) tail: Vec<u8>,
+    /// The admin commands that wait for it.
+    pub(crate) commands: Vec<CommandId>,
+    /// When it began, monotonic.
+    pub(crate) started_us: u64,
+    /// How many records the tail has.
+    pub(crate) tail_records: u64,
+    /// The copy is written; the rename has been asked for.
+    pub(crate) finishing: bool,
+}
+
+/// One open database.
+pub(crate) struct Db {
+    /// The schema's name.
+    pub(crate) name: String,
+    /// Tables and commits.
+    pub(crate) engine: Database,
+    /// Who watches.
+    pub(crate) monitors: Monitors,
+    /// Transactions that wait, in order of arrival.
+    pub(crate) waiting: Vec<Trigger>,
+    /// Where commits go.
+    pub(crate) storage: Storage,
+    /// Records of this round.
+    pub(crate) append: Vec<u8>,
+    /// Number of those records.
+    pub(crate) append_records: u64,
+    /// Somebody in this round asked for durability.
+    pub(crate) append_sync: bool,
+    /// When updates began to wait to be sent.
+    pub(crate) updates_since_us: Option<u64>,
+}
+
+impl Db {
+    /// A database without clients.
+    pub(crate) fn new(engine: Database, storage: Storage, seed: u64) -> Self {
+        Self {
+            name: engine.schema().name.clone(),
+            engine,
+            monitors: Monitors::new(seed),
+            waiting: Vec::new(),
+            storage,
+            append: Vec::new(),
+            append_records: 0,
+            append_sync: false,
+            updates_since_us: None,
+        }
+    }
+
+    /// The file's state, if there is a file.
+    pub(crate) fn standalone(&mut self) -> Option<&mut Standalone> {
+        match &mut self.storage {
+            Storage::Memory => None,
+            Storage::Standalone(file) => Some(file),
+        }
+    }
+
+    /// Whether only the server itself may write.
+    pub(crate) fn is_reserved(&self) -> bool {
+        matches!(self.storage, Storage::Memory)
+    }
+}

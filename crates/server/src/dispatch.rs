@@ -1,0 +1,410 @@
+//! From a message to the handler of its method.
+
+use weir_data::Error;
+use weir_json::{Kind, Text};
+use weir_wire::{Message, Method};
+
+use crate::effect::{Effect, Level};
+use crate::event::{DbId, Now, RemoteId, SessionId};
+use crate::server::Server;
+use crate::session::{LockMode, Session};
+use crate::trigger::{Origin, Trigger};
+
+/// What a request is answered with.
+pub(crate) enum Reply {
+    /// JSON text of the result.
+    Result(Vec<u8>),
+    /// JSON text of the error.
+    Error(Vec<u8>),
+}
+
+impl Reply {
+    /// The empty object.
+    pub(crate) fn empty() -> Self {
+        Self::Result(b"{}".to_vec())
+    }
+
+    /// An error that is a bare string.
+    pub(crate) fn error_string(text: &str) -> Self {
+        let mut out = Vec::new();
+        weir_json::write_string(&mut out, text);
+        Self::Error(out)
+    }
+}
+
+impl From<Error> for Reply {
+    fn from(error: Error) -> Self {
+        let mut out = Vec::new();
+        error.write(&mut out);
+        Self::Error(out)
+    }
+}
+
+/// A handler's result; both sides are answers.
+pub(crate) type Handled = Result<Reply, Reply>;
+
+impl Server {
+    pub(crate) fn accept(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        remote: RemoteId,
+        name: String,
+    ) {
+        let options = self.remotes.options(remote);
+        let session = Session {
+            probe_us: self.probes.interval_us(&name, options.probe_ms),
+            name,
+            remote,
+            read_only: options.read_only,
+            db_change_aware: false,
+            blocked: false,
+            monitors: Vec::new(),
+            locks: std::collections::BTreeMap::new(),
+            heard_us: now.monotonic_us,
+            probing: false,
+        };
+        self.probes.watch(id, now.monotonic_us, session.probe_us);
+        self.sessions.insert(id, session);
+    }
+
+    /// Takes one framed message.
+    pub(crate) fn receive(&mut self, now: Now, id: SessionId, bytes: Vec<u8>) {
+        self.heard(now, id);
+        if !self.sessions.contains_key(&id) {
+            return;
+        }
+        let text = match weir_json::validate(&bytes) {
+            Ok(text) => text,
+            Err(error) => return self.bad_stream(id, &error.to_string()),
+        };
+        match Message::parse(text) {
+            Err(malformed) => self.protocol_error(id, &malformed.to_string()),
+            Ok(Message::Request { method: "transact", params, id: request }) => {
+                if let Some(origin) = self.transaction_origin(now, id, params, request) {
+                    let operations = Trigger::operations(text);
+                    if let Some(outcome) = self.execute(now, &origin, &operations) {
+                        self.transact(now, origin, bytes, outcome);
+                    }
+                } else {
+                    self.round.requests.push((id, bytes));
+                }
+            }
+            Ok(Message::Request { .. } | Message::Notification { .. }) => {
+                self.round.requests.push((id, bytes));
+            }
+            Ok(Message::Reply { id: reply, .. } | Message::Error { id: reply, .. }) => {
+                if reply.as_bytes() != crate::probe::ID {
+                    self.unexpected_reply(id);
+                }
+            }
+        }
+    }
+
+    /// Where a `transact` request runs, unless it is to be refused.
+    fn transaction_origin(
+        &self,
+        now: Now,
+        session: SessionId,
+        params: Text<'_>,
+        id: Text<'_>,
+    ) -> Option<Origin> {
+        let name = params.elements()?.next()?.str()?;
+        let db = *self.db_names.get(&*name)?;
+        let mut canonical = Vec::new();
+        id.write(&mut canonical);
+        let origin =
+            Origin { session, id: canonical, db, created_us: now.monotonic_us };
+        (!self.is_in_flight(&origin)).then_some(origin)
+    }
+
+    /// Whether the session has a waiting transaction with the same id.
+    fn is_in_flight(&self, origin: &Origin) -> bool {
+        self.dbs.values().flat_map(|db| &db.waiting).any(|trigger| {
+            trigger.origin.session == origin.session && trigger.origin.id == origin.id
+        })
+    }
+
+    /// Handles a request or notification that is not a running transaction.
+    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: &[u8]) {
+        if !self.sessions.contains_key(&session) {
+            return;
+        }
+        let Ok(text) = weir_json::validate(bytes) else { return };
+        match Message::parse(text) {
+            Ok(Message::Request { method, params, id }) => {
+                let mut request = Vec::new();
+                id.write(&mut request);
+                let (Ok(reply) | Err(reply)) = self.method(now, session, method, params, &request);
+                let message = match reply {
+                    Reply::Result(result) => weir_wire::reply_result(&request, &result),
+                    Reply::Error(error) => weir_wire::reply_error(&request, &error),
+                };
+                self.reply(session, message);
+            }
+            Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
+            _ => {}
+        }
+    }
+
+    fn method(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        name: &str,
+        params: Text<'_>,
+        request: &[u8],
+    ) -> Handled {
+        let Some(method) = Method::parse(name) else {
+            return Err(Reply::error_string("unknown method"));
+        };
+        match method {
+            Method::Transact => {
+                self.lookup(params, name)?;
+                Err(Reply::error_string("transact: duplicate request ID"))
+            }
+            Method::Echo => {
+                let mut result = Vec::new();
+                params.write(&mut result);
+                Ok(Reply::Result(result))
+            }
+            Method::ListDbs => Ok(self.list_dbs()),
+            Method::GetSchema => {
+                let (_, db) = self.lookup(params, name)?;
+                let schema = self.dbs[&db].engine.schema().to_string();
+                Ok(Reply::Result(schema.into_bytes()))
+            }
+            Method::GetServerId => {
+                Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes()))
+            }
+            Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
+                self.monitor(now, session, method, params)
+            }
+            Method::MonitorCondChange => self.monitor_cond_change(session, params),
+            Method::MonitorCancel => self.monitor_cancel(session, params),
+            Method::Lock => self.lock(session, params, name, LockMode::Wait),
+            Method::Steal => self.lock(session, params, name, LockMode::Steal),
+            Method::Unlock => self.unlock(session, params, name),
+            Method::SetDbChangeAware => self.set_db_change_aware(session, params),
+            Method::Convert => {
+                let (_, _) = self.lookup(params, name)?;
+                let _ = request;
+                let details = "online schema conversion is not available in this version";
+                Err(Error::new("not supported", details).into())
+            }
+            Method::Cancel => Err(Reply::error_string("unknown method")),
+        }
+    }
+
+    /// The database that a request's parameters begin with.
+    pub(crate) fn lookup(&self, params: Text<'_>, method: &str) -> Result<(String, DbId), Reply> {
+        let name = params.elements().into_iter().flatten().next().and_then(|name| name.string());
+        let Some(name) = name else {
+            let details = format!("{method} request params must begin with <db-name>");
+            return Err(Error::syntax(params, details).into());
+        };
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match self.db_names.get(&name) {
+            Some(&db) => Ok((name, db)),
+            None => {
+                let details = format!("{method} request specifies unknown database {name}");
+                Err(Error::syntax_tagged(params, "unknown database", details).into())
+            }
+        }
+    }
+
+    fn list_dbs(&self) -> Reply {
+        let names = weir_json::array(self.db_names.keys().map(String::as_str));
+        Reply::Result(names.to_string().into_bytes())
+    }
+
+    fn set_db_change_aware(&mut self, session: SessionId, params: Text<'_>) -> Handled {
+        let mut elements = params.elements().into_iter().flatten();
+        match (elements.next().and_then(Text::bool), elements.next()) {
+            (Some(aware), None) => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.db_change_aware = aware;
+                }
+                Ok(Reply::empty())
+            }
+            _ => {
+                let details = "set_db_change_aware request params must be <boolean>";
+                Err(Error::syntax(params, details).into())
+            }
+        }
+    }
+
+    fn cancel(&mut self, session: SessionId, params: Text<'_>) {
+        let Some(id) = params.elements().into_iter().flatten().next() else { return };
+        let mut request = Vec::new();
+        id.write(&mut request);
+        let is_meant = |trigger: &mut Trigger| {
+            trigger.origin.session == session && trigger.origin.id == request
+        };
+        let mut canceled = Vec::new();
+        for db in self.dbs.values_mut() {
+            canceled.extend(db.waiting.extract_if(.., is_meant));
+        }
+        for trigger in canceled {
+            self.reply_canceled(&trigger);
+        }
+    }
+
+    /// The reference answers a canceled transaction only to sessions that know of such things.
+    pub(crate) fn reply_canceled(&mut self, trigger: &Trigger) {
+        let session = trigger.origin.session;
+        if self.sessions.get(&session).is_some_and(|session| session.db_change_aware) {
+            let message = weir_wire::reply_error_string(&trigger.origin.id, "canceled");
+            self.reply(session, message);
+        }
+    }
+
+    fn lock(
+        &mut self,
+        id: SessionId,
+        params: Text<'_>,
+        method: &str,
+        mode: LockMode,
+    ) -> Handled {
+        let name = self.lock_name(id, params, method)?;
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(Reply::empty()) };
+        if session.locks.contains_key(&name) {
+            let details = "must issue \"unlock\" before new \"lock\"";
+            return Err(Error::plain_syntax(details).into());
+        }
+        session.locks.insert(name.clone(), mode);
+        let locked = match mode {
+            LockMode::Wait => self.locks.lock(&name, id),
+            LockMode::Steal => {
+                if let Some(victim) = self.locks.steal(&name, id) {
+                    self.notify_lock(victim, "stolen", &name);
+                }
+                true
+            }
+        };
+        let result: &[u8] =
+            if locked { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
+        Ok(Reply::Result(result.to_vec()))
+    }
+
+    fn unlock(&mut self, id: SessionId, params: Text<'_>, method: &str) -> Handled {
+        let name = self.lock_name(id, params, method)?;
+        let held = self.sessions.get_mut(&id).and_then(|session| session.locks.remove(&name));
+        if held.is_none() {
+            let details = "\"unlock\" without \"lock\" or \"steal\"";
+            return Err(Error::plain_syntax(details).into());
+        }
+        self.release(id, &name);
+        Ok(Reply::empty())
+    }
+
+    fn release(&mut self, id: SessionId, name: &str) {
+        if let Some(next) = self.locks.unlock(name, id) {
+            self.notify_lock(next, "locked", name);
+        }
+    }
+
+    fn lock_name(&self, id: SessionId, params: Text<'_>, method: &str) -> Result<String, Reply> {
+        if self.sessions.get(&id).is_some_and(|session| session.read_only) {
+            let text = "lock and unlock methods not allowed, DB server is read only.";
+            return Err(Reply::error_string(text));
+        }
+        let mut elements = params.elements().into_iter().flatten();
+        let name = elements.next().and_then(|name| name.str().map(|name| name.into_owned()));
+        match name.filter(|name| weir_data::parser::is_id(name)) {
+            Some(name) if elements.next().is_none() => Ok(name),
+            _ => {
+                let details = format!("{method} request params must be <id>");
+                Err(Error::syntax(params, details).into())
+            }
+        }
+    }
+
+    fn notify_lock(&mut self, session: SessionId, method: &str, lock: &str) {
+        let params = weir_json::array([lock]).to_string();
+        self.send(session, weir_wire::notification(method, params.as_bytes()));
+    }
+
+    pub(crate) fn bad_stream(&mut self, id: SessionId, error: &str) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let text = format!("{}: error parsing stream: {error}", session.name);
+        self.log("jsonrpc", Level::Warning, text);
+        self.disconnect(id);
+    }
+
+    fn protocol_error(&mut self, id: SessionId, reason: &str) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let text = format!("{}: received bad JSON-RPC message: {reason}", session.name);
+        self.log("jsonrpc", Level::Warning, text);
+        self.disconnect(id);
+    }
+
+    fn unexpected_reply(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let text = format!("{}: received unexpected reply message", session.name);
+        self.log("jsonrpc_server", Level::Warning, text);
+        self.disconnect(id);
+    }
+
+    pub(crate) fn closed(&mut self, id: SessionId, error: Option<&str>) {
+        if let (Some(session), Some(error)) = (self.sessions.get(&id), error) {
+            let text = format!("{}: connection dropped ({error})", session.name);
+            self.log("reconnect", Level::Info, text);
+        }
+        self.forget(id);
+    }
+
+    /// Ends a session from this side.
+    pub(crate) fn disconnect(&mut self, id: SessionId) {
+        self.forget(id);
+        self.effect(Effect::Disconnect { session: id });
+    }
+
+    /// Ends everything that a session had going.
+    fn forget(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        for monitor in session.monitors {
+            self.monitor_sessions.remove(&monitor.key);
+            if let Some(db) = self.dbs.get_mut(&monitor.db) {
+                db.monitors.remove(monitor.key);
+            }
+        }
+        for db in self.dbs.values_mut() {
+            db.waiting.retain(|trigger| trigger.origin.session != id);
+        }
+        for name in session.locks.into_keys() {
+            self.release(id, &name);
+        }
+    }
+
+    /// Databases came or went: clients that cannot be told are disconnected, so that they look.
+    pub(crate) fn disconnect_unaware(&mut self, reason: &str) {
+        self.disconnect_where(reason, |session| !session.db_change_aware);
+    }
+
+    pub(crate) fn disconnect_where(&mut self, reason: &str, is_meant: impl Fn(&Session) -> bool) {
+        let meant: Vec<(SessionId, String)> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| is_meant(session))
+            .map(|(id, session)| (*id, session.name.clone()))
+            .collect();
+        for (id, name) in meant {
+            self.log("jsonrpc_server", Level::Info, format!("{name}: disconnecting ({reason})"));
+            self.disconnect(id);
+        }
+    }
+
+    pub(crate) fn set_blocked(&mut self, id: SessionId, blocked: bool) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.blocked = blocked;
+        }
+    }
+}
+
+/// Whether a value is an array of exactly `n` elements; if so, they.
+pub(crate) fn exactly<'a, const N: usize>(params: Text<'a>) -> Option<[Text<'a>; N]> {
+    debug_assert_eq!(params.kind(), Kind::Array);
+    let elements: Vec<Text<'a>> = params.elements()?.take(N + 1).collect();
+    elements.try_into().ok()
+}

@@ -1,0 +1,236 @@
+//! Monitor requests (RFC 7047 §4.1.5, ovsdb-server(7) §4.1.12-15) and the sending of updates.
+
+use weir_data::{Error, Uuid};
+use weir_json::{Kind, Text};
+use weir_monitor::{MonitorKey, Update, Version};
+use weir_wire::Method;
+
+use crate::database::Db;
+use crate::dispatch::{Handled, Reply, exactly};
+use crate::effect::{Effect, Level};
+use crate::event::{DbId, Now, SessionId};
+use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
+use crate::server::Server;
+use crate::session::SessionMonitor;
+
+impl Server {
+    /// `monitor`, `monitor_cond`, `monitor_cond_since`.
+    pub(crate) fn monitor(
+        &mut self,
+        _now: Now,
+        session: SessionId,
+        method: Method,
+        params: Text<'_>,
+    ) -> Handled {
+        let (_, db_id) = self.lookup(params, method.name())?;
+        let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
+        let (version, id, requests) = match method {
+            Method::MonitorCondSince => {
+                let [_, id, requests, _] = exactly(params).ok_or_else(refused)?;
+                (Version::V3, id, requests)
+            }
+            Method::MonitorCond => {
+                let [_, id, requests] = exactly(params).ok_or_else(refused)?;
+                (Version::V2, id, requests)
+            }
+            _ => {
+                let [_, id, requests] = exactly(params).ok_or_else(refused)?;
+                (Version::V1, id, requests)
+            }
+        };
+        if requests.kind() != Kind::Object {
+            return Err(Error::syntax(requests, "monitor-requests must be object").into());
+        }
+        let mut name = Vec::new();
+        id.write(&mut name);
+        let Some(state) = self.sessions.get_mut(&session) else { return Ok(Reply::empty()) };
+        if state.monitor(&name).is_some() {
+            return Err(Error::syntax(id, "duplicate monitor ID").into());
+        }
+        let Some(db) = self.dbs.get_mut(&db_id) else { return Ok(Reply::empty()) };
+        let key = db.monitors.add(version, name.clone(), requests, db.engine.store())?;
+        let rows = db.monitors.initial(key, db.engine.store());
+        state.monitors.push(SessionMonitor { id: name, db: db_id, key });
+        self.monitor_sessions.insert(key, session);
+        Ok(Reply::Result(match version {
+            Version::V1 | Version::V2 => rows.to_vec(),
+            Version::V3 => since_result(&rows),
+        }))
+    }
+
+    /// `monitor_cond_change`: what was pending goes out under the old condition, then the
+    /// difference that the new one makes, then the reply.
+    pub(crate) fn monitor_cond_change(&mut self, id: SessionId, params: Text<'_>) -> Handled {
+        let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
+        let [old, new, requests] = exactly(params).ok_or_else(refused)?;
+        let (mut old_name, mut new_name) = (Vec::new(), Vec::new());
+        old.write(&mut old_name);
+        new.write(&mut new_name);
+        let Some(session) = self.sessions.get(&id) else { return Ok(Reply::empty()) };
+        let Some(monitor) = session.monitor(&old_name).cloned() else {
+            return Err(Error::plain_syntax("unknown monitor session").into());
+        };
+        if new_name != old_name && session.monitor(&new_name).is_some() {
+            return Err(Error::syntax(new, "duplicate monitor ID").into());
+        }
+        if requests.kind() != Kind::Object {
+            return Err(Error::syntax(requests, "monitor-requests must be object").into());
+        }
+        self.flush_session(id);
+        let Some(db) = self.dbs.get_mut(&monitor.db) else { return Ok(Reply::empty()) };
+        let store = db.engine.store();
+        let update =
+            db.monitors.change_condition(monitor.key, new_name.clone(), requests, store)?;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let renamed = session.monitors.iter_mut().find(|m| m.key == monitor.key);
+            renamed.into_iter().for_each(|m| m.id.clone_from(&new_name));
+        }
+        self.send_updates(update.into_iter().collect());
+        Ok(Reply::empty())
+    }
+
+    /// `monitor_cancel`
+    pub(crate) fn monitor_cancel(&mut self, id: SessionId, params: Text<'_>) -> Handled {
+        let unknown = || Reply::error_string("unknown monitor");
+        let [name] = exactly(params)
+            .ok_or_else(|| Reply::from(Error::syntax(params, "invalid parameters")))?;
+        let mut canonical = Vec::new();
+        name.write(&mut canonical);
+        let session = self.sessions.get_mut(&id).ok_or_else(unknown)?;
+        let at = session.monitors.iter().position(|monitor| monitor.id == canonical);
+        let monitor = session.monitors.remove(at.ok_or_else(unknown)?);
+        self.monitor_sessions.remove(&monitor.key);
+        if let Some(db) = self.dbs.get_mut(&monitor.db) {
+            db.monitors.remove(monitor.key);
+        }
+        Ok(Reply::empty())
+    }
+
+    /// A database goes: sessions that know of such things learn which monitors went with it.
+    pub(crate) fn cancel_monitors(&mut self, db: DbId) {
+        let mut canceled = Vec::new();
+        for (&id, session) in &mut self.sessions {
+            for monitor in session.monitors.extract_if(.., |monitor| monitor.db == db) {
+                self.monitor_sessions.remove(&monitor.key);
+                if session.db_change_aware {
+                    canceled.push((id, monitor.id));
+                }
+            }
+        }
+        for (session, id) in canceled {
+            let params = [b"[".as_slice(), &id, b"]"].concat();
+            self.send(session, weir_wire::notification("monitor_canceled", &params));
+        }
+    }
+
+    /// Sends a reply, after the session's own updates: what it changed, it has seen.
+    pub(crate) fn reply(&mut self, id: SessionId, message: Vec<u8>) {
+        if self.sessions.contains_key(&id) {
+            self.flush_session(id);
+            self.send(id, message);
+        }
+    }
+
+    fn flush_session(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let mut updates = Vec::new();
+        let mut monitors = session.monitors.as_slice();
+        while let Some(first) = monitors.first() {
+            let length = monitors.iter().take_while(|m| m.db == first.db).count();
+            let (these, rest) = monitors.split_at(length);
+            monitors = rest;
+            let Some(db) = self.dbs.get_mut(&first.db) else { continue };
+            if db.monitors.has_pending() {
+                let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
+                db.monitors.flush(&keys, db.engine.store(), &mut updates);
+            }
+        }
+        self.send_updates(updates);
+    }
+
+    fn send_updates(&mut self, updates: Vec<Update>) {
+        for Update { to, head, body } in updates {
+            let to: Vec<SessionId> =
+                to.iter().filter_map(|key| self.monitor_sessions.get(key).copied()).collect();
+            self.effect(Effect::Send { to, head, body });
+        }
+    }
+
+    /// Whether updates wait to be sent to sessions that can take them.
+    pub fn has_pending_updates(&self) -> bool {
+        self.dbs.values().any(|db| db.updates_since_us.is_some())
+    }
+
+    /// Sends what is pending to every session whose outbox is empty.
+    pub fn flush_updates(&mut self, _now: Now) {
+        let due: Vec<DbId> = self
+            .dbs
+            .iter()
+            .filter(|(_, db)| db.updates_since_us.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.flush_db(id);
+        }
+    }
+
+    fn flush_db(&mut self, id: DbId) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        db.updates_since_us = None;
+        let (sessions, owners) = (&self.sessions, &self.monitor_sessions);
+        let blocked = |key: MonitorKey| {
+            owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(|s| s.blocked)
+        };
+        let mut updates = Vec::new();
+        db.monitors.flush_all(db.engine.store(), &blocked, &mut updates);
+        let overflowed = db.monitors.overflowed();
+        self.send_updates(updates);
+        for key in overflowed {
+            let Some(&session) = self.monitor_sessions.get(&key) else { continue };
+            let Some(name) = self.sessions.get(&session).map(|s| s.name.clone()) else { continue };
+            let text = format!("{name}: pending updates exceed their limit, disconnecting");
+            self.log("jsonrpc_server", Level::Warning, text);
+            self.disconnect(session);
+        }
+    }
+
+    /// A session's outbox is empty again: what waited for that may go.
+    pub(crate) fn drained(&mut self, now: Now, id: SessionId) {
+        self.set_blocked(id, false);
+        let Some(session) = self.sessions.get(&id) else { return };
+        let dbs: Vec<DbId> = session.monitors.iter().map(|monitor| monitor.db).collect();
+        for db in dbs {
+            if let Some(db) = self.dbs.get_mut(&db).filter(|db| db.monitors.has_pending()) {
+                db.updates_since_us.get_or_insert(now.monotonic_us);
+            }
+        }
+    }
+
+    pub(crate) fn flush_if_due(&mut self, now: Now) {
+        let due: Vec<DbId> = self
+            .dbs
+            .iter()
+            .filter(|(_, db)| {
+                Self::flush_deadline_us(db).is_some_and(|at| at <= now.monotonic_us)
+                    || db.updates_since_us.is_some()
+                        && db.monitors.pending_bytes() >= FLUSH_BYTES_MAX
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.flush_db(id);
+        }
+    }
+
+    pub(crate) fn flush_deadline_us(db: &Db) -> Option<u64> {
+        db.updates_since_us.map(|since| since + FLUSH_DELAY_US_MAX)
+    }
+}
+
+/// `[found, last-txn-id, updates]`: a standalone database has no history to find anything in.
+fn since_result(rows: &[u8]) -> Vec<u8> {
+    let mut out = format!("[false,\"{}\",", Uuid::ZERO).into_bytes();
+    out.extend_from_slice(rows);
+    out.push(b']');
+    out
+}

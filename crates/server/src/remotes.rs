@@ -1,0 +1,290 @@
+//! Remotes: where the server listens, given on the command line, by admin commands, or in tables.
+
+use std::collections::BTreeMap;
+
+use weir_data::{AtomType, ColumnId, DatumRef, Row, TableId};
+
+use crate::database::Db;
+use crate::effect::{Effect, Level, RemoteOptions};
+use crate::event::RemoteId;
+use crate::server::Server;
+
+/// One listener that should be.
+#[derive(Clone, Debug)]
+struct Remote {
+    id: RemoteId,
+    options: RemoteOptions,
+    tried: bool,
+}
+
+/// The configured remotes and the listeners that follow from them.
+#[derive(Debug)]
+pub(crate) struct Remotes {
+    /// As configured, sorted; `db:` ones stand for what a table says.
+    configured: Vec<String>,
+    /// By target.
+    listeners: BTreeMap<String, Remote>,
+    /// Complaints about `db:` remotes that have been logged.
+    complaints: BTreeMap<String, String>,
+    started: bool,
+    next: u64,
+}
+
+impl Remotes {
+    pub(crate) fn new(mut configured: Vec<String>) -> Self {
+        configured.sort();
+        configured.dedup();
+        Self {
+            configured,
+            listeners: BTreeMap::new(),
+            complaints: BTreeMap::new(),
+            started: false,
+            next: 0,
+        }
+    }
+
+    /// Whether the first look at the configuration has happened.
+    pub(crate) fn started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether every listener has been opened, or has failed once.
+    pub(crate) fn all_tried(&self) -> bool {
+        self.started && self.listeners.values().all(|remote| remote.tried)
+    }
+
+    /// The options of a listener's sessions.
+    pub(crate) fn options(&self, id: RemoteId) -> RemoteOptions {
+        let found = self.listeners.values().find(|remote| remote.id == id);
+        found.map(|remote| remote.options.clone()).unwrap_or_default()
+    }
+
+    /// Whether a table of this database may name remotes.
+    pub(crate) fn depends_on(&self, db: &str) -> bool {
+        let named = |remote: &String| {
+            let rest = remote.strip_prefix("db:").and_then(|rest| rest.strip_prefix(db));
+            rest.is_some_and(|rest| rest.starts_with(','))
+        };
+        self.configured.iter().any(named)
+    }
+}
+
+/// The parts of `db:DB,TABLE,COLUMN`.
+struct Place {
+    table: TableId,
+    column: ColumnId,
+}
+
+fn place<'d>(
+    server: &'d Server,
+    remote: &str,
+) -> Result<(&'d Db, Place), String> {
+    let rest = remote.strip_prefix("db:").unwrap_or(remote);
+    let parts: Vec<&str> = rest.splitn(3, ',').collect();
+    let &[db_name, table_name, column_name] = parts.as_slice() else {
+        return Err(format!("\"{remote}\": invalid syntax"));
+    };
+    let id = server.db_names.get(db_name);
+    let db = id.and_then(|id| server.dbs.get(id));
+    let db = db.ok_or_else(|| format!("\"{remote}\": no database named {db_name}"))?;
+    let schema = db.engine.schema();
+    let table = schema
+        .table_id(table_name)
+        .ok_or_else(|| format!("\"{remote}\": no table named {table_name}"))?;
+    let column = schema.table(table).column_id(column_name).ok_or_else(|| {
+        format!("\"{remote}\": table \"{table_name}\" has no column \"{column_name}\"")
+    })?;
+    let ty = &schema.table(table).column(column).ty;
+    let is_reference = ty.key.reference().is_some();
+    if ty.is_map() || !(ty.key.ty == AtomType::String || is_reference) {
+        return Err(format!(
+            "\"{remote}\": type of table \"{table_name}\" column \"{column_name}\" is not string or UUID"
+        ));
+    }
+    Ok((db, Place { table, column }))
+}
+
+/// Targets that the column names, directly or through rows that it refers to.
+fn targets(db: &Db, place: &Place) -> Vec<(String, RemoteOptions)> {
+    let store = db.engine.store();
+    let schema = db.engine.schema();
+    let reference = schema.table(place.table).column(place.column).refs.key;
+    let mut found = Vec::new();
+    for row in store.table(place.table).iter() {
+        for atom in row.get(place.column).keys() {
+            if let Some(target) = atom.as_str() {
+                found.push((target.to_owned(), RemoteOptions::default()));
+            } else if let (Some((table, _)), Some(uuid)) = (reference, atom.as_uuid())
+                && let Some(row) = store.get(table, uuid)
+            {
+                found.extend(target_of_row(db, table, row));
+            }
+        }
+    }
+    found
+}
+
+/// Reads one row of the referenced table; columns that are missing or of another type count as
+/// unset.
+fn target_of_row(db: &Db, table: TableId, row: &Row) -> Option<(String, RemoteOptions)> {
+    let schema = db.engine.schema().table(table);
+    let column = |name: &str| schema.column_id(name).map(|id| row.get(id));
+    let scalar = |name: &str| column(name).and_then(DatumRef::scalar);
+    let integer = |name: &str| match scalar(name) {
+        Some(weir_data::AtomRef::Integer(value)) => u64::try_from(value).ok(),
+        _ => None,
+    };
+    let other = |key: &str| {
+        let key = weir_data::Atom::string(key);
+        column("other_config")?.value_of(key.as_ref())?.as_str().map(str::to_owned)
+    };
+    let target = scalar("target")?.as_str()?.to_owned();
+    let options = RemoteOptions {
+        probe_ms: integer("inactivity_probe"),
+        read_only: matches!(scalar("read_only"), Some(weir_data::AtomRef::Boolean(true))),
+        role: scalar("role").and_then(|role| role.as_str()).unwrap_or_default().to_owned(),
+        dscp: other("dscp").and_then(|dscp| dscp.parse().ok()).filter(|dscp| *dscp < 64),
+    };
+    Some((target, options))
+}
+
+/// Whether a target is something to listen on; the error is the reference's.
+pub(crate) fn check_target(target: &str) -> Result<(), String> {
+    let listens = ["punix:", "ptcp:", "ptcp"].iter().any(|method| target.starts_with(method));
+    if listens {
+        return Ok(());
+    }
+    if target.starts_with("pssl:") || target.starts_with("ssl:") {
+        return Err(format!("{target}: TLS is not available in this version"));
+    }
+    Err(format!("{target}: listen failed (Address family not supported by protocol)"))
+}
+
+impl Server {
+    /// The first look at the configuration: a wrong `db:` remote is fatal now, a warning later.
+    pub(crate) fn start_remotes(&mut self) {
+        self.remotes.started = true;
+        let remotes = self.remotes.configured.clone();
+        for remote in remotes.iter().filter(|remote| remote.starts_with("db:")) {
+            if let Err(error) = place(self, remote) {
+                self.start_errors.push(error);
+            }
+        }
+        self.remotes_changed();
+    }
+
+    /// Something that remotes may depend on has changed: opens and closes listeners accordingly.
+    pub(crate) fn remotes_changed(&mut self) {
+        if !self.remotes.started {
+            return;
+        }
+        let (wanted, complaints) = self.wanted_remotes();
+        for (remote, complaint) in &complaints {
+            if self.remotes.complaints.get(remote) != Some(complaint) {
+                self.log("ovsdb_server", Level::Warning, complaint.clone());
+            }
+        }
+        self.remotes.complaints = complaints;
+        let gone: Vec<String> = self
+            .remotes
+            .listeners
+            .iter()
+            .filter(|(target, remote)| wanted.get(*target) != Some(&remote.options))
+            .map(|(target, _)| target.clone())
+            .collect();
+        for target in gone {
+            self.close_remote(&target);
+        }
+        for (target, options) in wanted {
+            if !self.remotes.listeners.contains_key(&target) {
+                self.open_remote(target, options);
+            }
+        }
+    }
+
+    fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, BTreeMap<String, String>) {
+        let mut wanted = BTreeMap::new();
+        let mut complaints = BTreeMap::new();
+        for remote in &self.remotes.configured {
+            let named = if remote.starts_with("db:") {
+                match place(self, remote) {
+                    Ok((db, place)) => targets(db, &place),
+                    Err(error) => {
+                        complaints.insert(remote.clone(), error);
+                        continue;
+                    }
+                }
+            } else {
+                vec![(remote.clone(), RemoteOptions::default())]
+            };
+            for (target, options) in named {
+                match check_target(&target) {
+                    Ok(()) => {
+                        wanted.insert(target, options);
+                    }
+                    Err(error) => {
+                        complaints.insert(target, error);
+                    }
+                }
+            }
+        }
+        (wanted, complaints)
+    }
+
+    fn open_remote(&mut self, target: String, options: RemoteOptions) {
+        self.remotes.next += 1;
+        let id = RemoteId(self.remotes.next);
+        let remote = Remote { id, options: options.clone(), tried: false };
+        self.remotes.listeners.insert(target.clone(), remote);
+        self.effect(Effect::Listen { remote: id, target, options });
+    }
+
+    fn close_remote(&mut self, target: &str) {
+        let Some(remote) = self.remotes.listeners.remove(target) else { return };
+        self.log("jsonrpc_server", Level::Info, format!("{target}: remote deconfigured"));
+        self.effect(Effect::Unlisten { remote: remote.id });
+        let sessions = self.sessions.iter().filter(|(_, session)| session.remote == remote.id);
+        let sessions: Vec<_> = sessions.map(|(id, _)| *id).collect();
+        for session in sessions {
+            self.disconnect(session);
+        }
+    }
+
+    pub(crate) fn listening(&mut self, id: RemoteId, result: Result<Option<u16>, String>) {
+        let found = self.remotes.listeners.iter_mut().find(|(_, remote)| remote.id == id);
+        let Some((target, remote)) = found else { return };
+        let first = !std::mem::replace(&mut remote.tried, true);
+        if let (true, Err(error)) = (first, result) {
+            let text = format!("{target}: listen failed: {error}");
+            self.log("jsonrpc_server", Level::Error, text);
+        }
+    }
+
+    /// `ovsdb-server/add-remote`
+    pub(crate) fn add_remote(&mut self, remote: &str) -> Result<String, String> {
+        if remote.starts_with("db:") {
+            place(self, remote)?;
+        } else {
+            check_target(remote)?;
+        }
+        if let Err(at) = self.remotes.configured.binary_search(&remote.to_owned()) {
+            self.remotes.configured.insert(at, remote.to_owned());
+            self.remotes_changed();
+        }
+        Ok(String::new())
+    }
+
+    /// `ovsdb-server/remove-remote`
+    pub(crate) fn remove_remote(&mut self, remote: &str) -> Result<String, String> {
+        let found = self.remotes.configured.binary_search(&remote.to_owned());
+        let at = found.map_err(|_| "no such remote".to_owned())?;
+        self.remotes.configured.remove(at);
+        self.remotes_changed();
+        Ok(String::new())
+    }
+
+    /// `ovsdb-server/list-remotes`
+    pub(crate) fn list_remotes(&self) -> String {
+        self.remotes.configured.iter().map(|remote| format!("{remote}\n")).collect()
+    }
+}

@@ -1,0 +1,318 @@
+//! A round: transactions run and are written together, then answered together.
+
+use std::sync::Arc;
+
+use weir_data::{Committed, Delta, Error, Uuid};
+use weir_engine::{Env, Outcome, ReadOnly};
+use weir_json::Text;
+use weir_log::standalone;
+
+use crate::database::{Db, Storage};
+use crate::effect::Effect;
+use crate::event::{DbId, Now, SessionId};
+use crate::server::Server;
+use crate::trigger::{Origin, Trigger};
+
+/// Longest that updates wait for an idle moment, in microseconds.
+pub(crate) const FLUSH_DELAY_US_MAX: u64 = 500;
+/// Most bytes of updates that wait for one.
+pub(crate) const FLUSH_BYTES_MAX: usize = 64 << 10;
+
+/// A transaction that has run in this round.
+struct Done {
+    trigger: Trigger,
+    reply: Vec<u8>,
+    delta: Option<Arc<Delta>>,
+}
+
+/// What has been handled since the last round ended.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// Transactions, in the order in which they ran.
+    done: Vec<Done>,
+    /// Other requests: they run when the transactions are decided.
+    pub(crate) requests: Vec<(SessionId, Vec<u8>)>,
+    /// Appends that have not been answered.
+    appending: usize,
+    /// Databases whose append failed.
+    failed: Vec<(DbId, String)>,
+}
+
+/// Whether a transaction that runs may write to the file.
+#[derive(Clone, Copy)]
+enum Writes<'a> {
+    Accepted,
+    /// The file refuses, with this strerror(3) text.
+    Refused(&'a str),
+}
+
+impl Server {
+    /// Runs a new transaction, whose operations are already at hand, and those that it wakes.
+    pub(crate) fn transact(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        message: Vec<u8>,
+        outcome: Outcome,
+    ) {
+        let trigger = Trigger { origin, message, deadline_us: None };
+        let db = trigger.origin.db;
+        if self.settle(now, trigger, outcome, Writes::Accepted) {
+            self.wake(now, db);
+        }
+    }
+
+    /// Runs waiting transactions again, in order of arrival, until no more of them commit.
+    pub(crate) fn wake(&mut self, now: Now, db: DbId) {
+        loop {
+            let Some(waiting) = self.dbs.get_mut(&db).map(|db| std::mem::take(&mut db.waiting))
+            else {
+                return;
+            };
+            let mut committed = false;
+            for trigger in waiting {
+                committed |= self.run(now, trigger, Writes::Accepted);
+            }
+            if !committed {
+                return;
+            }
+        }
+    }
+
+    /// Runs a transaction from scratch: it waits, or is done for this round. True if it changed
+    /// something.
+    fn run(&mut self, now: Now, trigger: Trigger, writes: Writes<'_>) -> bool {
+        let Ok(message) = weir_json::validate(&trigger.message) else { return false };
+        let operations = Trigger::operations(message);
+        match self.execute(now, &trigger.origin, &operations) {
+            Some(outcome) => self.settle(now, trigger, outcome, writes),
+            None => false,
+        }
+    }
+
+    /// Executes operations for `origin`; `None` if the database is gone.
+    pub(crate) fn execute(
+        &mut self,
+        now: Now,
+        origin: &Origin,
+        operations: &[Text<'_>],
+    ) -> Option<Outcome> {
+        let read_only = self.sessions.get(&origin.session).is_some_and(|s| s.read_only);
+        let db = self.dbs.get_mut(&origin.db)?;
+        let (locks, session) = (&self.locks, origin.session);
+        let mut env = Env {
+            uuids: &mut self.uuids,
+            read_only: match (db.is_reserved(), read_only) {
+                (true, _) => Some(ReadOnly::ReservedDatabase),
+                (false, true) => Some(ReadOnly::Server),
+                (false, false) => None,
+            },
+            has_lock: &|lock| locks.owner(lock) == Some(session),
+            elapsed_ms: now.monotonic_us.saturating_sub(origin.created_us) / 1000,
+        };
+        Some(weir_engine::execute(&mut db.engine, operations, &mut env))
+    }
+
+    /// Takes a transaction's outcome: it waits, or joins the round. True if it changed something.
+    fn settle(
+        &mut self,
+        now: Now,
+        mut trigger: Trigger,
+        outcome: Outcome,
+        writes: Writes<'_>,
+    ) -> bool {
+        let Some(db) = self.dbs.get_mut(&trigger.origin.db) else { return false };
+        let done = match outcome {
+            Outcome::Wait { timeout_ms } => {
+                let created_us = trigger.origin.created_us;
+                trigger.deadline_us = timeout_ms.map(|ms| deadline_us(created_us, ms));
+                db.waiting.push(trigger);
+                return false;
+            }
+            Outcome::Done(done) => done,
+        };
+        let (mut reply, mut delta) = (done.reply, done.delta);
+        if let Some(change) = &delta {
+            let comment = done.comment.as_deref();
+            if let Err(error) = db.record(change, now.wall_ms, comment, done.durable, writes) {
+                db.engine.revert(change);
+                append_error(&mut reply, &error);
+                delta = None;
+            }
+        }
+        let committed = delta.is_some();
+        self.round.done.push(Done { trigger, reply, delta: delta.map(Arc::new) });
+        committed
+    }
+
+    /// All events are in: has the round's records written, or answers right away.
+    pub(crate) fn finish_round(&mut self, now: Now) {
+        if self.round.appending > 0 {
+            return;
+        }
+        let mut appends = Vec::new();
+        for (&db, state) in self.dbs.iter_mut().filter(|(_, db)| !db.append.is_empty()) {
+            let bytes = std::mem::take(&mut state.append);
+            let sync = std::mem::take(&mut state.append_sync);
+            state.note_appended(&bytes);
+            appends.push(Effect::Append { db, bytes, sync });
+        }
+        self.round.appending = appends.len();
+        appends.into_iter().for_each(|append| self.effect(append));
+        if self.round.appending == 0 {
+            self.answer_round(now);
+        }
+    }
+
+    /// An append has been answered; after the last one the round is decided.
+    pub(crate) fn appended(&mut self, now: Now, db: DbId, result: Result<(), String>) {
+        self.round.appending = self.round.appending.saturating_sub(1);
+        if let Err(error) = result {
+            self.round.failed.push((db, error));
+        }
+        if self.round.appending > 0 {
+            return;
+        }
+        for (db, error) in std::mem::take(&mut self.round.failed) {
+            self.undo_round(now, db, &error);
+        }
+        self.answer_round(now);
+    }
+
+    /// The database's records could not be written: undoes its transactions, newest first, and runs
+    /// every request of the round again, read-only and failed ones included.
+    fn undo_round(&mut self, now: Now, id: DbId, error: &str) {
+        let of_db = |done: &Done| done.trigger.origin.db == id;
+        let done = std::mem::take(&mut self.round.done);
+        let (undone, rest): (Vec<_>, Vec<_>) = done.into_iter().partition(of_db);
+        self.round.done = rest;
+        if let Some(db) = self.dbs.get_mut(&id) {
+            for done in undone.iter().rev() {
+                if let Some(delta) = &done.delta {
+                    db.engine.revert(delta);
+                }
+            }
+            db.note_append_failed();
+        }
+        let text = format!("{error}: transactions of this round are not committed");
+        self.log("ovsdb_log", crate::effect::Level::Warning, format!("write failed ({text})"));
+        let mut triggers: Vec<Trigger> = undone.into_iter().map(|done| done.trigger).collect();
+        triggers.sort_by_key(|trigger| trigger.origin.created_us);
+        for trigger in triggers {
+            self.run(now, trigger, Writes::Refused(error));
+        }
+    }
+
+    /// What was written is committed: monitors learn of it, then everybody is answered.
+    fn answer_round(&mut self, now: Now) {
+        let done = std::mem::take(&mut self.round.done);
+        for done in &done {
+            if let Some(delta) = &done.delta {
+                self.publish(now, done.trigger.origin.db, Arc::clone(delta));
+            }
+        }
+        for Done { trigger, reply, .. } in done {
+            self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
+        }
+        for (session, bytes) in std::mem::take(&mut self.round.requests) {
+            self.request(now, session, &bytes);
+        }
+    }
+
+    /// Tells a database's monitors, and whoever reads remotes from it, of a commit.
+    pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let committed =
+            Committed { position: db.engine.position(), txn_id: Uuid::ZERO, delta };
+        db.monitors.commit(&committed, db.engine.schema());
+        if db.monitors.has_pending() {
+            db.updates_since_us.get_or_insert(now.monotonic_us);
+        }
+        if self.remotes.depends_on(&db.name) {
+            self.remotes_changed();
+        }
+    }
+
+    /// Times out waiting transactions.
+    pub(crate) fn run_waits(&mut self, now: Now) {
+        let is_due =
+            |trigger: &Trigger| trigger.deadline_us.is_some_and(|at| at <= now.monotonic_us);
+        let due: Vec<DbId> = self
+            .dbs
+            .iter()
+            .filter(|(_, db)| db.waiting.iter().any(is_due))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.wake(now, id);
+        }
+    }
+}
+
+fn deadline_us(created_us: u64, timeout_ms: u64) -> u64 {
+    created_us.saturating_add(timeout_ms.saturating_mul(1000))
+}
+
+impl Db {
+    /// Adds a transaction's record to the round's bytes.
+    fn record(
+        &mut self,
+        delta: &Delta,
+        date_ms: i64,
+        comment: Option<&str>,
+        durable: bool,
+        writes: Writes<'_>,
+    ) -> Result<(), Error> {
+        if matches!(self.storage, Storage::Memory) {
+            return Ok(());
+        }
+        let start = self.append.len();
+        let store = self.engine.store();
+        if !standalone::write_transaction(&mut self.append, delta, store, date_ms, comment) {
+            return Ok(());
+        }
+        if let Writes::Refused(error) = writes {
+            self.append.truncate(start);
+            return Err(Error::io(None, error));
+        }
+        self.append_records += 1;
+        self.append_sync |= durable;
+        Ok(())
+    }
+
+    /// Keeps count of what goes to the file; a compaction under way needs a copy.
+    fn note_appended(&mut self, bytes: &[u8]) {
+        let records = std::mem::take(&mut self.append_records);
+        let Some(file) = self.standalone() else { return };
+        file.size += bytes.len() as u64;
+        file.records += records;
+        file.appended = (bytes.len() as u64, records);
+        if let Some(compaction) = &mut file.compaction {
+            compaction.tail.extend_from_slice(bytes);
+            compaction.tail_records += records;
+        }
+    }
+
+    /// Takes back what [`Db::note_appended`] counted.
+    fn note_append_failed(&mut self) {
+        let Some(file) = self.standalone() else { return };
+        let (bytes, records) = std::mem::take(&mut file.appended);
+        file.size -= bytes;
+        file.records -= records;
+        if let Some(compaction) = &mut file.compaction {
+            let keep = compaction.tail.len().saturating_sub(bytes as usize);
+            compaction.tail.truncate(keep);
+            compaction.tail_records = compaction.tail_records.saturating_sub(records);
+        }
+    }
+}
+
+/// Adds an error behind the results in a reply's array (RFC 7047 §4.1.3).
+fn append_error(reply: &mut Vec<u8>, error: &Error) {
+    reply.pop();
+    if reply.len() > 1 {
+        reply.push(b',');
+    }
+    error.write(reply);
+    reply.push(b']');
+}

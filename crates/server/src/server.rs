@@ -1,0 +1,284 @@
+//! The server: databases, sessions, locks and remotes behind `handle` and `poll_effects`.
+//!
+//! Method families: `handle` and `end_round` take what happened; `poll_effects`,
+//! `next_wakeup_us`, `has_pending_updates` and `start_status` say what to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use weir_data::{Uuid, UuidSource};
+use weir_log::compact;
+use weir_monitor::MonitorKey;
+
+use crate::database::{Db, Standalone, Storage};
+use crate::effect::{Effect, Level};
+use crate::event::{Bytes, CommandId, DbId, Event, Now, RemoteId, SessionId};
+use crate::load::Loaded;
+use crate::lock::Locks;
+use crate::probe::Probes;
+use crate::remotes::Remotes;
+use crate::round::Round;
+use crate::server_db;
+use crate::session::Session;
+
+/// What the server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Fresh randomness: UUIDs and hash seeds derive from it.
+    pub seed: [u64; 4],
+    /// Name in messages, `ovsdb-server`.
+    pub server_name: &'static str,
+    /// `--remote` options in their order: `punix:`, `ptcp:`, `db:DB,TABLE,COLUMN`.
+    pub remotes: Vec<String>,
+    /// Absolute paths of database files.
+    pub databases: Vec<String>,
+}
+
+/// How far the start has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartStatus {
+    /// Databases or listeners are still being opened.
+    Starting,
+    /// Every database is open and every listener has been tried.
+    Ready,
+    /// It cannot start; these lines say why.
+    Failed(Vec<String>),
+}
+
+/// The server core.
+pub struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) uuids: UuidSource,
+    /// What get_server_id answers.
+    pub(crate) id: Uuid,
+    pub(crate) dbs: BTreeMap<DbId, Db>,
+    pub(crate) db_names: BTreeMap<String, DbId>,
+    pub(crate) opening: BTreeMap<DbId, Option<CommandId>>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) monitor_sessions: HashMap<MonitorKey, SessionId, FixedState>,
+    pub(crate) locks: Locks,
+    pub(crate) remotes: Remotes,
+    pub(crate) probes: Probes,
+    pub(crate) round: Round,
+    pub(crate) trim_on_compaction: bool,
+    pub(crate) compaction_check_us: u64,
+    pub(crate) start_errors: Vec<String>,
+    effects: Vec<Effect>,
+    next_db: u64,
+}
+
+impl Server {
+    /// A server that begins by opening its databases.
+    pub fn new(now: Now, config: Config) -> Self {
+        let mut uuids = UuidSource::new(config.seed);
+        let mut server = Self {
+            name: config.server_name,
+            id: uuids.next_uuid(),
+            dbs: BTreeMap::new(),
+            db_names: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            monitor_sessions: HashMap::with_hasher(FixedState::with_seed(uuids.next_u64())),
+            locks: Locks::default(),
+            remotes: Remotes::new(config.remotes),
+            probes: Probes::default(),
+            round: Round::default(),
+            trim_on_compaction: true,
+            compaction_check_us: 0,
+            start_errors: Vec::new(),
+            effects: Vec::new(),
+            next_db: 0,
+            uuids,
+        };
+        match server_db::new(server.uuids.next_u64()) {
+            Ok(engine) => {
+                let db = server.next_db_id();
+                server.add_database(now, db, engine, Storage::Memory);
+            }
+            Err(error) => server.start_errors.push(error),
+        }
+        for path in config.databases {
+            server.open_database(path, None);
+        }
+        server.databases_opened();
+        server
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Now, event: Event) {
+        match event {
+            Event::Accepted { session, remote, name } => self.accept(now, session, remote, name),
+            Event::Message { session, bytes } => self.receive(now, session, bytes),
+            Event::Activity { session } => self.heard(now, session),
+            Event::BadStream { session, error } => self.bad_stream(session, &error),
+            Event::Closed { session, error } => self.closed(session, error.as_deref()),
+            Event::Blocked { session } => self.set_blocked(session, true),
+            Event::Drained { session } => self.drained(now, session),
+            Event::Appended { db, result } => self.appended(now, db, result),
+            Event::Opened { db, result } => self.opened(now, db, result.map(|loaded| *loaded)),
+            Event::CompactionWritten { db, result } => self.compaction_written(db, result),
+            Event::CompactionFinished { db, result } => self.compaction_finished(now, db, result),
+            Event::Listening { remote, result } => self.listening(remote, result),
+            Event::Command { id, name, args } => self.command(now, id, &name, &args),
+        }
+    }
+
+    /// All ready events have been handled: runs timers, asks for appends, answers what needs none.
+    pub fn end_round(&mut self, now: Now) {
+        self.run_timers(now);
+        self.finish_round(now);
+        self.flush_if_due(now);
+        self.compact_if_due(now);
+    }
+
+    /// Moves all effects so far to `out`, in their order.
+    pub fn poll_effects(&mut self, out: &mut Vec<Effect>) {
+        out.append(&mut self.effects);
+    }
+
+    /// When `end_round` must be called even if nothing happens, on the monotonic clock.
+    pub fn next_wakeup_us(&self) -> Option<u64> {
+        let waits = self.dbs.values().flat_map(|db| &db.waiting).filter_map(|t| t.deadline_us);
+        let updates = self.dbs.values().filter_map(Self::flush_deadline_us);
+        let probe = self.probes.next_us();
+        let compaction = self.next_compaction_us();
+        waits.chain(updates).chain(probe).chain(compaction).min()
+    }
+
+    /// How far the start has come.
+    pub fn start_status(&self) -> StartStatus {
+        if !self.start_errors.is_empty() {
+            StartStatus::Failed(self.start_errors.clone())
+        } else if self.opening.is_empty() && self.remotes.all_tried() {
+            StartStatus::Ready
+        } else {
+            StartStatus::Starting
+        }
+    }
+
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(crate) fn log(&mut self, module: &'static str, level: Level, text: impl Into<String>) {
+        self.effects.push(Effect::Log { module, level, text: text.into() });
+    }
+
+    pub(crate) fn send(&mut self, session: SessionId, message: Vec<u8>) {
+        let (head, body) = (Bytes::default(), Arc::new(message));
+        self.effects.push(Effect::Send { to: vec![session], head, body });
+    }
+
+    pub(crate) fn next_db_id(&mut self) -> DbId {
+        self.next_db += 1;
+        DbId(self.next_db)
+    }
+
+    /// Asks the shell for a database file.
+    pub(crate) fn open_database(&mut self, path: String, command: Option<CommandId>) {
+        let db = self.next_db_id();
+        self.opening.insert(db, command);
+        self.effect(Effect::Open { db, path });
+    }
+
+    fn opened(&mut self, now: Now, db: DbId, result: Result<Loaded, String>) {
+        let Some(command) = self.opening.remove(&db) else { return };
+        let result = result.and_then(|loaded| self.check_name(loaded));
+        let reply = match result {
+            Ok(loaded) => {
+                self.install(now, db, loaded);
+                Ok(String::new())
+            }
+            Err(error) => {
+                self.effect(Effect::Close { db });
+                if command.is_none() {
+                    self.start_errors.push(error.clone());
+                }
+                Err(error)
+            }
+        };
+        if let Some(id) = command {
+            self.effect(Effect::CommandReply { id, reply });
+        }
+        self.databases_opened();
+    }
+
+    fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
+        let name = &loaded.database.schema().name;
+        if name.starts_with('_') {
+            return Err(format!("{name}: names beginning with \"_\" are reserved"));
+        }
+        if self.db_names.contains_key(name) {
+            return Err(format!("{name}: duplicate database name"));
+        }
+        Ok(loaded)
+    }
+
+    fn install(&mut self, now: Now, db: DbId, loaded: Loaded) {
+        if let Some(warning) = loaded.warning {
+            self.log("ovsdb_file", Level::Error, warning);
+        }
+        let storage = Storage::Standalone(Standalone {
+            path: loaded.path,
+            size: loaded.valid_len,
+            snapshot_size: loaded.snapshot_len,
+            records: loaded.records.saturating_sub(2),
+            appended: (0, 0),
+            compacted_us: now.monotonic_us,
+            jitter_ms: self.uuids.next_u64() % compact::JITTER_MS,
+            compaction: None,
+        });
+        self.add_database(now, db, loaded.database, storage);
+    }
+
+    fn add_database(
+        &mut self,
+        now: Now,
+        id: DbId,
+        engine: weir_engine::Database,
+        storage: Storage,
+    ) {
+        let db = Db::new(engine, storage, self.uuids.next_u64());
+        let name = db.name.clone();
+        let row = self.uuids.next_uuid();
+        let insert = server_db::insert(&name, db.engine.schema(), row);
+        self.db_names.insert(name.clone(), id);
+        self.dbs.insert(id, db);
+        self.change_server_db(now, &insert);
+        self.disconnect_unaware(&format!("adding {name} database"));
+        self.remotes_changed();
+    }
+
+    /// Removes a database and everything that depends on it.
+    pub(crate) fn remove_database(&mut self, now: Now, id: DbId) {
+        let Some(mut db) = self.dbs.remove(&id) else { return };
+        self.db_names.remove(&db.name);
+        self.cancel_monitors(id);
+        for trigger in db.waiting.drain(..) {
+            self.reply_canceled(&trigger);
+        }
+        self.effect(Effect::Close { db: id });
+        self.change_server_db(now, &server_db::delete(&db.name));
+        self.disconnect_unaware(&format!("removing {} database by user request", db.name));
+        self.remotes_changed();
+    }
+
+    /// Makes one change to `_Server` and shows it to its monitors.
+    fn change_server_db(&mut self, now: Now, operation: &weir_json::Value) {
+        let Some(&id) = self.db_names.get(server_db::NAME) else { return };
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        if let Some(delta) = server_db::execute(&mut db.engine, operation, &mut self.uuids) {
+            self.publish(now, id, Arc::new(delta));
+            self.wake(now, id);
+        }
+    }
+
+    /// Once the last database of the start is open, remotes can be looked up in them.
+    fn databases_opened(&mut self) {
+        if self.opening.is_empty() && self.start_errors.is_empty() && !self.remotes.started() {
+            self.start_remotes();
+        }
+    }
+}

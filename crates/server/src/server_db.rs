@@ -1,0 +1,69 @@
+//! The `_Server` database (ovsdb-server(5)): one row a database, kept by the server itself.
+
+use std::sync::Arc;
+
+use weir_data::{Schema, Uuid, UuidSource};
+use weir_engine::{Database, Env, Outcome};
+use weir_json::{Value, object};
+
+/// Its name.
+pub(crate) const NAME: &str = "_Server";
+
+/// Its schema, version 1.2.0.
+const SCHEMA: &str = r#"{"name":"_Server","version":"1.2.0","cksum":"3009684573 744","tables":{
+"Database":{"columns":{
+"name":{"type":"string"},
+"model":{"type":{"key":{"type":"string","enum":["set",["standalone","clustered","relay"]]}}},
+"connected":{"type":"boolean"},
+"leader":{"type":"boolean"},
+"schema":{"type":{"key":{"type":"string"},"min":0,"max":1}},
+"cid":{"type":{"key":{"type":"uuid"},"min":0,"max":1}},
+"sid":{"type":{"key":{"type":"uuid"},"min":0,"max":1}},
+"index":{"type":{"key":{"type":"integer"},"min":0,"max":1}}}}}}"#;
+
+/// An empty `_Server` database.
+pub(crate) fn new(seed: u64) -> Result<Database, String> {
+    Ok(Database::new(Arc::new(Schema::parse_bytes(SCHEMA.as_bytes())?), seed))
+}
+
+/// The operations that add a standalone database's row.
+pub(crate) fn insert(name: &str, schema: &Schema, row: Uuid) -> Value {
+    let columns = object([
+        ("name", name.into()),
+        ("model", "standalone".into()),
+        ("connected", true.into()),
+        ("leader", true.into()),
+        ("schema", schema.to_string().into()),
+    ]);
+    object([
+        ("op", "insert".into()),
+        ("table", "Database".into()),
+        ("uuid", row.to_string().into()),
+        ("row", columns),
+    ])
+}
+
+/// The operations that remove a database's row.
+pub(crate) fn delete(name: &str) -> Value {
+    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    object([
+        ("op", "delete".into()),
+        ("table", "Database".into()),
+        ("where", Value::Array(vec![clause])),
+    ])
+}
+
+/// Runs one operation of the server's own; its result is a delta to show to monitors.
+pub(crate) fn execute(
+    database: &mut Database,
+    operation: &Value,
+    uuids: &mut UuidSource,
+) -> Option<weir_data::Delta> {
+    let text = operation.to_string();
+    let operation = weir_json::validate(text.as_bytes()).ok()?;
+    let mut env = Env { uuids, read_only: None, has_lock: &|_| false, elapsed_ms: 0 };
+    match weir_engine::execute(database, &[operation], &mut env) {
+        Outcome::Done(done) => done.delta,
+        Outcome::Wait { .. } => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! What the server knows of one client.
+
+use std::collections::BTreeMap;
+
+use weir_monitor::MonitorKey;
+
+use crate::event::{DbId, RemoteId};
+
+/// One of a session's monitors.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionMonitor {
+    /// Canonical JSON text of the id the client chose.
+    pub(crate) id: Vec<u8>,
+    /// In which database.
+    pub(crate) db: DbId,
+    /// Its key among that database's monitors.
+    pub(crate) key: MonitorKey,
+}
+
+/// How a session asked for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockMode {
+    /// `lock`
+    Wait,
+    /// `steal`
+    Steal,
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// For logs.
+    pub(crate) name: String,
+    /// The listener it came through.
+    pub(crate) remote: RemoteId,
+    /// It may not write.
+    pub(crate) read_only: bool,
+    /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
+    pub(crate) db_change_aware: bool,
+    /// Its outbox is not empty.
+    pub(crate) blocked: bool,
+    /// Its monitors, in the order of their making.
+    pub(crate) monitors: Vec<SessionMonitor>,
+    /// Locks it has asked for and not released, owned or not.
+    pub(crate) locks: BTreeMap<String, LockMode>,
+    /// Inactivity probe interval in microseconds, 0 for none.
+    pub(crate) probe_us: u64,
+    /// When anything last came in.
+    pub(crate) heard_us: u64,
+    /// A probe is out.
+    pub(crate) probing: bool,
+}
+
+impl Session {
+    /// The monitor that the client calls `id`.
+    pub(crate) fn monitor(&self, id: &[u8]) -> Option<&SessionMonitor> {
+        self.monitors.iter().find(|monitor| monitor.id == id)
+    }
+}

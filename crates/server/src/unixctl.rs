@@ -1,0 +1,119 @@
+//! The server's admin commands (ovs-appctl(8)); the shell adds those of every daemon.
+
+use crate::effect::Effect;
+use crate::event::{CommandId, DbId, Now};
+use crate::server::Server;
+use crate::server_db;
+
+/// Name, usage, and the fewest and most arguments of each command.
+pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
+    ("memory/show", "", 0, 0),
+    ("ovsdb-server/add-db", "DB", 1, 1),
+    ("ovsdb-server/add-remote", "REMOTE", 1, 1),
+    ("ovsdb-server/compact", "", 0, 1),
+    ("ovsdb-server/get-db-storage-status", "DB", 1, 1),
+    ("ovsdb-server/list-dbs", "", 0, 0),
+    ("ovsdb-server/list-remotes", "", 0, 0),
+    ("ovsdb-server/memory-trim-on-compaction", "on|off", 1, 1),
+    ("ovsdb-server/reconnect", "", 0, 0),
+    ("ovsdb-server/remove-db", "DB", 1, 1),
+    ("ovsdb-server/remove-remote", "REMOTE", 1, 1),
+    ("ovsdb-server/sync-status", "", 0, 0),
+];
+
+/// What a command answers; `None` for later.
+type Reply = Option<Result<String, String>>;
+
+impl Server {
+    /// Runs an admin command.
+    pub(crate) fn command(&mut self, now: Now, id: CommandId, name: &str, args: &[String]) {
+        let argument = args.first().map_or("", String::as_str);
+        let reply: Reply = match name {
+            "memory/show" => Some(Ok(self.memory_show())),
+            "ovsdb-server/add-db" => {
+                self.open_database(argument.to_owned(), Some(id));
+                None
+            }
+            "ovsdb-server/remove-db" => Some(self.remove_db(now, argument)),
+            "ovsdb-server/list-dbs" => {
+                Some(Ok(self.db_names.keys().map(|name| format!("{name}\n")).collect()))
+            }
+            "ovsdb-server/compact" => self.compact_command(now, id, args.first()),
+            "ovsdb-server/add-remote" => Some(self.add_remote(argument)),
+            "ovsdb-server/remove-remote" => Some(self.remove_remote(argument)),
+            "ovsdb-server/list-remotes" => Some(Ok(self.list_remotes())),
+            "ovsdb-server/memory-trim-on-compaction" => Some(self.set_trim(argument)),
+            "ovsdb-server/get-db-storage-status" => Some(self.storage_status(argument)),
+            "ovsdb-server/reconnect" => {
+                self.disconnect_where("user ran ovsdb-server/reconnect", |_| true);
+                Some(Ok(String::new()))
+            }
+            "ovsdb-server/sync-status" => Some(Ok("state: active\n".into())),
+            _ => Some(Err(format!("\"{name}\" is not a valid command"))),
+        };
+        if let Some(reply) = reply {
+            self.effect(Effect::CommandReply { id, reply });
+        }
+    }
+
+    fn memory_show(&self) -> String {
+        let dbs = || self.dbs.values();
+        let counts = [
+            ("atoms", dbs().map(|db| db.engine.store().atoms()).sum()),
+            ("cells", dbs().map(|db| db.engine.store().cells()).sum()),
+            ("monitors", dbs().map(|db| db.monitors.len()).sum()),
+            ("n-weak-refs", dbs().map(|db| db.engine.weak_refs()).sum()),
+            ("sessions", self.sessions.len()),
+            ("triggers", dbs().map(|db| db.waiting.len()).sum()),
+        ];
+        let shown = counts.iter().filter(|(_, count): &&(&str, usize)| *count > 0);
+        let words: Vec<String> = shown.map(|(name, count)| format!("{name}:{count}")).collect();
+        words.join(" ") + "\n"
+    }
+
+    fn remove_db(&mut self, now: Now, name: &str) -> Result<String, String> {
+        if name == server_db::NAME {
+            return Err("Cannot remove reserved database.".into());
+        }
+        let id = *self.db_names.get(name).ok_or("Failed to find the database.")?;
+        self.remove_database(now, id);
+        Ok(String::new())
+    }
+
+    fn compact_command(&mut self, now: Now, id: CommandId, name: Option<&String>) -> Reply {
+        let chosen: Vec<DbId> = match name {
+            Some(name) if name == server_db::NAME => {
+                return Some(Err("cannot compact built-in databases".into()));
+            }
+            Some(name) => self.db_names.get(name).copied().into_iter().collect(),
+            None => self.dbs.iter().filter(|(_, db)| !db.is_reserved()).map(|(id, _)| *id).collect(),
+        };
+        if chosen.is_empty() {
+            let missing = name.is_some();
+            return Some(if missing { Err("no database by that name".into()) } else { Ok(String::new()) });
+        }
+        // The last one answers.
+        let last = chosen.len() - 1;
+        for (i, db) in chosen.into_iter().enumerate() {
+            self.compact(now, db, (i == last).then_some(id));
+        }
+        None
+    }
+
+    fn set_trim(&mut self, argument: &str) -> Result<String, String> {
+        self.trim_on_compaction = match argument {
+            "on" => true,
+            "off" => false,
+            _ => return Err("invalid argument".into()),
+        };
+        Ok(String::new())
+    }
+
+    fn storage_status(&self, name: &str) -> Result<String, String> {
+        if self.db_names.contains_key(name) {
+            Ok("status: ok".into())
+        } else {
+            Err("no database by that name".into())
+        }
+    }
+}
