@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Trouble};
 use crate::generate::Schema;
-use crate::normalise::Correspondence;
+use crate::normalise::{Correspondence, uuids};
 
 /// Rows by UUID, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,6 +103,29 @@ impl Dump {
             }
         }
         dump
+    }
+
+    /// A reference to a row that does not exist.
+    pub fn dangling(&self, schema: &Schema) -> Option<String> {
+        let exists = |table: &str, uuid: &String| {
+            self.tables.get(table).is_some_and(|rows| rows.contains_key(uuid))
+        };
+        for (table, uuid, row) in self.rows() {
+            for column in schema.table(table).map_or(&[][..], |table| &table.columns) {
+                let targets: Vec<&str> = column
+                    .bases()
+                    .filter_map(|base| Some(base.reference.as_ref()?.0.as_str()))
+                    .collect();
+                let plain_too = targets.len() < column.bases().count();
+                for named in uuids(&row.get(&column.name).unwrap_or(&Value::Null).to_string()) {
+                    let found = targets.iter().any(|target| exists(target, &named));
+                    if !targets.is_empty() && !plain_too && !found {
+                        return Some(format!("{table} {uuid} {}: {named}", column.name));
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// A dump of B in A's UUIDs.

@@ -107,8 +107,10 @@ impl Reach {
                 None => {}
             }
         }
-        if let Some(error) = results.get(ops.len()) {
-            self.commit_error(error);
+        match results.get(ops.len()) {
+            Some(error) => self.commit_error(error),
+            None if results.iter().any(|one| one["error"].is_string()) => self.hit("failed"),
+            None => self.hit("committed"),
         }
     }
 

@@ -85,6 +85,7 @@ fn template(details: &Value) -> String {
         ("greater than the schema-defined limit", "rows"),
         ("multiple rows in", "index"),
         ("weak reference", "weak"),
+        ("Weak reference column", "weak"),
     ];
     rules.iter().find(|(part, _)| text.contains(part)).map_or(text.clone(), |rule| rule.1.into())
 }

@@ -24,8 +24,8 @@ const BARRIER_BATCH: usize = 8;
 /// Generated monitors beside the one of everything.
 const WATCHES: usize = 5;
 
-/// What 3.1.0 says of a record that holds the difference of two large sets.
-const OVERSIZED_DIFFERENCE: &str = "Datum crated by diff has size error";
+/// What the installed reference calls itself.
+const OLD_REFERENCE: &str = "ovsdb-server (Open vSwitch) 3.1.0";
 
 /// What a run did.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,9 @@ pub fn run(
     let mut rng = Rng::new(seed);
     let schema = Schema::generate(&mut rng);
     let failed = |finding, history| {
-        let (Finding::Difference(finding) | Finding::Trouble(finding)) = finding;
+        let (Finding::Difference(finding)
+        | Finding::Trouble(finding)
+        | Finding::ReferenceBroken(finding)) = finding;
         Box::new(Failure { seed, schema: schema.clone(), history, finding })
     };
     let pair = match Pair::start(programs, &schema) {
@@ -103,9 +105,18 @@ pub fn run(
     let mut run =
         Run { pair, generator, schema: schema.clone(), report, batch: vec![], live: Dump::default() };
     let outcome = run.all(count);
-    let Run { pair, mut report, batch, .. } = run;
+    let Run { mut pair, mut report, batch, .. } = run;
+    let outcome = outcome.map_err(|finding| match finding {
+        Finding::Trouble(text) => Finding::Trouble(format!("{text}\n{}", pair.condition())),
+        difference => difference,
+    });
     let mut history = pair.history.clone();
     history.since.extend(batch);
+    if let Err(Finding::ReferenceBroken(_)) = outcome {
+        report.met = pair.judge.met;
+        report.met.insert("COMPAT.md: 3.1.0 loses count of weak references".into(), 1);
+        return Ok(report);
+    }
     match outcome.and_then(|()| finish(pair, programs, &schema)) {
         Ok(met) => {
             report.met = met;
@@ -157,7 +168,8 @@ impl Run {
                     json!(ops),
                     answer[0].a
                 )),
-                trouble => trouble,
+                Finding::Trouble(text) => Finding::Trouble(format!("after {}: {text}", json!(ops))),
+                broken @ Finding::ReferenceBroken(_) => broken,
             })?;
             let results = answer[0].a.as_array().map_or(&[][..], Vec::as_slice);
             if results.len() == ops.len() && !results.iter().any(|one| one["error"].is_string()) {
@@ -260,8 +272,9 @@ impl Watchers {
         let text = params.to_string();
         pair.known.give_all(&text);
         let for_b = parse(pair.known.for_b(&text).as_bytes())?;
-        let a = self.sessions[0].request(method, params)?;
-        let b = self.sessions[1].request(method, &for_b)?;
+        let said = |trouble| Finding::Trouble(format!("{method} {params}: {trouble}"));
+        let a = self.sessions[0].request(method, params).map_err(said)?;
+        let b = self.sessions[1].request(method, &for_b).map_err(said)?;
         let b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
         pair.known.compare_updates(&a, &b).map_err(|difference| {
             Finding::Difference(format!(
@@ -363,7 +376,7 @@ fn finish(
     schema: &Schema,
 ) -> Result<BTreeMap<String, u64>, Finding> {
     let last = pair.dump()?.persistent(schema);
-    let compacted = schema.tables.len() % 2 == 0;
+    let compacted = schema.columns() % 2 == 0;
     if compacted {
         pair.a.admin("ovsdb-server/compact", &[])?;
         pair.b.admin("ovsdb-server/compact", &[])?;
@@ -386,8 +399,8 @@ fn finish(
         let log = server.log();
         drop(client);
         server.stop()?;
-        if log.contains(OVERSIZED_DIFFERENCE) && program.label == reference.label {
-            judge.count("surface §23: 3.1.0 cannot read a difference larger than its column");
+        if schema.limited && !compacted && log.contains(OLD_REFERENCE) {
+            judge.count("COMPAT.md: 3.1.0 does not read all differences back");
             continue;
         }
         let dump = if of_b { dump.renamed(&known)? } else { dump };

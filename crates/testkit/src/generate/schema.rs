@@ -224,6 +224,10 @@ pub struct Schema {
     pub name: String,
     /// Its tables.
     pub tables: Vec<Table>,
+    /// True with columns whose differences the installed reference does not read back: 3.1.0
+    /// refuses one with more elements than the column may have, and takes one from a default
+    /// that is not empty for the whole value.
+    pub limited: bool,
     all_root: bool,
 }
 
@@ -236,6 +240,11 @@ impl Schema {
             .map(|table| (table.name.clone(), table.json(!self.all_root)))
             .collect();
         json!({"name": self.name, "version": "1.2.3", "cksum": "1 2", "tables": tables})
+    }
+
+    /// The number of columns in all tables.
+    pub fn columns(&self) -> usize {
+        self.tables.iter().map(|table| table.columns.len()).sum()
     }
 
     /// The table of that name.
@@ -259,16 +268,33 @@ impl Schema {
                 columns.push(reference_column(rng, number, &names));
             }
             if !limited {
-                // The installed reference cannot read the difference of two full sets back.
-                let large = columns.iter_mut().filter(|column| column.max > 1);
-                large.for_each(|column| column.max = UNLIMITED);
+                for column in columns.iter_mut().filter(|column| column.max > 1) {
+                    (column.min, column.max) = (0, UNLIMITED);
+                }
             }
             let is_root = all_root || i == 0 || rng.chance(50);
             let max_rows = rng.chance(20).then(|| rng.between(1, 8));
             let indexes = indexes(rng, &columns);
             tables.push(Table { name: name.clone(), columns, is_root, max_rows, indexes });
         }
-        Self { name: "Generated".into(), tables, all_root }
+        hold_all(rng, &mut tables);
+        Self { name: "Generated".into(), tables, limited, all_root }
+    }
+}
+
+/// Gives every table whose rows do not live by themselves a column elsewhere that can hold them.
+fn hold_all(rng: &mut Rng, tables: &mut [Table]) {
+    for i in 0..tables.len() {
+        if tables[i].is_root {
+            continue;
+        }
+        let mut key = Base::plain(Atom::Uuid);
+        key.reference = Some((tables[i].name.clone(), true));
+        let name = format!("strong_of_{}", tables[i].name);
+        let max = *rng.pick(&[1, UNLIMITED]);
+        let holder = rng.below(tables.len());
+        let column = Column { name, key, value: None, min: 0, max, mutable: true, ephemeral: false };
+        tables[holder].columns.push(column);
     }
 }
 
@@ -346,7 +372,7 @@ fn reference_column(rng: &mut Rng, number: usize, tables: &[String]) -> Column {
         _ => {
             // References may be keys, values or both.
             let other = match rng.below(3) {
-                0 => key.clone(),
+                0 if strong => key.clone(),
                 _ => Base::plain(*rng.pick(&ATOMS)),
             };
             value = Some(other);
@@ -357,7 +383,9 @@ fn reference_column(rng: &mut Rng, number: usize, tables: &[String]) -> Column {
         }
     };
     let name = format!("{word}_{number}");
-    Column { name, key, value, min, max, mutable: !rng.chance(8), ephemeral: rng.chance(8) }
+    // After a restart the column would refer to the row of the zero UUID.
+    let ephemeral = min == 0 && rng.chance(12);
+    Column { name, key, value, min, max, mutable: !rng.chance(8), ephemeral }
 }
 
 fn indexes(rng: &mut Rng, columns: &[Column]) -> Vec<Vec<String>> {

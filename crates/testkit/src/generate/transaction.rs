@@ -74,6 +74,8 @@ impl Generator {
                 }
             }
         }
+        let mut rows = Rows { live: &self.live, gone: &self.gone, draft: &mut draft };
+        ops.extend(rows.link_drafted(&mut self.rng, &self.schema));
         if self.rng.chance(3) {
             let op = if self.rng.chance(50) {
                 json!({"op": "abort"})
@@ -104,7 +106,7 @@ impl Generator {
 
     fn operation(&mut self, draft: &mut Draft) -> Value {
         let rng = &mut self.rng;
-        let kind = rng.weighted(&[28, 12, 18, 20, 9, 8, 2, 1, 3, 2]);
+        let kind = rng.weighted(&[20, 12, 17, 26, 8, 12, 2, 1, 2, 2, 12]);
         let table = pick_table(rng, &self.schema, &self.live, kind == 0).clone();
         let name = table.name.as_str();
         if kind == 0 {
@@ -113,6 +115,7 @@ impl Generator {
         let rng = &mut self.rng;
         let mut rows = Rows { live: &self.live, gone: &self.gone, draft };
         match kind {
+            10 => rows.cut_reference(rng, &self.schema),
             1 => select(rng, &mut rows, &table),
             2 => {
                 let conditions = rows.conditions(rng, &table);
@@ -153,10 +156,10 @@ impl Generator {
             let fresh = rng.uuid();
             self.given.insert(fresh.clone());
             let uuid = match rng.below(250) {
-                0..3 => rows.live_uuid(rng, &table.name).unwrap_or(fresh),
-                3..6 if !self.gone.is_empty() => rng.pick(&self.gone).clone(),
-                6 => "bad uuid".to_owned(),
-                7 => fresh.to_uppercase(),
+                0..8 => rows.live_uuid(rng, &table.name).unwrap_or(fresh),
+                8..12 if !self.gone.is_empty() => rng.pick(&self.gone).clone(),
+                12 => "bad uuid".to_owned(),
+                13 => fresh.to_uppercase(),
                 _ => fresh,
             };
             op["uuid"] = json!(uuid);
@@ -187,7 +190,7 @@ fn select(rng: &mut Rng, rows: &mut Rows<'_>, table: &Table) -> Value {
 
 fn some_columns(rng: &mut Rng, table: &Table) -> Vec<String> {
     let mut columns: Vec<String> = vec![];
-    for _ in 0..rng.between(0, 4) {
+    for _ in 0..rng.between(0, 5) {
         let name = rng.pick(&table.columns).name.clone();
         if !columns.contains(&name) {
             columns.push(name);
