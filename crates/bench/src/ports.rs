@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         }
         let end = procfs::memory(self.running.pid)?;
         if self.config.clients.monitors > 0 && !self.floor {
-            replica.check_against(&mut control, DB)?;
+            replica.check_against(target, DB)?;
         }
         if !self.floor {
             for (tally, sizes) in self.tallies.iter().zip(&mut self.sizes) {

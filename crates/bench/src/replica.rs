@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use crate::client::Client;
+use crate::client::{Client, Target};
 use crate::error::fail;
 
 /// How a column's differences are to be applied.
@@ -100,7 +100,8 @@ impl Replica {
     }
 
     /// Compares with what the server says that it has.
-    pub(crate) fn check_against(&self, client: &mut Client, db: &str) -> Result<(), Error> {
+    pub(crate) fn check_against(&self, target: &Target, db: &str) -> Result<(), Error> {
+        let mut client = Client::connect(target)?;
         for (table, kinds) in &self.kinds {
             let select = json!([db, {"op": "select", "table": table, "where": []}]);
             let results = client.transact(&select)?;

@@ -131,7 +131,7 @@ fn measure(
         base = (base + BLOCK) % 10_usize.pow(ELEMENT_DIGITS as u32);
     }
     if config.clients.monitors > 0 && !floor {
-        replica.check_against(&mut control, DB)?;
+        replica.check_against(&running.target, DB)?;
     }
     Ok(tally)
 }
