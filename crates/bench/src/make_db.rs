@@ -180,54 +180,64 @@ impl Content {
         let mut rng = Rng::new(Rng::new(self.seed).next() ^ n as u64);
         let (stage, pipeline, table) = STAGES[n % STAGES.len()];
         let datapath = (n / FLOWS_A_DATAPATH).min(self.datapaths - 1);
-        let host = rng.below(1 << 22);
-        let ip = format!("10.{}.{}.{}", 128 + (host >> 16), host >> 8 & 255, host & 255);
-        let mac = format!("0a:58:0a:{:02x}:{:02x}:{:02x}", host >> 16, host >> 8 & 255, host & 255);
-        let port = format!("namespace-{datapath:05}_pod-{:07}", rng.below(10_000_000));
         write!(
             text,
             r#"{{"logical_datapath":["uuid","{}"],"pipeline":"{pipeline}","table_id":{table},"priority":{},"match":""#,
             self.uuid("Datapath_Binding", datapath),
             1000 + rng.below(2000),
         )?;
-        match table {
-            0 => write!(
-                text,
-                r#"inport == \"{port}\" && eth.src == {{{mac}}} && ip4.src == {{0.0.0.0, {ip}}} && vlan.present == 0","actions":"reg0[15] = check_in_port_sec(); next;"#
-            ),
-            9 | 4 => write!(
-                text,
-                r#"reg0[7] == 1 && (outport == @a{:019} && ip4 && ip4.src == $a{:019} && tcp && tcp.dst == {} && inport != \"{port}\")","actions":"reg8[16] = 1; reg0[1] = 1; reg0[9] = 0; ct_commit {{ ct_mark.blocked = 0; }}; next;"#,
-                rng.next() >> 1,
-                rng.next() >> 1,
-                1 + rng.below(65_000),
-            ),
-            13 => write!(
-                text,
-                r#"ct.new && ip4.dst == {ip} && reg1[16..23] == 6 && reg2[0..15] == {}","actions":"reg0[1] = 0; reg1 = {ip}; ct_lb_mark(backends=10.128.{}.{}:8080,10.129.{}.{}:8080,10.130.{}.{}:8080);"#,
-                80 + rng.below(9000),
-                rng.below(256),
-                rng.below(256),
-                rng.below(256),
-                rng.below(256),
-                rng.below(256),
-                rng.below(256),
-            ),
-            22 => write!(
-                text,
-                r#"arp.tpa == {ip} && arp.op == 1","actions":"eth.dst = eth.src; eth.src = {mac}; arp.op = 2; arp.tha = arp.sha; arp.sha = {mac}; arp.tpa = arp.spa; arp.spa = {ip}; outport = inport; flags.loopback = 1; output;"#
-            ),
-            _ => write!(
-                text,
-                r#"eth.dst == {mac} && (ip4.dst == {ip} || arp.tpa == {ip}) && flags.loopback == 0","actions":"outport = \"{port}\"; flags.force_snat_for_lb = 0; output;"#
-            ),
-        }?;
+        match_and_actions(table, datapath, &mut rng, text)?;
         write!(
             text,
             r#"","external_ids":["map",[["source","northd.c:{}"],["stage-hint","{:08x}"],["stage-name","{stage}"],["switch","node-{datapath:05}"]]]}}"#,
             4000 + rng.below(9000),
             rng.next() >> 32,
         )
+    }
+}
+
+/// Writes what a flow of `table` matches and does, from quote to quote.
+fn match_and_actions(
+    table: u8,
+    datapath: usize,
+    rng: &mut Rng,
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
+    let host = rng.below(1 << 22);
+    let ip = format!("10.{}.{}.{}", 128 + (host >> 16), host >> 8 & 255, host & 255);
+    let mac = format!("0a:58:0a:{:02x}:{:02x}:{:02x}", host >> 16, host >> 8 & 255, host & 255);
+    let port = format!("namespace-{datapath:05}_pod-{:07}", rng.below(10_000_000));
+    match table {
+        0 => write!(
+            text,
+            r#"inport == \"{port}\" && eth.src == {{{mac}}} && ip4.src == {{0.0.0.0, {ip}}} && vlan.present == 0","actions":"reg0[15] = check_in_port_sec(); next;"#
+        ),
+        9 | 4 => write!(
+            text,
+            r#"reg0[7] == 1 && (outport == @a{:019} && ip4 && ip4.src == $a{:019} && tcp && tcp.dst == {} && inport != \"{port}\")","actions":"reg8[16] = 1; reg0[1] = 1; reg0[9] = 0; ct_commit {{ ct_mark.blocked = 0; }}; next;"#,
+            rng.next() >> 1,
+            rng.next() >> 1,
+            1 + rng.below(65_000),
+        ),
+        13 => write!(
+            text,
+            r#"ct.new && ip4.dst == {ip} && reg1[16..23] == 6 && reg2[0..15] == {}","actions":"reg0[1] = 0; reg1 = {ip}; ct_lb_mark(backends=10.128.{}.{}:8080,10.129.{}.{}:8080,10.130.{}.{}:8080);"#,
+            80 + rng.below(9000),
+            rng.below(256),
+            rng.below(256),
+            rng.below(256),
+            rng.below(256),
+            rng.below(256),
+            rng.below(256),
+        ),
+        22 => write!(
+            text,
+            r#"arp.tpa == {ip} && arp.op == 1","actions":"eth.dst = eth.src; eth.src = {mac}; arp.op = 2; arp.tha = arp.sha; arp.sha = {mac}; arp.tpa = arp.spa; arp.spa = {ip}; outport = inport; flags.loopback = 1; output;"#
+        ),
+        _ => write!(
+            text,
+            r#"eth.dst == {mac} && (ip4.dst == {ip} || arp.tpa == {ip}) && flags.loopback == 0","actions":"outport = \"{port}\"; flags.force_snat_for_lb = 0; output;"#
+        ),
     }
 }
 
