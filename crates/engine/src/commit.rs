@@ -15,7 +15,7 @@ use weir_data::{Atom, ColumnId, Datum, Delta, Error, UuidSource};
 
 use crate::transaction::{Touch, Transaction};
 
-pub(crate) use garbage::sweep as sweep_garbage;
+pub(crate) use garbage::{collect as collect_garbage, sweep as sweep_garbage};
 pub(crate) use max_rows::check_table as check_max_rows;
 pub(crate) use references::{StrongCounts, nonexistent};
 pub(crate) use uniqueness::{INSERTED, duplicate};
@@ -46,7 +46,9 @@ fn run_phases(txn: &mut Transaction<'_>, uuids: &mut UuidSource) -> Result<Stron
     references::check_deleted(txn, &counts)?;
     garbage::collect(txn, &mut counts);
     max_rows::check(txn)?;
-    weak::remove_dangling(txn)?;
+    while weak::remove_dangling(txn, &mut counts)? {
+        garbage::collect(txn, &mut counts);
+    }
     uniqueness::check(txn)?;
     renew_versions(txn, uuids);
     Ok(counts)

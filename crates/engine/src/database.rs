@@ -79,23 +79,22 @@ impl Database {
     /// Makes a change that was committed before, here or elsewhere: nothing is checked.
     pub fn apply(&mut self, delta: &Delta) {
         self.store.apply(delta);
-        self.apply_derived(delta);
+        self.derive(delta);
+        self.position += 1;
     }
 
     /// Undoes the change that was applied last.
     pub fn revert(&mut self, delta: &Delta) {
         let inverse = delta.clone().inverse();
         self.store.apply(&inverse);
-        self.links.apply(&inverse);
-        self.indexes.apply(&self.store, &inverse);
+        self.derive(&inverse);
         self.position -= 1;
     }
 
     /// Counts, back-links and indexes follow rows that have changed already.
-    pub(crate) fn apply_derived(&mut self, delta: &Delta) {
+    fn derive(&mut self, delta: &Delta) {
         self.links.apply(delta);
         self.indexes.apply(&self.store, delta);
-        self.position += 1;
     }
 
     /// A hash over rows, counts, back-links, indexes and the position: equal for equal states of

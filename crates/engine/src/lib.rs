@@ -18,4 +18,7 @@ mod load;
 mod ordered;
 mod transaction;
 
+#[cfg(test)]
+mod tests;
+
 pub use database::Database;

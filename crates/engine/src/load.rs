@@ -19,7 +19,9 @@ pub(crate) fn derive(mut db: Database) -> Result<Database, Error> {
     for (table, _) in schema.table_ids() {
         commit::check_max_rows(txn.store(), table)?;
     }
-    commit::remove_dangling_of_all_rows(&mut txn)?;
+    while commit::remove_dangling_of_all_rows(&mut txn, &mut counts)? {
+        commit::collect_garbage(&mut txn, &mut counts);
+    }
     txn.finish();
     counts.apply(&mut db.links);
     db.links.link_weak(&db.store);

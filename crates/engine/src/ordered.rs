@@ -47,12 +47,6 @@ impl<K: Copy + Eq + Hash, V> Ordered<K, V> {
         self.place(key).map(|at| &self.entries[at].1)
     }
 
-    /// The value for `key`, to change.
-    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        let at = self.place(key)?;
-        Some(&mut self.entries[at].1)
-    }
-
     /// The value for `key`, made by `make` if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let at = self.place(key).unwrap_or_else(|| {

@@ -177,11 +177,6 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Whether nothing is left of what was done.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.touches().all(|(_, _, touch)| matches!(touch, Touch::Nothing))
-    }
-
     /// Puts all rows back as they were.
     pub(crate) fn abort(self) {
         let store = &mut self.db.store;

@@ -8,7 +8,7 @@ use super::references::StrongCounts;
 use crate::transaction::{Touch, Transaction};
 
 /// Deletes the rows that the transaction left unreferenced, and those that they alone referred to.
-pub(super) fn collect(txn: &mut Transaction<'_>, counts: &mut StrongCounts) {
+pub(crate) fn collect(txn: &mut Transaction<'_>, counts: &mut StrongCounts) {
     let inserted = txn.touches().filter(|(_, _, touch)| matches!(touch, Touch::Inserted));
     let inserted = inserted.map(|(table, uuid, _)| (table, uuid));
     let candidates: Vec<_> = inserted

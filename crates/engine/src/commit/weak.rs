@@ -3,12 +3,17 @@
 //! Only two places can hold such a reference: rows that refer to a row deleted by the transaction,
 //! found by back-links, and entries that the transaction itself added. A row that loses a reference
 //! counts as changed, whether or not the transaction touched it.
+//!
+//! A pair goes as a whole: if the other half of it was a strong reference, that is gone as well, and
+//! may leave garbage, which may leave weak references. (The reference forgets to count these, so it
+//! keeps such rows until it restarts.)
 
-use weir_data::delta::Change;
+use weir_data::delta::{Change, ColumnDelta};
 use weir_data::sorted::Sorted;
 use weir_data::types::RefKind;
 use weir_data::{Atom, AtomRef, ColumnId, Datum, DatumRef, Error, TableId, Uuid};
 
+use super::references::StrongCounts;
 use crate::links::Reference;
 use crate::ordered::Ordered;
 use crate::transaction::{Touch, Transaction};
@@ -25,22 +30,28 @@ struct Lost {
 /// What is lost, by table, row and column.
 type Dangling = Ordered<(TableId, Uuid, ColumnId), Lost>;
 
-/// Removes weak references to rows that are not there.
+/// Removes weak references to rows that are not there; whether strong references went with them.
 ///
 /// # Errors
 /// `constraint violation` if a column then has fewer entries than its type demands.
-pub(super) fn remove_dangling(txn: &mut Transaction<'_>) -> Result<(), Error> {
+pub(super) fn remove_dangling(
+    txn: &mut Transaction<'_>,
+    counts: &mut StrongCounts,
+) -> Result<bool, Error> {
     let mut dangling = Dangling::new(txn.db().seed);
     find_to_deleted_rows(txn, &mut dangling);
     find_added(txn, &mut dangling);
-    remove(txn, dangling)
+    remove(txn, counts, dangling)
 }
 
 /// As [`remove_dangling`], looking at every row of the database.
 ///
 /// # Errors
 /// As [`remove_dangling`].
-pub(crate) fn remove_dangling_of_all_rows(txn: &mut Transaction<'_>) -> Result<(), Error> {
+pub(crate) fn remove_dangling_of_all_rows(
+    txn: &mut Transaction<'_>,
+    counts: &mut StrongCounts,
+) -> Result<bool, Error> {
     let mut dangling = Dangling::new(txn.db().seed);
     for (table, _) in txn.schema().table_ids() {
         for row in txn.store().table(table).iter() {
@@ -48,7 +59,7 @@ pub(crate) fn remove_dangling_of_all_rows(txn: &mut Transaction<'_>) -> Result<(
             note_missing(txn, table, row.uuid(), &mut references, &mut dangling);
         }
     }
-    remove(txn, dangling)
+    remove(txn, counts, dangling)
 }
 
 /// Notes committed references to rows that the transaction deleted, as far as they are still made.
@@ -109,7 +120,12 @@ fn note_missing(
     }
 }
 
-fn remove(txn: &mut Transaction<'_>, dangling: Dangling) -> Result<(), Error> {
+fn remove(
+    txn: &mut Transaction<'_>,
+    counts: &mut StrongCounts,
+    dangling: Dangling,
+) -> Result<bool, Error> {
+    let mut any_strong = false;
     for ((table, uuid, column), mut lost) in dangling.into_entries() {
         lost.keys.sort();
         lost.keys.dedup();
@@ -119,10 +135,17 @@ fn remove(txn: &mut Transaction<'_>, dangling: Dangling) -> Result<(), Error> {
         if value.len() - lost.keys.len() < ty.n_min as usize {
             return Err(too_few(txn, (table, uuid, column), &lost));
         }
-        let change = removal(value, lost.keys, ty);
-        txn.change(table, uuid, column, &change);
+        let delta = ColumnDelta { column, change: removal(value, lost.keys, ty) };
+        txn.change(table, uuid, column, &delta.change);
+        let removed = std::slice::from_ref(&delta);
+        for reference in txn.db().links.of_changes(table, removed, false) {
+            if reference.holds(uuid) {
+                counts.add(reference.table, reference.to, -1);
+                any_strong = true;
+            }
+        }
     }
-    Ok(())
+    Ok(any_strong)
 }
 
 /// The change that removes the entries with these keys.

@@ -1,0 +1,8 @@
+//! Tests of transactions and commits below the level of operations.
+
+mod golden;
+mod load;
+mod scale;
+mod scenario;
+mod twin;
+mod world;

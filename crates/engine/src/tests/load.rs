@@ -1,0 +1,80 @@
+//! Rows from a file: what is derived from them, and what is repaired.
+
+use weir_data::{Error, Row, Store, Uuid};
+
+use super::scenario::{Scenario, json, json_set, uuid};
+use crate::database::Database;
+
+const TABLES: &str = r#"
+    "Root":{"isRoot":true,"indexes":[["name"]],"maxRows":3,"columns":{
+        "name":{"type":"string"},
+        "kids":{"type":{"key":{"type":"uuid","refTable":"Kid"},"min":0,"max":"unlimited"}},
+        "map":{"type":{"key":{"type":"uuid","refTable":"Root","refType":"weak"},
+                       "value":{"type":"uuid","refTable":"Kid"},"min":0,"max":"unlimited"}}}},
+    "Kid":{"columns":{
+        "next":{"type":{"key":{"type":"uuid","refTable":"Kid"},"min":0,"max":1}},
+        "owner":{"type":{"key":{"type":"uuid","refTable":"Root","refType":"weak"},
+                         "min":0,"max":1}}}}"#;
+
+/// A database of rows that no commit has seen, as a file may hold them.
+fn load(fill: impl FnOnce(&mut super::scenario::Steps<'_>)) -> Result<Scenario, Error> {
+    let mut scenario = Scenario::new(TABLES);
+    let schema = scenario.db.schema().clone();
+    let mut store = Store::new(schema.clone(), 5);
+    scenario.discard(|t| {
+        fill(t);
+        for (table, _) in schema.table_ids() {
+            let rows: Vec<Row> = t.txn.store().table(table).iter().cloned().collect();
+            rows.into_iter().for_each(|row| drop(store.insert(table, row)));
+        }
+    });
+    scenario.db = Database::from_store(store, 5)?;
+    Ok(scenario)
+}
+
+#[test]
+fn loaded_rows_are_held_linked_and_indexed() {
+    let mut s = load(|t| {
+        t.insert("Root", 1, &[("name", "\"a\""), ("kids", &json(10))]);
+        t.insert("Kid", 10, &[("owner", &json(1))]);
+    })
+    .unwrap();
+    assert_eq!((s.db.position(), s.db.weak_refs()), (0, 1));
+    assert!(s.refused(|t| t.delete("Kid", 10)).contains("1 remaining reference(s)"));
+    assert!(s.refused(|t| t.insert("Root", 2, &[("name", "\"a\"")])).contains("identical values"));
+    s.commit(|t| t.delete("Root", 1));
+    assert_eq!(s.value("Kid", 10, "owner"), None);
+}
+
+#[test]
+fn garbage_and_dangling_references_of_a_file_go() {
+    let map = format!(r#"["map",[[{},{}]]]"#, json(99), json(12));
+    let s = load(|t| {
+        t.insert("Root", 1, &[("map", &map)]);
+        t.insert("Root", 2, &[("name", "\"b\""), ("kids", &json(10))]);
+        t.insert("Kid", 10, &[("owner", &json(77))]);
+        t.insert("Kid", 11, &[("next", &json(13))]);
+        t.insert("Kid", 12, &[]);
+        t.insert("Kid", 13, &[]);
+    })
+    .unwrap();
+    let kids = s.db.schema().table_id("Kid").unwrap();
+    let left: Vec<Uuid> = s.db.store().table(kids).iter().map(Row::uuid).collect();
+    assert_eq!(left, [uuid(10)]);
+    assert_eq!(s.value("Kid", 10, "owner").unwrap(), json_set(&[]));
+    assert_eq!(s.value("Root", 1, "map").unwrap(), r#"["map",[]]"#);
+}
+
+#[test]
+fn a_file_that_breaks_a_rule_is_refused() {
+    let error = |result: Result<Scenario, Error>| result.err().unwrap().to_string();
+    let missing = load(|t| t.insert("Root", 1, &[("kids", &json(10))]));
+    assert!(error(missing).contains("Table Root column kids row"));
+    let twice = load(|t| (1..3).for_each(|n| t.insert("Root", n, &[])));
+    assert!(error(twice).contains("identical values (\"\") for index on column \"name\""));
+    let names = ["\"a\"", "\"b\"", "\"c\"", "\"d\""];
+    let many = load(|t| {
+        (1..).zip(names).for_each(|(n, name)| t.insert("Root", n, &[("name", name)]));
+    });
+    assert!(error(many).contains("to contain 4 rows"));
+}
