@@ -1,3 +1,133 @@
-//! The weir programs.
+//! `weir`: all the programs in one binary.
+//!
+//! Called through a link named `ovsdb-server` or `ovsdb-tool` it is that program; else the first
+//! word says what it is.
 
-fn main() {}
+mod client;
+mod database_file;
+mod dirs;
+mod getopt;
+mod log_options;
+mod memory;
+mod program;
+mod server;
+mod tool;
+
+use std::process::ExitCode;
+
+use program::{Failure, Outcome, WEIR_VERSION, base_name, say};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const HELP: &str = "\
+weir: an OVSDB server
+
+  weir up                     start a small example database and show what to try
+  weir server [OPTION...]     the server (as ovsdb-server; weir server --help)
+  weir tool COMMAND           work on database files (as ovsdb-tool; weir tool --help)
+  weir watch [SERVER]         show every change of a database live
+  weir transact [SERVER] TXN  execute one transaction
+  weir call [SERVER] METHOD   send any request
+  weir bench COMMAND          load tests against any OVSDB server
+  weir version
+
+Called through a link named ovsdb-server or ovsdb-tool, it is that program.
+";
+
+/// How this process was called.
+struct Called {
+    /// What stands before its messages, and in names of pid files and sockets.
+    program: &'static str,
+    /// What getopt's messages begin with: the command as it was typed.
+    typed: String,
+}
+
+fn main() -> ExitCode {
+    let mut args = match utf8_args() {
+        Ok(args) => args,
+        Err(failure) => return failure.report("weir"),
+    };
+    let typed = if args.is_empty() { "weir".to_owned() } else { args.remove(0) };
+    let name = base_name(&typed).to_owned();
+    let (called, outcome) = match name.as_str() {
+        "ovsdb-server" => run("ovsdb-server", typed, args, server),
+        "ovsdb-tool" => run("ovsdb-tool", typed, args, tool),
+        "ovsdb-client" => run("ovsdb-client", typed, args, unavailable),
+        "ovs-appctl" => run("ovs-appctl", typed, args, unavailable),
+        _ => by_word(&typed, args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => failure.report(called.program),
+    }
+}
+
+type Program = fn(&Called, Vec<String>) -> Outcome;
+
+fn run(name: &'static str, typed: String, args: Vec<String>, program: Program) -> (Called, Outcome) {
+    let called = Called { program: name, typed };
+    let outcome = program(&called, args);
+    (called, outcome)
+}
+
+/// `weir WORD ...`
+fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
+    let word = if args.is_empty() { "help".to_owned() } else { args.remove(0) };
+    let typed = format!("{typed} {word}");
+    match word.as_str() {
+        "server" => run("ovsdb-server", typed, args, server),
+        "tool" => run("ovsdb-tool", typed, args, tool),
+        "client" => run("ovsdb-client", typed, args, unavailable),
+        "appctl" => run("ovs-appctl", typed, args, unavailable),
+        "up" => run("weir", typed, args, |_, args| up(args)),
+        "watch" => run("weir", typed, args, |_, args| client::watch(args)),
+        "call" => run("weir", typed, args, |_, args| client::call(args)),
+        "transact" => run("weir", typed, args, |_, args| client::transact(args)),
+        "bench" => run("weir", typed, args, |_, args| bench(&args)),
+        "help" | "-h" | "--help" => run("weir", typed, args, |_, _| print(HELP)),
+        "version" | "-V" | "--version" => {
+            run("weir", typed, args, |_, _| print(&format!("weir {WEIR_VERSION}\n")))
+        }
+        _ => {
+            let failure = Failure::new(format!("unknown command '{word}'; see weir help"));
+            (Called { program: "weir", typed }, Err(failure))
+        }
+    }
+}
+
+/// Our files, names and messages are all text.
+fn utf8_args() -> Result<Vec<String>, Failure> {
+    let text = |arg: std::ffi::OsString| {
+        arg.into_string().map_err(|arg| Failure::new(format!("not UTF-8: {}", arg.display())))
+    };
+    std::env::args_os().map(text).collect()
+}
+
+fn print(text: &str) -> Outcome {
+    say(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unavailable(called: &Called, _args: Vec<String>) -> Outcome {
+    let program = called.program;
+    Err(Failure::new(format!(
+        "not available yet in Weir {WEIR_VERSION}; Open vSwitch's own {program} works with Weir"
+    )))
+}
+
+fn bench(args: &[String]) -> Outcome {
+    weir_bench::run(args).map_err(|error| Failure::new(format!("bench: {error}")))
+}
+
+fn tool(called: &Called, args: Vec<String>) -> Outcome {
+    tool::main(&called.typed, args)
+}
+
+fn server(called: &Called, args: Vec<String>) -> Outcome {
+    server::main(&called.typed, args)
+}
+
+fn up(_args: Vec<String>) -> Outcome {
+    Err(Failure::new("wip"))
+}

@@ -1,0 +1,168 @@
+//! New database files: locked, created, written and synced as the reference does it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+
+use crate::program::strerror;
+
+/// Mode of a new database file, less the umask.
+const FILE_MODE: u32 = 0o660;
+
+/// Mode of a new lock file.
+const LOCK_MODE: u32 = 0o600;
+
+/// The longest chain of symbolic links that is followed.
+const LINKS_MAX: usize = 10;
+
+/// Why there is no new file.
+#[derive(Debug)]
+pub(crate) struct CreateError {
+    /// What failed, in the words of the reference: `create failed`.
+    pub(crate) step: &'static str,
+    /// The error itself.
+    pub(crate) error: io::Error,
+    /// A line for the log, module `lockfile`.
+    pub(crate) warning: Option<String>,
+}
+
+impl CreateError {
+    fn at(step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self { step, error, warning: None }
+    }
+}
+
+/// Creates a database file with this content and syncs it. Nothing may be there, a dangling
+/// symbolic link aside, whose target is created.
+pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
+    let path = follow_links(name);
+    let _lock = lock(&path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(FILE_MODE);
+    let mut file = options.open(&path).map_err(CreateError::at("create failed"))?;
+    sync_folder(&path);
+    let written = file.write_all(content).and_then(|()| file.sync_data());
+    written.map_err(|error| {
+        // A file without its first record cannot be opened and only stands in the way.
+        let _ = std::fs::remove_file(&path);
+        CreateError { step: "write failed", error, warning: None }
+    })
+}
+
+/// The name's target, whether or not it exists.
+fn follow_links(name: &Path) -> PathBuf {
+    let mut path = name.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().map_or(target.clone(), |folder| folder.join(&target));
+    }
+    path
+}
+
+/// Takes the lock that a server holds on its database. Dropping the file releases it.
+fn lock(database: &Path) -> Result<File, CreateError> {
+    let name = database.file_name().unwrap_or_default().to_string_lossy();
+    let path = database.with_file_name(format!(".{name}.~lock~"));
+    let shown = path.display();
+    let fail = |error: io::Error, text: String| CreateError {
+        step: "failed to lock lockfile",
+        error,
+        warning: Some(format!("{shown}: {text}")),
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(LOCK_MODE);
+    let file = options.open(&path).map_err(|error| {
+        let text = format!("failed to open lock file: {}", strerror(&error));
+        fail(error, text)
+    })?;
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(errno) => Err(fail(errno.into(), refused(&file))),
+    }
+}
+
+fn refused(file: &File) -> String {
+    let text = "cannot lock file because it is already locked";
+    match fcntl_getlk(file, &Flock::from(FlockType::WriteLock)) {
+        Ok(Some(Flock { pid: Some(pid), .. })) => format!("{text} by pid {pid}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Makes the file's name durable, where the file system can.
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+        let _ = folder.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// A folder that goes away with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let folder =
+                std::env::temp_dir().join(format!("weir-cli-{}-{test}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_new_file_is_for_owner_and_group() {
+        let scratch = Scratch::new("mode");
+        let path = scratch.0.join("a.db");
+        create(&path, b"content").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"content");
+        let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & !0o660, 0, "{mode:o}");
+        assert!(scratch.0.join(".a.db.~lock~").exists());
+    }
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let scratch = Scratch::new("exists");
+        let path = scratch.0.join("a.db");
+        std::fs::write(&path, b"old").unwrap();
+        let error = create(&path, b"new").unwrap_err();
+        assert_eq!((error.step, strerror(&error.error).as_str()), ("create failed", "File exists"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn the_target_of_a_dangling_link_is_created() {
+        let scratch = Scratch::new("link");
+        symlink("target.db", scratch.0.join("link.db")).unwrap();
+        create(&scratch.0.join("link.db"), b"content").unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("target.db")).unwrap(), b"content");
+        assert!(scratch.0.join(".target.db.~lock~").exists());
+    }
+
+    #[test]
+    fn a_missing_folder_is_a_failed_lock() {
+        let error = create(Path::new("/nonexistent/a.db"), b"").unwrap_err();
+        assert_eq!(error.step, "failed to lock lockfile");
+        assert_eq!(
+            error.warning.as_deref(),
+            Some(
+                "/nonexistent/.a.db.~lock~: failed to open lock file: No such file or directory"
+            )
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! The logging options, common to all programs.
+
+use weir_host::vlog::Vlog;
+
+use crate::dirs::Dirs;
+use crate::program::Failure;
+
+/// One option about logging; they act in the order in which they were given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogOption {
+    /// `-v`, `--verbose`: `None` is everything at `dbg`.
+    Verbose(Option<String>),
+    /// `--log-file`: `None` is the default file.
+    File(Option<String>),
+    /// `--syslog-method`
+    SyslogMethod(String),
+    /// `--syslog-target`
+    SyslogTarget(String),
+}
+
+/// The log of a program as its command line wants it.
+pub(crate) fn open_log(
+    program: &str,
+    options: &[LogOption],
+    dirs: &Dirs,
+) -> Result<Vlog, Failure> {
+    let log = Vlog::new(program);
+    for option in options {
+        match option {
+            LogOption::Verbose(spec) => {
+                let spec = spec.as_deref().unwrap_or_default();
+                log.set(spec)
+                    .map_err(|error| Failure::new(format!("processing \"{spec}\": {error}")))?;
+            }
+            LogOption::File(name) => {
+                let default = format!("{program}.log");
+                log.open_file(&dirs.log.join(name.as_ref().unwrap_or(&default)));
+            }
+            LogOption::SyslogMethod(method) => {
+                log.set_syslog_method(method).map_err(Failure::new)?;
+            }
+            LogOption::SyslogTarget(_) => {}
+        }
+    }
+    Ok(log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_level_is_quoted() {
+        let options = [LogOption::Verbose(Some("xyz".to_owned()))];
+        let failure = open_log("ovsdb-server", &options, &Dirs::from_env()).err();
+        assert_eq!(
+            failure.map(|failure| failure.text).as_deref(),
+            Some("processing \"xyz\": no destination, level, or module \"xyz\"")
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! `ovsdb-server`: from the command line to a running server.
+
+mod help;
+mod options;
+mod user;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use weir_host::daemon::DaemonOptions;
+use weir_host::vlog::{Level, Vlog};
+use weir_host::{Options, Unixctl};
+use weir_server::Config;
+
+use crate::dirs::{Dirs, absolute};
+use crate::log_options::{LogOption, open_log};
+use crate::memory;
+use crate::program::{Failure, Outcome, say, version_lines};
+use options::{Asked, Mistake, ServerOptions};
+
+/// Name in messages, pid files and sockets.
+const PROGRAM: &str = "ovsdb-server";
+
+/// `ovsdb-server`, called as `typed`.
+pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
+    let dirs = Dirs::from_env();
+    let given = match options::parse(args) {
+        Ok(Asked::Serve(given)) => *given,
+        Ok(Asked::Help) => return print(&help::text(&dirs)),
+        Ok(Asked::Version) => return print(&version_lines(PROGRAM)),
+        Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
+        Err(Mistake::Fatal(failure)) => return Err(failure),
+    };
+    let log = open_log(PROGRAM, &given.log, &dirs)?;
+    say_what_is_missing(&given, &log);
+    if let Some(name) = &given.user {
+        let logs = given.log.iter().any(|option| matches!(option, LogOption::File(_)));
+        user::become_user(name, logs.then(|| log_file(&given, &dirs)).flatten().as_deref())?;
+    }
+    Ok(weir_host::run(host_options(given, &dirs)?, &log))
+}
+
+fn print(text: &str) -> Outcome {
+    say(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Options that are taken but do nothing yet, so that stock scripts work.
+fn say_what_is_missing(given: &ServerOptions, log: &Vlog) {
+    let options = [
+        (given.no_column_diff, "--disable-file-column-diff"),
+        (given.no_data_conversion, "--disable-file-no-data-conversion"),
+    ];
+    for (_, name) in options.iter().filter(|(given, _)| *given) {
+        log.log("ovsdb_server", Level::Info, &format!("{name} has no effect yet"));
+    }
+}
+
+/// The last log file of the command line.
+fn log_file(given: &ServerOptions, dirs: &Dirs) -> Option<PathBuf> {
+    let default = format!("{PROGRAM}.log");
+    given.log.iter().rev().find_map(|option| match option {
+        LogOption::File(name) => Some(dirs.log.join(name.as_ref().unwrap_or(&default))),
+        _ => None,
+    })
+}
+
+/// What the host wants to know, paths made absolute.
+fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
+    let databases = databases(&given, dirs)?;
+    let pid = |name: Option<String>| dirs.run.join(name.unwrap_or(format!("{PROGRAM}.pid")));
+    Ok(Options {
+        server: Config {
+            seed: [0; 4],
+            server_name: PROGRAM,
+            remotes: given.remotes,
+            databases,
+        },
+        rundir: dirs.run.clone(),
+        unixctl: match given.unixctl.as_deref() {
+            None => Unixctl::Default,
+            Some("none") => Unixctl::None,
+            Some(path) => Unixctl::Path(dirs.run.join(path)),
+        },
+        daemon: DaemonOptions {
+            detach: given.detach,
+            monitor: given.monitor,
+            no_chdir: given.no_chdir,
+            pidfile: given.pidfile.map(pid),
+            overwrite_pidfile: given.overwrite_pidfile,
+        },
+        // It is open already: it is opened in turn with the options about levels.
+        log_file: None,
+        run_command: given.run,
+        trim_memory: memory::trim,
+    })
+}
+
+fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure> {
+    if given.databases.is_empty() && !given.no_dbs {
+        return Ok(vec![dirs.default_database().to_string_lossy().into_owned()]);
+    }
+    let absolute = |name: &String| match absolute(name) {
+        Ok(path) => Ok(path.to_string_lossy().into_owned()),
+        Err(error) => Err(Failure::io("the current directory", &error)),
+    };
+    given.databases.iter().map(absolute).collect()
+}

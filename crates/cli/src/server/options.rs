@@ -1,0 +1,316 @@
+//! The server's command line.
+
+use crate::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::getopt::{Options, Spec, both, long};
+use crate::log_options::LogOption;
+use crate::program::Failure;
+
+/// What one option means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Id {
+    Remote,
+    Unixctl,
+    Run,
+    Help,
+    Version,
+    Detach,
+    NoSelfConfinement,
+    NoChdir,
+    Pidfile,
+    OverwritePidfile,
+    Monitor,
+    User,
+    Verbose,
+    LogFile,
+    SyslogMethod,
+    SyslogTarget,
+    Tls(TlsOption),
+    NoDbs,
+    NoColumnDiff,
+    NoDataConversion,
+    /// Known to the reference, not to us yet.
+    NotYet(&'static str),
+}
+
+/// What the TLS options configure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TlsOption {
+    /// `--private-key`
+    PrivateKey,
+    /// `--certificate`
+    Certificate,
+    /// `--ca-cert`
+    CaCert,
+    /// `--bootstrap-ca-cert`
+    BootstrapCaCert,
+    /// `--peer-ca-cert`
+    PeerCaCert,
+    /// `--ssl-protocols`
+    Protocols,
+    /// `--ssl-ciphers`
+    Ciphers,
+    /// `--ssl-ciphersuites`
+    Ciphersuites,
+    /// `--ssl-server-name`
+    ServerName,
+}
+
+/// In the reference's order, which shows in its message about ambiguous abbreviations.
+const TABLE: &[Spec<Id>] = &[
+    long("remote", Value, Id::Remote),
+    long("unixctl", Value, Id::Unixctl),
+    long("run", Value, Id::Run),
+    both('h', "help", Nothing, Id::Help),
+    both('V', "version", Nothing, Id::Version),
+    long("detach", Nothing, Id::Detach),
+    long("no-self-confinement", Nothing, Id::NoSelfConfinement),
+    long("no-chdir", Nothing, Id::NoChdir),
+    long("pidfile", MaybeValue, Id::Pidfile),
+    long("overwrite-pidfile", Nothing, Id::OverwritePidfile),
+    long("monitor", Nothing, Id::Monitor),
+    long("user", Value, Id::User),
+    both('v', "verbose", MaybeValue, Id::Verbose),
+    long("log-file", MaybeValue, Id::LogFile),
+    long("syslog-method", Value, Id::SyslogMethod),
+    long("syslog-target", Value, Id::SyslogTarget),
+    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert)),
+    long("peer-ca-cert", Value, Id::Tls(TlsOption::PeerCaCert)),
+    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)),
+    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate)),
+    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)),
+    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)),
+    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)),
+    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites)),
+    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName)),
+    long("record", MaybeValue, Id::NotYet("--record")),
+    long("replay", MaybeValue, Id::NotYet("--replay")),
+    long("sync-from", Value, Id::NotYet("--sync-from")),
+    long("sync-exclude-tables", Value, Id::NotYet("--sync-exclude-tables")),
+    long("active", Nothing, Id::NotYet("--active")),
+    long("no-dbs", Nothing, Id::NoDbs),
+    long("disable-file-column-diff", Nothing, Id::NoColumnDiff),
+    long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion),
+    long("config-file", Value, Id::NotYet("--config-file")),
+];
+
+/// A command line that starts a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerOptions {
+    /// As given, in order.
+    pub(crate) databases: Vec<String>,
+    /// `--remote`, in order.
+    pub(crate) remotes: Vec<String>,
+    /// `--unixctl`
+    pub(crate) unixctl: Option<String>,
+    /// `--run`
+    pub(crate) run: Option<String>,
+    /// `--detach`
+    pub(crate) detach: bool,
+    /// `--no-chdir`
+    pub(crate) no_chdir: bool,
+    /// `--no-self-confinement`
+    pub(crate) no_self_confinement: bool,
+    /// `--pidfile`; the inner `None` is the default file.
+    pub(crate) pidfile: Option<Option<String>>,
+    /// `--overwrite-pidfile`
+    pub(crate) overwrite_pidfile: bool,
+    /// `--monitor`
+    pub(crate) monitor: bool,
+    /// `--user`
+    pub(crate) user: Option<String>,
+    /// Everything about logging, in order.
+    pub(crate) log: Vec<LogOption>,
+    /// TLS options, in order: a file or text, or `db:DB,TABLE,COLUMN` that holds it.
+    pub(crate) tls: Vec<(TlsOption, String)>,
+    /// `--no-dbs`
+    pub(crate) no_dbs: bool,
+    /// `--disable-file-column-diff`
+    pub(crate) no_column_diff: bool,
+    /// `--disable-file-no-data-conversion`
+    pub(crate) no_data_conversion: bool,
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Run a server.
+    Serve(Box<ServerOptions>),
+    /// `--help`
+    Help,
+    /// `--version`
+    Version,
+}
+
+/// A mistake in the command line.
+#[derive(Debug)]
+pub(crate) enum Mistake {
+    /// getopt's own message, printed behind the program's name as it was called.
+    Usage(String),
+    /// Printed behind the program's base name.
+    Fatal(Failure),
+}
+
+/// Reads the command line behind the program's name.
+pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
+    let mut given = ServerOptions::default();
+    let mut options = Options::new(TABLE, args);
+    while let Some(option) = options.next() {
+        let (id, value) = option.map_err(Mistake::Usage)?;
+        match id {
+            Id::Help => return Ok(Asked::Help),
+            Id::Version => return Ok(Asked::Version),
+            Id::NotYet(name) => return Err(Mistake::Fatal(Failure::not_yet(name))),
+            id => given.take(id, value),
+        }
+    }
+    given.databases = options.into_positional();
+    if let Some(relay) = given.databases.iter().find(|name| name.starts_with("relay:")) {
+        let what = format!("{relay}: a relay database");
+        return Err(Mistake::Fatal(Failure::not_yet(what)));
+    }
+    Ok(Asked::Serve(Box::new(given)))
+}
+
+impl ServerOptions {
+    /// Takes note of one option. `value` is there whenever the table says `Value`.
+    fn take(&mut self, id: Id, value: Option<String>) {
+        let text = || value.clone().unwrap_or_default();
+        match id {
+            Id::Remote => self.remotes.push(text()),
+            Id::Unixctl => self.unixctl = value,
+            Id::Run => self.run = value,
+            Id::Detach => self.detach = true,
+            Id::NoSelfConfinement => self.no_self_confinement = true,
+            Id::NoChdir => self.no_chdir = true,
+            Id::Pidfile => self.pidfile = Some(value),
+            Id::OverwritePidfile => self.overwrite_pidfile = true,
+            Id::Monitor => self.monitor = true,
+            Id::User => self.user = value,
+            Id::Verbose => self.log.push(LogOption::Verbose(value)),
+            Id::LogFile => self.log.push(LogOption::File(value)),
+            Id::SyslogMethod => self.log.push(LogOption::SyslogMethod(text())),
+            Id::SyslogTarget => self.log.push(LogOption::SyslogTarget(text())),
+            Id::Tls(option) => self.tls.push((option, text())),
+            Id::NoDbs => self.no_dbs = true,
+            Id::NoColumnDiff => self.no_column_diff = true,
+            Id::NoDataConversion => self.no_data_conversion = true,
+            Id::Help | Id::Version | Id::NotYet(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(args: &[&str]) -> Result<Asked, Mistake> {
+        parse(args.iter().map(|&arg| arg.to_owned()).collect())
+    }
+
+    fn served(args: &[&str]) -> ServerOptions {
+        match asked(args) {
+            Ok(Asked::Serve(options)) => *options,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    fn mistake(args: &[&str]) -> String {
+        match asked(args) {
+            Err(Mistake::Usage(text)) => format!("usage: {text}"),
+            Err(Mistake::Fatal(failure)) => format!("fatal: {}", failure.text),
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_line_of_ovn_ctl() {
+        let options = served(&[
+            "-vconsole:off",
+            "-vfile:info",
+            "--log-file=/var/log/ovn/ovsdb-server-nb.log",
+            "--remote=punix:/var/run/ovn/ovnnb_db.sock",
+            "--pidfile=/var/run/ovn/ovnnb_db.pid",
+            "--unixctl=/var/run/ovn/ovnnb_db.ctl",
+            "--detach",
+            "--monitor",
+            "--remote=db:OVN_Northbound,NB_Global,connections",
+            "--private-key=db:OVN_Northbound,SSL,private_key",
+            "--certificate=db:OVN_Northbound,SSL,certificate",
+            "--ca-cert=db:OVN_Northbound,SSL,ca_cert",
+            "--ssl-protocols=db:OVN_Northbound,SSL,ssl_protocols",
+            "--ssl-ciphers=db:OVN_Northbound,SSL,ssl_ciphers",
+            "/etc/ovn/ovnnb_db.db",
+        ]);
+        assert_eq!(options.databases, ["/etc/ovn/ovnnb_db.db"]);
+        assert_eq!(options.remotes.len(), 2);
+        assert_eq!(options.log[0], LogOption::Verbose(Some("console:off".into())));
+        assert_eq!(
+            options.log[2],
+            LogOption::File(Some("/var/log/ovn/ovsdb-server-nb.log".into()))
+        );
+        assert!(options.detach && options.monitor && !options.no_chdir);
+        assert_eq!(options.pidfile, Some(Some("/var/run/ovn/ovnnb_db.pid".into())));
+        let key = (TlsOption::PrivateKey, "db:OVN_Northbound,SSL,private_key".to_owned());
+        assert_eq!(options.tls[0], key);
+        assert_eq!(options.tls.len(), 5);
+    }
+
+    #[test]
+    fn abbreviations_and_options_behind_databases() {
+        let options = served(&["a.db", "--no-db", "b.db", "--remote", "ptcp:0", "--pidfile"]);
+        assert!(options.no_dbs);
+        assert_eq!(options.databases, ["a.db", "b.db"]);
+        assert_eq!(options.remotes, ["ptcp:0"]);
+        assert_eq!(options.pidfile, Some(None));
+    }
+
+    #[test]
+    fn tls_letters() {
+        let options = served(&["-pk.pem", "-c", "c.pem", "-C=a.pem", "--disable-file-c"]);
+        let tls: Vec<_> = options.tls.iter().map(|(id, value)| (*id, value.as_str())).collect();
+        assert_eq!(
+            tls,
+            [
+                (TlsOption::PrivateKey, "k.pem"),
+                (TlsOption::Certificate, "c.pem"),
+                (TlsOption::CaCert, "=a.pem"),
+            ]
+        );
+        assert!(options.no_column_diff && !options.no_data_conversion);
+    }
+
+    #[test]
+    fn help_and_version_act_at_once() {
+        assert_eq!(asked(&["-V", "--nonsense"]).ok(), Some(Asked::Version));
+        assert_eq!(asked(&["x.db", "--help"]).ok(), Some(Asked::Help));
+        assert_eq!(asked(&["-hV"]).ok(), Some(Asked::Help));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (args, expected) in [
+            (&["--nonsense"][..], "usage: unrecognized option '--nonsense'"),
+            (&["-p"], "usage: option requires an argument -- 'p'"),
+            (
+                &["--re"],
+                "usage: option '--re' is ambiguous; possibilities: '--remote' '--record' '--replay'",
+            ),
+            (
+                &["--no"],
+                "usage: option '--no' is ambiguous; possibilities: '--no-self-confinement' \
+                 '--no-chdir' '--no-dbs'",
+            ),
+        ] {
+            assert_eq!(mistake(args), expected);
+        }
+        for (args, option) in [
+            (&["--config-file=x"][..], "--config-file"),
+            (&["--sync-from=tcp:192.0.2.1:6640"], "--sync-from"),
+            (&["--active"], "--active"),
+            (&["relay:D:tcp:192.0.2.1:6640"], "relay:D:tcp:192.0.2.1:6640: a relay database"),
+        ] {
+            let start = format!("fatal: {option} is not supported yet by Weir ");
+            assert!(mistake(args).starts_with(&start), "{args:?}: {}", mistake(args));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The commands of ovsdb-tool: their names, arguments, and what runs them.
+
+use super::create;
+use super::options::Tool;
+use crate::program::{Failure, Outcome, WEIR_VERSION, say};
+
+/// A command's work, on its arguments.
+type Work = fn(&Tool, &[String]) -> Outcome;
+
+/// One command.
+pub(super) struct Command {
+    /// Its name.
+    name: &'static str,
+    /// Its arguments, for people.
+    usage: &'static str,
+    least: usize,
+    most: usize,
+    /// `None` until Weir can do it.
+    work: Option<Work>,
+}
+
+const fn later(
+    name: &'static str,
+    usage: &'static str,
+    least: usize,
+    most: usize,
+) -> Command {
+    Command { name, usage, least, most, work: None }
+}
+
+/// In the reference's order.
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "create",
+        usage: "[db [schema]]",
+        least: 0,
+        most: 2,
+        work: Some(create::create),
+    },
+    later("create-cluster", "db contents local", 3, 3),
+    later("join-cluster", "db name local remote...", 4, usize::MAX),
+    later("compact", "[db [dst]]", 0, 2),
+    later("convert", "[db [schema [dst]]]", 0, 3),
+    later("needs-conversion", "", 0, 2),
+    later("db-name", "[db]", 0, 1),
+    later("db-version", "[db]", 0, 1),
+    later("db-cksum", "[db]", 0, 1),
+    later("db-cid", "db", 1, 1),
+    later("db-sid", "db", 1, 1),
+    later("db-local-address", "db", 1, 1),
+    later("db-is-clustered", "db", 1, 1),
+    later("db-is-standalone", "db", 1, 1),
+    later("schema-name", "[schema]", 0, 1),
+    later("schema-version", "[schema]", 0, 1),
+    later("schema-cksum", "[schema]", 0, 1),
+    later("query", "[db] trns", 1, 2),
+    later("transact", "[db] trns", 1, 2),
+    later("show-log", "[db]", 0, 1),
+    later("check-cluster", "db...", 1, usize::MAX),
+    later("compare-versions", "a op b", 3, 3),
+    Command { name: "help", usage: "", least: 0, most: usize::MAX, work: Some(help) },
+    Command {
+        name: "list-commands",
+        usage: "",
+        least: 0,
+        most: usize::MAX,
+        work: Some(list_commands),
+    },
+    later("cluster-to-standalone", "db clusterdb", 2, 2),
+];
+
+/// Runs the command that `words` begins with.
+pub(super) fn run(tool: &Tool, words: &[String]) -> Outcome {
+    let Some((name, args)) = words.split_first() else {
+        return Err(Failure::new("missing command name; use --help for help"));
+    };
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        return Err(Failure::new(format!("unknown command '{name}'; use --help for help")));
+    };
+    let (least, most) = (command.least, command.most);
+    if args.len() < least {
+        let text = format!("'{name}' command requires at least {least} arguments");
+        return Err(Failure::new(text));
+    }
+    if args.len() > most {
+        return Err(Failure::new(format!("'{name}' command takes at most {most} arguments")));
+    }
+    match command.work {
+        Some(work) => work(tool, args),
+        None => Err(Failure::new(format!(
+            "'{name}' command is not available yet in Weir {WEIR_VERSION}; Open vSwitch's own \
+             ovsdb-tool reads and writes the same files"
+        ))),
+    }
+}
+
+fn help(tool: &Tool, _args: &[String]) -> Outcome {
+    super::options::print_help(&tool.dirs)
+}
+
+fn list_commands(_tool: &Tool, _args: &[String]) -> Outcome {
+    let mut text = "The available commands are:\n".to_owned();
+    for command in COMMANDS {
+        text += &format!("  {:<23} {}\n", command.name, command.usage);
+    }
+    say(&text)?;
+    Ok(std::process::ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirs::Dirs;
+    use weir_host::vlog::Vlog;
+
+    fn failure(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let tool = Tool { log: Vlog::new("ovsdb-tool"), dirs: Dirs::from_env() };
+        run(&tool, &words).err().map(|failure| failure.text).unwrap_or_default()
+    }
+
+    #[test]
+    fn mistakes_in_the_words_of_the_reference() {
+        for (words, expected) in [
+            (&[][..], "missing command name; use --help for help"),
+            (&["foo"], "unknown command 'foo'; use --help for help"),
+            (&["create", "a", "b", "c"], "'create' command takes at most 2 arguments"),
+            (&["create-cluster", "a"], "'create-cluster' command requires at least 3 arguments"),
+            (&["check-cluster"], "'check-cluster' command requires at least 1 arguments"),
+        ] {
+            assert_eq!(failure(words), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let text = failure(&["db-name", "x"]);
+        assert!(text.starts_with("'db-name' command is not available yet in Weir "), "{text}");
+    }
+}

@@ -1,0 +1,146 @@
+//! The command line of ovsdb-tool.
+
+use std::process::ExitCode;
+
+use weir_host::vlog::Vlog;
+
+use super::commands;
+use crate::dirs::Dirs;
+use crate::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::getopt::{Options, Spec, both, long};
+use crate::log_options::{LogOption, open_log};
+use crate::program::{Failure, Outcome, say, version_lines};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Id {
+    More,
+    RbacRole,
+    Cid,
+    ElectionTimer,
+    Verbose,
+    LogFile,
+    SyslogMethod,
+    SyslogTarget,
+    Help,
+    Option,
+    Version,
+}
+
+/// In the reference's order, which `--option` prints.
+const TABLE: &[Spec<Id>] = &[
+    both('m', "more", Nothing, Id::More),
+    long("rbac-role", Value, Id::RbacRole),
+    long("cid", Value, Id::Cid),
+    long("election-timer", Value, Id::ElectionTimer),
+    both('v', "verbose", MaybeValue, Id::Verbose),
+    both('h', "help", Nothing, Id::Help),
+    both('o', "option", Nothing, Id::Option),
+    both('V', "version", Nothing, Id::Version),
+    long("log-file", MaybeValue, Id::LogFile),
+    long("syslog-method", Value, Id::SyslogMethod),
+    long("syslog-target", Value, Id::SyslogTarget),
+];
+
+const HELP: &str = "\
+ovsdb-tool: works on OVSDB database files (Weir)
+usage: ovsdb-tool [OPTIONS] COMMAND [ARG...]
+
+  create [DB [SCHEMA]]    make a standalone database with this schema
+
+Not available yet (Open vSwitch's own ovsdb-tool works on the same files):
+  [--election-timer=MS] create-cluster, [--cid=UUID] join-cluster, compact, convert,
+  needs-conversion, db-name, db-version, db-cksum, db-cid, db-sid, db-local-address,
+  db-is-clustered, db-is-standalone, schema-name, schema-version, schema-cksum, query,
+  transact, show-log, check-cluster, compare-versions, cluster-to-standalone
+
+DB is @DB@ if left out,
+SCHEMA is @SCHEMA@.
+
+Options:
+  -m, --more              show more in show-log
+  --rbac-role=ROLE        role for query and transact
+  -v, --verbose[=SPEC]    set levels of logging: MODULE:DESTINATION:LEVEL, in any order
+  --log-file[=FILE]       log to a file
+  --syslog-method=METHOD  libc, null, unix:FILE or udp:IP:PORT
+  --syslog-target=HOST:PORT  accepted
+  -o, --option            list all options
+  -h, --help              show this text
+  -V, --version           show versions
+";
+
+/// What every command works with.
+pub(super) struct Tool {
+    /// Where warnings go.
+    pub(super) log: Vlog,
+    /// Where databases and schemas are.
+    pub(super) dirs: Dirs,
+}
+
+/// `ovsdb-tool`, called as `typed`.
+pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
+    let dirs = Dirs::from_env();
+    let mut logging = vec![];
+    let mut options = Options::new(TABLE, args);
+    while let Some(option) = options.next() {
+        match option {
+            Ok((Id::Help, _)) => return print_help(&dirs),
+            Ok((Id::Version, _)) => return print(&version_lines("ovsdb-tool")),
+            Ok((Id::Option, _)) => return print(&option_list()),
+            Ok((Id::Verbose, value)) => logging.push(LogOption::Verbose(value)),
+            Ok((Id::LogFile, value)) => logging.push(LogOption::File(value)),
+            Ok((Id::SyslogMethod, Some(value))) => logging.push(LogOption::SyslogMethod(value)),
+            Ok((Id::SyslogTarget, Some(value))) => logging.push(LogOption::SyslogTarget(value)),
+            // The commands that they are for say themselves that they are missing.
+            Ok(_) => {}
+            Err(error) => return Err(Failure::usage(typed, &error)),
+        }
+    }
+    let tool = Tool { log: open_log("ovsdb-tool", &logging, &dirs)?, dirs };
+    commands::run(&tool, &options.into_positional())
+}
+
+pub(super) fn print_help(dirs: &Dirs) -> Outcome {
+    let db = dirs.default_database().display().to_string();
+    let schema = dirs.default_schema().display().to_string();
+    print(&HELP.replace("@DB@", &db).replace("@SCHEMA@", &schema))
+}
+
+fn print(text: &str) -> Outcome {
+    say(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every option as command-line completion wants it.
+fn option_list() -> String {
+    let mut list = String::new();
+    for spec in TABLE {
+        let arg = match spec.takes {
+            Nothing => "",
+            Value => "ARG",
+            MaybeValue => "[ARG]",
+        };
+        let equals = if spec.takes == Nothing { "" } else { "=" };
+        list += &format!("--{}{equals}{arg}\n", spec.long);
+        if let Some(letter) = spec.short {
+            list += &format!("-{letter} {arg}\n");
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_sees_every_option() {
+        let list = option_list();
+        assert!(list.starts_with("--more\n-m \n--rbac-role=ARG\n"), "{list}");
+        assert!(list.contains("--verbose=[ARG]\n-v [ARG]\n"), "{list}");
+    }
+
+    #[test]
+    fn scripts_find_the_election_timer_in_the_help() {
+        assert!(HELP.contains("--election-timer"));
+    }
+}
