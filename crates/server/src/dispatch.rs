@@ -366,7 +366,7 @@ impl Server {
         for monitor in session.monitors {
             self.monitor_sessions.remove(&monitor.key);
             if let Some(db) = self.dbs.get_mut(&monitor.db) {
-                db.monitors.remove(monitor.key);
+                db.monitors.remove(monitor.key, db.engine.schema());
             }
         }
         for db in self.dbs.values_mut() {

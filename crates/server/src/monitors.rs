@@ -101,7 +101,7 @@ impl Server {
         let monitor = session.monitors.remove(at.ok_or_else(unknown)?);
         self.monitor_sessions.remove(&monitor.key);
         if let Some(db) = self.dbs.get_mut(&monitor.db) {
-            db.monitors.remove(monitor.key);
+            db.monitors.remove(monitor.key, db.engine.schema());
         }
         Ok(Reply::empty())
     }

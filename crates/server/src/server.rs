@@ -222,7 +222,7 @@ impl Server {
         }
         let storage = Storage::Standalone(Standalone {
             path: loaded.path,
-            size: loaded.valid_len,
+            size: loaded.valid_len(),
             snapshot_size: loaded.snapshot_len,
             records: loaded.records.saturating_sub(2),
             appended: (0, 0),

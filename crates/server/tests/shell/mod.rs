@@ -1,0 +1,241 @@
+//! A scripted shell around the core: a fake disk, fake outboxes and a clock that only moves when
+//! told to. What the host does with effects, a few lines each.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_server::effect::Effect;
+use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
+use weir_server::load::{Loader, write_snapshot};
+use weir_server::{Config, Server, StartStatus};
+
+pub const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
+    "Port":{"columns":{
+        "name":{"type":"string"},
+        "tags":{"type":{"key":"string","min":0,"max":"unlimited"}},
+        "up":{"type":"boolean","ephemeral":true}},
+        "indexes":[["name"]]}}}"#;
+
+pub const PATH: &str = "/db/net.db";
+
+/// The core and everything around it.
+pub struct Shell {
+    pub server: Server,
+    pub now: Now,
+    /// Files by path.
+    pub files: BTreeMap<String, Vec<u8>>,
+    open: BTreeMap<DbId, String>,
+    /// Set to make every append fail with this text.
+    pub disk_error: Option<&'static str>,
+    /// Number of appends that asked for durability.
+    pub syncs: usize,
+    pub appends: usize,
+    received: BTreeMap<SessionId, VecDeque<String>>,
+    pub disconnected: Vec<SessionId>,
+    pub replies: BTreeMap<CommandId, Result<String, String>>,
+    pub log: Vec<String>,
+    next_session: u64,
+}
+
+impl Shell {
+    /// A server with one database of [`SCHEMA`], empty.
+    pub fn start() -> Self {
+        let mut file = Vec::new();
+        let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+        weir_log::standalone::write_schema(&mut file, &schema);
+        Self::start_on(file)
+    }
+
+    /// The same, on the bytes of a file.
+    pub fn start_on(file: Vec<u8>) -> Self {
+        let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let config = Config {
+            seed: [1, 2, 3, 4],
+            server_name: "ovsdb-server",
+            remotes: vec!["punix:/sock".into()],
+            databases: vec![PATH.into()],
+        };
+        let mut shell = Self {
+            server: Server::new(now, config),
+            now,
+            files: BTreeMap::from([(PATH.to_owned(), file)]),
+            open: BTreeMap::new(),
+            disk_error: None,
+            syncs: 0,
+            appends: 0,
+            received: BTreeMap::new(),
+            disconnected: Vec::new(),
+            replies: BTreeMap::new(),
+            log: Vec::new(),
+            next_session: 0,
+        };
+        shell.settle();
+        assert_eq!(shell.server.start_status(), StartStatus::Ready);
+        shell
+    }
+
+    /// A new client on the unix socket.
+    pub fn connect(&mut self) -> SessionId {
+        self.connect_as("unix")
+    }
+
+    /// A new client whose name begins with `kind`.
+    pub fn connect_as(&mut self, kind: &str) -> SessionId {
+        let session = SessionId(self.next_session);
+        let name = format!("{kind}#{}", self.next_session);
+        self.next_session += 1;
+        self.event(Event::Accepted { session, remote: RemoteId(1), name });
+        session
+    }
+
+    pub fn event(&mut self, event: Event) {
+        self.server.handle(self.now, event);
+    }
+
+    /// Queues a message for this round.
+    pub fn send(&mut self, session: SessionId, message: &str) {
+        self.event(Event::Message { session, bytes: message.as_bytes().to_vec() });
+    }
+
+    /// Ends the round and executes its effects; monitor updates may go on waiting.
+    pub fn round(&mut self) {
+        self.server.end_round(self.now);
+        let mut effects = Vec::new();
+        loop {
+            self.server.poll_effects(&mut effects);
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects.drain(..) {
+                self.execute(effect);
+            }
+            self.server.end_round(self.now);
+        }
+    }
+
+    /// Rounds until nothing more happens, updates included.
+    pub fn settle(&mut self) {
+        self.round();
+        while self.server.has_pending_updates() {
+            self.server.flush_updates(self.now);
+            self.round();
+        }
+    }
+
+    /// Sends one message and answers with what came back for it.
+    pub fn call(&mut self, session: SessionId, message: &str) -> String {
+        self.send(session, message);
+        self.settle();
+        self.received(session).pop().unwrap_or_default()
+    }
+
+    /// Everything that a session has received since last asked.
+    pub fn received(&mut self, session: SessionId) -> Vec<String> {
+        self.received.remove(&session).unwrap_or_default().into()
+    }
+
+    pub fn advance_ms(&mut self, ms: u64) {
+        self.now.monotonic_us += ms * 1000;
+        self.now.wall_ms += ms as i64;
+    }
+
+    /// Runs an admin command.
+    pub fn command(&mut self, name: &str, args: &[&str]) -> Option<Result<String, String>> {
+        let id = CommandId(self.replies.len() as u64 + 1000);
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.event(Event::Command { id, name: name.to_owned(), args });
+        self.settle();
+        self.replies.get(&id).cloned()
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
+            Effect::Send { to, head, body } => {
+                let message = String::from_utf8([head.as_slice(), &body].concat()).unwrap();
+                for session in to {
+                    self.received.entry(session).or_default().push_back(message.clone());
+                }
+            }
+            Effect::Disconnect { session } => self.disconnected.push(session),
+            Effect::Listen { remote, .. } => {
+                self.event(Event::Listening { remote, result: Ok(None) });
+            }
+            Effect::Unlisten { .. } | Effect::TrimMemory => {}
+            Effect::Open { db, path } => self.open(db, path),
+            Effect::Close { db } => {
+                self.open.remove(&db);
+            }
+            Effect::Compact { db, snapshot, comment, date_ms } => {
+                let mut copy = Vec::new();
+                let mut sink = |bytes: &[u8]| {
+                    copy.extend_from_slice(bytes);
+                    Ok(())
+                };
+                let result = write_snapshot(&snapshot, &comment, date_ms, &mut sink);
+                self.files.insert(format!("{}.tmp", self.open[&db]), copy);
+                self.event(Event::CompactionWritten { db, result });
+            }
+            Effect::FinishCompaction { db, tail } => {
+                let path = self.open[&db].clone();
+                let mut file = self.files.remove(&format!("{path}.tmp")).unwrap();
+                file.extend_from_slice(&tail);
+                let size = file.len() as u64;
+                self.files.insert(path, file);
+                self.event(Event::CompactionFinished { db, result: Ok(size) });
+            }
+            Effect::CommandReply { id, reply } => {
+                self.replies.insert(id, reply);
+            }
+            Effect::Log { text, .. } => self.log.push(text),
+        }
+    }
+
+    fn append(&mut self, db: DbId, bytes: &[u8], sync: bool) {
+        self.appends += 1;
+        self.syncs += usize::from(sync);
+        let result = match self.disk_error {
+            Some(error) => Err(error.to_owned()),
+            None => {
+                let path = &self.open[&db];
+                self.files.get_mut(path).unwrap().extend_from_slice(bytes);
+                Ok(())
+            }
+        };
+        self.event(Event::Appended { db, result });
+    }
+
+    fn open(&mut self, db: DbId, path: String) {
+        let result = match self.files.get(&path) {
+            None => Err(format!("{path}: open failed (No such file or directory)")),
+            Some(bytes) => {
+                let mut loader = Loader::new(&path, 42);
+                loader.feed(bytes).and_then(|()| loader.finish()).map(Box::new)
+            }
+        };
+        self.open.insert(db, path);
+        self.event(Event::Opened { db, result });
+    }
+}
+
+/// A `transact` request on [`SCHEMA`].
+pub fn transact(id: u32, operations: &str) -> String {
+    format!(r#"{{"id":{id},"method":"transact","params":["Net",{operations}]}}"#)
+}
+
+/// An insertion of a port.
+pub fn insert(name: &str) -> String {
+    format!(r#"{{"op":"insert","table":"Port","row":{{"name":"{name}"}}}}"#)
+}
+
+/// The names of all ports, as a client reads them.
+pub fn ports(shell: &mut Shell) -> Vec<String> {
+    let session = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+    let reply = shell.call(session, &transact(1, select));
+    let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+    let rows = reply["result"][0]["rows"].as_array().unwrap();
+    let mut names: Vec<String> =
+        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
