@@ -21,7 +21,12 @@ pub(super) struct Random(pub(super) UuidSource);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(UuidSource::new([seed, 11, 12, 13]))
+        let mut source = UuidSource::new([seed, 11, 12, 13]);
+        // The first words of small seeds are alike.
+        for _ in 0..16 {
+            source.next_u64();
+        }
+        Self(source)
     }
 
     pub(super) fn below(&mut self, n: u64) -> u64 {
