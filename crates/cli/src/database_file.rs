@@ -26,13 +26,13 @@ pub(crate) struct CreateError {
     pub(crate) step: &'static str,
     /// The error itself.
     pub(crate) error: io::Error,
-    /// A line for the log, module `lockfile`.
-    pub(crate) warning: Option<String>,
+    /// Lines for the log, module `lockfile`.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl CreateError {
     fn at(step: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self { step, error, warning: None }
+        move |error| Self { step, error, warnings: vec![] }
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
     written.map_err(|error| {
         // A file without its first record cannot be opened and only stands in the way.
         let _ = std::fs::remove_file(&path);
-        CreateError { step: "write failed", error, warning: None }
+        CreateError { step: "write failed", error, warnings: vec![] }
     })
 }
 
@@ -68,20 +68,21 @@ fn lock(database: &Path) -> Result<File, CreateError> {
     let name = database.file_name().unwrap_or_default().to_string_lossy();
     let path = database.with_file_name(format!(".{name}.~lock~"));
     let shown = path.display();
-    let fail = |error: io::Error, text: String| CreateError {
+    let fail = |error: io::Error, warnings: Vec<String>| CreateError {
         step: "failed to lock lockfile",
         error,
-        warning: Some(format!("{shown}: {text}")),
+        warnings: warnings.into_iter().map(|text| format!("{shown}: {text}")).collect(),
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(LOCK_MODE);
     let file = options.open(&path).map_err(|error| {
-        let text = format!("failed to open lock file: {}", strerror(&error));
-        fail(error, text)
+        let why = strerror(&error);
+        let texts = ["failed to open lock file", "failed to lock file"];
+        fail(error, texts.iter().map(|text| format!("{text}: {why}")).collect())
     })?;
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(errno) => Err(fail(errno.into(), refused(&file))),
+        Err(errno) => Err(fail(errno.into(), vec![refused(&file)])),
     }
 }
 
@@ -159,10 +160,11 @@ mod tests {
         let error = create(Path::new("/nonexistent/a.db"), b"").unwrap_err();
         assert_eq!(error.step, "failed to lock lockfile");
         assert_eq!(
-            error.warning.as_deref(),
-            Some(
-                "/nonexistent/.a.db.~lock~: failed to open lock file: No such file or directory"
-            )
+            error.warnings,
+            [
+                "/nonexistent/.a.db.~lock~: failed to open lock file: No such file or directory",
+                "/nonexistent/.a.db.~lock~: failed to lock file: No such file or directory",
+            ]
         );
     }
 }

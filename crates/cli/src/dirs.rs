@@ -70,10 +70,7 @@ mod tests {
         assert_eq!(dirs.run, Path::new("/var/run/openvswitch"));
         assert_eq!(dirs.log, Path::new("/var/log/openvswitch"));
         assert_eq!(dirs.default_database(), Path::new("/etc/openvswitch/conf.db"));
-        assert_eq!(
-            dirs.default_schema(),
-            Path::new("/usr/share/openvswitch/vswitch.ovsschema")
-        );
+        assert_eq!(dirs.default_schema(), Path::new("/usr/share/openvswitch/vswitch.ovsschema"));
     }
 
     #[test]

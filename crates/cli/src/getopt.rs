@@ -169,7 +169,7 @@ mod tests {
         let args = args.split(' ').filter(|arg| !arg.is_empty()).map(str::to_owned).collect();
         let mut options = Options::new(TABLE, args);
         let mut out = String::new();
-        while let Some(option) = options.next() {
+        for option in options.by_ref() {
             match option {
                 Ok((id, None)) => out += &format!("{id} "),
                 Ok((id, Some(value))) => out += &format!("{id}={value} "),

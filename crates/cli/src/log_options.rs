@@ -19,11 +19,7 @@ pub(crate) enum LogOption {
 }
 
 /// The log of a program as its command line wants it.
-pub(crate) fn open_log(
-    program: &str,
-    options: &[LogOption],
-    dirs: &Dirs,
-) -> Result<Vlog, Failure> {
+pub(crate) fn open_log(program: &str, options: &[LogOption], dirs: &Dirs) -> Result<Vlog, Failure> {
     let log = Vlog::new(program);
     for option in options {
         match option {

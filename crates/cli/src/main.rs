@@ -12,6 +12,7 @@ mod memory;
 mod program;
 mod server;
 mod tool;
+mod up;
 
 use std::process::ExitCode;
 
@@ -65,7 +66,12 @@ fn main() -> ExitCode {
 
 type Program = fn(&Called, Vec<String>) -> Outcome;
 
-fn run(name: &'static str, typed: String, args: Vec<String>, program: Program) -> (Called, Outcome) {
+fn run(
+    name: &'static str,
+    typed: String,
+    args: Vec<String>,
+    program: Program,
+) -> (Called, Outcome) {
     let called = Called { program: name, typed };
     let outcome = program(&called, args);
     (called, outcome)
@@ -80,7 +86,7 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
         "tool" => run("ovsdb-tool", typed, args, tool),
         "client" => run("ovsdb-client", typed, args, unavailable),
         "appctl" => run("ovs-appctl", typed, args, unavailable),
-        "up" => run("weir", typed, args, |_, args| up(args)),
+        "up" => run("weir", typed, args, |called, args| up::up(&called.typed, args)),
         "watch" => run("weir", typed, args, |_, args| client::watch(args)),
         "call" => run("weir", typed, args, |_, args| client::call(args)),
         "transact" => run("weir", typed, args, |_, args| client::transact(args)),
@@ -126,8 +132,4 @@ fn tool(called: &Called, args: Vec<String>) -> Outcome {
 
 fn server(called: &Called, args: Vec<String>) -> Outcome {
     server::main(&called.typed, args)
-}
-
-fn up(_args: Vec<String>) -> Outcome {
-    Err(Failure::new("wip"))
 }

@@ -70,12 +70,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     let databases = databases(&given, dirs)?;
     let pid = |name: Option<String>| dirs.run.join(name.unwrap_or(format!("{PROGRAM}.pid")));
     Ok(Options {
-        server: Config {
-            seed: [0; 4],
-            server_name: PROGRAM,
-            remotes: given.remotes,
-            databases,
-        },
+        server: Config { seed: [0; 4], server_name: PROGRAM, remotes: given.remotes, databases },
         rundir: dirs.run.clone(),
         unixctl: match given.unixctl.as_deref() {
             None => Unixctl::Default,

@@ -85,7 +85,7 @@ pub(crate) fn transact(mut args: Vec<String>) -> Outcome {
     };
     let params = parse(transaction)?;
     let result = request(&server, &dirs, "transact", params)?;
-    let results = result.as_array().map(|results| &results[..]).unwrap_or_default();
+    let results = result.as_array().unwrap_or_default();
     let mut failed = false;
     for result in results {
         failed |= result.get("error").is_some_and(|error| *error != Value::Null);

@@ -75,9 +75,7 @@ impl Cell {
             Shape::Set => {
                 Self::Set(elements(value).into_iter().map(|e| (Key::of(&e), e)).collect())
             }
-            Shape::Map => {
-                Self::Map(pairs(value).into_iter().map(|p| (Key::of(&p.0), p)).collect())
-            }
+            Shape::Map => Self::Map(pairs(value).into_iter().map(|p| (Key::of(&p.0), p)).collect()),
         }
     }
 
@@ -136,9 +134,11 @@ impl Cell {
         match self {
             Self::One(value) => value.clone(),
             Self::Set(set) => Value::Array(set.values().cloned().collect()),
-            Self::Map(map) => {
-                map.values().map(|(k, v)| vec![k.clone(), v.clone()].into()).collect::<Vec<_>>().into()
-            }
+            Self::Map(map) => map
+                .values()
+                .map(|(k, v)| vec![k.clone(), v.clone()].into())
+                .collect::<Vec<_>>()
+                .into(),
         }
     }
 }
@@ -153,7 +153,7 @@ pub(crate) fn elements(value: &Value) -> Vec<Value> {
 
 /// The pairs of a map.
 pub(crate) fn pairs(value: &Value) -> Vec<(Value, Value)> {
-    let pair = |pair: &Value| match pair.as_array().map(|pair| &pair[..]) {
+    let pair = |pair: &Value| match pair.as_array() {
         Some([key, value]) => Some((key.clone(), value.clone())),
         _ => None,
     };
@@ -162,7 +162,7 @@ pub(crate) fn pairs(value: &Value) -> Vec<(Value, Value)> {
 
 /// What stands behind the tag in `["set", [...]]` or `["map", [...]]`.
 fn tagged<'v>(value: &'v Value, tag: &str) -> Option<&'v [Value]> {
-    match value.as_array().map(|array| &array[..]) {
+    match value.as_array() {
         Some([Value::String(word), Value::Array(content)]) if word == tag => Some(content),
         _ => None,
     }

@@ -167,7 +167,8 @@ impl Replica {
                 if let Some(name) = name_of(&new) {
                     self.names.insert(uuid.to_owned(), name.to_owned());
                 }
-                let kind = old.map_or(Kind::Inserted, |old| Kind::Modified(differences(&old, &new)));
+                let kind =
+                    old.map_or(Kind::Inserted, |old| Kind::Modified(differences(&old, &new)));
                 rows.insert(uuid.to_owned(), new);
                 kind
             }
@@ -180,9 +181,9 @@ impl Replica {
 }
 
 fn differences(old: &Row, new: &Row) -> Vec<(String, CellChange)> {
-    let changed = new.iter().filter_map(|(column, cell)| {
-        Some((column.clone(), cell.change_from(old.get(column)?)?))
-    });
+    let changed = new
+        .iter()
+        .filter_map(|(column, cell)| Some((column.clone(), cell.change_from(old.get(column)?)?)));
     changed.collect()
 }
 
@@ -249,10 +250,8 @@ mod tests {
             &json(r#"{"T":{"u1":{"old":{"name":"a"},"new":{"name":"b","tags":["set",[]]}}}}"#),
         );
         assert_eq!(kinds(&changes), ["~"]);
-        let changes = replica.apply(
-            Form::Values,
-            &json(r#"{"T":{"u1":{"old":{"name":"b","tags":["set",[]]}}}}"#),
-        );
+        let changes = replica
+            .apply(Form::Values, &json(r#"{"T":{"u1":{"old":{"name":"b","tags":["set",[]]}}}}"#));
         assert_eq!(kinds(&changes), ["-"]);
         assert_eq!(replica.count("T"), 0);
     }

@@ -86,7 +86,7 @@ pub(crate) fn watch(args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let (mut initial, mut left) = (true, None);
     let mut options = Options::new(TABLE, args);
-    while let Some(option) = options.next() {
+    for option in options.by_ref() {
         match option.map_err(Failure::new)? {
             (Id::Help, _) => return help(HELP, &dirs),
             (Id::NoInitial, _) => initial = false,
@@ -257,7 +257,7 @@ fn ask(session: &mut Session, method: &str, params: Value) -> Result<Value, Stop
 /// The database meant by a command line that names none.
 fn only_database(session: &mut Session) -> Result<String, Stop> {
     let list = ask(session, "list_dbs", array::<Value>([]))?;
-    let names = list.as_array().map(|names| &names[..]).unwrap_or_default();
+    let names = list.as_array().unwrap_or_default();
     let names: Vec<&str> =
         names.iter().filter_map(Value::as_str).filter(|name| !name.starts_with('_')).collect();
     match &names[..] {

@@ -154,7 +154,7 @@ pub(crate) enum Mistake {
 pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
     let mut given = ServerOptions::default();
     let mut options = Options::new(TABLE, args);
-    while let Some(option) = options.next() {
+    for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
         match id {
             Id::Help => return Ok(Asked::Help),

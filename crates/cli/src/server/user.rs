@@ -80,7 +80,13 @@ mod tests {
 
     #[test]
     fn unknown_names_are_fatal() {
-        assert_eq!(failure("no-such-user"), "--user=no-such-user: user no-such-user not found, aborting.");
-        assert_eq!(failure("root:no-such"), "--user=root:no-such: group no-such not found, aborting.");
+        assert_eq!(
+            failure("no-such-user"),
+            "--user=no-such-user: user no-such-user not found, aborting."
+        );
+        assert_eq!(
+            failure("root:no-such"),
+            "--user=root:no-such: group no-such not found, aborting."
+        );
     }
 }

@@ -19,12 +19,7 @@ pub(super) struct Command {
     work: Option<Work>,
 }
 
-const fn later(
-    name: &'static str,
-    usage: &'static str,
-    least: usize,
-    most: usize,
-) -> Command {
+const fn later(name: &'static str, usage: &'static str, least: usize, most: usize) -> Command {
     Command { name, usage, least, most, work: None }
 }
 

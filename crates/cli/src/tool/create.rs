@@ -26,8 +26,8 @@ pub(super) fn create(tool: &Tool, args: &[String]) -> Outcome {
 }
 
 fn io_error(tool: &Tool, database: &Path, error: CreateError) -> Failure {
-    let CreateError { step, error, warning } = error;
-    if let Some(warning) = warning {
+    let CreateError { step, error, warnings } = error;
+    for warning in warnings {
         tool.log.log("lockfile", Level::Warn, &warning);
     }
     Failure::io(format!("I/O error: {}: {step}", database.display()), &error)

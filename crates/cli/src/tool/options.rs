@@ -81,7 +81,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let mut logging = vec![];
     let mut options = Options::new(TABLE, args);
-    while let Some(option) = options.next() {
+    for option in options.by_ref() {
         match option {
             Ok((Id::Help, _)) => return print_help(&dirs),
             Ok((Id::Version, _)) => return print(&version_lines("ovsdb-tool")),

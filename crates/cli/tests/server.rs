@@ -1,0 +1,124 @@
+//! The server process as scripts handle it: `--run`, `--detach`, pid files, sockets, `exit`.
+
+mod support;
+
+use std::path::Path;
+use support::{Scratch, WEIR, err, eventually, out, reference};
+
+fn network(scratch: &Scratch) {
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/network.ovsschema");
+    let schema = schema.to_str().expect("UTF-8");
+    let created = scratch.run(WEIR, &["tool", "create", "net.db", schema]);
+    assert!(created.status.success(), "{}", err(&created));
+}
+
+#[test]
+fn run_follows_the_command() {
+    let scratch = Scratch::new();
+    network(&scratch);
+    let server = scratch.link("ovsdb-server");
+    let run = |command: &str| {
+        let run = format!("--run={command}");
+        let args = ["net.db", "--remote=punix:s.sock", "--unixctl=none", "-vconsole:off", &run];
+        scratch.run(&server, &args)
+    };
+    let listed = run(&format!("{WEIR} call unix:{} list_dbs", scratch.text("s.sock")));
+    assert!(listed.status.success(), "{}", err(&listed));
+    assert!(out(&listed).contains("\"Network\""), "{}", out(&listed));
+    assert!(!scratch.path("s.sock").exists());
+
+    let failed = run("exit 3");
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(err(&failed), "ovsdb-server: exit 3: child exited, exit status 3\n");
+    let killed = run("kill -9 $$");
+    assert_eq!(killed.status.code(), Some(1));
+    assert_eq!(err(&killed), "ovsdb-server: kill -9 $$: child exited, killed (Killed)\n");
+}
+
+#[test]
+fn a_daemon_is_ready_when_its_parent_ends_and_gone_after_exit() {
+    let Some(appctl) = reference("ovs-appctl") else { return };
+    let scratch = Scratch::new();
+    network(&scratch);
+    let args = [
+        "--detach",
+        "--no-chdir",
+        "--pidfile",
+        "--log-file",
+        "-vconsole:off",
+        "--remote=punix:s.sock",
+        "net.db",
+    ];
+    let started = scratch.run(scratch.link("ovsdb-server"), &args);
+    assert!(started.status.success(), "{}", err(&started));
+
+    // All of it is there the moment that the parent has ended.
+    let pid = std::fs::read_to_string(scratch.path("ovsdb-server.pid")).expect("the pid file");
+    let pid = pid.trim();
+    let reaper = Reaper(pid.to_owned());
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("the process");
+    assert_eq!(comm, "ovsdb-server\n");
+    let socket = format!("unix:{}", scratch.text("s.sock"));
+    let listed = scratch.run(WEIR, &["call", &socket, "list_dbs"]);
+    assert!(out(&listed).contains("Network"), "{}{}", out(&listed), err(&listed));
+
+    let version = scratch.run(&appctl, &["-t", "ovsdb-server", "version"]);
+    let first = out(&version).lines().next().unwrap_or_default().to_owned();
+    assert_eq!(first, "ovsdb-server (Open vSwitch) 4.0.90", "{}", err(&version));
+    let commands = out(&scratch.run(&appctl, &["-t", "ovsdb-server", "list-commands"]));
+    assert!(commands.contains("memory-trim-on-compaction"), "{commands}");
+
+    let exited = scratch.run(&appctl, &["-t", "ovsdb-server", "exit"]);
+    assert!(exited.status.success(), "{}", err(&exited));
+    eventually("the server ends", || is_gone(pid));
+    std::mem::forget(reaper);
+    for name in ["ovsdb-server.pid", "s.sock", &format!("ovsdb-server.{pid}.ctl")] {
+        assert!(!scratch.path(name).exists(), "{name} is still there");
+    }
+    let log = std::fs::read_to_string(scratch.path("ovsdb-server.log")).expect("the log file");
+    assert!(log.contains("|vlog|INFO|opened log file "), "{log}");
+    for level in ["|WARN|", "|ERR|", "|EMER|"] {
+        assert!(!log.contains(level), "{log}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_fails_in_the_parent() {
+    let scratch = Scratch::new();
+    let args = ["--detach", "--pidfile", "--no-chdir", "-vconsole:off", "missing.db"];
+    let failed = scratch.run(scratch.link("ovsdb-server"), &args);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(err(&failed).contains("missing.db"), "{}", err(&failed));
+    assert!(!scratch.path("ovsdb-server.pid").exists());
+}
+
+#[test]
+fn the_default_database_is_conf_db() {
+    let scratch = Scratch::new();
+    let failed = scratch.run(scratch.link("ovsdb-server"), &["--unixctl=none", "--run=true"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(err(&failed).contains(&scratch.text("conf.db")), "{}", err(&failed));
+    let without = ["--no-dbs", "--unixctl=none", "--run=true"];
+    let empty = scratch.run(scratch.link("ovsdb-server"), &without);
+    assert!(empty.status.success(), "{}", err(&empty));
+}
+
+/// Kills a daemon that a failed test leaves behind.
+struct Reaper(String);
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        let pid = self.0.parse().ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// No such process, or only its exit status is left of it.
+fn is_gone(pid: &str) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')),
+        Err(_) => true,
+    }
+}
