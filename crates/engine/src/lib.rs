@@ -7,18 +7,26 @@
 //! 3. `commit` and its phases: references, garbage, `maxRows`, weak references, uniqueness.
 //! 4. `links`, `index`: strong counts, weak back-links and unique indexes.
 //! 5. `load`: all of that for rows from a file.
+//! 6. [`execute`]: a request's operations in order; each is a file in `ops`.
+//! 7. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
 mod commit;
 mod digest;
+pub mod execute;
 mod index;
 mod links;
 mod load;
+mod mutation;
+mod ops;
 mod ordered;
+pub mod planner;
 mod transaction;
 
 #[cfg(test)]
 mod tests;
 
 pub use database::Database;
+pub use execute::{Done, Env, Outcome, ReadOnly, execute};
+pub use planner::Work;

@@ -1,0 +1,179 @@
+//! One `transact` request: its operations one after another, then the commit.
+//!
+//! Operations are parsed when their turn comes, against the rows as the ones before left them
+//! (RFC 7047 §4.1.3, §5.2). The result array is written as they run. The first failure ends the
+//! transaction without a trace; so does a `wait` whose time has not come, which is the only outcome
+//! without a reply.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_data::parser::{ID, Parser};
+use weir_data::{Delta, Error, Schema, UuidSource};
+use weir_json::{Kind, Text};
+
+use crate::commit;
+use crate::database::Database;
+use crate::ops::{self, Op, Run, Stop};
+use crate::planner::Work;
+
+/// What a request needs besides the database.
+pub struct Env<'e> {
+    /// Where new rows and versions get their UUIDs.
+    pub uuids: &'e mut UuidSource,
+    /// Why operations that write are refused, if they are.
+    pub read_only: Option<ReadOnly>,
+    /// Whether the session that asks owns the lock of this name.
+    pub has_lock: &'e dyn Fn(&str) -> bool,
+    /// Milliseconds since the request first ran; 0 the first time.
+    pub elapsed_ms: u64,
+}
+
+/// Why nothing may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOnly {
+    /// The server, or the remote of this session, is read-only.
+    Server,
+    /// The database is one of the server's own, like `_Server`.
+    ReservedDatabase,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// With a reply.
+    Done(Done),
+    /// Nothing happened: to be run again, all of it, when the database has changed or when its age
+    /// reaches `timeout_ms` (milliseconds; `None` for never).
+    Wait {
+        /// The age at which the `wait` fails.
+        timeout_ms: Option<u64>,
+    },
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub struct Done {
+    /// The JSON array of results: one an operation, and one more if the commit failed.
+    pub reply: Vec<u8>,
+    /// What was committed and applied, if anything was changed.
+    pub delta: Option<Delta>,
+    /// Whether the reply must not leave before the change is on disk (`commit` with `durable`).
+    pub durable: bool,
+    /// The `comment` operations, joined by newlines, of a transaction that succeeded.
+    pub comment: Option<String>,
+    /// What finding the rows took.
+    pub work: Work,
+}
+
+/// Runs a request: `operations` are the parameters after the database's name.
+pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) -> Outcome {
+    let schema = Arc::clone(db.schema());
+    let read_only = env.read_only;
+    let mut run = Run::new(db, &mut *env.uuids, env.has_lock, env.elapsed_ms);
+    run.out.push(b'[');
+    let mut failed = false;
+    for (at, text) in operations.iter().enumerate() {
+        if at > 0 {
+            run.out.push(b',');
+        }
+        if failed {
+            run.out.extend_from_slice(b"null");
+            continue;
+        }
+        let start = run.out.len();
+        let place = Place { number: at + 1, total: operations.len() };
+        match step(&mut run, &schema, *text, &place, read_only) {
+            Ok(()) => {}
+            Err(Stop::Wait { timeout_ms }) => {
+                run.txn.abort();
+                return Outcome::Wait { timeout_ms };
+            }
+            Err(Stop::Failed(error)) => {
+                run.out.truncate(start);
+                error.write(&mut run.out);
+                failed = true;
+            }
+        }
+    }
+    let Run { txn, mut out, planner, durable, comment, .. } = run;
+    let work = planner.work;
+    let delta = if failed {
+        txn.abort();
+        None
+    } else {
+        commit::commit(txn, env.uuids).map_or_else(
+            |error| {
+                if !operations.is_empty() {
+                    out.push(b',');
+                }
+                error.write(&mut out);
+                None
+            },
+            Some,
+        )
+    };
+    out.push(b']');
+    let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
+    let delta = delta.filter(|delta| !delta.is_empty());
+    Outcome::Done(Done { reply: out, delta, durable, comment, work })
+}
+
+/// Runs one operation and writes its result.
+fn step(
+    run: &mut Run<'_, '_>,
+    schema: &Schema,
+    text: Text<'_>,
+    place: &Place,
+    read_only: Option<ReadOnly>,
+) -> Result<(), Stop> {
+    if text.kind() != Kind::Object {
+        // The only complaint of a parser that quotes nothing.
+        let details = format!("Parsing {place} failed: Object expected.");
+        return Err(Error::plain_syntax(details).into());
+    }
+    let mut op = Op { parser: Parser::new(text, place), text, schema };
+    let name = op.parser.member("op", ID).and_then(Text::str);
+    let kind = name.as_deref().and_then(ops::find);
+    let result = match (kind, name) {
+        (Some(kind), _) => (kind.run)(run, &mut op),
+        (None, Some(name)) => {
+            op.parser.complain(format_args!("No operation \"{name}\""));
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    };
+    // A complaint about the operation's text overrides what its execution led to.
+    op.parser.finish()?;
+    result?;
+    match (read_only, kind) {
+        (Some(reason), Some(kind)) if kind.writes => Err(refusal(reason, kind.name, schema).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Why an operation that could have been done is not.
+fn refusal(reason: ReadOnly, operation: &str, schema: &Schema) -> Error {
+    let details = match reason {
+        ReadOnly::Server => {
+            format!("{operation} operation not allowed when database server is in read only mode")
+        }
+        ReadOnly::ReservedDatabase => {
+            let name = &schema.name;
+            format!("{operation} operation not allowed on table in reserved database {name}")
+        }
+    };
+    Error::new("not allowed", details)
+}
+
+/// Where an operation stands, as complaints name it.
+struct Place {
+    number: usize,
+    total: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ovsdb operation {} of {}", self.number, self.total)
+    }
+}

@@ -1,0 +1,171 @@
+//! The operations (RFC 7047 §5.2), one a file, and what they share.
+
+mod abort;
+mod assert;
+mod comment;
+mod commit;
+mod delete;
+mod insert;
+mod mutate;
+mod rows;
+mod select;
+mod update;
+mod wait;
+
+use weir_data::condition::Condition;
+use weir_data::delta::Change;
+use weir_data::parser::{ARRAY, ID, Parser};
+use weir_data::{
+    ColumnId, Error, Row, Schema, SymbolTable, TableId, TableSchema, Uuid, UuidSource,
+};
+use weir_json::Text;
+
+use crate::database::Database;
+use crate::planner::Planner;
+use crate::transaction::Transaction;
+
+/// A transaction and all that its operations share.
+pub(crate) struct Run<'db, 'e> {
+    pub(crate) txn: Transaction<'db>,
+    pub(crate) planner: Planner,
+    symbols: SymbolTable<'e>,
+    has_lock: &'e dyn Fn(&str) -> bool,
+    elapsed_ms: u64,
+    /// The reply so far.
+    pub(crate) out: Vec<u8>,
+    pub(crate) durable: bool,
+    pub(crate) comment: Option<String>,
+}
+
+/// One operation's text.
+pub(crate) struct Op<'a, 'w> {
+    pub(crate) parser: Parser<'a, 'w>,
+    pub(crate) text: Text<'a>,
+    pub(crate) schema: &'w Schema,
+}
+
+/// Why a transaction goes no further.
+pub(crate) enum Stop {
+    /// The operation failed.
+    Failed(Error),
+    /// A `wait` is not satisfied yet.
+    Wait { timeout_ms: Option<u64> },
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An operation that complained to its parser returns `Ok` without a result.
+type OpResult = Result<(), Stop>;
+
+/// One kind of operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// Whether a read-only server refuses it.
+    pub(crate) writes: bool,
+    pub(crate) run: fn(&mut Run<'_, '_>, &mut Op<'_, '_>) -> OpResult,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind { name: "insert", writes: true, run: insert::run },
+    Kind { name: "select", writes: false, run: select::run },
+    Kind { name: "update", writes: true, run: update::run },
+    Kind { name: "mutate", writes: true, run: mutate::run },
+    Kind { name: "delete", writes: true, run: delete::run },
+    Kind { name: "wait", writes: false, run: wait::run },
+    Kind { name: "commit", writes: true, run: commit::run },
+    Kind { name: "abort", writes: false, run: abort::run },
+    Kind { name: "comment", writes: false, run: comment::run },
+    Kind { name: "assert", writes: false, run: assert::run },
+];
+
+/// The operation called `name`.
+pub(crate) fn find(name: &str) -> Option<Kind> {
+    KINDS.iter().find(|kind| kind.name == name).copied()
+}
+
+impl<'db, 'e> Run<'db, 'e> {
+    pub(crate) fn new(
+        db: &'db mut Database,
+        uuids: &'e mut UuidSource,
+        has_lock: &'e dyn Fn(&str) -> bool,
+        elapsed_ms: u64,
+    ) -> Self {
+        Self {
+            planner: Planner::new(db.seed),
+            txn: Transaction::new(db),
+            symbols: SymbolTable::new(uuids),
+            has_lock,
+            elapsed_ms,
+            out: Vec::new(),
+            durable: false,
+            comment: None,
+        }
+    }
+
+    /// The rows that satisfy a condition.
+    fn rows(&mut self, table: TableId, condition: &Condition) -> Vec<&Row> {
+        self.planner.rows(&self.txn, table, condition)
+    }
+
+    /// The UUIDs of the rows that satisfy a condition, to change them.
+    fn uuids(&mut self, table: TableId, condition: &Condition) -> Vec<Uuid> {
+        self.rows(table, condition).into_iter().map(Row::uuid).collect()
+    }
+
+    fn insert(&mut self, table: TableId, row: Row) {
+        self.planner.row_moved(self.txn.schema().table(table), table, row.uuid(), None);
+        self.txn.insert(table, row);
+    }
+
+    fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: &Change) {
+        self.txn.change(table, uuid, column, change);
+        self.planner.row_moved(self.txn.schema().table(table), table, uuid, Some(column));
+    }
+
+    /// Writes the result of an operation that counts rows.
+    fn write_count(&mut self, count: usize) {
+        self.out.extend_from_slice(b"{\"count\":");
+        weir_json::write_integer(&mut self.out, i64::try_from(count).unwrap_or(i64::MAX));
+        self.out.push(b'}');
+    }
+
+    /// Writes the result of an operation that has none.
+    fn write_empty(&mut self) {
+        self.out.extend_from_slice(b"{}");
+    }
+}
+
+impl<'a, 'w> Op<'a, 'w> {
+    /// Takes the member `table`.
+    fn table(&mut self) -> Option<TableId> {
+        let name = self.parser.member("table", ID)?.str()?;
+        let found = self.schema.table_id(&name);
+        if found.is_none() {
+            self.parser.complain(format_args!("No table named {name}."));
+        }
+        found
+    }
+
+    /// Takes the member `where`.
+    fn condition(&mut self) -> Option<Text<'a>> {
+        self.parser.member("where", ARRAY)
+    }
+
+    /// Takes a member of the given types.
+    fn member(&mut self, name: &'static str, types: weir_data::parser::Types) -> Option<Text<'a>> {
+        self.parser.member(name, types)
+    }
+}
+
+/// Parses the columns to project rows on; all of them if there is no member.
+fn columns(text: Option<Text<'_>>, table: &TableSchema) -> Result<Vec<ColumnId>, Error> {
+    match text {
+        Some(text) => table.parse_column_set(text),
+        None => Ok(table.column_ids().map(|(id, _)| id).collect()),
+    }
+}

@@ -1,0 +1,50 @@
+//! `mutate` (RFC 7047 §5.2.4): what a mutation does to a value is in [`crate::mutation`].
+
+use weir_data::condition::Condition;
+use weir_data::parser::ARRAY;
+use weir_data::{TableId, TableSchema, Uuid};
+
+use super::{Op, OpResult, Run};
+use crate::mutation::Mutation;
+
+pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
+    let table = op.table();
+    let condition = op.condition();
+    let mutations = op.member("mutations", ARRAY);
+    let (Some(table), Some(condition), Some(mutations)) = (table, condition, mutations) else {
+        return Ok(());
+    };
+    let schema = op.schema.table(table);
+    let mutations: Vec<Mutation> = mutations
+        .elements()
+        .into_iter()
+        .flatten()
+        .map(|text| Mutation::parse(text, schema, &mut run.symbols))
+        .collect::<Result<_, _>>()?;
+    let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
+    let uuids = run.uuids(table, &condition);
+    for uuid in &uuids {
+        mutate_row(run, table, schema, *uuid, &mutations)?;
+    }
+    run.write_count(uuids.len());
+    Ok(())
+}
+
+/// Makes the mutations one after another: each sees what the ones before it made.
+fn mutate_row(
+    run: &mut Run<'_, '_>,
+    table: TableId,
+    schema: &TableSchema,
+    uuid: Uuid,
+    mutations: &[Mutation],
+) -> OpResult {
+    for mutation in mutations {
+        let column = mutation.column;
+        let Some(row) = run.txn.store().get(table, uuid) else { continue };
+        let change = mutation.change(row.datum(column), &schema.column(column).ty)?;
+        if let Some(change) = change {
+            run.change(table, uuid, column, &change);
+        }
+    }
+    Ok(())
+}

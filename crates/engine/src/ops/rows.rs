@@ -1,0 +1,52 @@
+//! `<row>` members (RFC 7047 §5.1), and rows seen through some of their columns.
+
+use std::cmp::Ordering;
+
+use weir_data::{ColumnId, Datum, Error, Row, SymbolTable, TableSchema};
+use weir_json::{Kind, Text};
+
+/// Parses a `<row>` into its values, by column name.
+pub(super) fn parse(
+    text: Text<'_>,
+    table: &TableSchema,
+    symbols: &mut SymbolTable<'_>,
+) -> Result<Vec<(ColumnId, Datum)>, Error> {
+    let Some(object) = text.object().filter(|_| text.kind() == Kind::Object) else {
+        return Err(Error::syntax(text, "row must be JSON object"));
+    };
+    let mut values = Vec::with_capacity(object.len());
+    for (name, value) in object.iter() {
+        let column = std::str::from_utf8(name).ok().and_then(|name| table.column_id(name));
+        let Some(column) = column else {
+            let name = String::from_utf8_lossy(name);
+            let details = format!("No column {name} in table {}.", table.name);
+            return Err(Error::syntax_tagged(text, "unknown column", details));
+        };
+        let ty = &table.column(column).ty;
+        values.push((column, Datum::parse(value, ty, Some(&mut *symbols))?));
+    }
+    Ok(values)
+}
+
+/// Whether the column is `_uuid` or `_version`.
+pub(super) fn is_system(column: ColumnId) -> bool {
+    column <= ColumnId::VERSION
+}
+
+/// Compares rows by these columns, in their order.
+pub(super) fn compare(a: &Row, b: &Row, columns: &[ColumnId]) -> Ordering {
+    let order = |column: &ColumnId| a.get(*column).cmp(&b.get(*column));
+    columns.iter().map(order).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// Drops rows that differ from an earlier one in none of the columns.
+pub(super) fn retain_distinct(rows: &mut Vec<&Row>, columns: &[ColumnId]) {
+    if rows.len() < 2 || columns.contains(&ColumnId::UUID) {
+        return;
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by(|&a, &b| compare(rows[a], rows[b], columns).then(a.cmp(&b)));
+    order.dedup_by(|&mut later, &mut first| compare(rows[later], rows[first], columns).is_eq());
+    order.sort_unstable();
+    *rows = order.into_iter().map(|at| rows[at]).collect();
+}

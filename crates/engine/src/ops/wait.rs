@@ -1,0 +1,83 @@
+//! `wait` (RFC 7047 §5.2.6): goes on, fails, or has the whole request run again later.
+//!
+//! Rows are compared as sets of projections: neither order nor number matters.
+
+use weir_data::condition::Condition;
+use weir_data::parser::{ARRAY, INTEGER, OPTIONAL, STRING};
+use weir_data::{ColumnId, Error, Row, TableSchema, Uuid};
+use weir_json::Text;
+
+use super::{Op, OpResult, Run, Stop, columns, rows};
+
+pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
+    let timeout = op.member("timeout", INTEGER | OPTIONAL);
+    let condition = op.condition();
+    let columns_text = op.member("columns", ARRAY | OPTIONAL);
+    let until = op.member("until", STRING);
+    let expected = op.member("rows", ARRAY);
+    let table = op.table();
+    let (Some(table), Some(condition), Some(until), Some(expected), false) =
+        (table, condition, until, expected, op.parser.has_error())
+    else {
+        return Ok(());
+    };
+    let schema = op.schema.table(table);
+    let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
+    let columns = columns(columns_text, schema)?;
+    let timeout_ms = timeout.map(parse_timeout).transpose()?;
+    let until_equal = parse_until(until)?;
+    let expected = parse_rows(run, expected, schema)?;
+
+    let actual = run.planner.rows(&run.txn, table, &condition);
+    if same_set(expected.iter().collect(), actual, &columns) == until_equal {
+        run.write_empty();
+        return Ok(());
+    }
+    if timeout_ms.is_none_or(|timeout| run.elapsed_ms < timeout) {
+        return Err(Stop::Wait { timeout_ms });
+    }
+    let details = match run.elapsed_ms {
+        0 => "\"where\" clause test failed".to_owned(),
+        elapsed => format!("\"wait\" timed out after {elapsed} ms"),
+    };
+    Err(Error::new("timed out", details).into())
+}
+
+fn parse_timeout(text: Text<'_>) -> Result<u64, Error> {
+    let timeout = text.integer().and_then(|timeout| u64::try_from(timeout).ok());
+    timeout.ok_or_else(|| Error::syntax(text, "timeout must be nonnegative"))
+}
+
+fn parse_until(text: Text<'_>) -> Result<bool, Error> {
+    match text.str().as_deref() {
+        Some("==") => Ok(true),
+        Some("!=") => Ok(false),
+        _ => Err(Error::syntax(text, "\"until\" must be \"==\" or \"!=\"")),
+    }
+}
+
+/// Parses the rows to compare with; columns without a value have their defaults.
+fn parse_rows(
+    run: &mut Run<'_, '_>,
+    text: Text<'_>,
+    schema: &TableSchema,
+) -> Result<Vec<Row>, Error> {
+    let mut parsed = Vec::new();
+    for text in text.elements().into_iter().flatten() {
+        let mut row = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
+        for (column, value) in rows::parse(text, schema, &mut run.symbols)? {
+            *row.get_mut(column) = value;
+        }
+        parsed.push(row);
+    }
+    Ok(parsed)
+}
+
+/// Whether the projections of both sides are the same set.
+fn same_set<'r>(mut a: Vec<&'r Row>, mut b: Vec<&'r Row>, columns: &[ColumnId]) -> bool {
+    for side in [&mut a, &mut b] {
+        side.sort_by(|a, b| rows::compare(a, b, columns));
+        side.dedup_by(|a, b| rows::compare(a, b, columns).is_eq());
+    }
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| rows::compare(a, b, columns).is_eq())
+}
