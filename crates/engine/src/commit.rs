@@ -1,8 +1,8 @@
 //! The commit: what stands between a transaction's last operation and its effect.
 //!
 //! [`run_phases`] is the table of contents; the order is the reference server's, and which error a
-//! client sees depends on it. Phases may change rows, always through the transaction, so an error in
-//! any of them is answered by undoing the whole journal. What follows the phases cannot fail.
+//! client sees depends on it. Phases may change rows, always through the transaction, so an error
+//! in any of them is answered by undoing the whole journal. What follows the phases cannot fail.
 
 mod garbage;
 mod max_rows;

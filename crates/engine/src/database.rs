@@ -1,9 +1,9 @@
 //! A database: its rows, and what is derived from them.
 //!
 //! Rows live in the [`Store`]; reference counts and back-links in [`Links`], unique indexes in
-//! [`Indexes`]. A transaction edits rows in place and keeps a journal; the derived structures follow
-//! only when it commits. [`Database::apply`] and [`Database::revert`] do rows and derived structures
-//! alike: log replay, replication and undo are made of them.
+//! [`Indexes`]. A transaction edits rows in place and keeps a journal; the derived structures
+//! follow only when it commits. [`Database::apply`] and [`Database::revert`] do rows and derived
+//! structures alike: log replay, replication and undo are made of them.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! References between rows: how many strong ones hold a row, and which rows refer to it weakly.
 //!
 //! A reference from a row to itself does not count. The reference server tells a row from itself by
-//! UUID alone, so a strong reference to a row of another table that has the same UUID is not counted
-//! either, nor is its target required to exist; Weir does the same.
+//! UUID alone, so a strong reference to a row of another table that has the same UUID is not
+//! counted either, nor is its target required to exist; Weir does the same.
 //!
-//! **Invariant:** both structures say what a walk over all rows would find; entries change only with
-//! a whole [`Delta`].
+//! **Invariant:** both structures say what a walk over all rows would find; entries change only
+//! with a whole [`Delta`].
 
 use std::collections::BTreeSet;
 use std::hash::Hasher;

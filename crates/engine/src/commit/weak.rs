@@ -4,9 +4,9 @@
 //! found by back-links, and entries that the transaction itself added. A row that loses a reference
 //! counts as changed, whether or not the transaction touched it.
 //!
-//! A pair goes as a whole: if the other half of it was a strong reference, that is gone as well, and
-//! may leave garbage, which may leave weak references. (The reference forgets to count these, so it
-//! keeps such rows until it restarts.)
+//! A pair goes as a whole: if the other half of it was a strong reference, that is gone as well,
+//! and may leave garbage, which may leave weak references. (The reference forgets to count these, so
+//! it keeps such rows until it restarts.)
 
 use weir_data::delta::{Change, ColumnDelta};
 use weir_data::sorted::Sorted;
@@ -175,8 +175,8 @@ fn too_few(
     let inserted = txn.inserted(table, row);
     if lost.zero && inserted {
         return Error::constraint(format!(
-            "Weak reference column \"{column}\" in \"{table_name}\" row {row} (inserted within this \
-             transaction) contained all-zeros UUID (probably as the default value for this column) \
+            "Weak reference column \"{column}\" in \"{table_name}\" row {row} (inserted within \
+             this transaction) contained all-zeros UUID (probably as the default value for this column) \
              but deleting this value caused a constraint volation because this column is not \
              allowed to be empty."
         ));
