@@ -8,7 +8,7 @@ use weir_json::Framer;
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 
 /// Most one read takes while a message is small.
-pub const READ_BYTES: usize = 64 << 10;
+pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// Most one read takes while a big message arrives.
 const READ_BYTES_MAX: usize = 1 << 20;

@@ -1,14 +1,25 @@
-//! The thin shell: epoll loop, outboxes, disk, clock, signals, daemon.
+//! The thin shell: everything that the pure core asks for, done with system calls.
+//!
+//! - [`run`]: a server process from its options to its exit status.
+//! - [`driver`]: the one hot thread, its loop of rounds over epoll(7), clients and listeners.
+//! - [`disk`]: database files. [`daemon`]: forks and the pid file. [`unixctl`]: the admin socket.
+//! - [`vlog`]: the log. [`clock`], [`seed`], [`signals`]: time, randomness, fatal signals.
 
 mod clock;
 mod coverage;
 pub mod daemon;
 mod disk;
+mod driver;
 mod inbox;
 mod outbox;
 mod poller;
+mod run;
 mod seed;
 mod signals;
 mod unixctl;
 pub mod version;
 pub mod vlog;
+
+pub use driver::UNPARSED_BYTES_MAX;
+pub use inbox::MESSAGE_BYTES_MAX;
+pub use run::{Options, Unixctl, run};

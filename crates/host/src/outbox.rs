@@ -41,12 +41,6 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything.
-    pub(crate) fn clear(&mut self) {
-        self.buffers = VecDeque::new();
-        self.written = 0;
-    }
-
     /// Writes as much as `write` (one system call) takes.
     ///
     /// # Errors

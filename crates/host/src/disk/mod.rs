@@ -4,5 +4,5 @@ mod file;
 mod lock;
 mod replacement;
 
-pub(crate) use file::{DatabaseFile, Identity, OpenError};
+pub(crate) use file::{DatabaseFile, Identity, inode};
 pub(crate) use replacement::Replacement;

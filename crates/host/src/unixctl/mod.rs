@@ -3,5 +3,5 @@
 mod commands;
 mod message;
 
-pub(crate) use commands::{Command, Commands, Outcome};
+pub(crate) use commands::{Commands, Outcome};
 pub(crate) use message::{Request, reply};

@@ -1,0 +1,258 @@
+//! Connections of `ovs-appctl`: one command at a time each.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use weir_json::Value;
+use weir_net::{Accepted, Listener, Stream};
+use weir_server::event::{CommandId, Event};
+
+use crate::coverage::Coverage;
+use crate::driver::token::Token;
+use crate::inbox::Inbox;
+use crate::outbox::{Flushed, Outbox};
+use crate::poller::{Interest, Poller};
+use crate::unixctl::{Commands, Outcome, Request, reply};
+use crate::vlog::{Level, Vlog};
+
+/// Bytes of one read; commands are short.
+const READ_BYTES: usize = 4096;
+
+/// Longest command accepted, in bytes.
+const COMMAND_BYTES_MAX: usize = 1 << 20;
+
+/// The admin socket and its connections.
+pub(crate) struct Admin {
+    listener: Option<Listener>,
+    commands: Commands,
+    connections: BTreeMap<u64, Connection>,
+    /// Connections ever accepted.
+    accepted: u64,
+    /// Commands that the core is answering, and whose they are.
+    awaited: BTreeMap<CommandId, u64>,
+    /// Commands ever forwarded.
+    forwarded: u64,
+    /// Somebody said `exit`.
+    exiting: bool,
+    log: Vlog,
+}
+
+struct Connection {
+    name: String,
+    stream: Stream,
+    inbox: Inbox,
+    outbox: Outbox,
+    interest: Interest,
+    /// `set-options --format json`.
+    json: bool,
+    /// The request that the core is answering.
+    awaiting: Option<Value>,
+}
+
+/// What is to become of a connection.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Keep,
+    Drop,
+}
+
+impl Admin {
+    pub(crate) fn new(commands: Commands, log: Vlog) -> Self {
+        Self {
+            listener: None,
+            commands,
+            connections: BTreeMap::new(),
+            accepted: 0,
+            awaited: BTreeMap::new(),
+            forwarded: 0,
+            exiting: false,
+            log,
+        }
+    }
+
+    /// Begins to listen.
+    pub(crate) fn listen(&mut self, poller: &Poller, listener: Listener) -> std::io::Result<()> {
+        poller.add(&listener, Token::AdminListener.encode(), Interest::Read)?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Somebody said `exit`.
+    pub(crate) fn is_exiting(&self) -> bool {
+        self.exiting
+    }
+
+    /// Takes one connection; the others are still there in the next round.
+    pub(crate) fn accept(&mut self, poller: &Poller, unix_serial: &mut u64) {
+        let Some(Ok(Some(accepted))) = self.listener.as_ref().map(Listener::accept) else { return };
+        let Accepted { stream, peer } = accepted;
+        self.accepted += 1;
+        let name = peer.name(*unix_serial);
+        *unix_serial += 1;
+        let token = Token::Admin(self.accepted).encode();
+        if poller.add(&stream, token, Interest::Read).is_ok() {
+            let (inbox, outbox) = (Inbox::default(), Outbox::default());
+            let interest = Interest::Read;
+            let connection =
+                Connection { name, stream, inbox, outbox, interest, json: false, awaiting: None };
+            self.connections.insert(self.accepted, connection);
+        }
+    }
+
+    /// A connection is ready.
+    pub(crate) fn ready(
+        &mut self,
+        poller: &Poller,
+        number: u64,
+        coverage: &Coverage,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let mut fate = if connection.interest == Interest::Write {
+            connection.flush()
+        } else {
+            connection.read()
+        };
+        if fate == Fate::Keep {
+            fate = self.run(number, coverage, events);
+        }
+        self.settle(poller, number, fate);
+    }
+
+    /// The core has answered a command.
+    pub(crate) fn reply(
+        &mut self,
+        poller: &Poller,
+        id: CommandId,
+        result: Result<String, String>,
+        coverage: &Coverage,
+        events: &mut Vec<Event>,
+    ) {
+        // Nobody waits any more if the connection is gone.
+        let Some(number) = self.awaited.remove(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(request) = connection.awaiting.take() else { return };
+        let mut fate = connection.answer(&request, result);
+        if fate == Fate::Keep {
+            fate = self.run(number, coverage, events);
+        }
+        self.settle(poller, number, fate);
+    }
+
+    /// Runs what has come in, until a command must wait for the core.
+    fn run(&mut self, number: u64, coverage: &Coverage, events: &mut Vec<Event>) -> Fate {
+        while let Some(connection) = self.connections.get_mut(&number) {
+            if connection.awaiting.is_some() || !connection.outbox.is_empty() {
+                return Fate::Keep;
+            }
+            let message = connection.inbox.next_message();
+            let Ok(message) = message else { return Fate::Drop };
+            let Some(message) = message else {
+                let endless = connection.inbox.held_bytes() > COMMAND_BYTES_MAX;
+                return if endless { Fate::Drop } else { Fate::Keep };
+            };
+            let request = match Request::parse(&message) {
+                Ok(request) => request,
+                Err(error) => {
+                    let name = &connection.name;
+                    let text = format!("{name}: received bad JSON-RPC message: {error}");
+                    self.log.log("jsonrpc", Level::Warn, &text);
+                    return Fate::Drop;
+                }
+            };
+            if self.execute(number, request, coverage, events) == Fate::Drop {
+                return Fate::Drop;
+            }
+        }
+        Fate::Drop
+    }
+
+    fn execute(
+        &mut self,
+        number: u64,
+        request: Request,
+        coverage: &Coverage,
+        events: &mut Vec<Event>,
+    ) -> Fate {
+        let Some(connection) = self.connections.get_mut(&number) else { return Fate::Drop };
+        let Request { id, method, args } = request;
+        let args = match args {
+            Ok(args) => args,
+            Err(error) => return connection.answer(&id, Err(error)),
+        };
+        match self.commands.run(&method, &args, coverage) {
+            Outcome::Reply(result) => connection.answer(&id, result),
+            Outcome::Format { json } => {
+                connection.json = json;
+                connection.answer(&id, Ok(String::new()))
+            }
+            Outcome::Exit => {
+                self.exiting = true;
+                connection.answer(&id, Ok(String::new()))
+            }
+            Outcome::Forward => {
+                self.forwarded += 1;
+                let command = CommandId(self.forwarded);
+                connection.awaiting = Some(id);
+                self.awaited.insert(command, number);
+                events.push(Event::Command { id: command, name: method, args });
+                Fate::Keep
+            }
+        }
+    }
+
+    /// Watches a connection for what it waits for, or closes it.
+    fn settle(&mut self, poller: &Poller, number: u64, fate: Fate) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let wanted = if !connection.outbox.is_empty() {
+            Interest::Write
+        } else if connection.awaiting.is_some() {
+            Interest::Nothing
+        } else {
+            Interest::Read
+        };
+        let mut keep = fate == Fate::Keep;
+        if keep && wanted != connection.interest {
+            connection.interest = wanted;
+            let token = Token::Admin(number).encode();
+            keep = poller.change(&connection.stream, token, wanted).is_ok();
+        }
+        if !keep {
+            if let Some(connection) = self.connections.remove(&number) {
+                poller.remove(&connection.stream);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn read(&mut self) -> Fate {
+        let mut buffer = [0; READ_BYTES];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Fate::Drop,
+            Ok(count) => {
+                self.inbox.push(&buffer[..count]);
+                Fate::Keep
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.awaiting.is_none() => {
+                Fate::Keep
+            }
+            // While it waits it is watched only for its end.
+            Err(_) => Fate::Drop,
+        }
+    }
+
+    fn answer(&mut self, id: &Value, result: Result<String, String>) -> Fate {
+        self.outbox.push(&Arc::new(reply(id, result, self.json)));
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Fate {
+        let stream = &self.stream;
+        match self.outbox.flush(|slices| stream.write_vectored(slices)) {
+            Ok(Flushed::All | Flushed::Part) => Fate::Keep,
+            Err(_) => Fate::Drop,
+        }
+    }
+}

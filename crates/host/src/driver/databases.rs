@@ -1,0 +1,193 @@
+//! Effects on database files.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use weir_data::store::Snapshot;
+use weir_net::error::strerror;
+use weir_server::event::{DbId, Event};
+use weir_server::load::{Loaded, Loader, write_snapshot};
+
+use crate::coverage::{Counter, Coverage};
+use crate::disk::{DatabaseFile, Identity, Replacement, inode};
+use crate::driver::jobs::{Done, Jobs};
+use crate::seed::seed;
+use crate::vlog::{Level, Vlog};
+
+/// Bytes handed to the loader at once.
+const LOAD_BYTES: usize = 1 << 20;
+
+/// Open files by database.
+#[derive(Default)]
+pub(crate) struct Databases {
+    files: BTreeMap<DbId, Entry>,
+}
+
+struct Entry {
+    file: DatabaseFile,
+    /// As the user named it.
+    name: String,
+    /// The compacted copy, once it is written.
+    replacement: Option<Replacement>,
+}
+
+impl Databases {
+    /// Locks and opens a file and has it read by a helper.
+    pub(crate) fn open(
+        &mut self,
+        db: DbId,
+        name: String,
+        jobs: &Jobs,
+        log: &Vlog,
+        events: &mut Vec<Event>,
+    ) {
+        let failed = move |error| Done::Loaded(db, Err(error));
+        match self.try_open(&name, log) {
+            Ok((file, reader)) => {
+                let path = name.clone();
+                jobs.spawn("load", move || Done::Loaded(db, load(&path, reader)), failed);
+                self.files.insert(db, Entry { file, name, replacement: None });
+            }
+            Err(error) => events.push(Event::Opened { db, result: Err(error) }),
+        }
+    }
+
+    fn try_open(&self, name: &str, log: &Vlog) -> Result<(DatabaseFile, std::fs::File), String> {
+        let path = Path::new(name);
+        let same = |entry: &Entry| inode(Path::new(&entry.name)) == inode(path);
+        if inode(path).is_some() && self.files.values().any(same) {
+            return Err(format!("ovsdb error: {name}: already open"));
+        }
+        let held: Vec<Identity> = self.files.values().map(|entry| entry.file.identity()).collect();
+        let file = DatabaseFile::open(path, &held).map_err(|error| {
+            if let Some(warning) = error.warning {
+                log.log("lockfile", Level::Warn, &warning);
+            }
+            error.text
+        })?;
+        let reader = file.reader().map_err(|error| read_error(name, &error))?;
+        Ok((file, reader))
+    }
+
+    /// A helper has read the file.
+    pub(crate) fn loaded(
+        &mut self,
+        db: DbId,
+        result: Result<Box<Loaded>, String>,
+        events: &mut Vec<Event>,
+    ) {
+        // Closed while it was read: nobody waits for the answer.
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        let result = result.and_then(|loaded| {
+            let placed = entry.file.set_valid_len(loaded.valid_len());
+            placed.map(|()| loaded).map_err(|error| read_error(&entry.name, &error))
+        });
+        if result.is_err() {
+            self.files.remove(&db);
+        }
+        events.push(Event::Opened { db, result });
+    }
+
+    /// Appends records.
+    pub(crate) fn append(
+        &mut self,
+        db: DbId,
+        records: &[u8],
+        sync: bool,
+        coverage: &mut Coverage,
+    ) -> Event {
+        coverage.add(Counter::Appends, 1);
+        coverage.add(Counter::BytesAppended, records.len() as u64);
+        coverage.add(Counter::Syncs, u64::from(sync));
+        let result = match self.files.get_mut(&db) {
+            Some(entry) => entry.file.append(records, sync),
+            None => Err("database is closed".to_owned()),
+        };
+        Event::Appended { db, result }
+    }
+
+    /// Closes and unlocks.
+    pub(crate) fn close(&mut self, db: DbId) {
+        self.files.remove(&db);
+    }
+
+    /// Has a helper write a compacted copy.
+    pub(crate) fn compact(
+        &mut self,
+        db: DbId,
+        snapshot: Snapshot,
+        comment: String,
+        date_ms: i64,
+        jobs: &Jobs,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        match entry.file.replacement() {
+            Ok(replacement) => {
+                let failed = move |error| Done::Compacted(db, Err(error));
+                let work = move || {
+                    Done::Compacted(db, write_copy(replacement, &snapshot, &comment, date_ms))
+                };
+                jobs.spawn("compact", work, failed);
+            }
+            Err(error) => {
+                events.push(Event::CompactionWritten { db, result: Err(strerror(&error)) });
+            }
+        }
+    }
+
+    /// A helper has written the copy.
+    pub(crate) fn compacted(
+        &mut self,
+        db: DbId,
+        result: Result<Replacement, String>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        let result = result.map(|replacement| entry.replacement.insert(replacement).len());
+        events.push(Event::CompactionWritten { db, result });
+    }
+
+    /// Puts the copy in the file's place.
+    pub(crate) fn finish_compaction(&mut self, db: DbId, tail: &[u8]) -> Event {
+        let replaced = self.files.get_mut(&db).and_then(|entry| {
+            let replacement = entry.replacement.take()?;
+            Some(entry.file.replace(replacement, tail))
+        });
+        let result = replaced.unwrap_or_else(|| Err("no compacted copy".to_owned()));
+        Event::CompactionFinished { db, result }
+    }
+}
+
+/// Reads a whole file; runs in a helper.
+fn load(name: &str, mut file: std::fs::File) -> Result<Box<Loaded>, String> {
+    let [seed, ..] = seed().map_err(|error| read_error(name, &error))?;
+    let mut loader = Loader::new(name, seed);
+    let mut buffer = vec![0; LOAD_BYTES];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return loader.finish().map(Box::new),
+            Ok(count) => loader.feed(&buffer[..count])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(read_error(name, &error)),
+        }
+    }
+}
+
+fn read_error(name: &str, error: &std::io::Error) -> String {
+    format!("I/O error: {name}: read failed ({})", strerror(error))
+}
+
+/// Writes schema and rows; runs in a helper.
+fn write_copy(
+    mut replacement: Replacement,
+    snapshot: &Snapshot,
+    comment: &str,
+    date_ms: i64,
+) -> Result<Replacement, String> {
+    let mut sink = |bytes: &[u8]| replacement.write(bytes).map_err(|error| strerror(&error));
+    write_snapshot(snapshot, comment, date_ms, &mut sink)?;
+    replacement.sync().map_err(|error| strerror(&error))?;
+    Ok(replacement)
+}

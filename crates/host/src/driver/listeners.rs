@@ -1,0 +1,188 @@
+//! Remotes that listen: opened, tried again, accepted from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use weir_net::error::strerror;
+use weir_net::{Accepted, Address, AddressError, Listener};
+use weir_server::effect::RemoteOptions;
+use weir_server::event::{Event, RemoteId};
+
+use crate::driver::token::Token;
+use crate::poller::{Interest, Poller};
+use crate::vlog::{Level, Vlog};
+
+/// Connections taken from one listener in one round.
+const ACCEPTS_MAX: usize = 64;
+
+/// Pause after the system had no descriptor or memory left for a connection.
+const ACCEPT_PAUSE_US: u64 = 100_000;
+
+/// A listener that cannot be opened is tried again this often.
+const RETRY_US: u64 = 1_000_000;
+
+/// All listeners.
+pub(crate) struct Listeners {
+    remotes: BTreeMap<RemoteId, Remote>,
+    rundir: PathBuf,
+    log: Vlog,
+}
+
+struct Remote {
+    target: String,
+    options: RemoteOptions,
+    state: State,
+    /// The last thing the core was told.
+    reported: Option<String>,
+}
+
+enum State {
+    Open(Listener),
+    /// Not accepting until then.
+    Paused(Listener, u64),
+    /// To be opened then.
+    Failed(u64),
+}
+
+impl Listeners {
+    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
+        Self { remotes: BTreeMap::new(), rundir, log }
+    }
+
+    /// Opens a listener, now and whenever it is due until it works.
+    pub(crate) fn listen(
+        &mut self,
+        poller: &Poller,
+        id: RemoteId,
+        target: String,
+        options: RemoteOptions,
+        events: &mut Vec<Event>,
+    ) {
+        let remote = Remote { target, options, state: State::Failed(0), reported: None };
+        self.remotes.insert(id, remote);
+        self.wake(poller, 0, events);
+    }
+
+    /// Closes a listener; its socket file goes.
+    pub(crate) fn unlisten(&mut self, poller: &Poller, id: RemoteId) {
+        if let Some(Remote { state: State::Open(listener) | State::Paused(listener, _), .. }) =
+            self.remotes.remove(&id)
+        {
+            poller.remove(&listener);
+        }
+    }
+
+    /// When [`Listeners::wake`] is due.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        let due = |remote: &Remote| match remote.state {
+            State::Open(_) => None,
+            State::Paused(_, at) | State::Failed(at) => Some(at),
+        };
+        self.remotes.values().filter_map(due).min()
+    }
+
+    /// Tries again what is due.
+    pub(crate) fn wake(&mut self, poller: &Poller, now_us: u64, events: &mut Vec<Event>) {
+        for (id, remote) in &mut self.remotes {
+            let due = match remote.state {
+                State::Open(_) => false,
+                State::Paused(_, at) | State::Failed(at) => at <= now_us,
+            };
+            if due {
+                let token = Token::Listener(id.0).encode();
+                let result = remote.open(poller, token, &self.rundir, now_us, &self.log);
+                remote.report(*id, result, events);
+            }
+        }
+    }
+
+    /// Takes the connections of a listener that is ready.
+    pub(crate) fn accept(
+        &mut self,
+        poller: &Poller,
+        id: RemoteId,
+        now_us: u64,
+        mut take: impl FnMut(Accepted),
+    ) {
+        let Some(remote) = self.remotes.get_mut(&id) else { return };
+        let State::Open(listener) = &remote.state else { return };
+        for _ in 0..ACCEPTS_MAX {
+            match listener.accept() {
+                Ok(Some(accepted)) => take(accepted),
+                Ok(None) => return,
+                Err(error) => {
+                    let text = format!("{}: accept failed: {}", remote.target, strerror(&error));
+                    self.log.log("ovsdb_jsonrpc_server", Level::Warn, &text);
+                    return remote.pause(poller, now_us);
+                }
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// Opens the listener or, after a pause, watches it again.
+    fn open(
+        &mut self,
+        poller: &Poller,
+        token: u64,
+        rundir: &std::path::Path,
+        now_us: u64,
+        log: &Vlog,
+    ) -> Result<Option<u16>, String> {
+        let paused = std::mem::replace(&mut self.state, State::Failed(now_us + RETRY_US));
+        let listener = match paused {
+            State::Paused(listener, _) => listener,
+            State::Open(_) | State::Failed(_) => self.bind(rundir, log)?,
+        };
+        poller.add(&listener, token, Interest::Read).map_err(|error| strerror(&error))?;
+        let port = listener.port();
+        self.state = State::Open(listener);
+        Ok(port)
+    }
+
+    fn bind(&self, rundir: &std::path::Path, log: &Vlog) -> Result<Listener, String> {
+        // The core hears of every failure once; so does the log.
+        let first = self.reported.is_none();
+        let address = Address::parse(&self.target, rundir).map_err(|error| {
+            if let (AddressError::Malformed(text), true) = (&error, first) {
+                log.log("socket_util", Level::Err, text);
+            }
+            strerror(&Errno::AFNOSUPPORT.into())
+        })?;
+        let listener = Listener::open(&address, &self.target, self.options.dscp);
+        let listener = listener.map_err(|failure| {
+            if first {
+                log.log(failure.module, Level::Err, &failure.text);
+            }
+            strerror(&failure.error)
+        })?;
+        let chosen = matches!(address, Address::PassiveTcp(address) if address.port() == 0);
+        if let (true, Some(port)) = (chosen, listener.port()) {
+            let text = format!("{}: listening on port {port}", self.target);
+            log.log("socket_util", Level::Info, &text);
+        }
+        Ok(listener)
+    }
+
+    /// Tells the core how it went, unless that is what it knows already.
+    fn report(&mut self, id: RemoteId, result: Result<Option<u16>, String>, events: &mut Vec<Event>) {
+        let text = match &result {
+            Ok(_) => String::new(),
+            Err(error) => error.clone(),
+        };
+        if self.reported.as_ref() != Some(&text) {
+            self.reported = Some(text);
+            events.push(Event::Listening { remote: id, result });
+        }
+    }
+
+    fn pause(&mut self, poller: &Poller, now_us: u64) {
+        let failed = State::Failed(now_us + RETRY_US);
+        if let State::Open(listener) = std::mem::replace(&mut self.state, failed) {
+            poller.remove(&listener);
+            self.state = State::Paused(listener, now_us + ACCEPT_PAUSE_US);
+        }
+    }
+}

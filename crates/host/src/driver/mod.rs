@@ -1,0 +1,353 @@
+//! The one loop: readiness becomes events, effects become system calls.
+//!
+//! A round:
+//! 1. Wait until something is ready, or until the core's or the shell's next deadline.
+//! 2. Take from every ready client at most one message, and what else happened, as events.
+//! 3. Hand the events to the core and end the round.
+//! 4. Execute the effects in their order until there are none. An append is answered at once, and
+//!    what was queued for clients before it leaves before it.
+//!
+//! Updates to other sessions wait until a round finds nothing to do (DESIGN, "Flush pacing").
+
+mod admin;
+mod databases;
+mod jobs;
+mod listeners;
+mod sessions;
+mod token;
+
+pub use sessions::UNPARSED_BYTES_MAX;
+
+use std::io;
+use std::mem;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use weir_net::Listener;
+use weir_server::effect::{self, Effect};
+use weir_server::event::{Event, Now, SessionId};
+use weir_server::{Server, StartStatus};
+
+use crate::clock::Clock;
+use crate::coverage::{Counter, Coverage};
+use crate::poller::{Interest, Poller, Ready};
+use crate::signals::Signals;
+use crate::unixctl::Commands;
+use crate::vlog::{Level, Vlog};
+use admin::Admin;
+use databases::Databases;
+use jobs::{Done, Jobs};
+use listeners::Listeners;
+use sessions::Sessions;
+use token::Token;
+use weir_server::event::RemoteId;
+
+/// How long clients may take, all together, to read what is queued when the server exits.
+const EXIT_FLUSH_US: u64 = 1_000_000;
+
+/// Why the loop paused.
+pub(crate) enum Turn {
+    /// Every database is open and every listener has been tried; go on.
+    Ready,
+    /// The server cannot start; these lines say why.
+    Failed(Vec<String>),
+    /// The command `exit`.
+    Exit,
+    /// A fatal signal.
+    Signal(i32),
+    /// The command of `--run` has ended.
+    Command(io::Result<ExitStatus>),
+}
+
+/// The loop and everything it owns.
+pub(crate) struct Driver {
+    server: Server,
+    poller: Poller,
+    signals: Signals,
+    clock: Clock,
+    sessions: Sessions,
+    listeners: Listeners,
+    databases: Databases,
+    admin: Admin,
+    jobs: Jobs,
+    coverage: Coverage,
+    log: Vlog,
+    /// Gives freed memory back to the system.
+    trim_memory: fn(),
+    /// Unix connections so far, for their names.
+    unix_serial: u64,
+    /// The start is over.
+    started: bool,
+    command: Option<io::Result<ExitStatus>>,
+    ready: Vec<Ready>,
+    events: Vec<Event>,
+    effects: Vec<Effect>,
+}
+
+impl Driver {
+    /// A driver for the server that `make` makes at the time of the first round.
+    pub(crate) fn new(
+        make: impl FnOnce(Now) -> Server,
+        signals: Signals,
+        commands: Commands,
+        rundir: std::path::PathBuf,
+        trim_memory: fn(),
+        log: Vlog,
+    ) -> io::Result<Self> {
+        let (poller, jobs, clock) = (Poller::new()?, Jobs::new()?, Clock::start());
+        poller.add(&signals, Token::Signal.encode(), Interest::Read)?;
+        poller.add(&jobs, Token::Jobs.encode(), Interest::Read)?;
+        Ok(Self {
+            server: make(now(&clock)),
+            poller,
+            signals,
+            clock,
+            sessions: Sessions::new(UNPARSED_BYTES_MAX),
+            listeners: Listeners::new(rundir, log.clone()),
+            databases: Databases::default(),
+            admin: Admin::new(commands, log.clone()),
+            jobs,
+            coverage: Coverage::default(),
+            log,
+            trim_memory,
+            unix_serial: 0,
+            started: false,
+            command: None,
+            ready: Vec::new(),
+            events: Vec::new(),
+            effects: Vec::new(),
+        })
+    }
+
+    /// Goes round until something happens that is not the loop's to decide.
+    pub(crate) fn run(&mut self) -> io::Result<Turn> {
+        self.execute_effects();
+        loop {
+            if let Some(turn) = self.turn() {
+                return Ok(turn);
+            }
+            let timeout = self.timeout();
+            self.poller.wait(timeout, &mut self.ready)?;
+            if let Some(signal) = self.take_signal() {
+                return Ok(Turn::Signal(signal));
+            }
+            self.round();
+        }
+    }
+
+    /// Opens the admin socket.
+    pub(crate) fn listen_for_admins(&mut self, listener: Listener) -> io::Result<()> {
+        self.admin.listen(&self.poller, listener)
+    }
+
+    /// Starts the command of `--run`; its end is a [`Turn`].
+    pub(crate) fn start_command(&self, command: &str) {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.arg("-c").arg(command);
+        let failed = |error| Done::Command(Err(io::Error::other(error)));
+        self.jobs.spawn("run", move || Done::Command(shell.status()), failed);
+    }
+
+    /// Sends what is pending and queued, as far as clients take it in a bounded time.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        let now = now(&self.clock);
+        self.server.flush_updates(now);
+        self.server.end_round(now);
+        self.execute_effects();
+        let limit = now.monotonic_us + EXIT_FLUSH_US;
+        while self.sessions.has_output() && self.clock.monotonic_us() < limit {
+            self.poller.wait(Some(Duration::from_millis(10)), &mut self.ready)?;
+            for ready in mem::take(&mut self.ready) {
+                if let Token::Session(id) = Token::decode(ready.token) {
+                    let (id, hung_up) = (SessionId(id), ready.hung_up);
+                    self.sessions.ready(&self.poller, id, hung_up, &mut self.coverage);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the heap to the end of the process, which takes no time; the rest is closed.
+    pub(crate) fn abandon(self) {
+        let Self { server, sessions, effects, events, .. } = self;
+        mem::forget((server, sessions, effects, events));
+    }
+
+    fn turn(&mut self) -> Option<Turn> {
+        if let Some(result) = self.command.take() {
+            return Some(Turn::Command(result));
+        }
+        if self.admin.is_exiting() {
+            return Some(Turn::Exit);
+        }
+        if self.started {
+            return None;
+        }
+        match self.server.start_status() {
+            StartStatus::Starting => None,
+            StartStatus::Ready => {
+                self.started = true;
+                Some(Turn::Ready)
+            }
+            StartStatus::Failed(lines) => Some(Turn::Failed(lines)),
+        }
+    }
+
+    fn take_signal(&self) -> Option<i32> {
+        let signal = Token::Signal.encode();
+        let came = self.ready.iter().any(|ready| ready.token == signal);
+        if came { self.signals.take() } else { None }
+    }
+
+    /// `None` waits for ever.
+    fn timeout(&self) -> Option<Duration> {
+        if self.sessions.has_work() || self.server.has_pending_updates() {
+            return Some(Duration::ZERO);
+        }
+        let core = self.server.next_wakeup_us();
+        let own = [self.sessions.deadline_us(), self.listeners.deadline_us()];
+        let next = own.into_iter().chain([core]).flatten().min()?;
+        Some(Duration::from_micros(next.saturating_sub(self.clock.monotonic_us())))
+    }
+
+    fn round(&mut self) {
+        let now = now(&self.clock);
+        self.coverage.tick(now.monotonic_us);
+        self.coverage.add(Counter::Rounds, 1);
+        if self.ready.is_empty() && !self.sessions.has_work() && self.server.has_pending_updates() {
+            self.coverage.add(Counter::UpdateFlushes, 1);
+            self.server.flush_updates(now);
+        }
+        self.sessions.begin_round(&mut self.coverage);
+        for ready in mem::take(&mut self.ready) {
+            self.take_ready(ready, now);
+        }
+        self.sessions.expire(&self.poller, now.monotonic_us);
+        self.sessions.resume_paused(&self.poller);
+        if self.listeners.deadline_us().is_some_and(|deadline| deadline <= now.monotonic_us) {
+            self.listeners.wake(&self.poller, now.monotonic_us, &mut self.events);
+        }
+        self.deliver(now);
+        self.server.end_round(now);
+        self.execute_effects();
+    }
+
+    fn take_ready(&mut self, ready: Ready, now: Now) {
+        match Token::decode(ready.token) {
+            Token::Session(id) => {
+                let (id, hung_up) = (SessionId(id), ready.hung_up);
+                self.sessions.ready(&self.poller, id, hung_up, &mut self.coverage);
+            }
+            Token::Listener(remote) => self.accept(RemoteId(remote), now),
+            Token::Admin(number) => {
+                self.admin.ready(&self.poller, number, &self.coverage, &mut self.events);
+            }
+            Token::AdminListener => self.admin.accept(&self.poller, &mut self.unix_serial),
+            Token::Jobs => self.take_jobs(),
+            Token::Signal => {}
+        }
+    }
+
+    fn accept(&mut self, remote: RemoteId, now: Now) {
+        let Self { listeners, sessions, poller, coverage, unix_serial, .. } = self;
+        listeners.accept(poller, remote, now.monotonic_us, |accepted| {
+            coverage.add(Counter::Accepts, 1);
+            let name = accepted.peer.name(*unix_serial);
+            *unix_serial += u64::from(accepted.peer == weir_net::Peer::Unix);
+            sessions.accept(poller, accepted, remote, name);
+        });
+    }
+
+    fn take_jobs(&mut self) {
+        for done in self.jobs.take() {
+            match done {
+                Done::Loaded(db, result) => self.databases.loaded(db, result, &mut self.events),
+                Done::Compacted(db, result) => {
+                    self.databases.compacted(db, result, &mut self.events);
+                }
+                Done::Command(result) => self.command = Some(result),
+            }
+        }
+    }
+
+    /// Hands the core what happened.
+    fn deliver(&mut self, now: Now) {
+        self.sessions.take_events(&mut self.events);
+        for event in self.events.drain(..) {
+            self.server.handle(now, event);
+        }
+    }
+
+    /// Executes effects until there are none; what they cause is handled in between.
+    fn execute_effects(&mut self) {
+        let mut effects = mem::take(&mut self.effects);
+        loop {
+            self.server.poll_effects(&mut effects);
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects.drain(..) {
+                self.execute(effect);
+            }
+            self.sessions.flush_dirty(&self.poller, &mut self.coverage);
+            self.sessions.take_events(&mut self.events);
+            if !self.events.is_empty() {
+                let now = now(&self.clock);
+                self.deliver(now);
+                self.server.end_round(now);
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        let Self { poller, sessions, databases, events, coverage, .. } = self;
+        match effect {
+            Effect::Append { db, bytes, sync } => {
+                sessions.flush_dirty(poller, coverage);
+                events.push(databases.append(db, &bytes, sync, coverage));
+                let now = now(&self.clock);
+                self.deliver(now);
+                self.server.end_round(now);
+            }
+            Effect::Send { to, head, body } => {
+                to.into_iter().for_each(|id| sessions.send(id, &head, &body));
+            }
+            Effect::Disconnect { session } => {
+                let now_us = self.clock.monotonic_us();
+                sessions.disconnect(poller, session, now_us, coverage);
+            }
+            Effect::Listen { remote, target, options } => {
+                self.listeners.listen(poller, remote, target, options, events);
+            }
+            Effect::Unlisten { remote } => self.listeners.unlisten(poller, remote),
+            Effect::Open { db, path } => databases.open(db, path, &self.jobs, &self.log, events),
+            Effect::Close { db } => databases.close(db),
+            Effect::Compact { db, snapshot, comment, date_ms } => {
+                databases.compact(db, snapshot, comment, date_ms, &self.jobs, events);
+            }
+            Effect::FinishCompaction { db, tail } => {
+                events.push(databases.finish_compaction(db, &tail));
+            }
+            Effect::TrimMemory => (self.trim_memory)(),
+            Effect::CommandReply { id, reply } => {
+                self.admin.reply(poller, id, reply, coverage, events);
+            }
+            Effect::Log { module, level, text } => self.log.log(module, severity(level), &text),
+        }
+    }
+}
+
+fn now(clock: &Clock) -> Now {
+    Now { monotonic_us: clock.monotonic_us(), wall_ms: clock.wall_ms() }
+}
+
+fn severity(level: effect::Level) -> Level {
+    match level {
+        effect::Level::Emergency => Level::Emer,
+        effect::Level::Error => Level::Err,
+        effect::Level::Warning => Level::Warn,
+        effect::Level::Info => Level::Info,
+        effect::Level::Debug => Level::Dbg,
+    }
+}

@@ -1,0 +1,249 @@
+//! Clients on the other end of real sockets, and what the core is told of them.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use weir_net::Peer;
+
+/// More than a Unix socket's buffers hold.
+const MUCH: usize = 4 << 20;
+
+struct Shell {
+    poller: Poller,
+    sessions: Sessions,
+    coverage: Coverage,
+    now_us: u64,
+}
+
+impl Shell {
+    fn new(held_bytes_max: usize) -> Self {
+        Self {
+            poller: Poller::new().unwrap(),
+            sessions: Sessions::new(held_bytes_max),
+            coverage: Coverage::default(),
+            now_us: 0,
+        }
+    }
+
+    /// A client connects; its end of the socket blocks.
+    fn connect(&mut self) -> (SessionId, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let accepted = Accepted { stream: Stream::Unix(ours.into()), peer: Peer::Unix };
+        self.sessions.accept(&self.poller, accepted, RemoteId(1), "unix#0".to_owned());
+        let events = self.events();
+        let [event] = events.as_slice() else { panic!("{events:?}") };
+        let id = event.strip_prefix("accepted ").unwrap();
+        (SessionId(id.parse().unwrap()), theirs)
+    }
+
+    /// One round; what the core is told.
+    fn round(&mut self) -> Vec<String> {
+        let mut ready = Vec::new();
+        self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        self.sessions.begin_round(&mut self.coverage);
+        for ready in ready {
+            let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
+            let (poller, coverage) = (&self.poller, &mut self.coverage);
+            self.sessions.ready(poller, SessionId(id), ready.hung_up, coverage);
+        }
+        self.sessions.expire(&self.poller, self.now_us);
+        self.sessions.resume_paused(&self.poller);
+        self.events()
+    }
+
+    /// Rounds until nothing happens any more.
+    fn rounds(&mut self) -> Vec<Vec<String>> {
+        let mut rounds = Vec::new();
+        loop {
+            let events = self.round();
+            if events.is_empty() && !self.sessions.has_work() {
+                return rounds;
+            }
+            rounds.push(events);
+        }
+    }
+
+    fn events(&mut self) -> Vec<String> {
+        let mut events = Vec::new();
+        self.sessions.take_events(&mut events);
+        events.iter().map(describe).collect()
+    }
+
+    fn send(&mut self, id: SessionId, text: &str) {
+        let (head, body) = (Arc::default(), Arc::new(text.as_bytes().to_vec()));
+        self.sessions.send(id, &head, &body);
+        self.sessions.flush_dirty(&self.poller, &mut self.coverage);
+    }
+
+    fn disconnect(&mut self, id: SessionId) {
+        self.sessions.disconnect(&self.poller, id, self.now_us, &mut self.coverage);
+    }
+}
+
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Accepted { session, .. } => format!("accepted {}", session.0),
+        Event::Message { bytes, .. } if bytes.len() > 50 => format!("message of {}", bytes.len()),
+        Event::Message { bytes, .. } => format!("message {}", String::from_utf8_lossy(bytes).trim()),
+        Event::Activity { .. } => "activity".to_owned(),
+        Event::BadStream { .. } => "bad stream".to_owned(),
+        Event::Closed { error: None, .. } => "closed".to_owned(),
+        Event::Closed { error: Some(error), .. } => format!("closed: {error}"),
+        Event::Blocked { .. } => "blocked".to_owned(),
+        Event::Drained { .. } => "drained".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_in_single_bytes_is_activity_until_its_end() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (_, mut client) = shell.connect();
+    let mut events = Vec::new();
+    for byte in b"[1]" {
+        client.write_all(&[*byte]).unwrap();
+        events.extend(shell.round());
+    }
+    assert_eq!(events, ["activity", "activity", "message [1]"]);
+}
+
+#[test]
+fn messages_sent_at_once_are_taken_one_a_round_from_each_client() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (_, mut first) = shell.connect();
+    let (_, mut second) = shell.connect();
+    first.write_all(b"[1][2]\n[3]").unwrap();
+    second.write_all(b"[9]").unwrap();
+    let mut rounds = shell.rounds();
+    rounds[0].sort();
+    assert_eq!(rounds[0], ["message [1]", "message [9]"]);
+    assert_eq!(rounds[1..], [vec!["message [2]"], vec!["message [3]"]]);
+}
+
+#[test]
+fn a_half_closed_client_is_heard_to_the_end() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1][2]").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    shell.send(id, "[10]");
+    assert_eq!(shell.round(), ["message [2]"]);
+    shell.send(id, "[20]");
+    assert_eq!(shell.round(), ["closed"]);
+    let mut answers = String::new();
+    client.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers, "[10][20]");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, mut client) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    assert_eq!(shell.events(), ["blocked"]);
+    client.write_all(b"[1]").unwrap();
+    assert_eq!(shell.round(), [] as [&str; 0]);
+    shell.send(id, "end");
+    client.set_nonblocking(true).unwrap();
+    let (mut received, mut events) = (Vec::new(), Vec::new());
+    while events.len() < 2 {
+        let _ = client.read_to_end(&mut received);
+        events.extend(shell.round());
+    }
+    assert_eq!(events, ["drained", "message [1]"]);
+    let _ = client.read_to_end(&mut received);
+    assert_eq!(received.len(), MUCH + 3);
+    assert!(received.ends_with(b"xend"));
+}
+
+#[test]
+fn a_blocked_client_that_vanishes_is_closed() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, client) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    drop(client);
+    shell.events();
+    assert_eq!(shell.round(), ["closed: Broken pipe"]);
+    assert_eq!(shell.round(), [] as [&str; 0]);
+}
+
+#[test]
+fn what_is_no_json_is_said_once() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1]hello[2]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    assert_eq!(shell.round(), ["bad stream"]);
+    client.write_all(b"[3]").unwrap();
+    assert_eq!(shell.round(), [] as [&str; 0]);
+    shell.disconnect(id);
+    assert_eq!(client.read(&mut [0; 9]).unwrap_or(0), 0);
+}
+
+#[test]
+fn a_disconnected_client_gets_what_was_queued_but_not_for_ever() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, mut client) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    shell.disconnect(id);
+    shell.send(id, "too late");
+    let reader = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).map(|_| received.len())
+    });
+    while shell.sessions.deadline_us().is_some() {
+        shell.round();
+    }
+    assert_eq!(reader.join().unwrap().unwrap(), MUCH);
+
+    let (id, mut client) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    shell.disconnect(id);
+    shell.now_us = shell.sessions.deadline_us().unwrap();
+    shell.round();
+    assert_eq!(shell.sessions.deadline_us(), None);
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    assert!(received.len() < MUCH);
+}
+
+#[test]
+fn numbers_of_sessions_are_not_used_again() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (first, _client) = shell.connect();
+    shell.disconnect(first);
+    let (second, _client) = shell.connect();
+    assert!(second > first);
+    shell.send(first, "nobody");
+    assert!(!shell.sessions.has_output());
+}
+
+#[test]
+fn beyond_the_budget_big_messages_arrive_one_by_one_and_small_ones_as_ever() {
+    let big = format!("[\"{}\"]", "x".repeat(3 * READ_BYTES));
+    let mut shell = Shell::new(2 * READ_BYTES);
+    let mut clients: Vec<_> = (0..4).map(|_| shell.connect().1).collect();
+    let mut unsent: Vec<&[u8]> = vec![big.as_bytes(); 3];
+    let mut messages = Vec::new();
+    let mut held_most = 0;
+    while messages.len() < 3 {
+        for (client, unsent) in clients.iter_mut().zip(&mut unsent) {
+            client.set_nonblocking(true).unwrap();
+            if let Ok(sent) = client.write(unsent) {
+                *unsent = &unsent[sent..];
+            }
+        }
+        messages.extend(shell.round().into_iter().filter(|event| event != "activity"));
+        held_most = held_most.max(shell.sessions.held_bytes);
+    }
+    assert_eq!(messages, vec![format!("message of {}", big.len()); 3]);
+    assert!(held_most < 2 * big.len() + 2 * READ_BYTES, "{held_most} bytes at once");
+    assert_eq!(shell.sessions.held_bytes, 0);
+    clients[3].write_all(b"[1]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+}

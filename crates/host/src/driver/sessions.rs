@@ -1,0 +1,384 @@
+//! Clients: their sockets, what they sent and what they are to get.
+//!
+//! A session is watched for input while its outbox is empty and for room while it is not, never
+//! for both: no message is taken from a client that does not take its answers.
+
+use std::io::ErrorKind;
+use std::mem;
+
+use weir_net::error::strerror;
+use weir_net::{Accepted, Stream};
+use weir_server::event::{Bytes, Event, RemoteId, SessionId};
+
+use crate::coverage::{Counter, Coverage};
+use crate::driver::token::Token;
+use crate::inbox::{Inbox, READ_BYTES};
+use crate::outbox::{Flushed, Outbox};
+use crate::poller::{Interest, Poller};
+
+/// Unparsed input of all clients together, in bytes; beyond it, big messages arrive one by one
+/// (DESIGN, "Budgets").
+pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
+
+/// How long a disconnected client may take to read what was already queued for it.
+const LINGER_US: u64 = 5_000_000;
+
+/// Bits of a session number that are its slot; the others count sessions.
+const SLOT_BITS: u32 = 20;
+
+/// All clients.
+pub(crate) struct Sessions {
+    slots: Vec<Option<Session>>,
+    free: Vec<usize>,
+    /// Sessions ever accepted.
+    accepted: u64,
+    /// Those with output queued since the last flush.
+    dirty: Vec<SessionId>,
+    /// Those that may hold another complete message.
+    unscanned: Vec<SessionId>,
+    /// Those that the core has let go, in the order of their deadlines.
+    closing: Vec<(u64, SessionId)>,
+    /// Those not read because of the budget.
+    paused: Vec<SessionId>,
+    /// The one client that may go on sending a big message beyond the budget.
+    holder: Option<SessionId>,
+    /// Unparsed input of all clients.
+    held_bytes: usize,
+    /// Its limit.
+    held_bytes_max: usize,
+    /// Of this round; a client is served once a round.
+    round: u64,
+    scratch: Box<[u8]>,
+    /// What the core is to be told.
+    events: Vec<Event>,
+}
+
+struct Session {
+    id: SessionId,
+    stream: Stream,
+    inbox: Inbox,
+    outbox: Outbox,
+    interest: Interest,
+    phase: Phase,
+    /// In `Sessions::dirty`.
+    dirty: bool,
+    /// The round in which its last message was taken.
+    served: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The core knows it.
+    Open,
+    /// What it sent is no JSON; the core will disconnect it.
+    Deaf,
+    /// The core has let it go; the rest of its outbox is being written.
+    Closing,
+}
+
+impl Sessions {
+    /// No clients yet; `held_bytes_max` is [`UNPARSED_BYTES_MAX`] but for tests.
+    pub(crate) fn new(held_bytes_max: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            accepted: 0,
+            dirty: Vec::new(),
+            unscanned: Vec::new(),
+            closing: Vec::new(),
+            paused: Vec::new(),
+            holder: None,
+            held_bytes: 0,
+            held_bytes_max,
+            round: 0,
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Moves what happened to `out`.
+    pub(crate) fn take_events(&mut self, out: &mut Vec<Event>) {
+        out.append(&mut self.events);
+    }
+
+    /// A client connected.
+    pub(crate) fn accept(&mut self, poller: &Poller, accepted: Accepted, remote: RemoteId, name: String) {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        if slot >> SLOT_BITS != 0 {
+            return; // More than the system has descriptors for.
+        }
+        self.accepted += 1;
+        let id = SessionId(self.accepted << SLOT_BITS | slot as u64);
+        let stream = accepted.stream;
+        if poller.add(&stream, Token::Session(id.0).encode(), Interest::Read).is_err() {
+            self.free.push(slot);
+            return;
+        }
+        let (inbox, outbox) = (Inbox::default(), Outbox::default());
+        let (interest, phase) = (Interest::Read, Phase::Open);
+        let session = Session { id, stream, inbox, outbox, interest, phase, dirty: false, served: 0 };
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(session);
+        self.events.push(Event::Accepted { session: id, remote, name });
+    }
+
+    /// A new round begins: clients that sent several messages at once have their next one taken.
+    pub(crate) fn begin_round(&mut self, coverage: &mut Coverage) {
+        self.round += 1;
+        for id in mem::take(&mut self.unscanned) {
+            if self.get(id).is_some_and(Session::listens) {
+                self.take_message(id, coverage);
+            }
+        }
+    }
+
+    /// True when [`Sessions::begin_round`] has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.unscanned.is_empty()
+    }
+
+    /// The socket of a session is ready.
+    pub(crate) fn ready(&mut self, poller: &Poller, id: SessionId, hung_up: bool, coverage: &mut Coverage) {
+        let Some(session) = self.get(id) else { return };
+        match (session.phase, session.interest) {
+            (Phase::Closing, _) if hung_up => self.remove(poller, id),
+            (Phase::Closing, _) | (_, Interest::Write) => self.flush(poller, id, coverage),
+            (Phase::Deaf, _) => {}
+            (Phase::Open, _) if session.served == self.round || session.inbox.has_unscanned() => {}
+            (Phase::Open, _) => {
+                if hung_up || self.may_read(poller, id) {
+                    self.read(poller, id, coverage);
+                }
+            }
+        }
+    }
+
+    /// Within the budget everybody is read; beyond it, who sends little and one who sends much.
+    fn may_read(&mut self, poller: &Poller, id: SessionId) -> bool {
+        if self.held_bytes <= self.held_bytes_max {
+            return true;
+        }
+        if !self.get(id).is_some_and(|session| session.inbox.is_big()) {
+            return true;
+        }
+        if self.holder.and_then(|holder| self.get(holder)).is_none() {
+            let biggest = self.slots.iter().flatten().max_by_key(|s| s.inbox.held_bytes());
+            self.holder = biggest.map(|session| session.id);
+        }
+        if self.holder == Some(id) {
+            return true;
+        }
+        self.watch(poller, id, Interest::Nothing);
+        self.paused.push(id);
+        false
+    }
+
+    fn read(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        let held = session.inbox.held_bytes();
+        let result = if session.inbox.is_big() {
+            session.stream.read_spare(session.inbox.spare())
+        } else {
+            let result = session.stream.read(&mut self.scratch);
+            result.inspect(|count| session.inbox.push(&self.scratch[..*count]))
+        };
+        self.held_bytes = self.held_bytes - held + session.inbox.held_bytes();
+        match result {
+            Ok(0) => self.lost(poller, id, None),
+            Ok(count) => {
+                coverage.add(Counter::BytesReceived, count as u64);
+                if !self.take_message(id, coverage) {
+                    self.events.push(Event::Activity { session: id });
+                }
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
+                _ => self.lost(poller, id, Some(strerror(&error))),
+            },
+        }
+    }
+
+    /// Tells the core of the next complete message, if there is one.
+    fn take_message(&mut self, id: SessionId, coverage: &mut Coverage) -> bool {
+        let Some(session) = get_mut(&mut self.slots, id) else { return false };
+        let held = session.inbox.held_bytes();
+        let result = session.inbox.next_message();
+        self.held_bytes = self.held_bytes - held + session.inbox.held_bytes();
+        match result {
+            Ok(Some(bytes)) => {
+                session.served = self.round;
+                if session.inbox.has_unscanned() {
+                    self.unscanned.push(id);
+                }
+                if self.holder == Some(id) {
+                    self.holder = None;
+                }
+                coverage.add(Counter::Messages, 1);
+                self.events.push(Event::Message { session: id, bytes });
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                session.phase = Phase::Deaf;
+                self.events.push(Event::BadStream { session: id, error });
+                true
+            }
+        }
+    }
+
+    /// Queues output; it leaves at the next [`Sessions::flush_dirty`].
+    pub(crate) fn send(&mut self, id: SessionId, head: &Bytes, body: &Bytes) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        if session.phase == Phase::Closing {
+            return;
+        }
+        session.outbox.push(head);
+        session.outbox.push(body);
+        if !mem::replace(&mut session.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Writes what was queued.
+    pub(crate) fn flush_dirty(&mut self, poller: &Poller, coverage: &mut Coverage) {
+        let mut dirty = mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            let Some(session) = get_mut(&mut self.slots, id) else { continue };
+            session.dirty = false;
+            if session.interest != Interest::Write {
+                self.flush(poller, id, coverage);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn flush(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        let stream = &session.stream;
+        let result = session.outbox.flush(|slices| {
+            coverage.add(Counter::Writes, 1);
+            stream.write_vectored(slices)
+        });
+        let (phase, was_blocked) = (session.phase, session.interest == Interest::Write);
+        match result {
+            Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
+            Ok(Flushed::All) if was_blocked => {
+                if session.inbox.has_unscanned() {
+                    self.unscanned.push(id);
+                }
+                let deaf = phase == Phase::Deaf;
+                self.watch(poller, id, if deaf { Interest::Nothing } else { Interest::Read });
+                self.events.push(Event::Drained { session: id });
+            }
+            Ok(Flushed::Part) if !was_blocked => {
+                self.watch(poller, id, Interest::Write);
+                if phase != Phase::Closing {
+                    self.events.push(Event::Blocked { session: id });
+                }
+            }
+            Ok(_) => {}
+            Err(_) if phase == Phase::Closing => self.remove(poller, id),
+            Err(error) => self.lost(poller, id, Some(strerror(&error))),
+        }
+    }
+
+    /// The core lets a session go: what is queued is written, within limits, and nothing is read.
+    pub(crate) fn disconnect(&mut self, poller: &Poller, id: SessionId, now_us: u64, coverage: &mut Coverage) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        session.phase = Phase::Closing;
+        self.held_bytes -= mem::take(&mut session.inbox).held_bytes();
+        if session.outbox.is_empty() {
+            return self.remove(poller, id);
+        }
+        self.closing.push((now_us + LINGER_US, id));
+        if session.interest != Interest::Write {
+            self.flush(poller, id, coverage);
+        }
+    }
+
+    /// When the next lingering session is to be closed.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        self.closing.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Closes those whose time is over.
+    pub(crate) fn expire(&mut self, poller: &Poller, now_us: u64) {
+        let due = self.closing.iter().take_while(|(deadline, _)| *deadline <= now_us).count();
+        let due: Vec<_> = self.closing.drain(..due).collect();
+        due.into_iter().for_each(|(_, id)| self.remove(poller, id));
+    }
+
+    /// True when somebody has not yet got everything.
+    pub(crate) fn has_output(&self) -> bool {
+        self.slots.iter().flatten().any(|session| !session.outbox.is_empty())
+    }
+
+    /// The connection has ended by itself.
+    fn lost(&mut self, poller: &Poller, id: SessionId, error: Option<String>) {
+        self.events.push(Event::Closed { session: id, error });
+        self.remove(poller, id);
+    }
+
+    fn remove(&mut self, poller: &Poller, id: SessionId) {
+        let Some(slot) = slot_of(&self.slots, id) else { return };
+        let Some(session) = self.slots[slot].take() else { return };
+        poller.remove(&session.stream);
+        self.held_bytes -= session.inbox.held_bytes();
+        self.free.push(slot);
+        if session.phase == Phase::Closing {
+            self.closing.retain(|(_, closing)| *closing != id);
+        }
+        if self.holder == Some(id) {
+            self.holder = None;
+        }
+    }
+
+    /// Reads again from those that waited for others to be done.
+    pub(crate) fn resume_paused(&mut self, poller: &Poller) {
+        if self.holder.is_some() && self.held_bytes > self.held_bytes_max {
+            return;
+        }
+        for id in mem::take(&mut self.paused) {
+            if self.get(id).is_some_and(|session| session.interest == Interest::Nothing) {
+                self.watch(poller, id, Interest::Read);
+            }
+        }
+    }
+
+    fn watch(&mut self, poller: &Poller, id: SessionId, interest: Interest) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        session.interest = interest;
+        let token = Token::Session(id.0).encode();
+        if let Err(error) = poller.change(&session.stream, token, interest) {
+            self.lost(poller, id, Some(strerror(&error)));
+        }
+    }
+
+    fn get(&self, id: SessionId) -> Option<&Session> {
+        self.slots[slot_of(&self.slots, id)?].as_ref()
+    }
+}
+
+impl Session {
+    /// Another message may be taken.
+    fn listens(&self) -> bool {
+        self.phase == Phase::Open && self.outbox.is_empty()
+    }
+}
+
+/// The slot of a living session.
+fn slot_of(slots: &[Option<Session>], id: SessionId) -> Option<usize> {
+    let slot = usize::try_from(id.0 & ((1 << SLOT_BITS) - 1)).ok()?;
+    slots.get(slot)?.as_ref().is_some_and(|session| session.id == id).then_some(slot)
+}
+
+fn get_mut(slots: &mut [Option<Session>], id: SessionId) -> Option<&mut Session> {
+    let slot = slot_of(slots, id)?;
+    slots[slot].as_mut()
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

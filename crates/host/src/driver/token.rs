@@ -1,0 +1,62 @@
+//! What an epoll token stands for: the kind in the upper bits, a number in the others.
+
+/// Bits of the number.
+const NUMBER_BITS: u32 = 61;
+
+/// Whose descriptor is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// A client, by its session number.
+    Session(u64),
+    /// A listener, by its remote's number.
+    Listener(u64),
+    /// An admin connection.
+    Admin(u64),
+    /// The admin socket.
+    AdminListener,
+    /// A fatal signal.
+    Signal,
+    /// A helper has finished something.
+    Jobs,
+}
+
+impl Token {
+    pub(crate) fn encode(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Session(number) => (0, number),
+            Self::Listener(number) => (1, number),
+            Self::Admin(number) => (2, number),
+            Self::AdminListener => (3, 0),
+            Self::Signal => (4, 0),
+            Self::Jobs => (5, 0),
+        };
+        kind << NUMBER_BITS | number
+    }
+
+    pub(crate) fn decode(token: u64) -> Self {
+        let number = token & ((1 << NUMBER_BITS) - 1);
+        match token >> NUMBER_BITS {
+            0 => Self::Session(number),
+            1 => Self::Listener(number),
+            2 => Self::Admin(number),
+            3 => Self::AdminListener,
+            4 => Self::Signal,
+            _ => Self::Jobs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Token;
+
+    #[test]
+    fn tokens_survive_the_kernel() {
+        let number = (1 << 61) - 1;
+        let numbered = [Token::Session(number), Token::Listener(7), Token::Admin(0)];
+        let plain = [Token::AdminListener, Token::Signal, Token::Jobs];
+        for token in numbered.into_iter().chain(plain) {
+            assert_eq!(Token::decode(token.encode()), token);
+        }
+    }
+}
