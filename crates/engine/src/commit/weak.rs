@@ -5,8 +5,8 @@
 //! counts as changed, whether or not the transaction touched it.
 //!
 //! A pair goes as a whole: if the other half of it was a strong reference, that is gone as well,
-//! and may leave garbage, which may leave weak references. (The reference forgets to count these, so
-//! it keeps such rows until it restarts.)
+//! and may leave garbage, which may leave weak references. (The reference forgets to count these,
+//! so it keeps such rows until it restarts.)
 
 use weir_data::delta::{Change, ColumnDelta};
 use weir_data::sorted::Sorted;
@@ -176,8 +176,8 @@ fn too_few(
     if lost.zero && inserted {
         return Error::constraint(format!(
             "Weak reference column \"{column}\" in \"{table_name}\" row {row} (inserted within \
-             this transaction) contained all-zeros UUID (probably as the default value for this column) \
-             but deleting this value caused a constraint volation because this column is not \
+             this transaction) contained all-zeros UUID (probably as the default value for this \
+             column) but deleting this value caused a constraint volation because this column is not \
              allowed to be empty."
         ));
     }

@@ -25,7 +25,9 @@ fn load(fill: impl FnOnce(&mut super::scenario::Steps<'_>)) -> Result<Scenario, 
         fill(t);
         for (table, _) in schema.table_ids() {
             let rows: Vec<Row> = t.txn.store().table(table).iter().cloned().collect();
-            rows.into_iter().for_each(|row| drop(store.insert(table, row)));
+            for row in rows {
+                store.insert(table, row);
+            }
         }
     });
     scenario.db = Database::from_store(store, 5)?;

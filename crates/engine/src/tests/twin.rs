@@ -188,7 +188,9 @@ fn assert_derived(db: &Database, random: &mut Random) {
 fn assert_rebuilt(db: &Database) {
     let mut store = Store::new(db.schema().clone(), 3);
     for (table, _) in db.schema().table_ids() {
-        db.store().table(table).iter().for_each(|row| drop(store.insert(table, row.clone())));
+        for row in db.store().table(table).iter() {
+            store.insert(table, row.clone());
+        }
     }
     let mut rebuilt = Database::from_store(store, db.seed).unwrap();
     rebuilt.position = db.position;
