@@ -51,12 +51,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn compaction_finished(
-        &mut self,
-        now: Now,
-        id: DbId,
-        result: Result<u64, String>,
-    ) {
+    pub(crate) fn compaction_finished(&mut self, now: Now, id: DbId, result: Result<u64, String>) {
         let size = match result {
             Err(error) => return self.compaction_failed(id, &error),
             Ok(size) => size,
@@ -112,9 +107,8 @@ impl Server {
 
     /// When the rules are looked at next: never while no file has anything to compact.
     pub(crate) fn next_compaction_us(&self) -> Option<u64> {
-        let grown = |storage: &Storage| {
-            matches!(storage, Storage::Standalone(file) if file.records > 0)
-        };
+        let grown =
+            |storage: &Storage| matches!(storage, Storage::Standalone(file) if file.records > 0);
         let any = self.dbs.values().any(|db| grown(&db.storage));
         any.then_some(self.compaction_check_us)
     }
@@ -124,6 +118,12 @@ impl Standalone {
     fn is_due(&self, now: Now) -> bool {
         let since_ms = now.monotonic_us.saturating_sub(self.compacted_us) / 1000;
         self.compaction.is_none()
-            && compact::is_due(self.records, self.size, self.snapshot_size, since_ms, self.jitter_ms)
+            && compact::is_due(
+                self.records,
+                self.size,
+                self.snapshot_size,
+                since_ms,
+                self.jitter_ms,
+            )
     }
 }

@@ -44,13 +44,7 @@ impl From<Error> for Reply {
 pub(crate) type Handled = Result<Reply, Reply>;
 
 impl Server {
-    pub(crate) fn accept(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        remote: RemoteId,
-        name: String,
-    ) {
+    pub(crate) fn accept(&mut self, now: Now, id: SessionId, remote: RemoteId, name: String) {
         let options = self.remotes.options(remote);
         let session = Session {
             probe_us: self.probes.interval_us(&name, options.probe_ms),
@@ -82,7 +76,8 @@ impl Server {
             Err(malformed) => self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Request { method: "transact", params, id: request }) => {
                 if let Some(origin) = self.transaction_origin(now, id, params, request) {
-                    let operations = Trigger::operations(text);
+                    let operations: Vec<Text<'_>> =
+                        params.elements().into_iter().flatten().skip(1).collect();
                     if let Some(outcome) = self.execute(now, &origin, &operations) {
                         self.transact(now, origin, bytes, outcome);
                     }
@@ -113,8 +108,7 @@ impl Server {
         let db = *self.db_names.get(&*name)?;
         let mut canonical = Vec::new();
         id.write(&mut canonical);
-        let origin =
-            Origin { session, id: canonical, db, created_us: now.monotonic_us };
+        let origin = Origin { session, id: canonical, db, created_us: now.monotonic_us };
         (!self.is_in_flight(&origin)).then_some(origin)
     }
 
@@ -126,7 +120,7 @@ impl Server {
     }
 
     /// Handles a request or notification that is not a running transaction.
-    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: &[u8]) {
+    pub(crate) fn request(&mut self, session: SessionId, bytes: &[u8]) {
         if !self.sessions.contains_key(&session) {
             return;
         }
@@ -135,7 +129,7 @@ impl Server {
             Ok(Message::Request { method, params, id }) => {
                 let mut request = Vec::new();
                 id.write(&mut request);
-                let (Ok(reply) | Err(reply)) = self.method(now, session, method, params, &request);
+                let (Ok(reply) | Err(reply)) = self.method(session, method, params);
                 let message = match reply {
                     Reply::Result(result) => weir_wire::reply_result(&request, &result),
                     Reply::Error(error) => weir_wire::reply_error(&request, &error),
@@ -147,14 +141,7 @@ impl Server {
         }
     }
 
-    fn method(
-        &mut self,
-        now: Now,
-        session: SessionId,
-        name: &str,
-        params: Text<'_>,
-        request: &[u8],
-    ) -> Handled {
+    fn method(&mut self, session: SessionId, name: &str, params: Text<'_>) -> Handled {
         let Some(method) = Method::parse(name) else {
             return Err(Reply::error_string("unknown method"));
         };
@@ -174,11 +161,9 @@ impl Server {
                 let schema = self.dbs[&db].engine.schema().to_string();
                 Ok(Reply::Result(schema.into_bytes()))
             }
-            Method::GetServerId => {
-                Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes()))
-            }
+            Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
             Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
-                self.monitor(now, session, method, params)
+                self.monitor(session, method, params)
             }
             Method::MonitorCondChange => self.monitor_cond_change(session, params),
             Method::MonitorCancel => self.monitor_cancel(session, params),
@@ -187,8 +172,7 @@ impl Server {
             Method::Unlock => self.unlock(session, params, name),
             Method::SetDbChangeAware => self.set_db_change_aware(session, params),
             Method::Convert => {
-                let (_, _) = self.lookup(params, name)?;
-                let _ = request;
+                self.lookup(params, name)?;
                 let details = "online schema conversion is not available in this version";
                 Err(Error::new("not supported", details).into())
             }
@@ -259,13 +243,7 @@ impl Server {
         }
     }
 
-    fn lock(
-        &mut self,
-        id: SessionId,
-        params: Text<'_>,
-        method: &str,
-        mode: LockMode,
-    ) -> Handled {
+    fn lock(&mut self, id: SessionId, params: Text<'_>, method: &str, mode: LockMode) -> Handled {
         let name = self.lock_name(id, params, method)?;
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(Reply::empty()) };
         if session.locks.contains_key(&name) {
@@ -282,8 +260,7 @@ impl Server {
                 true
             }
         };
-        let result: &[u8] =
-            if locked { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
+        let result: &[u8] = if locked { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
         Ok(Reply::Result(result.to_vec()))
     }
 

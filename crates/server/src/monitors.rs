@@ -17,7 +17,6 @@ impl Server {
     /// `monitor`, `monitor_cond`, `monitor_cond_since`.
     pub(crate) fn monitor(
         &mut self,
-        _now: Now,
         session: SessionId,
         method: Method,
         params: Text<'_>,

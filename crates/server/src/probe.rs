@@ -74,7 +74,9 @@ impl Server {
         if session.probing {
             let seconds = interval / 1_000_000;
             let name = session.name.clone();
-            let text = format!("{name}: no response to inactivity probe after {seconds} seconds, disconnecting");
+            let text = format!(
+                "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
+            );
             self.log("reconnect", Level::Error, text);
             return self.disconnect(id);
         }

@@ -75,10 +75,7 @@ struct Place {
     column: ColumnId,
 }
 
-fn place<'d>(
-    server: &'d Server,
-    remote: &str,
-) -> Result<(&'d Db, Place), String> {
+fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String> {
     let rest = remote.strip_prefix("db:").unwrap_or(remote);
     let parts: Vec<&str> = rest.splitn(3, ',').collect();
     let &[db_name, table_name, column_name] = parts.as_slice() else {

@@ -215,15 +215,14 @@ impl Server {
             self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
         }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
-            self.request(now, session, &bytes);
+            self.request(session, &bytes);
         }
     }
 
     /// Tells a database's monitors, and whoever reads remotes from it, of a commit.
     pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
-        let committed =
-            Committed { position: db.engine.position(), txn_id: Uuid::ZERO, delta };
+        let committed = Committed { position: db.engine.position(), txn_id: Uuid::ZERO, delta };
         db.monitors.commit(&committed, db.engine.schema());
         if db.monitors.has_pending() {
             db.updates_since_us.get_or_insert(now.monotonic_us);

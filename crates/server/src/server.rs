@@ -14,7 +14,7 @@ use weir_monitor::MonitorKey;
 
 use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level};
-use crate::event::{Bytes, CommandId, DbId, Event, Now, RemoteId, SessionId};
+use crate::event::{Bytes, CommandId, DbId, Event, Now, SessionId};
 use crate::load::Loaded;
 use crate::lock::Locks;
 use crate::probe::Probes;
@@ -217,12 +217,13 @@ impl Server {
     }
 
     fn install(&mut self, now: Now, db: DbId, loaded: Loaded) {
+        let size = loaded.valid_len();
         if let Some(warning) = loaded.warning {
             self.log("ovsdb_file", Level::Error, warning);
         }
         let storage = Storage::Standalone(Standalone {
             path: loaded.path,
-            size: loaded.valid_len(),
+            size,
             snapshot_size: loaded.snapshot_len,
             records: loaded.records.saturating_sub(2),
             appended: (0, 0),

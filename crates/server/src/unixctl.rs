@@ -86,11 +86,17 @@ impl Server {
                 return Some(Err("cannot compact built-in databases".into()));
             }
             Some(name) => self.db_names.get(name).copied().into_iter().collect(),
-            None => self.dbs.iter().filter(|(_, db)| !db.is_reserved()).map(|(id, _)| *id).collect(),
+            None => {
+                self.dbs.iter().filter(|(_, db)| !db.is_reserved()).map(|(id, _)| *id).collect()
+            }
         };
         if chosen.is_empty() {
             let missing = name.is_some();
-            return Some(if missing { Err("no database by that name".into()) } else { Ok(String::new()) });
+            return Some(if missing {
+                Err("no database by that name".into())
+            } else {
+                Ok(String::new())
+            });
         }
         // The last one answers.
         let last = chosen.len() - 1;

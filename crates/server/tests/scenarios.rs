@@ -117,7 +117,10 @@ fn a_full_disk_aborts_the_round_and_leaves_no_trace() {
     shell.send(other, &transact(3, select));
     shell.settle();
     let refused = shell.received(writer).pop().unwrap();
-    assert!(refused.contains(r#""error":"I/O error","io-error":"No space left on device""#), "{refused}");
+    assert!(
+        refused.contains(r#""error":"I/O error","io-error":"No space left on device""#),
+        "{refused}"
+    );
     let read = shell.received(other).pop().unwrap();
     assert_eq!(read, r#"{"id":3,"result":[{"rows":[{"name":"before"}]}],"error":null}"#);
     assert_eq!(shell.received(watcher), Vec::<String>::new());
@@ -158,7 +161,8 @@ fn a_wait_is_answered_when_the_database_changes_or_its_time_is_up() {
 fn cancel_answers_only_those_who_know_of_it() {
     let mut shell = Shell::start();
     let client = shell.connect();
-    let wait = r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"!=","rows":[]}"#;
+    let wait =
+        r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"!=","rows":[]}"#;
     let cancel = r#"{"id":null,"method":"cancel","params":[5]}"#;
     shell.call(client, &transact(5, wait));
     assert_eq!(shell.call(client, cancel), "");
@@ -243,8 +247,15 @@ fn compaction_keeps_what_is_committed_meanwhile() {
 #[test]
 fn what_is_no_json_rpc_ends_the_connection_and_nothing_else() {
     let bad = [
-        "", "[]", "{", "\u{0}", "{}", r#"{"id":1}"#, r#"{"id":1,"method":1,"params":[]}"#,
-        r#"{"id":1,"method":"x","params":{}}"#, r#"{"id":1,"result":1,"error":null}"#,
+        "",
+        "[]",
+        "{",
+        "\u{0}",
+        "{}",
+        r#"{"id":1}"#,
+        r#"{"id":1,"method":1,"params":[]}"#,
+        r#"{"id":1,"method":"x","params":{}}"#,
+        r#"{"id":1,"result":1,"error":null}"#,
     ];
     let mut shell = Shell::start();
     for message in bad {
