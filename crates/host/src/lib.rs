@@ -10,6 +10,7 @@ mod coverage;
 pub mod daemon;
 mod disk;
 mod driver;
+mod fault;
 mod inbox;
 mod outbox;
 mod poller;

@@ -9,6 +9,7 @@ use weir_server::{Config, Server};
 
 use crate::daemon::{Daemon, DaemonOptions, Role};
 use crate::driver::{Driver, Turn};
+use crate::fault::kill_on_fault;
 use crate::seed::seed;
 use crate::signals::{self, Signals};
 use crate::unixctl::Commands;
@@ -80,6 +81,7 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
     if let Some(path) = &options.log_file {
         log.open_file(path);
     }
+    kill_on_fault();
     let mut daemon = match Daemon::start(&options.daemon, log)? {
         Role::Parent(code) => return Ok(ExitCode::from(code)),
         Role::Server(daemon) => daemon,
