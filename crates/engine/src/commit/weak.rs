@@ -177,8 +177,8 @@ fn too_few(
         return Error::constraint(format!(
             "Weak reference column \"{column}\" in \"{table_name}\" row {row} (inserted within \
              this transaction) contained all-zeros UUID (probably as the default value for this \
-             column) but deleting this value caused a constraint volation because this column is not \
-             allowed to be empty."
+             column) but deleting this value caused a constraint volation because this column is \
+             not allowed to be empty."
         ));
     }
     let n = lost.keys.len();

@@ -381,3 +381,23 @@ fn the_index_is_checked_after_weak_references_went() {
     let error = s.refused(|t| t.delete("To", 1));
     assert!(error.contains("identical values ([])"), "{error}");
 }
+
+/// Unlike the reference, which keeps such a row, undeletable, until it restarts.
+#[test]
+fn a_pair_that_loses_its_weak_half_lets_go_of_its_strong_half() {
+    let mut s = Scenario::new(
+        r#""To":{"isRoot":true,"columns":{"v":{"type":"integer"}}},
+           "Kid":{"columns":{"v":{"type":"integer"}}},
+           "From":{"isRoot":true,"columns":{"m":{"type":{
+               "key":{"type":"uuid","refTable":"To","refType":"weak"},
+               "value":{"type":"uuid","refTable":"Kid"},"min":0,"max":"unlimited"}}}}"#,
+    );
+    s.commit(|t| {
+        t.insert("To", 1, &[]);
+        t.insert("Kid", 2, &[]);
+        t.insert("From", 3, &[("m", &format!(r#"["map",[[{},{}]]]"#, json(1), json(2)))]);
+    });
+    s.commit(|t| t.delete("To", 1));
+    assert_eq!(s.value("From", 3, "m").as_deref(), Some(r#"["map",[]]"#));
+    assert_eq!(s.value("Kid", 2, "v"), None);
+}
