@@ -253,12 +253,10 @@ impl Client {
         let mut chunk = vec![0; CHUNK];
         match self.stream.read(&mut chunk)? {
             0 => Err(Trouble::Closed),
-            n => {
-                self.framer.feed(&chunk[..n], |raw| {
-                    self.arrived.push_back(Message { value: parse(&raw)?, raw });
-                    Ok(())
-                })
-            }
+            n => self.framer.feed(&chunk[..n], |raw| {
+                self.arrived.push_back(Message { value: parse(&raw)?, raw });
+                Ok(())
+            }),
         }
     }
 }

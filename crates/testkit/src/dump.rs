@@ -136,7 +136,8 @@ impl Dump {
         let mut dump = Self::default();
         for (table, uuid, row) in self.rows() {
             let text = known.from_b(&Value::Object(row.clone()).to_string());
-            let row = crate::client::parse(text.as_bytes())?.as_object().cloned().unwrap_or_default();
+            let row =
+                crate::client::parse(text.as_bytes())?.as_object().cloned().unwrap_or_default();
             dump.tables.entry(table.clone()).or_default().insert(known.from_b(uuid), row);
         }
         Ok(dump)

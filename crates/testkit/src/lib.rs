@@ -9,3 +9,4 @@ pub mod normalise;
 pub mod process;
 pub mod reach;
 pub mod rng;
+pub mod script;

@@ -129,7 +129,8 @@ impl Comparison<'_> {
 
     fn objects(&mut self, a: &Value, b: &Value, path: &str) -> Result<(), String> {
         let (Value::Object(x), Value::Object(y)) = (a, b) else { return Ok(()) };
-        let row_known = self.rows_known || x.get("_uuid").is_some_and(|uuid| Some(uuid) == y.get("_uuid"));
+        let row_known =
+            self.rows_known || x.get("_uuid").is_some_and(|uuid| Some(uuid) == y.get("_uuid"));
         for (key, value) in x {
             let at = format!("{path}.{key}");
             match y.get(key) {

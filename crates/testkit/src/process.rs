@@ -232,7 +232,9 @@ impl Server {
             if let Some(status) = self.child.try_wait()? {
                 return match status.success() {
                     true => Ok(()),
-                    false => Err(Trouble::Start(format!("{}: {status}\n{}", self.label, self.log()))),
+                    false => {
+                        Err(Trouble::Start(format!("{}: {status}\n{}", self.label, self.log())))
+                    }
                 };
             }
             sleep(Duration::from_millis(1));

@@ -67,7 +67,8 @@ impl Reach {
                 for shape in SHAPES {
                     let kind = format!("{} {}", atom.word(), shape.word());
                     // Nothing mutates these in place.
-                    let fixed = matches!(kind.as_str(), "boolean scalar" | "string scalar" | "uuid scalar");
+                    let fixed =
+                        matches!(kind.as_str(), "boolean scalar" | "string scalar" | "uuid scalar");
                     if operation != "mutate" || !fixed {
                         cases.push(format!("{operation} of {kind}"));
                     }
@@ -134,7 +135,9 @@ impl Reach {
     fn operation(&mut self, schema: &Schema, op: &Value) {
         let name = op["op"].as_str().unwrap_or_default();
         self.hit(format!("op {name}"));
-        let Some(table) = op["table"].as_str().and_then(|table| schema.table(table)) else { return };
+        let Some(table) = op["table"].as_str().and_then(|table| schema.table(table)) else {
+            return;
+        };
         let mut touch = |what: &str, column: &Value| {
             let column = column.as_str().and_then(|name| table.column(name));
             if let Some(column) = column {
@@ -169,7 +172,9 @@ impl Reach {
     /// Counts what a commit did beyond its operations: `updates` is what an unconditional monitor of
     /// version 1 over all tables heard of it, None where it heard nothing.
     pub fn commit(&mut self, schema: &Schema, ops: &[Value], updates: Option<&Value>) {
-        let writes = |op: &&Value| matches!(op["op"].as_str(), Some("insert" | "update" | "mutate" | "delete"));
+        let writes = |op: &&Value| {
+            matches!(op["op"].as_str(), Some("insert" | "update" | "mutate" | "delete"))
+        };
         let Some(updates) = updates.and_then(Value::as_object) else {
             if ops.iter().any(|op| writes(&op)) {
                 self.hit("commit no-op");
@@ -181,9 +186,8 @@ impl Reach {
         };
         for (table, rows) in updates {
             for row in rows.as_object().into_iter().flat_map(|rows| rows.values()) {
-                let weak = |column: &String| {
-                    column.starts_with("weak") && schema.table(table).is_some()
-                };
+                let weak =
+                    |column: &String| column.starts_with("weak") && schema.table(table).is_some();
                 match (row.get("old"), row.get("new")) {
                     (Some(_), None) if !touched(table, &["delete"]) => {
                         self.hit("commit garbage collection");

@@ -145,7 +145,8 @@ impl Pair {
             let text: Vec<String> = batch.iter().map(|ops| json!(ops).to_string()).collect();
             let condition = self.condition();
             let side = ["A", "B"][side];
-            let text = format!("{side}: {trouble}, after one of:\n{}\n{condition}", text.join("\n"));
+            let text =
+                format!("{side}: {trouble}, after one of:\n{}\n{condition}", text.join("\n"));
             match self.a.log().contains(OLD_REFERENCE_DIED) {
                 true => Finding::ReferenceBroken(text),
                 false => Finding::Difference(text),
@@ -238,8 +239,9 @@ impl Pair {
         if let Some(dangling) = a.dangling(&self.schema) {
             return Err(Finding::ReferenceBroken(dangling));
         }
-        a.compare(&b, &mut self.known)
-            .map_err(|difference| Finding::Difference(format!("the databases differ: {difference}")))?;
+        a.compare(&b, &mut self.known).map_err(|difference| {
+            Finding::Difference(format!("the databases differ: {difference}"))
+        })?;
         self.history = History { before: a.clone(), since: vec![] };
         Ok(a)
     }

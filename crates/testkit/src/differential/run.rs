@@ -83,11 +83,7 @@ struct Run {
 ///
 /// # Errors
 /// The first difference.
-pub fn run(
-    programs: &(Program, Program),
-    seed: u64,
-    count: usize,
-) -> Result<Report, Box<Failure>> {
+pub fn run(programs: &(Program, Program), seed: u64, count: usize) -> Result<Report, Box<Failure>> {
     let mut rng = Rng::new(seed);
     let schema = Schema::generate(&mut rng);
     let failed = |finding, history| {
@@ -102,8 +98,14 @@ pub fn run(
     };
     let generator = Generator::new(schema.clone(), rng);
     let report = Report::default();
-    let mut run =
-        Run { pair, generator, schema: schema.clone(), report, batch: vec![], live: Dump::default() };
+    let mut run = Run {
+        pair,
+        generator,
+        schema: schema.clone(),
+        report,
+        batch: vec![],
+        live: Dump::default(),
+    };
     let outcome = run.all(count);
     let Run { mut pair, mut report, batch, .. } = run;
     let outcome = outcome.map_err(|finding| match finding {
@@ -128,9 +130,9 @@ pub fn run(
 
 impl Run {
     fn all(&mut self, count: usize) -> Result<(), Finding> {
-        let half = count / 2;
-        self.barrier(half)?;
-        self.free(count - half)
+        let watched = count * 2 / 3;
+        self.barrier(watched)?;
+        self.free(count - watched)
     }
 
     fn look(&mut self) -> Result<(), Finding> {

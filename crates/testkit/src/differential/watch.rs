@@ -86,8 +86,7 @@ impl Watch {
                 continue;
             }
             let columns = rng.chance(60).then(|| columns(rng, table));
-            let clauses =
-                (version > 1 && rng.chance(60)).then(|| scene.clauses(rng, table));
+            let clauses = (version > 1 && rng.chance(60)).then(|| scene.clauses(rng, table));
             let select = (!whole && rng.chance(35)).then(|| {
                 let names = ["initial", "insert", "delete", "modify"];
                 let said = names.iter().filter(|_| rng.chance(60)).collect::<Vec<_>>();
@@ -160,7 +159,9 @@ impl Watch {
             let select = |clauses| json!({"op": "select", "table": name, "where": clauses});
             let ops: Vec<Value> = wheres.into_iter().map(select).collect();
             let result = session.transact(&schema.name, &ops)?;
-            for row in result.as_array().into_iter().flatten().flat_map(|one| one["rows"].as_array()) {
+            for row in
+                result.as_array().into_iter().flatten().flat_map(|one| one["rows"].as_array())
+            {
                 for row in row.iter().filter_map(Value::as_object) {
                     let uuid = row["_uuid"][1].as_str().unwrap_or_default().to_owned();
                     let mut row = row.clone();
@@ -277,7 +278,8 @@ fn same(x: &Value, y: &Value) -> bool {
             x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y))
         }
         (Value::Object(x), Value::Object(y)) => {
-            let pairs = |(key, value): (&String, &Value)| y.get(key).is_some_and(|y| same(value, y));
+            let pairs =
+                |(key, value): (&String, &Value)| y.get(key).is_some_and(|y| same(value, y));
             x.len() == y.len() && x.iter().all(pairs)
         }
         _ => x == y || (x.as_f64() == Some(0.0) && y.as_f64() == Some(0.0)),
@@ -293,7 +295,10 @@ fn apply_v1(mine: &mut Mine, uuid: &str, update: &Value) -> Result<(), &'static 
         (true, Some(_), None) => drop(mine.remove(uuid)),
         (true, Some(old), Some(new)) => {
             let had = mine.insert(uuid.to_owned(), new.clone()).unwrap_or_default();
-            if old.iter().any(|(column, value)| !had.get(column).is_some_and(|had| same(had, value))) {
+            if old
+                .iter()
+                .any(|(column, value)| !had.get(column).is_some_and(|had| same(had, value)))
+            {
                 return Err("the old value is not what was sent before");
             }
         }
@@ -339,7 +344,12 @@ fn default_row(table: &Table, monitored: &TableWatch) -> Map<String, Value> {
     let wanted = |column: &&Column| {
         monitored.columns.as_ref().is_none_or(|columns| columns.contains(&column.name))
     };
-    table.columns.iter().filter(wanted).map(|column| (column.name.clone(), default(column))).collect()
+    table
+        .columns
+        .iter()
+        .filter(wanted)
+        .map(|column| (column.name.clone(), default(column)))
+        .collect()
 }
 
 /// The value of a column that is not sent.

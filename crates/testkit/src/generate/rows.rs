@@ -224,7 +224,11 @@ impl Rows<'_> {
         let part = function.ends_with("cludes");
         let argument = match known {
             Some(known) if rng.chance(65) => {
-                if part && rng.chance(70) { part_of(rng, &known) } else { known }
+                if part && rng.chance(70) {
+                    part_of(rng, &known)
+                } else {
+                    known
+                }
             }
             _ => self.argument(rng, column, part),
         };
@@ -251,9 +255,9 @@ impl Rows<'_> {
             column = rng.pick(&table.columns);
         }
         let collection = column.shape() != Shape::Scalar;
-        let numeric = matches!(column.key.atom.word(), "integer" | "real")
-            && column.shape() != Shape::Map;
-        if numeric && (!collection || rng.chance(50)) {
+        let numeric =
+            matches!(column.key.atom.word(), "integer" | "real") && column.shape() != Shape::Map;
+        if numeric && (!collection || rng.chance(75)) {
             let mutator = *rng.pick(&["+=", "-=", "*=", "/=", "%="]);
             return json!([column.name, mutator, operand(rng, column, mutator)]);
         }

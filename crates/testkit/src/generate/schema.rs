@@ -30,8 +30,7 @@ pub enum Atom {
 }
 
 /// All of them.
-pub const ATOMS: [Atom; 5] =
-    [Atom::Integer, Atom::Real, Atom::Boolean, Atom::String, Atom::Uuid];
+pub const ATOMS: [Atom; 5] = [Atom::Integer, Atom::Real, Atom::Boolean, Atom::String, Atom::Uuid];
 
 impl Atom {
     /// The word in a schema.
@@ -293,7 +292,8 @@ fn hold_all(rng: &mut Rng, tables: &mut [Table]) {
         let name = format!("strong_of_{}", tables[i].name);
         let max = *rng.pick(&[1, UNLIMITED]);
         let holder = rng.below(tables.len());
-        let column = Column { name, key, value: None, min: 0, max, mutable: true, ephemeral: false };
+        let column =
+            Column { name, key, value: None, min: 0, max, mutable: true, ephemeral: false };
         tables[holder].columns.push(column);
     }
 }

@@ -106,7 +106,7 @@ impl Generator {
 
     fn operation(&mut self, draft: &mut Draft) -> Value {
         let rng = &mut self.rng;
-        let kind = rng.weighted(&[20, 12, 17, 26, 8, 12, 2, 1, 2, 2, 12]);
+        let kind = rng.weighted(&[20, 12, 17, 26, 8, 12, 2, 1, 2, 2, 16]);
         let table = pick_table(rng, &self.schema, &self.live, kind == 0).clone();
         let name = table.name.as_str();
         if kind == 0 {
@@ -214,7 +214,9 @@ fn wait(rng: &mut Rng, rows: &mut Rows<'_>, table: &Table) -> Value {
     if rng.chance(10) {
         columns.push("_version".into());
     }
-    let project = |name: &String| expected.as_ref().and_then(|row| Some((name.clone(), row.get(name)?.clone())));
+    let project = |name: &String| {
+        expected.as_ref().and_then(|row| Some((name.clone(), row.get(name)?.clone())))
+    };
     let mut listed = vec![];
     if expected.is_some() {
         let row: serde_json::Map<String, Value> = columns.iter().filter_map(project).collect();

@@ -11,16 +11,27 @@ pub const NOT_UTF8: &str = "%NOT-UTF8%";
 /// The most elements put into an unlimited set or map.
 const ELEMENTS_MAX: usize = 6;
 
-const INTEGERS: [i64; 12] =
-    [-2, -1, 0, 1, 2, 3, 4, 5, 7, 100, i64::MAX, i64::MIN];
+const INTEGERS: [i64; 12] = [-2, -1, 0, 1, 2, 3, 4, 5, 7, 100, i64::MAX, i64::MIN];
 
 // Nothing whose sums need more than the 15 digits that are printed: two elements of a set that
 // print alike make a file that nobody reads back.
 const REALS: [f64; 11] = [-2.0, -1.5, 0.0, 0.5, 1.0, 1.25, 2.0, 3.0, 4.75, 1e30, -0.125];
 
 const STRINGS: [&str; 14] = [
-    "", "a", "b", "ab", "abc", "éé", "日本語", "x y", "quo\"te", "back\\slash", "\u{1F600}", "tab\t",
-    "A", "longer than any limit",
+    "",
+    "a",
+    "b",
+    "ab",
+    "abc",
+    "éé",
+    "日本語",
+    "x y",
+    "quo\"te",
+    "back\\slash",
+    "\u{1F600}",
+    "tab\t",
+    "A",
+    "longer than any limit",
 ];
 
 /// The value of a column that is not mentioned, where the type has one.
