@@ -319,3 +319,6 @@ fn real(mutator: Mutator, x: f64, y: f64) -> Result<f64, Failure> {
     };
     if result.is_finite() { Ok(result) } else { Err(Failure::Range) }
 }
+
+#[cfg(test)]
+mod tests;
