@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Trouble};
+use crate::differential::watch::pairs;
 use crate::generate::Schema;
-use crate::normalise::{Correspondence, uuids};
+use crate::normalise::Correspondence;
 
 /// Rows by UUID, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,15 +113,13 @@ impl Dump {
         };
         for (table, uuid, row) in self.rows() {
             for column in schema.table(table).map_or(&[][..], |table| &table.columns) {
-                let targets: Vec<&str> = column
-                    .bases()
-                    .filter_map(|base| Some(base.reference.as_ref()?.0.as_str()))
-                    .collect();
-                let plain_too = targets.len() < column.bases().count();
-                for named in uuids(&row.get(&column.name).unwrap_or(&Value::Null).to_string()) {
-                    let found = targets.iter().any(|target| exists(target, &named));
-                    if !targets.is_empty() && !plain_too && !found {
-                        return Some(format!("{table} {uuid} {}: {named}", column.name));
+                for (key, value) in pairs(row.get(&column.name).unwrap_or(&Value::Null)) {
+                    for (base, atom) in column.bases().zip([key, value]) {
+                        let Some((target, _)) = &base.reference else { continue };
+                        let named = atom[1].as_str().unwrap_or_default().to_owned();
+                        if !exists(target, &named) {
+                            return Some(format!("{table} {uuid} {}: {named}", column.name));
+                        }
                     }
                 }
             }

@@ -369,7 +369,7 @@ fn default(column: &Column) -> Value {
 }
 
 /// The elements of a datum as (key, value); a bare atom is a set of one.
-fn pairs(datum: &Value) -> Vec<(Value, Value)> {
+pub fn pairs(datum: &Value) -> Vec<(Value, Value)> {
     match (datum[0].as_str(), datum[1].as_array()) {
         (Some("set"), Some(elements)) => {
             elements.iter().map(|element| (element.clone(), Value::Null)).collect()

@@ -68,9 +68,12 @@ impl Generator {
             for (table, name) in std::mem::take(&mut draft.promised) {
                 if self.rng.chance(97) {
                     let op = self.insert(&mut draft, &table, Some(name));
-                    let at = self.rng.below(ops.len() + 1);
-                    // Sometimes before the one who refers to it, mostly after.
-                    if self.rng.chance(30) { ops.insert(at, op) } else { ops.push(op) }
+                    // A name that was used before its row came with a UUID means another row.
+                    if op.get("uuid").is_some() && self.rng.chance(93) {
+                        ops.insert(0, op);
+                    } else {
+                        ops.push(op);
+                    }
                 }
             }
         }
@@ -152,7 +155,7 @@ impl Generator {
         let row = rows.new_row(rng, table);
         let mut op = json!({"op": "insert", "table": table.name, "row": row});
         let mut reference = None;
-        if rng.chance(if named { 85 } else { 95 }) {
+        if rng.chance(if named { 60 } else { 95 }) {
             let fresh = rng.uuid();
             self.given.insert(fresh.clone());
             let uuid = match rng.below(250) {
