@@ -175,6 +175,8 @@ fn command_ended(
         Ok(status) => {
             Err(format!("{command}: child exited, {}", signals::status_text(status)).into())
         }
-        Err(error) => Err(format!("{command}: process failed to start ({})", strerror(&error)).into()),
+        Err(error) => {
+            Err(format!("{command}: process failed to start ({})", strerror(&error)).into())
+        }
     }
 }

@@ -45,10 +45,12 @@ impl Jobs {
         work: impl FnOnce() -> Done + Send + 'static,
         failed: impl FnOnce(String) -> Done + Send + Clone + 'static,
     ) {
-        let (sender, wake, panicked) = (self.sender.clone(), Arc::clone(&self.wake), failed.clone());
+        let (sender, wake, panicked) =
+            (self.sender.clone(), Arc::clone(&self.wake), failed.clone());
         let body = move || {
-            let done = catch_unwind(AssertUnwindSafe(work))
-                .unwrap_or_else(|_| panicked("internal error: a helper thread panicked".to_owned()));
+            let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                panicked("internal error: a helper thread panicked".to_owned())
+            });
             report(&sender, &wake, done);
         };
         if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(body) {

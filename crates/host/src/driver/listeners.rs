@@ -167,7 +167,12 @@ impl Remote {
     }
 
     /// Tells the core how it went, unless that is what it knows already.
-    fn report(&mut self, id: RemoteId, result: Result<Option<u16>, String>, events: &mut Vec<Event>) {
+    fn report(
+        &mut self,
+        id: RemoteId,
+        result: Result<Option<u16>, String>,
+        events: &mut Vec<Event>,
+    ) {
         let text = match &result {
             Ok(_) => String::new(),
             Err(error) => error.clone(),

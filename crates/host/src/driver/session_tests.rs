@@ -88,7 +88,9 @@ fn describe(event: &Event) -> String {
     match event {
         Event::Accepted { session, .. } => format!("accepted {}", session.0),
         Event::Message { bytes, .. } if bytes.len() > 50 => format!("message of {}", bytes.len()),
-        Event::Message { bytes, .. } => format!("message {}", String::from_utf8_lossy(bytes).trim()),
+        Event::Message { bytes, .. } => {
+            format!("message {}", String::from_utf8_lossy(bytes).trim())
+        }
         Event::Activity { .. } => "activity".to_owned(),
         Event::BadStream { .. } => "bad stream".to_owned(),
         Event::Closed { error: None, .. } => "closed".to_owned(),

@@ -102,7 +102,13 @@ impl Sessions {
     }
 
     /// A client connected.
-    pub(crate) fn accept(&mut self, poller: &Poller, accepted: Accepted, remote: RemoteId, name: String) {
+    pub(crate) fn accept(
+        &mut self,
+        poller: &Poller,
+        accepted: Accepted,
+        remote: RemoteId,
+        name: String,
+    ) {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         if slot >> SLOT_BITS != 0 {
             return; // More than the system has descriptors for.
@@ -116,7 +122,8 @@ impl Sessions {
         }
         let (inbox, outbox) = (Inbox::default(), Outbox::default());
         let (interest, phase) = (Interest::Read, Phase::Open);
-        let session = Session { id, stream, inbox, outbox, interest, phase, dirty: false, served: 0 };
+        let session =
+            Session { id, stream, inbox, outbox, interest, phase, dirty: false, served: 0 };
         if slot == self.slots.len() {
             self.slots.push(None);
         }
@@ -140,7 +147,13 @@ impl Sessions {
     }
 
     /// The socket of a session is ready.
-    pub(crate) fn ready(&mut self, poller: &Poller, id: SessionId, hung_up: bool, coverage: &mut Coverage) {
+    pub(crate) fn ready(
+        &mut self,
+        poller: &Poller,
+        id: SessionId,
+        hung_up: bool,
+        coverage: &mut Coverage,
+    ) {
         let Some(session) = self.get(id) else { return };
         match (session.phase, session.interest) {
             (Phase::Closing, _) if hung_up => self.remove(poller, id),
@@ -285,7 +298,13 @@ impl Sessions {
     }
 
     /// The core lets a session go: what is queued is written, within limits, and nothing is read.
-    pub(crate) fn disconnect(&mut self, poller: &Poller, id: SessionId, now_us: u64, coverage: &mut Coverage) {
+    pub(crate) fn disconnect(
+        &mut self,
+        poller: &Poller,
+        id: SessionId,
+        now_us: u64,
+        coverage: &mut Coverage,
+    ) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.phase = Phase::Closing;
         self.held_bytes -= mem::take(&mut session.inbox).held_bytes();
