@@ -137,8 +137,11 @@ fn serve(folder: &Path, port: Port) -> Outcome {
     }
     let created = demo::create_if_missing(&database)?;
     let log = Vlog::new("weir");
-    // What the server is about to say is for administrators; problems are still shown.
-    log.set("console:warn").map_err(Failure::new)?;
+    // What the server is about to say is for administrators; problems are still shown, and Ctrl-C
+    // is none.
+    for levels in ["console:warn", "fatal_signal:console:off"] {
+        log.set(levels).map_err(Failure::new)?;
+    }
     greet_when_ready(Hello { created, ..hello });
     Ok(weir_host::run(host_options(folder, &database, &socket, port.number), &log))
 }

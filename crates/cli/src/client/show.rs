@@ -161,8 +161,11 @@ impl Show<'_> {
                 [Value::String(tag), Value::String(uuid)] if tag == "uuid" => {
                     self.replica.name(uuid).map_or_else(|| short(uuid).to_owned(), text)
                 }
-                [Value::String(tag), Value::Array(content)] if tag == "set" => {
-                    format!("[{}]", list(content.iter().map(|value| self.value(value)), ", "))
+                // The only set among elements is an optional value that is absent.
+                [Value::String(tag), Value::Array(content)]
+                    if tag == "set" && content.is_empty() =>
+                {
+                    "none".to_owned()
                 }
                 _ => clip(&value.to_string()),
             },
@@ -225,7 +228,8 @@ mod tests {
     use super::*;
 
     const SCHEMA: &str = r#"{"tables":{
-        "Port":{"columns":{"name":{"type":"string"},"tag":{"type":"integer"}}},
+        "Port":{"columns":{"name":{"type":"string"},
+            "tag":{"type":{"key":"integer","min":0,"max":1}}}},
         "Switch":{"columns":{"name":{"type":"string"},
             "ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}},
             "ports":{"type":{"key":{"type":"uuid","refTable":"Port"},"min":0,"max":"unlimited"}}}}}}"#;
@@ -262,6 +266,10 @@ mod tests {
         assert_eq!(
             lines(&mut replica, r#"{"Port":{"bbbbbbbb-2":{"modify":{"tag":8}}}}"#),
             ["~ Port \"guest 1\"  tag 7 → 8"]
+        );
+        assert_eq!(
+            lines(&mut replica, r#"{"Port":{"bbbbbbbb-2":{"modify":{"tag":["set",[]]}}}}"#),
+            ["~ Port \"guest 1\"  tag 8 → none"]
         );
         assert_eq!(
             lines(

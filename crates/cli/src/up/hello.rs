@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 /// A transaction that may be pasted again and again: each time another port appears.
-const TRANSACTION: &str = r#"["Network",{"op":"insert","table":"Port","uuid-name":"p","row":{"name":"guest","enabled":true}},{"op":"mutate","table":"Switch","where":[["name","==","lab"]],"mutations":[["ports","insert",["named-uuid","p"]]]}]"#;
+const TRANSACTION: &str = r#"["Network",{"op":"insert","table":"Port","uuid-name":"p","row":{"name":"guest"}},{"op":"mutate","table":"Switch","where":[["name","==","lab"]],"mutations":[["ports","insert",["named-uuid","p"]]]}]"#;
 
-/// Asks for the switches and their ports.
+/// Asks for the hosts and their addresses.
 const QUERY: &str =
-    r#"["Network",{"op":"select","table":"Switch","where":[],"columns":["name","ports"]}]"#;
+    r#"["Network",{"op":"select","table":"Host","where":[],"columns":["name","addresses"]}]"#;
 
 /// What there is to tell.
 pub(super) struct Hello {
@@ -45,7 +45,7 @@ impl Hello {
              \n    {watch}\n\n\
              Plug a port into a switch, in one transaction, and see the change there:\n\
              \n    {transact}\n\n\
-             Ask for the switches:\n\
+             Ask for the hosts:\n\
              \n    {query}\n\n\
              Ctrl-C ends it. Remove {folder} to start afresh.\n"
         )
