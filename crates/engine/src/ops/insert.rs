@@ -8,9 +8,9 @@ use super::{Op, OpResult, Run, rows};
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
+    let uuid = op.member("uuid", STRING | OPTIONAL);
     let name = op.member("uuid-name", ID | OPTIONAL);
     let row = op.member("row", OBJECT);
-    let uuid = op.member("uuid", STRING | OPTIONAL);
     let (Some(table), Some(values), false) = (table, row, op.parser.has_error()) else {
         return Ok(());
     };
