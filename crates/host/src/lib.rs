@@ -1,9 +1,9 @@
 //! The thin shell: everything that the pure core asks for, done with system calls.
 //!
-//! - [`run`]: a server process from its options to its exit status.
-//! - [`driver`]: the one hot thread, its loop of rounds over epoll(7), clients and listeners.
-//! - [`disk`]: database files. [`daemon`]: forks and the pid file. [`unixctl`]: the admin socket.
-//! - [`vlog`]: the log. [`clock`], [`seed`], [`signals`]: time, randomness, fatal signals.
+//! - `run`: a server process from its options to its exit status.
+//! - `driver`: the one hot thread, its loop of rounds over epoll(7), clients and listeners.
+//! - `disk`: database files. `daemon`: forks and the pid file. `unixctl`: the admin socket.
+//! - `vlog`: the log. `clock`, `seed`, `signals`: time, randomness, fatal signals.
 
 mod clock;
 mod coverage;

@@ -104,6 +104,11 @@ impl DatabaseFile {
         Replacement::create(&self.path, &self.file.metadata()?)
     }
 
+    /// Removes a replacement that nobody will finish.
+    pub(crate) fn discard_replacement(&self) {
+        let _ = fs::remove_file(temporary_path(&self.path));
+    }
+
     /// Appends `tail` to the replacement and puts it in this file's place; returns its length.
     ///
     /// # Errors

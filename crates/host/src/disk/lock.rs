@@ -39,12 +39,12 @@ impl LockFile {
             text: format!("{}: {what}: {}", path.display(), strerror(&error)),
             error,
         };
-        if let Ok(metadata) = path.metadata() {
-            if held.contains(&(metadata.dev(), metadata.ino())) {
-                let because = "cannot lock file because this process has already locked it";
-                let text = format!("{}: {because}", path.display());
-                return Err(LockError { error: Errno::DEADLK.into(), text });
-            }
+        if let Ok(metadata) = path.metadata()
+            && held.contains(&(metadata.dev(), metadata.ino()))
+        {
+            let because = "cannot lock file because this process has already locked it";
+            let text = format!("{}: {because}", path.display());
+            return Err(LockError { error: Errno::DEADLK.into(), text });
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(LOCK_MODE);

@@ -218,10 +218,8 @@ impl Admin {
             let token = Token::Admin(number).encode();
             keep = poller.change(&connection.stream, token, wanted).is_ok();
         }
-        if !keep {
-            if let Some(connection) = self.connections.remove(&number) {
-                poller.remove(&connection.stream);
-            }
+        if !keep && let Some(connection) = self.connections.remove(&number) {
+            poller.remove(&connection.stream);
         }
     }
 }

@@ -28,8 +28,19 @@ struct Entry {
     file: DatabaseFile,
     /// As the user named it.
     name: String,
+    /// A helper is writing a compacted copy.
+    compacting: bool,
     /// The compacted copy, once it is written.
     replacement: Option<Replacement>,
+}
+
+impl Drop for Entry {
+    /// A helper that is still writing cannot clean up any more when the process ends.
+    fn drop(&mut self) {
+        if self.compacting {
+            self.file.discard_replacement();
+        }
+    }
 }
 
 impl Databases {
@@ -47,7 +58,7 @@ impl Databases {
             Ok((file, reader)) => {
                 let path = name.clone();
                 jobs.spawn("load", move || Done::Loaded(db, load(&path, reader)), failed);
-                self.files.insert(db, Entry { file, name, replacement: None });
+                self.files.insert(db, Entry { file, name, compacting: false, replacement: None });
             }
             Err(error) => events.push(Event::Opened { db, result: Err(error) }),
         }
@@ -125,6 +136,7 @@ impl Databases {
         let Some(entry) = self.files.get_mut(&db) else { return };
         match entry.file.replacement() {
             Ok(replacement) => {
+                entry.compacting = true;
                 let failed = move |error| Done::Compacted(db, Err(error));
                 let work = move || {
                     Done::Compacted(db, write_copy(replacement, &snapshot, &comment, date_ms))
@@ -145,6 +157,7 @@ impl Databases {
         events: &mut Vec<Event>,
     ) {
         let Some(entry) = self.files.get_mut(&db) else { return };
+        entry.compacting = false;
         let result = result.map(|replacement| entry.replacement.insert(replacement).len());
         events.push(Event::CompactionWritten { db, result });
     }
