@@ -1,9 +1,11 @@
 //! Weir against the installed reference server: generated schemas and transactions, every answer,
 //! monitor stream and file compared.
 //!
-//! `ORACLE_TXNS` sets how many transactions, `ORACLE_SEED` the first seed.
+//! `ORACLE_TXNS` sets how many transactions, `ORACLE_SEED` the first seed. A failure prints what it
+//! was shrunk to; saved to a file, `ORACLE_REPLAY=FILE` plays it again.
 
 use weir_testkit::differential::run::{Report, run};
+use weir_testkit::differential::shrink::{replay, shrink};
 use weir_testkit::process::both;
 use weir_testkit::reach::Reach;
 
@@ -26,7 +28,10 @@ fn generated_transactions_have_the_same_effects() {
     while (total.transactions as u64) < wanted {
         match run(&programs, seed, TRANSACTIONS_A_SEED) {
             Ok(report) => total.merge(&report),
-            Err(failure) => panic!("{failure}"),
+            Err(failure) => {
+                let case = shrink(&programs, &failure).map(|case| format!("\n{case}"));
+                panic!("{failure}\nshrunk to {}", case.unwrap_or("nothing smaller".into()));
+            }
         }
         seed += 1;
     }
@@ -35,4 +40,17 @@ fn generated_transactions_have_the_same_effects() {
     println!("{} cases required", Reach::required().len());
     let missing = total.reach.missing(REQUIRED_HITS.min(wanted / 200));
     assert!(missing.is_empty(), "not reached often enough: {missing:#?}");
+}
+
+#[test]
+fn a_saved_case_is_played_again() {
+    let Some(file) = std::env::var_os("ORACLE_REPLAY") else {
+        println!("SKIP a_saved_case_is_played_again: ORACLE_REPLAY names no file");
+        return;
+    };
+    let Some(programs) = both("replay") else { return };
+    let text = std::fs::read_to_string(file).expect("the saved case");
+    if let Some(difference) = replay(&programs, &text).expect("a saved case") {
+        panic!("{difference}");
+    }
 }

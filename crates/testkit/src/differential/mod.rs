@@ -4,4 +4,5 @@ pub mod known;
 pub mod pair;
 pub mod room;
 pub mod run;
+pub mod shrink;
 pub mod watch;

@@ -71,11 +71,22 @@ impl Pair {
     /// # Errors
     /// When either does not start.
     pub fn start(programs: &(Program, Program), schema: &Schema) -> Result<Self, Finding> {
+        Self::start_apart(programs, schema, schema)
+    }
+
+    /// [`Self::start`] with another schema for B, which makes B wrong on purpose.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_apart(
+        programs: &(Program, Program),
+        schema: &Schema,
+        schema_of_b: &Schema,
+    ) -> Result<Self, Finding> {
         let scratch = Scratch::new("pair");
         let files = [scratch.file("a.db"), scratch.file("b.db")];
-        for file in &files {
-            files::create(file, &schema.json())?;
-        }
+        files::create(&files[0], &schema.json())?;
+        files::create(&files[1], &schema_of_b.json())?;
         let a = Server::start(&programs.0, &files[..1])?;
         let b = Server::start(&programs.1, &files[1..])?;
         let mut sessions = [a.connect()?, b.connect()?];

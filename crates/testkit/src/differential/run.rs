@@ -241,17 +241,26 @@ impl Run {
 }
 
 /// One session a side with the same monitors, drained after every transaction.
-struct Watchers {
+#[derive(Debug)]
+pub struct Watchers {
     sessions: [Client; 2],
     watches: Vec<Watch>,
 }
 
 impl Watchers {
-    fn new(pair: &Pair) -> Result<Self, Finding> {
+    /// Opens the sessions.
+    ///
+    /// # Errors
+    /// When a server refuses.
+    pub fn new(pair: &Pair) -> Result<Self, Finding> {
         Ok(Self { sessions: pair.connect()?, watches: vec![] })
     }
 
-    fn watch(&mut self, pair: &mut Pair, schema: &Schema, watch: Watch) -> Result<(), Finding> {
+    /// Starts a monitor on both sides and compares the initial replies.
+    ///
+    /// # Errors
+    /// The difference.
+    pub fn watch(&mut self, pair: &mut Pair, schema: &Schema, watch: Watch) -> Result<(), Finding> {
         let (method, params) = watch.request(&schema.name);
         let reply = self.request_both(pair, method, &params)?;
         if reply["error"].is_null() {
@@ -287,7 +296,10 @@ impl Watchers {
     }
 
     /// Compares what the monitors of both sides said; returns what the one of everything said.
-    fn compare(&mut self, pair: &mut Pair) -> Result<Option<Value>, Finding> {
+    ///
+    /// # Errors
+    /// The difference.
+    pub fn compare(&mut self, pair: &mut Pair) -> Result<Option<Value>, Finding> {
         let mut heard = vec![];
         for session in &mut self.sessions {
             session.barrier()?;

@@ -90,6 +90,16 @@ impl Base {
         Self { atom, reference: None, constraints: Map::new() }
     }
 
+    fn parse(json: &Value) -> Self {
+        let mut constraints = json.as_object().cloned().unwrap_or_default();
+        let word = json.as_str().or(json["type"].as_str()).unwrap_or_default();
+        let atom = ATOMS.into_iter().find(|atom| atom.word() == word).unwrap_or(Atom::Integer);
+        let strong = json["refType"] != "weak";
+        let table = json["refTable"].as_str().map(str::to_owned);
+        constraints.retain(|name, _| !["type", "refTable", "refType"].contains(&name.as_str()));
+        Self { atom, reference: table.map(|table| (table, strong)), constraints }
+    }
+
     /// The allowed values, where they are listed.
     pub fn allowed(&self) -> Option<&Vec<Value>> {
         self.constraints.get("enum")?[1].as_array()
@@ -128,6 +138,24 @@ pub struct Column {
 }
 
 impl Column {
+    fn parse(name: &str, json: &Value) -> Self {
+        let kind = &json["type"];
+        let whole = if kind.get("key").is_some() { kind.clone() } else { json!({"key": kind}) };
+        let count = |value: &Value| match value {
+            Value::String(_) => UNLIMITED,
+            other => other.as_u64().unwrap_or(1) as usize,
+        };
+        Self {
+            name: name.to_owned(),
+            key: Base::parse(&whole["key"]),
+            value: whole.get("value").map(Base::parse),
+            min: count(&whole["min"]),
+            max: count(&whole["max"]),
+            mutable: json["mutable"] != false,
+            ephemeral: json["ephemeral"] == true,
+        }
+    }
+
     /// Its shape.
     pub fn shape(&self) -> Shape {
         match (&self.value, self.min, self.max) {
@@ -239,6 +267,25 @@ impl Schema {
             .map(|table| (table.name.clone(), table.json(!self.all_root)))
             .collect();
         json!({"name": self.name, "version": "1.2.3", "cksum": "1 2", "tables": tables})
+    }
+
+    /// Reads back what [`Self::json`] wrote.
+    pub fn parse(json: &Value) -> Self {
+        let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+        let mut tables = vec![];
+        let mut all_root = true;
+        for (name, table) in members(&json["tables"]) {
+            let columns = members(&table["columns"]);
+            let columns = columns.iter().map(|(name, column)| Column::parse(name, column));
+            let is_root = table["isRoot"] == true;
+            all_root &= !is_root;
+            let max_rows = table["maxRows"].as_u64().map(|limit| limit as usize);
+            let indexes = serde_json::from_value(table["indexes"].clone()).unwrap_or_default();
+            tables.push(Table { name, columns: columns.collect(), is_root, max_rows, indexes });
+        }
+        tables.iter_mut().for_each(|table| table.is_root |= all_root);
+        let name = json["name"].as_str().unwrap_or_default().to_owned();
+        Self { name, tables, limited: true, all_root }
     }
 
     /// The number of columns in all tables.
