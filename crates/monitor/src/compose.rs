@@ -1,12 +1,12 @@
 //! Updates as JSON: `<table-updates>` (RFC 7047 §4.1.6) and `<table-updates2>` (ovsdb-server(7)
 //! §4.1.14), straight to bytes.
 
-use weir_data::{ColumnId, Row, RowDelta, Store, TableSchema, Uuid};
+use weir_data::{ColumnDelta, ColumnType, DatumRef, Row, Store, TableSchema, Uuid};
 
-use crate::pending::ChangeSet;
 use crate::subscription::{
     DELETE, INITIAL, INSERT, MODIFY, Select, Subscription, TableSubscription,
 };
+use crate::view::{Modified, RowView, State, View};
 
 /// What an update says of one row.
 enum Event<'a> {
@@ -15,7 +15,7 @@ enum Event<'a> {
     /// It is gone; as it was.
     Vanish(&'a Row),
     /// It changed.
-    Change(&'a Row, &'a RowDelta),
+    Change(&'a Modified<'a>),
 }
 
 /// Writes tables and rows with their separators, leaving out tables without rows.
@@ -23,146 +23,133 @@ struct Writer<'a> {
     out: &'a mut Vec<u8>,
     is_v1: bool,
     any_table: bool,
+}
+
+/// Writes one table's rows.
+struct TableWriter<'a> {
+    out: &'a mut Vec<u8>,
+    is_v1: bool,
+    subscription: &'a TableSubscription,
+    schema: &'a TableSchema,
     any_row: bool,
 }
 
-/// The initial rows.
-pub(crate) fn initial(subscription: &Subscription, store: &Store) -> Vec<u8> {
-    compose(
-        subscription,
-        |table, writer| {
-            if table.select & INITIAL == 0 {
-                return;
+/// Appends the initial rows, `{}` if there are none.
+pub(crate) fn initial(subscription: &Subscription, store: &Store, out: &mut Vec<u8>) {
+    let mut writer = Writer::new(subscription, out);
+    for table in &subscription.tables {
+        if table.select & INITIAL == 0 || table.is_never() {
+            continue;
+        }
+        writer.table(table, store, |writer| {
+            for row in store.table(table.table).iter().filter(|row| table.admits(row)) {
+                writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
-            let schema = store.schema().table(table.table);
-            for row in store.table(table.table).iter() {
-                if table.condition.matches_any(row) {
-                    writer.row(table, schema, row.uuid(), &Event::Appear(INITIAL, row));
-                }
-            }
-        },
-        store,
-    )
+        });
+    }
+    writer.end();
 }
 
-/// What happened, as far as it concerns the subscription; `{}` if it does not.
-pub(crate) fn changes(subscription: &Subscription, changes: &ChangeSet, store: &Store) -> Vec<u8> {
-    compose(
-        subscription,
-        |table, writer| {
-            let Some(changes) = changes.table(table.table) else { return };
-            let schema = store.schema().table(table.table);
-            for (uuid, delta) in &changes.rows {
-                if let Some(delta) = delta {
-                    changed_row(table, schema, store, (*uuid, delta), writer);
+/// Appends what happened as far as it concerns the subscription, `{}` if it does not.
+pub(crate) fn changes(
+    subscription: &Subscription,
+    view: &View<'_>,
+    store: &Store,
+    out: &mut Vec<u8>,
+) {
+    let mut writer = Writer::new(subscription, out);
+    for changed in &view.tables {
+        let Some(table) = subscription.table(changed.table) else { continue };
+        if table.is_never() {
+            continue;
+        }
+        writer.table(table, store, |writer| {
+            for row in &changed.rows {
+                if let Some(event) = event(table, row) {
+                    writer.row(row.uuid, &event);
                 }
             }
-        },
-        store,
-    )
+        });
+    }
+    writer.end();
 }
 
-/// What a change of conditions makes appear and vanish.
-pub(crate) fn condition_change(old: &Subscription, new: &Subscription, store: &Store) -> Vec<u8> {
-    compose(
-        new,
-        |table, writer| {
-            let before = old.tables.iter().find(|before| before.table == table.table);
-            let Some(before) = before.filter(|before| before.condition != table.condition) else {
-                return;
-            };
-            let schema = store.schema().table(table.table);
+/// Appends what a change of conditions makes appear and vanish, `{}` if nothing.
+pub(crate) fn condition_change(
+    old: &Subscription,
+    new: &Subscription,
+    store: &Store,
+    out: &mut Vec<u8>,
+) {
+    let mut writer = Writer::new(new, out);
+    for table in &new.tables {
+        let Some(before) = old.table(table.table) else { continue };
+        if before.is_same_condition(table) {
+            continue;
+        }
+        writer.table(table, store, |writer| {
             for row in store.table(table.table).iter() {
-                let was = before.condition.matches_any(row);
-                let event = match (was, table.condition.matches_any(row)) {
+                let event = match (before.admits(row), table.admits(row)) {
                     (false, true) => Event::Appear(INSERT, row),
                     (true, false) => Event::Vanish(row),
                     _ => continue,
                 };
-                writer.row(table, schema, row.uuid(), &event);
+                writer.row(row.uuid(), &event);
             }
-        },
-        store,
-    )
-}
-
-fn compose(
-    subscription: &Subscription,
-    each: impl Fn(&TableSubscription, &mut Writer<'_>),
-    store: &Store,
-) -> Vec<u8> {
-    let mut out = vec![b'{'];
-    let is_v1 = subscription.is_v1;
-    let mut writer = Writer { out: &mut out, is_v1, any_table: false, any_row: false };
-    for table in &subscription.tables {
-        let start = writer.begin_table(&store.schema().table(table.table).name);
-        each(table, &mut writer);
-        writer.end_table(start);
+        });
     }
-    out.push(b'}');
-    out
+    writer.end();
 }
 
-/// Decides what a row's change is to this subscription.
-fn changed_row(
-    table: &TableSubscription,
-    schema: &TableSchema,
-    store: &Store,
-    (uuid, delta): (Uuid, &RowDelta),
-    writer: &mut Writer<'_>,
-) {
-    let holds = |row: &Row| table.is_unconditional() || table.condition.matches_any(row);
-    match delta {
-        RowDelta::Delete(old) if holds(old) => {
-            writer.row(table, schema, uuid, &Event::Vanish(old));
-        }
-        RowDelta::Delete(_) => {}
-        RowDelta::Insert(_) | RowDelta::Modify(_) => {
-            let Some(row) = store.get(table.table, uuid) else { return };
-            let is_new = matches!(delta, RowDelta::Insert(_));
-            let did_hold = !is_new && held(table, row, delta);
-            let event = match (did_hold, holds(row)) {
-                (false, true) => Event::Appear(INSERT, row),
-                (true, true) => Event::Change(row, delta),
-                (true, false) => {
-                    return writer.row(table, schema, uuid, &Event::Vanish(row));
-                }
-                (false, false) => return,
+/// What a row's change is to the subscriber of its table.
+fn event<'a>(table: &TableSubscription, row: &'a RowView<'a>) -> Option<Event<'a>> {
+    match &row.state {
+        State::Inserted(row) => table.admits(row).then_some(Event::Appear(INSERT, row)),
+        State::Deleted(old) => table.admits(old).then_some(Event::Vanish(old)),
+        State::Modified(modified) => {
+            let mut columns = modified.columns.iter().map(|delta| delta.column);
+            if !columns.clone().any(|column| table.is_watched(column)) {
+                return None;
+            }
+            let is = table.admits(modified.row);
+            let was = if columns.any(|column| table.is_condition_on(column)) {
+                table.admits(modified.old())
+            } else {
+                is
             };
-            writer.row(table, schema, uuid, &event);
+            match (was, is) {
+                (false, true) => Some(Event::Appear(INSERT, modified.row)),
+                (true, true) => Some(Event::Change(modified)),
+                (true, false) => Some(Event::Vanish(modified.row)),
+                (false, false) => None,
+            }
         }
     }
 }
 
-/// Whether the row satisfied the condition before the change.
-fn held(table: &TableSubscription, row: &Row, delta: &RowDelta) -> bool {
-    if table.is_unconditional() {
-        return true;
+impl<'a> Writer<'a> {
+    fn new(subscription: &Subscription, out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, is_v1: subscription.is_v1, any_table: false }
     }
-    let mut old = row.clone();
-    for column in table.condition_columns() {
-        if let Some(change) = delta.change(column) {
-            *old.get_mut(column) = change.old_value(row.get(column));
-        }
-    }
-    table.condition.matches_any(&old)
-}
 
-impl Writer<'_> {
-    fn begin_table(&mut self, name: &str) -> usize {
+    fn table(
+        &mut self,
+        subscription: &TableSubscription,
+        store: &Store,
+        rows: impl FnOnce(&mut TableWriter<'_>),
+    ) {
+        let schema = store.schema().table(subscription.table);
         let start = self.out.len();
         if self.any_table {
             self.out.push(b',');
         }
-        self.out.push(b'"');
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":{");
-        self.any_row = false;
-        start
-    }
-
-    fn end_table(&mut self, start: usize) {
-        if self.any_row {
+        write_key(&schema.name, self.out);
+        self.out.push(b'{');
+        let (out, is_v1) = (&mut *self.out, self.is_v1);
+        let mut writer = TableWriter { out, is_v1, subscription, schema, any_row: false };
+        rows(&mut writer);
+        if writer.any_row {
             self.out.push(b'}');
             self.any_table = true;
         } else {
@@ -170,14 +157,20 @@ impl Writer<'_> {
         }
     }
 
-    fn row(
-        &mut self,
-        table: &TableSubscription,
-        schema: &TableSchema,
-        uuid: Uuid,
-        event: &Event<'_>,
-    ) {
-        if !is_wanted(table, event) {
+    fn end(self) {
+        self.out.push(b'}');
+    }
+}
+
+impl TableWriter<'_> {
+    /// Writes what happened to a row, if this kind of event is selected.
+    fn row(&mut self, uuid: Uuid, event: &Event<'_>) {
+        let kind = match event {
+            Event::Appear(select, _) => *select,
+            Event::Vanish(_) => DELETE,
+            Event::Change(_) => MODIFY,
+        };
+        if self.subscription.select & kind == 0 {
             return;
         }
         if std::mem::replace(&mut self.any_row, true) {
@@ -187,130 +180,112 @@ impl Writer<'_> {
         self.out.extend_from_slice(&uuid.text());
         self.out.extend_from_slice(b"\":");
         if self.is_v1 {
-            self.row_update(table, schema, event)
+            self.row_update(event)
         } else {
-            self.row_update2(table, schema, event)
+            self.row_update2(event)
         }
+        self.out.push(b'}');
     }
 
-    /// RFC 7047 §4.1.6 `<row-update>`.
-    fn row_update(&mut self, table: &TableSubscription, schema: &TableSchema, event: &Event<'_>) {
+    /// RFC 7047 §4.1.6 `<row-update>`, all but the end.
+    fn row_update(&mut self, event: &Event<'_>) {
         match event {
             Event::Appear(select, row) => {
                 self.out.extend_from_slice(b"{\"new\":");
-                self.columns(
-                    table,
-                    *select,
-                    |_| true,
-                    schema,
-                    |out, column| {
-                        row.get(column).write(&schema.column(column).ty, out);
-                    },
-                );
+                self.all_columns(*select, row);
             }
             Event::Vanish(row) => {
                 self.out.extend_from_slice(b"{\"old\":");
-                self.columns(
-                    table,
-                    DELETE,
-                    |_| true,
-                    schema,
-                    |out, column| {
-                        row.get(column).write(&schema.column(column).ty, out);
-                    },
-                );
+                self.all_columns(DELETE, row);
             }
-            Event::Change(row, delta) => {
+            Event::Change(modified) => {
                 self.out.extend_from_slice(b"{\"new\":");
-                self.columns(
-                    table,
-                    MODIFY,
-                    |_| true,
-                    schema,
-                    |out, column| {
-                        row.get(column).write(&schema.column(column).ty, out);
-                    },
-                );
+                self.all_columns(MODIFY, modified.row);
                 self.out.extend_from_slice(b",\"old\":");
-                let changed = |column| delta.change(column).is_some();
-                self.columns(table, MODIFY, changed, schema, |out, column| {
-                    if let Some(change) = delta.change(column) {
-                        let old = change.old_value(row.get(column));
-                        old.as_ref().write(&schema.column(column).ty, out);
-                    }
+                let old = modified.old();
+                self.changed_columns(modified, |out, delta, ty| {
+                    old.get(delta.column).write(ty, out);
                 });
             }
         }
-        self.out.push(b'}');
     }
 
-    /// ovsdb-server(7) §4.1.14 `<row-update2>`.
-    fn row_update2(&mut self, table: &TableSubscription, schema: &TableSchema, event: &Event<'_>) {
+    /// ovsdb-server(7) §4.1.14 `<row-update2>`, all but the end.
+    fn row_update2(&mut self, event: &Event<'_>) {
         match event {
             Event::Vanish(_) => self.out.extend_from_slice(b"{\"delete\":null"),
             Event::Appear(select, row) => {
-                let initial = *select == INITIAL;
-                self.out.extend_from_slice(if initial {
-                    b"{\"initial\":"
-                } else {
-                    b"{\"insert\":"
-                });
-                let is_told = |column| !row.get(column).is_default(&schema.column(column).ty);
-                self.columns(table, *select, is_told, schema, |out, column| {
-                    row.get(column).write(&schema.column(column).ty, out);
-                });
+                let is_initial = *select == INITIAL;
+                let kind: &[u8] = if is_initial { b"{\"initial\":" } else { b"{\"insert\":" };
+                self.out.extend_from_slice(kind);
+                self.telling_columns(*select, row);
             }
-            Event::Change(_, delta) => {
+            Event::Change(modified) => {
                 self.out.extend_from_slice(b"{\"modify\":");
-                let changed = |column| delta.change(column).is_some();
-                self.columns(table, MODIFY, changed, schema, |out, column| {
-                    if let Some(change) = delta.change(column) {
-                        change.write_diff(&schema.column(column).ty, out);
-                    }
-                });
+                self.changed_columns(modified, |out, delta, ty| delta.change.write_diff(ty, out));
             }
         }
-        self.out.push(b'}');
     }
 
-    /// Writes `{"column":value,...}` for the columns reported for `select` that `is_told`.
+    /// The columns selected for `select`.
+    fn all_columns(&mut self, select: Select, row: &Row) {
+        self.columns(select, row, |_, _| true);
+    }
+
+    /// The columns selected for `select` that do not have their default value.
+    fn telling_columns(&mut self, select: Select, row: &Row) {
+        self.columns(select, row, |value, ty| !value.is_default(ty));
+    }
+
     fn columns(
         &mut self,
-        table: &TableSubscription,
         select: Select,
-        is_told: impl Fn(ColumnId) -> bool,
-        schema: &TableSchema,
-        value: impl Fn(&mut Vec<u8>, ColumnId),
+        row: &Row,
+        is_told: impl Fn(DatumRef<'_>, &ColumnType) -> bool,
     ) {
-        self.out.push(b'{');
-        let mut any = false;
-        for (column, selected) in &table.columns {
-            if selected & select == 0 || !is_told(*column) {
-                continue;
-            }
-            if std::mem::replace(&mut any, true) {
+        let start = self.out.len();
+        for (column, selected) in &self.subscription.columns {
+            let (value, schema) = (row.get(*column), self.schema.column(*column));
+            if selected & select != 0 && is_told(value, &schema.ty) {
                 self.out.push(b',');
+                write_key(&schema.name, self.out);
+                value.write(&schema.ty, self.out);
             }
-            self.out.push(b'"');
-            self.out.extend_from_slice(schema.column(*column).name.as_bytes());
-            self.out.extend_from_slice(b"\":");
-            value(self.out, *column);
         }
-        self.out.push(b'}');
+        end_columns(self.out, start);
+    }
+
+    /// The changed columns that are selected for changes.
+    fn changed_columns(
+        &mut self,
+        modified: &Modified<'_>,
+        value: impl Fn(&mut Vec<u8>, &ColumnDelta, &ColumnType),
+    ) {
+        let start = self.out.len();
+        for delta in modified.columns.iter() {
+            if self.subscription.selected(delta.column) & MODIFY != 0 {
+                let schema = self.schema.column(delta.column);
+                self.out.push(b',');
+                write_key(&schema.name, self.out);
+                value(self.out, delta, &schema.ty);
+            }
+        }
+        end_columns(self.out, start);
     }
 }
 
-/// Whether the subscription selects this kind of event, and for a change: whether any column that
-/// it reports or conditions on is among the changed ones.
-fn is_wanted(table: &TableSubscription, event: &Event<'_>) -> bool {
-    match event {
-        Event::Appear(select, _) => table.select & select != 0,
-        Event::Vanish(_) => table.select & DELETE != 0,
-        Event::Change(_, delta) => {
-            let changed = |column| delta.change(column).is_some();
-            table.select & MODIFY != 0
-                && (table.columns.iter().any(|(column, _)| changed(*column))
-                    || table.condition_columns().any(changed))
-        }
+/// Makes an object of the `,"column":value`s from `start` on.
+fn end_columns(out: &mut Vec<u8>, start: usize) {
+    match out.get_mut(start) {
+        Some(comma) => *comma = b'{',
+        None => out.push(b'{'),
     }
+    out.push(b'}');
+}
+
+/// Appends a table's or column's name as a key: an `<id>`, so nothing needs escaping.
+fn write_key(name: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
 }

@@ -2,21 +2,31 @@
 //!
 //! # The life of an update
 //!
-//! 1. [`Monitors::commit`] merges a transaction's delta into the newest segment of the change log
-//!    (`pending`): once for everybody, whatever the number of monitors.
-//! 2. [`Monitors::flush_all`] (or [`Monitors::flush`] for a session's own) goes through the groups:
-//!    monitors with equal subscriptions (`subscription`) are one group.
-//! 3. For every distinct place in the log where members of the group stand, the body of the update
-//!    is composed once (`compose`), from the merged changes and the rows as they are now.
-//! 4. Members move to the log's end; segments that nobody needs any more go, and neighbours that
-//!    nobody stands between are merged.
+//! 1. [`Monitors::commit`] puts a transaction's delta into the log (`pending`): once for everybody,
+//!    whatever the number of monitors. A table that nobody watches costs nothing.
+//! 2. [`Monitors::flush_all`] finds the groups that watch a changed table; monitors with equal
+//!    subscriptions (`subscription`) are one group (`registry`). [`Monitors::flush`] does the same
+//!    for a session's own monitors, before its reply.
+//! 3. The changes are resolved against the store once (`view`), and for each of those groups the
+//!    body of the update is composed once (`compose`), or found composed (`cache`). Only the heads
+//!    of the messages differ between members with different names (`message`).
+//! 4. Who has been told stands at the log's end. Nearly everybody is there together, at the
+//!    *base*, which moves as one; those whose sessions do not read stay behind, and what happens
+//!    meanwhile merges (`change`).
 //!
 //! **Invariant:** at a flush the store is exactly at the position of the last commit, so the rows
 //! of the store are the new rows of the pending changes.
 
+mod cache;
+mod change;
 mod compose;
+mod flush;
+mod message;
 mod pending;
 mod registry;
 mod subscription;
+mod view;
 
-pub use registry::{Counts, MonitorKey, Monitors, PENDING_BYTES_MAX, Update, Version};
+pub use flush::PENDING_BYTES_MAX;
+pub use message::{Update, Version};
+pub use registry::{Counts, MonitorKey, Monitors};

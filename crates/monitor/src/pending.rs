@@ -6,96 +6,71 @@
 //!     M1            M2 M3           M4 ...      where members stand
 //! ```
 //!
-//! A segment holds the merged changes between two places where members stand. A commit goes into
-//! the last segment, or begins a new one if somebody stands at the end.
+//! A segment holds the changes between two places where somebody stands. A commit goes into the
+//! last segment, or begins a new one if somebody stands at the end. So there are never more
+//! segments than distinct places, however many transactions there were.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use weir_data::{Delta, RowDelta, Schema, TableId, Uuid};
+use weir_data::{Delta, Schema, TableId};
+
+use crate::change::{ChangeSet, Changes};
 
 /// A place in the log; ascending.
 pub(crate) type Place = u64;
 
-/// Rough cost of a pending row, in bytes, beyond its elements.
-const ROW_BYTES: usize = 128;
-/// Rough cost of a pending element.
-const ELEMENT_BYTES: usize = 48;
-
-/// Merged changes by table and row.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ChangeSet {
-    tables: BTreeMap<TableId, TableChanges>,
-    bytes: usize,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TableChanges {
-    /// In the order of their first change; `None` where nothing is left of it.
-    pub(crate) rows: Vec<(Uuid, Option<RowDelta>)>,
-    index: HashMap<Uuid, usize, FixedState>,
-}
-
-impl ChangeSet {
-    /// What has changed in a table.
-    pub(crate) fn table(&self, table: TableId) -> Option<&TableChanges> {
-        self.tables.get(&table)
-    }
-
-    fn merge_row(&mut self, schema: &Schema, table: TableId, uuid: Uuid, delta: &RowDelta) {
-        self.bytes += row_bytes(delta);
-        let changes = self.tables.entry(table).or_default();
-        let at = *changes.index.entry(uuid).or_insert(changes.rows.len());
-        if at == changes.rows.len() {
-            changes.rows.push((uuid, Some(delta.clone())));
-            return;
-        }
-        let slot = &mut changes.rows[at].1;
-        *slot = match slot.take() {
-            None => Some(delta.clone()),
-            Some(earlier) => earlier.merge(delta, schema.table(table)),
-        };
-    }
-
-    fn merge(&mut self, later: &Self, schema: &Schema) {
-        for (table, changes) in &later.tables {
-            for (uuid, delta) in &changes.rows {
-                if let Some(delta) = delta {
-                    self.merge_row(schema, *table, *uuid, delta);
-                }
-            }
-        }
-    }
-}
-
-fn row_bytes(delta: &RowDelta) -> usize {
-    let elements = match delta {
-        RowDelta::Insert(row) | RowDelta::Delete(row) => row.atoms(),
-        RowDelta::Modify(columns) => columns
-            .iter()
-            .map(|delta| delta.change.added().count() + delta.change.removed().count())
-            .sum(),
-    };
-    ROW_BYTES + elements * ELEMENT_BYTES
-}
-
 #[derive(Debug)]
 struct Segment {
     start: Place,
-    changes: ChangeSet,
+    changes: Changes,
 }
 
 /// The log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pending {
     segments: VecDeque<Segment>,
     end: Place,
-    /// How many members stand where.
+    /// How many stand where.
     standing: BTreeMap<Place, usize>,
+    /// Behind the last change of each table.
+    changed_at: Vec<Place>,
+    /// Estimated memory of all segments.
+    bytes: usize,
+    /// For hashing.
+    seed: u64,
+}
+
+/// The changes since a place.
+pub(crate) enum Since<'a> {
+    /// They are in one segment.
+    Segment(&'a Changes),
+    /// They were put together from several.
+    Joined(Changes),
+}
+
+impl Since<'_> {
+    pub(crate) fn changes(&self) -> &Changes {
+        match self {
+            Self::Segment(changes) => changes,
+            Self::Joined(changes) => changes,
+        }
+    }
 }
 
 impl Pending {
+    /// An empty log; `seed` is for hashing what clients choose.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            end: 0,
+            standing: BTreeMap::new(),
+            changed_at: Vec::new(),
+            bytes: 0,
+            seed,
+        }
+    }
+
     /// Where there is nothing more to be told.
     pub(crate) fn end(&self) -> Place {
         self.end
@@ -111,80 +86,123 @@ impl Pending {
         self.segments.len()
     }
 
-    /// Rough size in bytes.
+    /// Estimated memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.segments.iter().map(|segment| segment.changes.bytes).sum()
+        self.bytes
     }
 
-    /// A member takes its stand at the end.
-    pub(crate) fn enter(&mut self) -> Place {
-        *self.standing.entry(self.end).or_default() += 1;
-        self.end
+    /// How many stand at a place.
+    pub(crate) fn standing_at(&self, place: Place) -> usize {
+        self.standing.get(&place).copied().unwrap_or(0)
     }
 
-    /// `count` members leave a place.
-    pub(crate) fn leave(&mut self, place: Place, count: usize, schema: &Schema) {
+    /// The first place where somebody stands.
+    pub(crate) fn first(&self) -> Place {
+        self.standing.keys().next().copied().unwrap_or(self.end)
+    }
+
+    /// Whether a table has changed since a place.
+    pub(crate) fn has_changed(&self, table: TableId, since: Place) -> bool {
+        self.changed_at.get(table.index()).is_some_and(|at| *at > since)
+    }
+
+    /// Tables that have changed since a place.
+    pub(crate) fn changed_tables(&self, since: Place) -> impl Iterator<Item = TableId> {
+        let changed = self.changed_at.iter().enumerate().filter(move |(_, at)| **at > since);
+        changed.map(|(table, _)| TableId(table as u16))
+    }
+
+    /// Somebody takes a stand at a place where there is somebody already, or at the end.
+    pub(crate) fn stand(&mut self, place: Place) {
+        *self.standing.entry(place).or_default() += 1;
+    }
+
+    /// Somebody leaves a place. `is_watched` as of [`Pending::commit`].
+    pub(crate) fn leave(
+        &mut self,
+        place: Place,
+        schema: &Schema,
+        is_watched: impl Fn(TableId) -> bool,
+    ) {
         let Some(standing) = self.standing.get_mut(&place) else { return };
-        *standing = standing.saturating_sub(count);
+        *standing -= 1;
         if *standing > 0 {
             return;
         }
         self.standing.remove(&place);
-        // What is before the first member is of no use to anybody.
-        let first = self.standing.keys().next().copied().unwrap_or(self.end);
-        while self.segments.front().is_some_and(|segment| segment.start < first) {
-            self.segments.pop_front();
+        // What is before the first place is of no use to anybody.
+        let first = self.first();
+        while let Some(segment) = self.segments.pop_front_if(|segment| segment.start < first) {
+            self.bytes -= segment.changes.bytes();
         }
+        // Nobody tells the segments before and behind the place apart any more.
         let at = self.segments.partition_point(|segment| segment.start < place);
         if at > 0
             && self.segments.get(at).is_some_and(|segment| segment.start == place)
             && let Some(later) = self.segments.remove(at)
         {
-            self.segments[at - 1].changes.merge(&later.changes, schema);
+            self.bytes -= later.changes.bytes();
+            self.extend(at - 1, &later.changes, schema, is_watched);
         }
     }
 
-    /// Adds a transaction's changes to tables that `is_watched`.
-    pub(crate) fn commit(
+    /// Merges later changes into a segment.
+    fn extend(
         &mut self,
-        delta: &Delta,
+        at: usize,
+        later: &Changes,
         schema: &Schema,
         is_watched: impl Fn(TableId) -> bool,
     ) {
-        if self.standing.is_empty() || !delta.tables.iter().any(|table| is_watched(table.table)) {
-            return;
-        }
-        if self.standing.contains_key(&self.end) || self.segments.is_empty() {
-            let segment = Segment { start: self.end, changes: ChangeSet::default() };
-            self.segments.push_back(segment);
+        let Some(segment) = self.segments.get_mut(at) else { return };
+        self.bytes -= segment.changes.bytes();
+        let nothing = Changes::Merged(ChangeSet::new(self.seed));
+        let earlier = std::mem::replace(&mut segment.changes, nothing);
+        let mut set = earlier.into_set(self.seed, schema, &is_watched);
+        later.merge_into(&mut set, schema, is_watched);
+        segment.changes = Changes::Merged(set);
+        self.bytes += segment.changes.bytes();
+    }
+
+    /// Adds a transaction's changes, of which those to tables that `is_watched` matter.
+    pub(crate) fn commit(
+        &mut self,
+        delta: &Arc<Delta>,
+        schema: &Schema,
+        is_watched: impl Fn(TableId) -> bool,
+    ) {
+        let changes = Changes::one(delta, schema);
+        if self.segments.is_empty() || self.standing_at(self.end) > 0 {
+            self.bytes += changes.bytes();
+            self.segments.push_back(Segment { start: self.end, changes });
+        } else {
+            self.extend(self.segments.len() - 1, &changes, schema, is_watched);
         }
         self.end += 1;
-        let Some(segment) = self.segments.back_mut() else { return };
-        for table in delta.tables.iter().filter(|table| is_watched(table.table)) {
-            for (uuid, row) in &table.rows {
-                segment.changes.merge_row(schema, table.table, *uuid, row);
-            }
+        self.changed_at.resize(schema.tables.len(), 0);
+        for table in &delta.tables {
+            self.changed_at[table.table.index()] = self.end;
         }
     }
 
-    /// All changes since `place`; borrowed if one segment has them all.
+    /// All changes since a place where somebody stands.
     pub(crate) fn since(
         &self,
         place: Place,
         schema: &Schema,
-    ) -> Option<std::borrow::Cow<'_, ChangeSet>> {
+        is_watched: impl Fn(TableId) -> bool,
+    ) -> Option<Since<'_>> {
         let at = self.segments.partition_point(|segment| segment.start < place);
         let mut segments = self.segments.iter().skip(at);
         let first = segments.next()?;
-        let mut changes = std::borrow::Cow::Borrowed(&first.changes);
-        for segment in segments {
-            changes.to_mut().merge(&segment.changes, schema);
+        let mut segments = segments.peekable();
+        if segments.peek().is_none() {
+            return Some(Since::Segment(&first.changes));
         }
-        Some(changes)
-    }
-
-    /// The first place behind which more than `bytes_max` are pending, if there is one.
-    pub(crate) fn overflow(&self, bytes_max: usize) -> Option<Place> {
-        (self.bytes() > bytes_max).then(|| self.segments.front().map(|s| s.start)).flatten()
+        let mut set = first.changes.clone().into_set(self.seed, schema, &is_watched);
+        for segment in segments {
+            segment.changes.merge_into(&mut set, schema, &is_watched);
+        }
+        Some(Since::Joined(Changes::Merged(set)))
     }
 }

@@ -1,47 +1,26 @@
-//! Monitors by group, and the flushing of what is pending for them.
+//! Who is a monitor: keys, groups of equal subscriptions, and where each monitor stands in the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use weir_data::{Committed, Error, Schema, Store, TableId, Uuid};
 use weir_json::Text;
 
+use crate::cache::Cache;
 use crate::compose;
+use crate::message::{self, Head, Update, Version};
 use crate::pending::{Pending, Place};
 use crate::subscription::Subscription;
-
-/// Most bytes (estimated) that may be pending for a monitor whose session does not read. Beyond it
-/// the session is disconnected, and gets everything anew when it comes back.
-pub const PENDING_BYTES_MAX: usize = 256 << 20;
 
 /// A session's monitor: unique in the process, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MonitorKey(pub u64);
 
-/// Which of the monitor methods made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
-    /// `monitor`, told by `update` (RFC 7047 §4.1.5).
-    V1,
-    /// `monitor_cond`, told by `update2` (ovsdb-server(7) §4.1.12).
-    V2,
-    /// `monitor_cond_since`, told by `update3` (ovsdb-server(7) §4.1.15).
-    V3,
-}
-
-/// One notification for all of `to`: `head` and then `body`. Monitors with other ids have updates
-/// of their own that share the `body`.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// Who gets it.
-    pub to: Vec<MonitorKey>,
-    /// The message up to the table updates.
-    pub head: Arc<Vec<u8>>,
-    /// The table updates and the end of the message.
-    pub body: Arc<Vec<u8>>,
-}
+/// Number of a group; ascending, never reused.
+pub(crate) type GroupId = u64;
 
 /// Sizes, for memory/show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,59 +31,98 @@ pub struct Counts {
     pub groups: usize,
     /// Segments of the change log.
     pub change_sets: usize,
-    /// Bodies composed since the start: the work done, whatever the number of monitors.
+    /// How often a group's update was put together since the start, empty ones included: the work
+    /// done, whatever the number of monitors.
     pub composed: u64,
+    /// How often a group's initial rows were put together since the start.
+    pub initials: u64,
+    /// Bytes of composed updates and initial rows that are kept because others may need the same.
+    pub cached_bytes: usize,
 }
 
+/// Method and name of a monitor: members of a group that are called alike get the same bytes.
+pub(crate) type Label = Arc<(Version, Vec<u8>)>;
+
+/// Members of a group that get the same bytes.
 #[derive(Debug)]
-struct Member {
-    version: Version,
-    id: Vec<u8>,
-    place: Place,
+pub(crate) struct Class {
+    pub(crate) head: Head,
+    pub(crate) members: BTreeSet<MonitorKey>,
 }
 
+/// Monitors with equal subscriptions.
 #[derive(Debug)]
-struct Group {
-    subscription: Arc<Subscription>,
-    canonical: Vec<u8>,
-    members: BTreeMap<MonitorKey, Member>,
-    /// The update from a place to the log's end: what equal members standing there share.
-    composed: Option<(Place, Place, Arc<Vec<u8>>)>,
+pub(crate) struct Group {
+    pub(crate) subscription: Arc<Subscription>,
+    canonical: Arc<[u8]>,
+    pub(crate) classes: BTreeMap<Label, Class>,
+}
+
+impl Group {
+    /// Number of members.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.values().map(|class| class.members.len()).sum()
+    }
+}
+
+/// Where a monitor belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) group: GroupId,
+    pub(crate) label: Label,
 }
 
 /// All monitors of one database.
+///
+/// **Invariants:** a monitor stands at `base`, unless `strays` says otherwise; there is exactly one
+/// stand at `base` in `pending` for all those, and one for each stray.
 #[derive(Debug)]
 pub struct Monitors {
-    groups: BTreeMap<u64, Group>,
-    by_canonical: HashMap<Vec<u8>, u64, FixedState>,
-    owners: HashMap<MonitorKey, u64, FixedState>,
-    /// How many groups watch each table.
-    watched: Vec<usize>,
-    pending: Pending,
-    last_txn_id: Uuid,
-    next_group: u64,
-    composed: u64,
+    pub(crate) groups: BTreeMap<GroupId, Group>,
+    by_canonical: HashMap<Arc<[u8]>, GroupId, FixedState>,
+    pub(crate) owners: HashMap<MonitorKey, Owner, FixedState>,
+    /// Which groups watch each table.
+    pub(crate) watchers: Vec<BTreeSet<GroupId>>,
+    pub(crate) pending: Pending,
+    /// Where all stand who were neither blocked at the last [`Monitors::flush_all`] nor flushed
+    /// alone since.
+    pub(crate) base: Place,
+    /// Where the others stand.
+    pub(crate) strays: BTreeMap<MonitorKey, Place>,
+    pub(crate) cache: Cache,
+    pub(crate) last_txn_id: Uuid,
+    next_group: GroupId,
+    pub(crate) composed: u64,
+    initials: u64,
 }
 
 /// Keys are unique in the process, so that a session's monitors of all databases can share maps.
-static NEXT_KEY: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 impl Monitors {
     /// No monitors yet; `seed` is for hashing what clients choose.
     pub fn new(seed: u64) -> Self {
+        let mut pending = Pending::new(seed);
+        let base = pending.end();
+        pending.stand(base);
         Self {
             groups: BTreeMap::new(),
             by_canonical: HashMap::with_hasher(FixedState::with_seed(seed)),
             owners: HashMap::with_hasher(FixedState::with_seed(seed)),
-            watched: Vec::new(),
-            pending: Pending::default(),
+            watchers: Vec::new(),
+            pending,
+            base,
+            strays: BTreeMap::new(),
+            cache: Cache::default(),
             last_txn_id: Uuid::ZERO,
             next_group: 0,
             composed: 0,
+            initials: 0,
         }
     }
 
-    /// Adds a monitor that knows the store as it is now. `id` is the JSON text of its name.
+    /// Adds a monitor that knows the store as it is now. `id` is the JSON text of its name;
+    /// `requests` are `<monitor-requests>`, errors as the reference's.
     pub fn add(
         &mut self,
         version: Version,
@@ -114,85 +132,98 @@ impl Monitors {
     ) -> Result<MonitorKey, Error> {
         let schema = store.schema();
         let subscription = Subscription::parse(version == Version::V1, requests, schema)?;
-        let key = MonitorKey(NEXT_KEY.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let place = self.pending.enter();
-        self.join(key, Member { version, id, place }, subscription, schema);
+        let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
+        self.join(key, Arc::new((version, id)), subscription, schema);
+        self.stand_at_end(key, schema);
         Ok(key)
     }
 
-    /// Puts a member into the group of its subscription.
-    fn join(
-        &mut self,
-        key: MonitorKey,
-        member: Member,
-        subscription: Subscription,
-        schema: &Schema,
-    ) {
-        let canonical = subscription.canonical(schema);
-        let group = match self.by_canonical.get(&canonical) {
+    /// Puts a monitor into the group of its subscription.
+    fn join(&mut self, key: MonitorKey, label: Label, subscription: Subscription, schema: &Schema) {
+        let canonical = subscription.canonical();
+        let id = match self.by_canonical.get(canonical.as_slice()) {
             Some(group) => *group,
-            None => self.add_group(canonical, subscription, schema),
+            None => self.add_group(canonical.into(), subscription, schema),
         };
-        self.owners.insert(key, group);
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.members.insert(key, member);
+        if let Some(group) = self.groups.get_mut(&id) {
+            let new = || Class { head: Head::new(label.0, &label.1), members: BTreeSet::new() };
+            group.classes.entry(Arc::clone(&label)).or_insert_with(new).members.insert(key);
         }
+        self.owners.insert(key, Owner { group: id, label });
     }
 
     fn add_group(
         &mut self,
-        canonical: Vec<u8>,
+        canonical: Arc<[u8]>,
         subscription: Subscription,
         schema: &Schema,
-    ) -> u64 {
+    ) -> GroupId {
         self.next_group += 1;
-        self.watched.resize(schema.tables.len(), 0);
-        for table in &subscription.tables {
-            self.watched[table.table.index()] += 1;
+        let id = self.next_group;
+        self.watchers.resize_with(schema.tables.len(), BTreeSet::new);
+        for table in subscription.watched_tables() {
+            self.watchers[table.index()].insert(id);
         }
-        self.by_canonical.insert(canonical.clone(), self.next_group);
-        let group = Group {
-            subscription: Arc::new(subscription),
-            canonical,
-            members: BTreeMap::new(),
-            composed: None,
-        };
-        self.groups.insert(self.next_group, group);
-        self.next_group
+        self.by_canonical.insert(Arc::clone(&canonical), id);
+        let subscription = Arc::new(subscription);
+        self.groups.insert(id, Group { subscription, canonical, classes: BTreeMap::new() });
+        id
     }
 
-    /// Takes a member out of its group.
-    fn part(&mut self, key: MonitorKey) -> Option<Member> {
-        let id = self.owners.remove(&key)?;
-        let group = self.groups.get_mut(&id)?;
-        let member = group.members.remove(&key);
-        if group.members.is_empty()
-            && let Some(group) = self.groups.remove(&id)
-        {
-            self.by_canonical.remove(&group.canonical);
-            for table in &group.subscription.tables {
-                self.watched[table.table.index()] -= 1;
+    /// Takes a monitor out of its group; the group goes with its last one.
+    fn part(&mut self, key: MonitorKey) -> Option<Owner> {
+        let owner = self.owners.remove(&key)?;
+        let group = self.groups.get_mut(&owner.group)?;
+        if let Some(class) = group.classes.get_mut(&owner.label) {
+            class.members.remove(&key);
+            if class.members.is_empty() {
+                group.classes.remove(&owner.label);
             }
         }
-        member
+        if group.classes.is_empty()
+            && let Some(gone) = self.groups.remove(&owner.group)
+        {
+            self.by_canonical.remove(&gone.canonical);
+            for table in gone.subscription.watched_tables() {
+                self.watchers[table.index()].remove(&owner.group);
+            }
+            self.cache.forget(owner.group);
+        }
+        Some(owner)
     }
 
-    /// The rows that the monitor begins with, as a JSON object.
+    /// The rows that the monitor begins with, as a JSON object. Equal monitors share them while
+    /// nothing changes.
     pub fn initial(&mut self, key: MonitorKey, store: &Store) -> Arc<Vec<u8>> {
-        let group = self.owners.get(&key).and_then(|group| self.groups.get(group));
-        Arc::new(
-            group.map_or_else(
-                || b"{}".to_vec(),
-                |group| compose::initial(&group.subscription, store),
-            ),
-        )
+        let owner = self.owners.get(&key);
+        let Some((owner, group)) = owner.and_then(|of| Some((of, self.groups.get(&of.group)?)))
+        else {
+            return Arc::new(b"{}".to_vec());
+        };
+        if let Some(rows) = self.cache.initial(owner.group) {
+            return rows;
+        }
+        self.initials += 1;
+        let mut rows = Vec::new();
+        compose::initial(&group.subscription, store, &mut rows);
+        rows.shrink_to_fit();
+        let rows = Arc::new(rows);
+        self.cache.keep_initial(owner.group, &rows);
+        rows
+    }
+
+    /// Forgets the initial rows kept for equal monitors: for when none has come for a while.
+    pub fn forget_initial(&mut self) {
+        self.cache.forget_initials();
     }
 
     /// Ends a monitor.
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
-        if let Some(member) = self.part(key) {
-            self.pending.leave(member.place, 1, schema);
+        self.part(key);
+        if let Some(place) = self.strays.remove(&key) {
+            self.leave(place, schema);
         }
+        self.settle(schema);
     }
 
     /// `monitor_cond_change`: new conditions and a new id, for a monitor that has just been
@@ -204,32 +235,90 @@ impl Monitors {
         requests: Text<'_>,
         store: &Store,
     ) -> Result<Option<Update>, Error> {
-        let group = self.owners.get(&key).and_then(|group| self.groups.get(group));
+        let group = self.owners.get(&key).and_then(|owner| self.groups.get(&owner.group));
         let Some(group) = group else { return Ok(None) };
         let old = Arc::clone(&group.subscription);
-        let schema = store.schema();
-        let new = old.with_conditions(requests, schema)?;
-        let body =
-            if old.is_v1 { Vec::new() } else { compose::condition_change(&old, &new, store) };
-        let Some(mut member) = self.part(key) else { return Ok(None) };
-        member.id = new_id;
-        let head = head(member.version, &member.id, self.last_txn_id);
-        self.join(key, member, new, schema);
-        // `{}` alone says nothing.
-        Ok((body.len() > 2).then(|| Update {
-            to: vec![key],
-            head: Arc::new(head),
-            body: Arc::new([body.as_slice(), b"]}"].concat()),
-        }))
+        let new = old.with_conditions(requests, store.schema())?;
+        let mut body = Vec::new();
+        compose::condition_change(&old, &new, store, &mut body);
+        let Some(owner) = self.part(key) else { return Ok(None) };
+        let version = owner.label.0;
+        let head = Head::new(version, &new_id).bytes(self.last_txn_id);
+        self.join(key, Arc::new((version, new_id)), new, store.schema());
+        // What the old condition kept from it is pending no more.
+        self.stand_at_end(key, store.schema());
+        Ok(message::close(body).map(|body| Update { to: vec![key], head, body: Arc::new(body) }))
+    }
+
+    /// A monitor knows everything: it stands at the end.
+    pub(crate) fn stand_at_end(&mut self, key: MonitorKey, schema: &Schema) {
+        let end = self.pending.end();
+        // Nothing that it watches has changed since: it may as well stand there.
+        if !self.has_changed(key, self.base) {
+            if let Some(place) = self.strays.remove(&key) {
+                self.leave(place, schema);
+            }
+            return;
+        }
+        self.pending.stand(end);
+        if let Some(place) = self.strays.insert(key, end) {
+            self.leave(place, schema);
+        }
+    }
+
+    /// Whether anything that the monitor watches has changed since a place.
+    pub(crate) fn has_changed(&self, key: MonitorKey, since: Place) -> bool {
+        let owner = self.owners.get(&key);
+        let group = owner.and_then(|owner| self.groups.get(&owner.group));
+        group.is_some_and(|group| {
+            let mut tables = group.subscription.watched_tables();
+            since < self.pending.end() && tables.any(|table| self.pending.has_changed(table, since))
+        })
+    }
+
+    /// Somebody leaves a place.
+    pub(crate) fn leave(&mut self, place: Place, schema: &Schema) {
+        let watchers = &self.watchers;
+        self.pending.leave(place, schema, |table| is_watched(watchers, table));
+    }
+
+    /// When everybody stands at the end, that is the new base.
+    pub(crate) fn settle(&mut self, schema: &Schema) {
+        let end = self.pending.end();
+        if self.base < end && self.pending.standing_at(end) == self.owners.len() {
+            self.rebase(schema);
+            let strays = std::mem::take(&mut self.strays);
+            strays.into_values().for_each(|place| self.leave(place, schema));
+        }
+        if self.pending.is_empty() {
+            self.cache.forget_updates();
+        }
+    }
+
+    /// The base moves to the end.
+    pub(crate) fn rebase(&mut self, schema: &Schema) {
+        let end = self.pending.end();
+        let old = std::mem::replace(&mut self.base, end);
+        self.pending.stand(end);
+        self.leave(old, schema);
     }
 
     /// Takes note of a transaction that took effect, once for all monitors.
     pub fn commit(&mut self, committed: &Committed, schema: &Schema) {
         self.last_txn_id = committed.txn_id;
-        let watched = &self.watched;
-        let is_watched =
-            |table: TableId| watched.get(table.index()).is_some_and(|watchers| *watchers > 0);
-        self.pending.commit(&committed.delta, schema, is_watched);
+        let watchers = &self.watchers;
+        let mut tables = committed.delta.tables.iter().map(|delta| delta.table);
+        if !tables.any(|table| is_watched(watchers, table)) {
+            return;
+        }
+        self.cache.forget_updates();
+        let changed = |table: TableId| committed.delta.tables.iter().any(|d| d.table == table);
+        self.cache.forget_initials_if(|group| {
+            self.groups
+                .get(&group)
+                .is_none_or(|group| group.subscription.watched_tables().any(changed))
+        });
+        self.pending.commit(&committed.delta, schema, |table| is_watched(watchers, table));
     }
 
     /// Whether any monitor has not been told everything.
@@ -237,88 +326,9 @@ impl Monitors {
         !self.pending.is_empty()
     }
 
-    /// Estimated size of what is pending.
+    /// Estimated memory of what is pending, in bytes.
     pub fn pending_bytes(&self) -> usize {
         self.pending.bytes()
-    }
-
-    /// Composes what is pending for these monitors.
-    pub fn flush(&mut self, keys: &[MonitorKey], store: &Store, out: &mut Vec<Update>) {
-        for key in keys {
-            let Some(&group) = self.owners.get(key) else { continue };
-            self.flush_group(group, store, &|other| other != *key, out);
-        }
-    }
-
-    /// Composes what is pending for all monitors whose session is not `blocked`.
-    pub fn flush_all(
-        &mut self,
-        store: &Store,
-        blocked: &dyn Fn(MonitorKey) -> bool,
-        out: &mut Vec<Update>,
-    ) {
-        let groups: Vec<u64> = self.groups.keys().copied().collect();
-        for group in groups {
-            self.flush_group(group, store, blocked, out);
-        }
-    }
-
-    fn flush_group(
-        &mut self,
-        id: u64,
-        store: &Store,
-        is_left_out: &dyn Fn(MonitorKey) -> bool,
-        out: &mut Vec<Update>,
-    ) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        let end = self.pending.end();
-        let mut moved: BTreeMap<Place, usize> = BTreeMap::new();
-        let mut updates: Vec<(Place, Version, Vec<u8>, Update)> = Vec::new();
-        for (&key, member) in &mut group.members {
-            if member.place == end || is_left_out(key) {
-                continue;
-            }
-            let place = std::mem::replace(&mut member.place, end);
-            *moved.entry(place).or_default() += 1;
-            let same = updates.iter_mut().find(|(from, version, id, _)| {
-                *from == place && *version == member.version && *id == member.id
-            });
-            if let Some((.., update)) = same {
-                update.to.push(key);
-                continue;
-            }
-            let known = group.composed.as_ref().filter(|c| (c.0, c.1) == (place, end));
-            let body = match known {
-                Some((.., body)) => Arc::clone(body),
-                None => {
-                    let changes = self.pending.since(place, store.schema());
-                    let body = changes.map_or_else(Vec::new, |changes| {
-                        self.composed += 1;
-                        compose::changes(&group.subscription, &changes, store)
-                    });
-                    let body = Arc::new(close(body));
-                    group.composed = Some((place, end, Arc::clone(&body)));
-                    body
-                }
-            };
-            let head = Arc::new(head(member.version, &member.id, self.last_txn_id));
-            let update = Update { to: vec![key], head, body };
-            updates.push((place, member.version, member.id.clone(), update));
-        }
-        for (place, count) in moved {
-            for _ in 0..count {
-                self.pending.enter();
-            }
-            self.pending.leave(place, count, store.schema());
-        }
-        out.extend(updates.into_iter().map(|(.., update)| update).filter(|u| !u.body.is_empty()));
-    }
-
-    /// Monitors for which more is pending than there may be.
-    pub fn overflowed(&self) -> Vec<MonitorKey> {
-        let Some(place) = self.pending.overflow(PENDING_BYTES_MAX) else { return Vec::new() };
-        let members = self.groups.values().flat_map(|group| &group.members);
-        members.filter(|(_, member)| member.place <= place).map(|(key, _)| *key).collect()
     }
 
     /// Number of monitors.
@@ -338,36 +348,13 @@ impl Monitors {
             groups: self.groups.len(),
             change_sets: self.pending.segments(),
             composed: self.composed,
+            initials: self.initials,
+            cached_bytes: self.cache.bytes(),
         }
     }
 }
 
-/// Ends the message behind table updates; nothing at all if they are empty.
-fn close(mut body: Vec<u8>) -> Vec<u8> {
-    if body.len() <= 2 {
-        return Vec::new();
-    }
-    body.extend_from_slice(b"]}");
-    body
-}
-
-/// The message up to the table updates.
-fn head(version: Version, id: &[u8], txn_id: Uuid) -> Vec<u8> {
-    let method: &[u8] = match version {
-        Version::V1 => b"update",
-        Version::V2 => b"update2",
-        Version::V3 => b"update3",
-    };
-    let mut out = Vec::with_capacity(96 + id.len());
-    out.extend_from_slice(b"{\"id\":null,\"method\":\"");
-    out.extend_from_slice(method);
-    out.extend_from_slice(b"\",\"params\":[");
-    out.extend_from_slice(id);
-    out.push(b',');
-    if version == Version::V3 {
-        out.push(b'"');
-        out.extend_from_slice(&txn_id.text());
-        out.extend_from_slice(b"\",");
-    }
-    out
+/// Whether any group watches the table.
+pub(crate) fn is_watched(watchers: &[BTreeSet<GroupId>], table: TableId) -> bool {
+    watchers.get(table.index()).is_some_and(|groups| !groups.is_empty())
 }

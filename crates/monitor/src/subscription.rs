@@ -2,10 +2,11 @@
 
 use weir_data::condition::{Clause, Condition};
 use weir_data::parser::{self, Parser};
-use weir_data::{ColumnId, Error, Schema, TableId, TableSchema};
+use weir_data::{AtomRef, ColumnId, Datum, Error, Row, Schema, TableId, TableSchema};
 use weir_json::{Kind, Text};
 
-/// Kinds of change that a column is reported for: a set of the constants below.
+/// A set of the constants below: kinds of change that a column is reported for, and what else
+/// there is to know of a column.
 pub(crate) type Select = u8;
 
 /// Rows there are at the beginning.
@@ -16,6 +17,10 @@ pub(crate) const INSERT: Select = 1 << 1;
 pub(crate) const DELETE: Select = 1 << 2;
 /// Changed rows.
 pub(crate) const MODIFY: Select = 1 << 3;
+/// The column is among those asked for, though perhaps for no kind of change.
+const REQUESTED: Select = 1 << 4;
+/// The condition looks at the column.
+const CONDITION: Select = 1 << 5;
 
 /// What is asked of one table.
 #[derive(Clone, Debug)]
@@ -23,10 +28,12 @@ pub(crate) struct TableSubscription {
     pub(crate) table: TableId,
     /// Columns to report, ascending, each with what it is reported for.
     pub(crate) columns: Vec<(ColumnId, Select)>,
+    /// The same by column number, for looking up.
+    flags: Vec<Select>,
     /// Union of the columns' and the requests' selections.
     pub(crate) select: Select,
     /// Which rows: those for which any clause holds.
-    pub(crate) condition: Condition,
+    condition: Condition,
 }
 
 /// What is asked of all tables, ascending.
@@ -38,128 +45,58 @@ pub(crate) struct Subscription {
 }
 
 impl TableSubscription {
-    /// The columns that the condition looks at.
-    pub(crate) fn condition_columns(&self) -> impl Iterator<Item = ColumnId> {
-        self.condition.clauses.iter().filter_map(|clause| match clause {
-            Clause::Compare { column, .. } => Some(*column),
-            Clause::Constant(_) => None,
-        })
+    fn new(table: TableId, columns: usize) -> Self {
+        Self {
+            table,
+            columns: Vec::new(),
+            flags: vec![0; columns],
+            select: 0,
+            condition: Condition::default(),
+        }
     }
 
-    /// Whether every row satisfies the condition.
-    pub(crate) fn is_unconditional(&self) -> bool {
+    /// Whether the row is one of those asked for.
+    pub(crate) fn admits(&self, row: &Row) -> bool {
+        self.condition.matches_any(row)
+    }
+
+    /// Whether no row can ever be one of those asked for.
+    pub(crate) fn is_never(&self) -> bool {
         let clauses = &self.condition.clauses;
-        clauses.is_empty() || clauses.contains(&Clause::Constant(true))
-    }
-}
-
-impl Subscription {
-    /// Parses `<monitor-requests>`.
-    pub(crate) fn parse(is_v1: bool, requests: Text<'_>, schema: &Schema) -> Result<Self, Error> {
-        let mut tables = Vec::new();
-        for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
-            let name = String::from_utf8_lossy(name);
-            let Some(id) = schema.table_id(&name) else {
-                return Err(Error::plain_syntax(format!("no table named {name}")));
-            };
-            tables.push(parse_table(is_v1, id, schema.table(id), value)?);
-        }
-        tables.sort_by_key(|table| table.table);
-        Ok(Self { is_v1, tables })
+        !clauses.is_empty() && clauses.iter().all(|clause| *clause == Clause::Constant(false))
     }
 
-    /// The subscription with the conditions that `<monitor-cond-update-requests>` asks for.
-    pub(crate) fn with_conditions(
-        &self,
-        requests: Text<'_>,
-        schema: &Schema,
-    ) -> Result<Self, Error> {
-        let mut changed = self.clone();
-        for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
-            let name = String::from_utf8_lossy(name);
-            let id = schema.table_id(&name);
-            let found = changed.tables.iter_mut().find(|table| Some(table.table) == id);
-            let Some(table) = found else {
-                let details = format!("no table named {name} in monitor session");
-                return Err(Error::plain_syntax(details));
-            };
-            let Some(elements) = value.elements() else {
-                let details = format!("table {name} no monitor-cond-change JSON array");
-                return Err(Error::plain_syntax(details));
-            };
-            for element in elements {
-                table.condition = parse_new_condition(element, schema.table(table.table))?;
+    /// Whether the condition is spelled like another one.
+    pub(crate) fn is_same_condition(&self, other: &Self) -> bool {
+        self.condition == other.condition
+    }
+
+    /// What a column is reported for.
+    pub(crate) fn selected(&self, column: ColumnId) -> Select {
+        self.flags.get(column.index()).copied().unwrap_or(0)
+    }
+
+    /// Whether a change of the column is one: it was asked for, or the condition looks at it.
+    pub(crate) fn is_watched(&self, column: ColumnId) -> bool {
+        self.selected(column) & (REQUESTED | CONDITION) != 0
+    }
+
+    /// Whether the condition looks at the column.
+    pub(crate) fn is_condition_on(&self, column: ColumnId) -> bool {
+        self.selected(column) & CONDITION != 0
+    }
+
+    fn set_condition(&mut self, condition: Condition) {
+        self.flags.iter_mut().for_each(|flags| *flags &= !CONDITION);
+        for clause in &condition.clauses {
+            if let Clause::Compare { column, .. } = clause {
+                self.flags[column.index()] |= CONDITION;
             }
         }
-        if self.is_v1 { Ok(self.clone()) } else { Ok(changed) }
+        self.condition = condition;
     }
 
-    /// Equal for equal subscriptions, whatever they were spelled like.
-    pub(crate) fn canonical(&self, schema: &Schema) -> Vec<u8> {
-        let mut out = vec![u8::from(self.is_v1)];
-        for table in &self.tables {
-            out.extend_from_slice(&table.table.0.to_be_bytes());
-            out.push(table.select);
-            out.extend_from_slice(&(table.columns.len() as u32).to_be_bytes());
-            for (column, select) in &table.columns {
-                out.extend_from_slice(&column.0.to_be_bytes());
-                out.push(*select);
-            }
-            out.extend_from_slice(&(table.condition.clauses.len() as u32).to_be_bytes());
-            for clause in &table.condition.clauses {
-                write_clause(clause, schema.table(table.table), &mut out);
-            }
-        }
-        out
-    }
-}
-
-fn write_clause(clause: &Clause, table: &TableSchema, out: &mut Vec<u8>) {
-    match clause {
-        Clause::Constant(constant) => out.push(u8::from(*constant)),
-        Clause::Compare { column, function, value } => {
-            out.push(2);
-            out.extend_from_slice(&column.0.to_be_bytes());
-            out.extend_from_slice(function.name().as_bytes());
-            value.as_ref().write(&table.column(*column).ty, out);
-            out.push(0);
-        }
-    }
-}
-
-fn parse_table(
-    is_v1: bool,
-    id: TableId,
-    table: &TableSchema,
-    value: Text<'_>,
-) -> Result<TableSubscription, Error> {
-    let mut subscription = TableSubscription {
-        table: id,
-        columns: Vec::new(),
-        select: 0,
-        condition: Condition::default(),
-    };
-    // A lone object is accepted for an array of one (ovsdb-server(7) §4.1.5).
-    match value.elements() {
-        Some(elements) => {
-            for (i, element) in elements.enumerate() {
-                subscription.add_request(is_v1, table, element, i == 0)?;
-            }
-        }
-        None => subscription.add_request(is_v1, table, value, true)?,
-    }
-    subscription.columns.sort_by_key(|(column, _)| *column);
-    let twice = subscription.columns.windows(2).find(|pair| pair[0].0 == pair[1].0);
-    if let Some(pair) = twice {
-        let name = &table.column(pair[0].0).name;
-        let details = format!("column {name} mentioned more than once");
-        return Err(Error::syntax(value, details));
-    }
-    Ok(subscription)
-}
-
-impl TableSubscription {
-    /// Adds one `<monitor-request>`; only the first one's condition counts.
+    /// Adds one `<monitor-request>`; only the first one's condition counts, but all are read.
     fn add_request(
         &mut self,
         is_v1: bool,
@@ -167,7 +104,7 @@ impl TableSubscription {
         text: Text<'_>,
         is_first: bool,
     ) -> Result<(), Error> {
-        let what = format!("table {}", table.name);
+        let what = object_named(text, table)?;
         let mut parser = Parser::new(text, &what);
         let columns = parser.member("columns", parser::ARRAY | parser::OPTIONAL);
         let condition =
@@ -180,12 +117,16 @@ impl TableSubscription {
         match columns {
             Some(columns) => self.add_columns(columns, select, table)?,
             None => {
-                let all = table.column_ids().filter(|(column, _)| *column != ColumnId::UUID);
-                self.columns.extend(all.map(|(column, _)| (column, select)));
+                for (column, _) in table.column_ids().filter(|(id, _)| *id != ColumnId::UUID) {
+                    self.add_column(column, select, table).map_err(Error::plain_syntax)?;
+                }
             }
         }
-        if let (Some(condition), true) = (condition, is_first) {
-            self.condition = Condition::parse(condition, table, None)?;
+        if let Some(condition) = condition {
+            let condition = Condition::parse(condition, table, None)?;
+            if is_first {
+                self.set_condition(condition);
+            }
         }
         Ok(())
     }
@@ -205,10 +146,185 @@ impl TableSubscription {
             let column = table.column_id(&name).ok_or_else(|| {
                 Error::syntax(columns, format!("{name} is not a valid column name"))
             })?;
-            self.columns.push((column, select));
+            self.add_column(column, select, table)
+                .map_err(|details| Error::syntax(columns, details))?;
         }
         Ok(())
     }
+
+    /// Adds a column; the complaint if it is there already.
+    fn add_column(
+        &mut self,
+        column: ColumnId,
+        select: Select,
+        table: &TableSchema,
+    ) -> Result<(), String> {
+        if self.selected(column) & REQUESTED != 0 {
+            return Err(format!("column {} mentioned more than once", table.column(column).name));
+        }
+        self.flags[column.index()] |= select | REQUESTED;
+        self.columns.push((column, select));
+        Ok(())
+    }
+}
+
+impl Subscription {
+    /// Parses `<monitor-requests>`.
+    pub(crate) fn parse(is_v1: bool, requests: Text<'_>, schema: &Schema) -> Result<Self, Error> {
+        let mut tables = Vec::new();
+        for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
+            let id = table_named(name, schema)?;
+            tables.push(parse_table(is_v1, id, schema.table(id), value)?);
+        }
+        tables.sort_by_key(|table| table.table);
+        Ok(Self { is_v1, tables })
+    }
+
+    /// The subscription with the conditions that `<monitor-cond-update-requests>` asks for.
+    /// Version 1 has no conditions: its requests are checked and do nothing.
+    pub(crate) fn with_conditions(
+        &self,
+        requests: Text<'_>,
+        schema: &Schema,
+    ) -> Result<Self, Error> {
+        let mut changed = self.clone();
+        for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
+            let id = table_named(name, schema)?;
+            let name = &schema.table(id).name;
+            let Some(table) = changed.tables.iter_mut().find(|table| table.table == id) else {
+                let details = format!("no table named {name} in monitor session");
+                return Err(Error::plain_syntax(details));
+            };
+            let Some(elements) = value.elements() else {
+                let details = format!("table {name} no monitor-cond-change JSON array");
+                return Err(Error::plain_syntax(details));
+            };
+            for element in elements {
+                let condition = new_condition(element, schema.table(id))?;
+                if self.is_v1 {
+                    continue;
+                }
+                let condition =
+                    condition.map(|text| Condition::parse(text, schema.table(id), None));
+                table.set_condition(condition.transpose()?.unwrap_or_default());
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What is asked of a table.
+    pub(crate) fn table(&self, table: TableId) -> Option<&TableSubscription> {
+        let at = self.tables.binary_search_by_key(&table, |of| of.table).ok()?;
+        Some(&self.tables[at])
+    }
+
+    /// Tables whose rows can appear in updates.
+    pub(crate) fn watched_tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables.iter().filter(|table| !table.is_never()).map(|table| table.table)
+    }
+
+    /// Equal for equal subscriptions, whatever they were spelled like.
+    pub(crate) fn canonical(&self) -> Vec<u8> {
+        let mut out = vec![u8::from(self.is_v1)];
+        for table in &self.tables {
+            out.extend_from_slice(&table.table.0.to_be_bytes());
+            out.push(table.select);
+            write_len(table.columns.len(), &mut out);
+            for (column, select) in &table.columns {
+                out.extend_from_slice(&column.0.to_be_bytes());
+                out.push(*select);
+            }
+            let clauses = canonical_clauses(&table.condition);
+            write_len(clauses.len(), &mut out);
+            clauses.iter().for_each(|clause| out.extend_from_slice(clause));
+        }
+        out
+    }
+}
+
+fn table_named(name: &[u8], schema: &Schema) -> Result<TableId, Error> {
+    let name = String::from_utf8_lossy(name);
+    schema.table_id(&name).ok_or_else(|| Error::plain_syntax(format!("no table named {name}")))
+}
+
+/// Clauses in an order of their own, each once: they are alternatives.
+fn canonical_clauses(condition: &Condition) -> Vec<Vec<u8>> {
+    let clauses = &condition.clauses;
+    // What is always true asks for the same as no condition at all.
+    if clauses.contains(&Clause::Constant(true))
+        && clauses.iter().all(|clause| matches!(clause, Clause::Constant(_)))
+    {
+        return Vec::new();
+    }
+    let mut written: Vec<Vec<u8>> = clauses.iter().map(canonical_clause).collect();
+    written.sort();
+    written.dedup();
+    written
+}
+
+fn canonical_clause(clause: &Clause) -> Vec<u8> {
+    match clause {
+        Clause::Constant(constant) => vec![u8::from(*constant)],
+        Clause::Compare { column, function, value } => {
+            let mut out = vec![2];
+            out.extend_from_slice(&column.0.to_be_bytes());
+            out.push(*function as u8);
+            write_datum(value, &mut out);
+            out
+        }
+    }
+}
+
+fn write_len(len: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(len as u64).to_be_bytes());
+}
+
+/// Exactly, unlike JSON, in which two reals may look alike.
+fn write_datum(datum: &Datum, out: &mut Vec<u8>) {
+    write_len(datum.as_ref().len(), out);
+    for (key, value) in datum.as_ref().entries() {
+        for atom in [Some(key), value].into_iter().flatten() {
+            match atom {
+                AtomRef::Integer(v) => out.extend_from_slice(&v.to_be_bytes()),
+                AtomRef::Real(v) => out.extend_from_slice(&v.to_bits().to_be_bytes()),
+                AtomRef::Boolean(v) => out.push(u8::from(v)),
+                AtomRef::String(v) => {
+                    write_len(v.as_str().len(), out);
+                    out.extend_from_slice(v.as_str().as_bytes());
+                }
+                AtomRef::Uuid(v) => out.extend_from_slice(&v.to_u128().to_be_bytes()),
+            }
+        }
+    }
+}
+
+fn parse_table(
+    is_v1: bool,
+    id: TableId,
+    table: &TableSchema,
+    value: Text<'_>,
+) -> Result<TableSubscription, Error> {
+    let mut subscription = TableSubscription::new(id, table.columns.len());
+    // A lone object is accepted for an array of one (ovsdb-server(7) §4.1.5).
+    match value.elements() {
+        Some(elements) => {
+            for (i, element) in elements.enumerate() {
+                subscription.add_request(is_v1, table, element, i == 0)?;
+            }
+        }
+        None => subscription.add_request(is_v1, table, value, true)?,
+    }
+    subscription.columns.sort_by_key(|(column, _)| *column);
+    Ok(subscription)
+}
+
+/// What complaints call the request `text`, or the complaint that it is no object.
+fn object_named(text: Text<'_>, table: &TableSchema) -> Result<String, Error> {
+    let what = format!("table {}", table.name);
+    if text.kind() != Kind::Object {
+        return Err(Error::plain_syntax(format!("Parsing {what} failed: Object expected.")));
+    }
+    Ok(what)
 }
 
 fn parse_select(text: Text<'_>, table: &TableSchema) -> Result<Select, Error> {
@@ -227,8 +343,9 @@ fn parse_select(text: Text<'_>, table: &TableSchema) -> Result<Select, Error> {
     Ok(select)
 }
 
-fn parse_new_condition(text: Text<'_>, table: &TableSchema) -> Result<Condition, Error> {
-    let what = format!("table {}", table.name);
+/// The condition in a `<monitor-cond-update-request>`, not parsed yet.
+fn new_condition<'a>(text: Text<'a>, table: &TableSchema) -> Result<Option<Text<'a>>, Error> {
+    let what = object_named(text, table)?;
     let mut parser = Parser::new(text, &what);
     let columns = parser.member("columns", parser::ARRAY | parser::OPTIONAL);
     let condition = parser.member("where", parser::ARRAY | parser::OPTIONAL);
@@ -236,5 +353,5 @@ fn parse_new_condition(text: Text<'_>, table: &TableSchema) -> Result<Condition,
     if columns.is_some() {
         return Err(Error::syntax(text, "changing columns is unsupported"));
     }
-    condition.map_or(Ok(Condition::default()), |text| Condition::parse(text, table, None))
+    Ok(condition)
 }

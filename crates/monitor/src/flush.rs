@@ -1,0 +1,228 @@
+//! The flushing of what is pending: each body composed once for all equal monitors at one place.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weir_data::{Store, Uuid};
+
+use crate::cache::Cache;
+use crate::compose;
+use crate::message::{self, Update};
+use crate::pending::{Pending, Place, Since};
+use crate::registry::{Group, GroupId, Label, MonitorKey, Monitors, is_watched};
+use crate::subscription::Subscription;
+use crate::view::View;
+
+/// Most bytes (estimated) that may be pending for monitors whose sessions do not read. Beyond it
+/// those furthest behind are disconnected, and get everything anew when they come back.
+pub const PENDING_BYTES_MAX: usize = 256 << 20;
+
+/// A monitor that is to be told of what happened since its own place.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Late {
+    place: Place,
+    group: GroupId,
+    label: Label,
+    key: MonitorKey,
+}
+
+impl Monitors {
+    /// Composes what is pending for these monitors. `store` is as the last commit left it.
+    pub fn flush(&mut self, keys: &[MonitorKey], store: &Store, out: &mut Vec<Update>) {
+        let late: Vec<Late> = keys.iter().filter_map(|key| self.late(*key)).collect();
+        if !late.is_empty() {
+            self.tell(late, store, out);
+        }
+        let end = self.pending.end();
+        for &key in keys {
+            if self.strays.get(&key).is_some_and(|place| *place < end)
+                || self.owners.contains_key(&key) && self.has_changed(key, self.base)
+            {
+                self.stand_at_end(key, store.schema());
+            }
+        }
+        self.settle(store.schema());
+    }
+
+    /// The same for all monitors whose session is not `blocked`.
+    pub fn flush_all(
+        &mut self,
+        store: &Store,
+        blocked: &dyn Fn(MonitorKey) -> bool,
+        out: &mut Vec<Update>,
+    ) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let (mut late, mut returning) = (Vec::new(), Vec::new());
+        for &key in self.strays.keys() {
+            match self.late(key) {
+                Some(_) if blocked(key) => continue,
+                Some(of) => late.push(of),
+                None => {}
+            }
+            returning.push(key);
+        }
+        let left = self.tell_base(store, blocked, out);
+        self.tell(late, store, out);
+        for key in left {
+            self.pending.stand(self.base);
+            self.strays.insert(key, self.base);
+        }
+        self.rebase(store.schema());
+        for key in returning {
+            if let Some(place) = self.strays.remove(&key) {
+                self.leave(place, store.schema());
+            }
+        }
+        self.settle(store.schema());
+    }
+
+    /// What to tell a monitor, if there can be anything.
+    fn late(&self, key: MonitorKey) -> Option<Late> {
+        let place = self.strays.get(&key).copied().unwrap_or(self.base);
+        let owner = self.owners.get(&key).filter(|_| self.has_changed(key, place))?;
+        Some(Late { place, group: owner.group, label: Arc::clone(&owner.label), key })
+    }
+
+    /// Tells those who stand at the base. Answers with those `blocked`, who stay there.
+    fn tell_base(
+        &mut self,
+        store: &Store,
+        blocked: &dyn Fn(MonitorKey) -> bool,
+        out: &mut Vec<Update>,
+    ) -> Vec<MonitorKey> {
+        let place = self.base;
+        let tables = self.pending.changed_tables(place);
+        let watchers = tables.filter_map(|table| self.watchers.get(table.index()));
+        let affected: BTreeSet<GroupId> = watchers.flatten().copied().collect();
+        let is_stray = |key: &MonitorKey| self.strays.contains_key(key);
+        let changes = OnceCell::new();
+        let view = OnceCell::new();
+        let view =
+            || view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store));
+        let mut composer =
+            Composer { cache: &mut self.cache, composed: &mut self.composed, store, place };
+        let mut left = Vec::new();
+        for id in affected {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            let mut waiting = Vec::new();
+            let mut told = Vec::new();
+            for class in group.classes.values_mut() {
+                let here = class.members.iter().copied().filter(|key| !is_stray(key));
+                let (behind, to): (Vec<_>, Vec<_>) = here.partition(|key| blocked(*key));
+                waiting.extend(behind);
+                if !to.is_empty() {
+                    told.push((&mut class.head, to));
+                }
+            }
+            if told.is_empty() {
+                left.extend(waiting);
+                continue;
+            }
+            let body = composer.body(id, &group.subscription, view, !waiting.is_empty());
+            // There is nothing to tell: the blocked ones are up to date, too.
+            let Some(body) = body else { continue };
+            left.extend(waiting);
+            out.extend(told.into_iter().map(|(head, to)| {
+                let head = head.bytes(self.last_txn_id);
+                Update { to, head, body: Arc::clone(&body) }
+            }));
+        }
+        left
+    }
+
+    /// Tells monitors what happened since their own places.
+    fn tell(&mut self, mut late: Vec<Late>, store: &Store, out: &mut Vec<Update>) {
+        late.sort_unstable();
+        for same_place in late.chunk_by(|a, b| a.place == b.place) {
+            let place = same_place[0].place;
+            let changes = OnceCell::new();
+            let view = OnceCell::new();
+            let view = || {
+                view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store))
+            };
+            let mut composer =
+                Composer { cache: &mut self.cache, composed: &mut self.composed, store, place };
+            for same_group in same_place.chunk_by(|a, b| a.group == b.group) {
+                let id = same_group[0].group;
+                let Some(group) = self.groups.get_mut(&id) else { continue };
+                let others = group.len() > same_group.len();
+                let body = composer.body(id, &group.subscription, view, others);
+                let Some(body) = body else { continue };
+                tell_group(group, same_group, &body, self.last_txn_id, out);
+            }
+        }
+    }
+
+    /// Monitors for which more is pending than there may be: those furthest behind.
+    pub fn overflowed(&self) -> Vec<MonitorKey> {
+        if self.pending.bytes() <= PENDING_BYTES_MAX {
+            return Vec::new();
+        }
+        let first = self.pending.first();
+        let furthest = self.strays.iter().filter(|(_, place)| **place == first);
+        furthest.map(|(key, _)| *key).collect()
+    }
+}
+
+/// One update for each class among equal monitors at one place.
+fn tell_group(
+    group: &mut Group,
+    members: &[Late],
+    body: &Arc<Vec<u8>>,
+    txn_id: Uuid,
+    out: &mut Vec<Update>,
+) {
+    for same_class in members.chunk_by(|a, b| a.label == b.label) {
+        let Some(class) = group.classes.get_mut(&same_class[0].label) else { continue };
+        let to = same_class.iter().map(|late| late.key).collect();
+        out.push(Update { to, head: class.head.bytes(txn_id), body: Arc::clone(body) });
+    }
+}
+
+/// What has changed since a place; `changes` keeps what the view looks into.
+fn resolve<'a>(
+    changes: &'a OnceCell<Option<Since<'a>>>,
+    pending: &'a Pending,
+    watchers: &[BTreeSet<GroupId>],
+    place: Place,
+    store: &'a Store,
+) -> View<'a> {
+    let is_watched = |table| is_watched(watchers, table);
+    let since = changes.get_or_init(|| pending.since(place, store.schema(), is_watched));
+    let since = since.as_ref();
+    since.map_or_else(View::default, |since| View::new(since.changes(), store, is_watched))
+}
+
+/// Composes bodies for members at one place, or finds them composed.
+struct Composer<'a> {
+    cache: &'a mut Cache,
+    composed: &'a mut u64,
+    store: &'a Store,
+    place: Place,
+}
+
+impl Composer<'_> {
+    /// The body for a group; `None` if there is nothing to tell it.
+    fn body<'v>(
+        &mut self,
+        id: GroupId,
+        subscription: &Subscription,
+        view: impl FnOnce() -> &'v View<'v>,
+        others_may_need_it: bool,
+    ) -> Option<Arc<Vec<u8>>> {
+        if let Some(known) = self.cache.update(id, self.place) {
+            return known;
+        }
+        *self.composed += 1;
+        let mut body = Vec::new();
+        compose::changes(subscription, view(), self.store, &mut body);
+        let body = message::close(body).map(Arc::new);
+        if others_may_need_it {
+            self.cache.keep_update(id, self.place, body.as_ref());
+        }
+        body
+    }
+}

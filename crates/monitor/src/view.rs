@@ -1,0 +1,111 @@
+//! What has changed since a place, resolved once for all groups that are told of it: every changed
+//! row with what it is now and, where somebody asks, what it was.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+use weir_data::{ColumnDelta, Row, Store, TableId, Uuid};
+
+use crate::change::{Changes, RowChangeRef, before, between};
+
+/// What has changed, by table.
+#[derive(Debug, Default)]
+pub(crate) struct View<'a> {
+    /// Ascending, none empty.
+    pub(crate) tables: Vec<TableView<'a>>,
+}
+
+/// The changed rows of a table.
+#[derive(Debug)]
+pub(crate) struct TableView<'a> {
+    pub(crate) table: TableId,
+    pub(crate) rows: Vec<RowView<'a>>,
+}
+
+/// A changed row.
+#[derive(Debug)]
+pub(crate) struct RowView<'a> {
+    pub(crate) uuid: Uuid,
+    pub(crate) state: State<'a>,
+}
+
+/// Before and after.
+#[derive(Debug)]
+pub(crate) enum State<'a> {
+    /// It is new; as it is.
+    Inserted(&'a Row),
+    /// It is gone; as it was.
+    Deleted(&'a Row),
+    /// It changed.
+    Modified(Modified<'a>),
+}
+
+/// A row that was there and still is.
+#[derive(Debug)]
+pub(crate) struct Modified<'a> {
+    pub(crate) row: &'a Row,
+    /// Ascending.
+    pub(crate) columns: Cow<'a, [ColumnDelta]>,
+    old: OnceCell<Row>,
+}
+
+impl<'a> View<'a> {
+    /// Resolves changes against the store as it is behind them.
+    pub(crate) fn new(
+        changes: &'a Changes,
+        store: &'a Store,
+        is_watched: impl Fn(TableId) -> bool,
+    ) -> Self {
+        let mut tables = Vec::new();
+        let mut add = |table: TableId, rows: Vec<RowView<'a>>| {
+            if !rows.is_empty() {
+                tables.push(TableView { table, rows });
+            }
+        };
+        match changes {
+            Changes::One(delta, _) => {
+                for table in delta.tables.iter().filter(|table| is_watched(table.table)) {
+                    let rows = table.rows.iter();
+                    let view = |(uuid, change)| RowView::new(table.table, uuid, change, store);
+                    let rows = rows.map(|(uuid, row)| (*uuid, row.into()));
+                    add(table.table, rows.filter_map(view).collect());
+                }
+            }
+            Changes::Merged(set) => {
+                for (table, rows) in set.tables().filter(|(table, _)| is_watched(*table)) {
+                    let view = |(uuid, change)| RowView::new(table, uuid, change, store);
+                    add(table, rows.filter_map(view).collect());
+                }
+            }
+        }
+        Self { tables }
+    }
+}
+
+impl<'a> RowView<'a> {
+    fn new(table: TableId, uuid: Uuid, change: RowChangeRef<'a>, store: &'a Store) -> Option<Self> {
+        let state = match change {
+            RowChangeRef::Insert => State::Inserted(store.get(table, uuid)?),
+            RowChangeRef::Delete(old) => State::Deleted(old),
+            RowChangeRef::Modify(columns) => State::Modified(Modified {
+                row: store.get(table, uuid)?,
+                columns: Cow::Borrowed(columns),
+                old: OnceCell::new(),
+            }),
+            RowChangeRef::Replace(old) => {
+                let row = store.get(table, uuid)?;
+                let columns = between(old, row, store.schema().table(table));
+                let old = OnceCell::from(old.clone());
+                State::Modified(Modified { row, columns: Cow::Owned(columns), old })
+            }
+        };
+        Some(Self { uuid, state })
+    }
+}
+
+impl Modified<'_> {
+    /// The row as it was.
+    pub(crate) fn old(&self) -> &Row {
+        self.old.get_or_init(|| before(self.row, &self.columns))
+    }
+}

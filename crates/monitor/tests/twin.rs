@@ -1,0 +1,298 @@
+//! Random transactions, monitors of all versions, flushes, sessions that do not read, changes of
+//! conditions, against a dumb twin that compares whole states: every update must say exactly what
+//! the twin says, and the updates of a complete subscription must add up to the database.
+
+#[path = "twin/model.rs"]
+mod model;
+#[path = "twin/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use weir_json::validate_value;
+use weir_monitor::{MonitorKey, Monitors, Update, Version};
+
+use model::{Subscription, compose};
+use world::{State, World, text};
+
+/// A client that follows one monitor.
+struct Client {
+    version: Version,
+    id: Value,
+    subscription: Subscription,
+    /// The database when the client was last up to date; several states if nothing that concerns
+    /// it happened between them, of which the last ones may count or not while it does not read.
+    seen: Vec<Rc<State>>,
+    /// What it has, if its subscription is complete.
+    replica: Option<State>,
+}
+
+struct Run {
+    world: World,
+    monitors: Monitors,
+    clients: BTreeMap<MonitorKey, Client>,
+    state: Rc<State>,
+    /// Row updates received, by kind.
+    seen: BTreeMap<&'static str, usize>,
+}
+
+#[test]
+fn every_update_says_what_changed_and_all_add_up_to_the_database() {
+    let mut seen = BTreeMap::new();
+    for seed in 0..250 {
+        let mut run = Run::new(seed);
+        for _ in 0..120 {
+            run.step();
+        }
+        run.drain();
+        for (kind, n) in run.seen {
+            *seen.entry(kind).or_default() += n;
+        }
+    }
+    for kind in ["insert", "delete", "modify", "modify nothing", "new", "old", "old and new"] {
+        let n: usize = seen.get(kind).copied().unwrap_or(0);
+        assert!(n > 500, "only {n} row updates of the kind {kind} were checked: {seen:?}");
+    }
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let world = World::new(seed);
+        let state = Rc::new(world.state());
+        let monitors = Monitors::new(seed);
+        Self { world, monitors, clients: BTreeMap::new(), state, seen: BTreeMap::new() }
+    }
+
+    fn step(&mut self) {
+        match self.world.random.below(100) {
+            0..=39 => self.commit(),
+            40..=54 => self.flush_all(true),
+            55..=74 => self.flush_some(),
+            75..=84 => self.add(),
+            85..=89 => self.add_an_equal_one(),
+            90..=95 => self.change_condition(),
+            _ => self.remove(),
+        }
+        let states = self.clients.values().flat_map(|client| &client.seen);
+        let standing: BTreeSet<usize> = states.map(|seen| Rc::as_ptr(seen) as usize).collect();
+        // One more for the place where those stand for whom nothing has changed.
+        assert!(self.monitors.counts().change_sets <= standing.len() + 1);
+        assert_eq!(self.monitors.len(), self.clients.len());
+        if !self.monitors.has_pending() {
+            assert_eq!(self.monitors.pending_bytes(), 0);
+            for client in self.clients.values() {
+                assert!(client.is_right(&json!({}), &self.state), "nothing is pending");
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        let committed = self.world.transaction();
+        self.monitors.commit(&committed, self.world.store.schema());
+        self.state = Rc::new(self.world.state());
+    }
+
+    fn add(&mut self) {
+        let version = [Version::V1, Version::V2, Version::V3][self.world.random.below(3) as usize];
+        let is_v1 = version == Version::V1;
+        let subscription = Subscription::random(&mut self.world.random, is_v1);
+        self.add_client(version, subscription);
+    }
+
+    fn add_an_equal_one(&mut self) {
+        if let Some(key) = self.any_client() {
+            let client = &self.clients[&key];
+            let (mut version, subscription) = (client.version, client.subscription.clone());
+            if version != Version::V1 && self.world.random.percent(50) {
+                version = Version::V3;
+            }
+            self.add_client(version, subscription);
+        }
+    }
+
+    fn add_client(&mut self, version: Version, subscription: Subscription) {
+        let name = ["a", "b"][self.world.random.below(2) as usize];
+        let id = json!([name]);
+        let requests = subscription.requests.to_string();
+        let requests = validate_value(requests.as_bytes()).expect("JSON");
+        let added = self.monitors.add(version, bytes(&id), requests, &self.world.store);
+        let key = added.unwrap_or_else(|error| panic!("{error}: {}", subscription.requests));
+        let rows = self.monitors.initial(key, &self.world.store);
+        let rows: Value = serde_json::from_slice(&rows).expect("JSON");
+        assert_eq!(rows, subscription.initial(&self.state), "{}", subscription.requests);
+        let mut replica = subscription.is_complete().then(|| {
+            subscription.projection(&State::from_iter(
+                self.state.keys().map(|table| (table.clone(), BTreeMap::new())),
+            ))
+        });
+        if let Some(replica) = &mut replica {
+            compose(replica, &subscription, &rows);
+        }
+        let seen = vec![Rc::clone(&self.state)];
+        self.clients.insert(key, Client { version, id, subscription, seen, replica });
+        self.check(key);
+    }
+
+    fn change_condition(&mut self) {
+        let Some(key) = self.any_client() else { return };
+        self.flush(&[key]);
+        let client = self.clients.get_mut(&key).expect("a client");
+        let before = client.subscription.clone();
+        let requests = client.subscription.change_conditions(&mut self.world.random);
+        let id = json!("renamed");
+        let wanted = requests.to_string();
+        let wanted = validate_value(wanted.as_bytes()).expect("JSON");
+        let store = &self.world.store;
+        let update = self.monitors.change_condition(key, bytes(&id), wanted, store);
+        let update = update.unwrap_or_else(|error| panic!("{error}: {requests}"));
+        client.id = id;
+        let expected = client.subscription.condition_change(&before, &self.state);
+        let got = update.map_or(json!({}), |update| {
+            assert_eq!(update.to, [key]);
+            client.table_updates(&update, &text(self.world.txn_id))
+        });
+        assert_eq!(got, expected, "{requests}");
+        if let Some(replica) = &mut client.replica {
+            compose(replica, &client.subscription, &got);
+        }
+        client.seen = vec![Rc::clone(&self.state)];
+        self.check(key);
+    }
+
+    fn remove(&mut self) {
+        if let Some(key) = self.any_client() {
+            self.clients.remove(&key);
+            self.monitors.remove(key, self.world.store.schema());
+        }
+    }
+
+    fn flush_some(&mut self) {
+        let n = self.world.random.below(4);
+        let keys: BTreeSet<MonitorKey> = (0..n).filter_map(|_| self.any_client()).collect();
+        self.flush(&Vec::from_iter(keys));
+    }
+
+    fn flush(&mut self, keys: &[MonitorKey]) {
+        let mut out = Vec::new();
+        self.monitors.flush(keys, &self.world.store, &mut out);
+        self.receive(out, |key| keys.contains(&key));
+    }
+
+    fn flush_all(&mut self, may_block: bool) {
+        let clients: Vec<MonitorKey> = self.clients.keys().copied().collect();
+        let chance = if may_block { self.world.random.below(80) } else { 0 };
+        let blocked: BTreeSet<MonitorKey> =
+            clients.into_iter().filter(|_| self.world.random.percent(chance)).collect();
+        let mut out = Vec::new();
+        self.monitors.flush_all(&self.world.store, &|key| blocked.contains(&key), &mut out);
+        self.receive(out, |key| !blocked.contains(&key));
+        for key in &blocked {
+            let client = self.clients.get_mut(key).expect("a client");
+            if client.is_right(&json!({}), &self.state) {
+                client.seen.push(Rc::clone(&self.state));
+            }
+        }
+        // A second time there is nothing more to tell.
+        let mut more = Vec::new();
+        self.monitors.flush_all(&self.world.store, &|key| blocked.contains(&key), &mut more);
+        assert!(more.is_empty());
+    }
+
+    /// Everybody reads, and is up to date.
+    fn drain(&mut self) {
+        self.flush_all(false);
+        assert!(!self.monitors.has_pending());
+        assert_eq!(self.monitors.counts().change_sets, 0);
+        assert_eq!(self.monitors.pending_bytes(), 0);
+    }
+
+    /// Those whose turn it `is` get what the twin says, once; nobody else gets anything.
+    fn receive(&mut self, updates: Vec<Update>, is_turn: impl Fn(MonitorKey) -> bool) {
+        let mut got: BTreeMap<MonitorKey, Value> = BTreeMap::new();
+        for update in &updates {
+            assert!(!update.to.is_empty());
+            for key in &update.to {
+                assert!(is_turn(*key), "an update to somebody whose turn it is not");
+                let told = self.clients[key].table_updates(update, &text(self.world.txn_id));
+                assert!(got.insert(*key, told).is_none(), "two updates to one monitor");
+            }
+        }
+        got.values().for_each(|updates| self.count(updates));
+        let turn: Vec<MonitorKey> =
+            self.clients.keys().copied().filter(|key| is_turn(*key)).collect();
+        for key in turn {
+            let client = self.clients.get_mut(&key).expect("a client");
+            let told = got.remove(&key).unwrap_or(json!({}));
+            if !client.is_right(&told, &self.state) {
+                // Fails with a comparison.
+                let expected = client.subscription.changes(&client.seen[0], &self.state);
+                assert_eq!(told, expected, "{}", client.subscription.requests);
+            }
+            if let Some(replica) = &mut client.replica {
+                compose(replica, &client.subscription, &told);
+            }
+            client.seen = vec![Rc::clone(&self.state)];
+            self.check(key);
+        }
+    }
+
+    fn count(&mut self, updates: &Value) {
+        let tables = updates.as_object().into_iter().flat_map(|tables| tables.values());
+        for update in tables.flat_map(|rows| rows.as_object()).flat_map(|rows| rows.values()) {
+            let has = |kind: &str| update.get(kind).is_some();
+            let kinds = ["insert", "delete", "modify", "new", "old"];
+            let kind = match kinds.into_iter().find(|kind| has(kind)) {
+                Some("modify") if update["modify"] == json!({}) => "modify nothing",
+                Some("new") if has("old") => "old and new",
+                Some(kind) => kind,
+                None => panic!("{update}"),
+            };
+            *self.seen.entry(kind).or_default() += 1;
+        }
+    }
+
+    /// A client that is up to date has what the database has.
+    fn check(&self, key: MonitorKey) {
+        let client = &self.clients[&key];
+        if let Some(replica) = &client.replica {
+            assert_eq!(*replica, client.subscription.projection(&self.state));
+        }
+    }
+
+    fn any_client(&mut self) -> Option<MonitorKey> {
+        let n = self.clients.len() as u64;
+        (n > 0)
+            .then(|| self.world.random.below(n) as usize)
+            .and_then(|at| self.clients.keys().nth(at).copied())
+    }
+}
+
+impl Client {
+    /// Whether this is what it has not been told of yet.
+    fn is_right(&self, told: &Value, now: &State) -> bool {
+        self.seen.iter().any(|seen| *told == self.subscription.changes(seen, now))
+    }
+
+    /// The table updates of a message to this client, the rest of which is checked.
+    fn table_updates(&self, update: &Update, txn_id: &str) -> Value {
+        let message = [update.head.as_slice(), update.body.as_slice()].concat();
+        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        let (method, params) = match self.version {
+            Version::V1 => ("update", json!([self.id])),
+            Version::V2 => ("update2", json!([self.id])),
+            Version::V3 => ("update3", json!([self.id, txn_id])),
+        };
+        assert_eq!(message["method"], method);
+        assert_eq!(message["id"], Value::Null);
+        let all = message["params"].as_array().expect("params");
+        let (updates, before) = all.split_last().expect("updates");
+        assert_eq!(json!(before), params);
+        updates.clone()
+    }
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
