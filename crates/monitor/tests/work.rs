@@ -1,0 +1,277 @@
+//! How much is done and kept, counted: never a matter of how many equal monitors there are.
+
+mod scene;
+
+use std::sync::Arc;
+
+use scene::Scene;
+use weir_data::Atom;
+use weir_monitor::Version::{V1, V2, V3};
+use weir_monitor::{MonitorKey, PENDING_BYTES_MAX};
+
+const BRIDGES: &str = r#"{"Bridge":{"columns":["name","n"]}}"#;
+
+fn equal_monitors(scene: &mut Scene, n: usize) -> Vec<MonitorKey> {
+    (0..n).map(|_| scene.add(V2, BRIDGES)).collect()
+}
+
+#[test]
+fn a_body_is_composed_once_for_all_equal_monitors() {
+    for n in [1, 100] {
+        let mut s = Scene::new();
+        let keys = equal_monitors(&mut s, n);
+        s.insert("Bridge", 1, &[]).commit();
+        let updates = s.flush_all(&[]);
+        assert_eq!(s.monitors.counts().composed, 1, "{n} monitors");
+        assert_eq!(updates.len(), 1);
+        assert_eq!(updates[0].to, keys);
+        assert_eq!(s.monitors.counts().groups, 1);
+    }
+}
+
+#[test]
+fn versions_2_and_3_and_other_names_share_the_body() {
+    let mut s = Scene::new();
+    let keys = [s.add(V2, BRIDGES), s.add(V3, BRIDGES), s.add(V1, BRIDGES)];
+    s.try_change(keys[0], "\"other\"", "{}").expect("accepted");
+    s.insert("Bridge", 1, &[]).commit();
+    let updates = s.flush_all(&[]);
+    assert_eq!(s.monitors.counts().composed, 2, "once for version 1, once for the others");
+    let body = |key| &updates.iter().find(|update| update.to == [key]).expect("an update").body;
+    assert!(Arc::ptr_eq(body(keys[0]), body(keys[1])));
+    assert!(!Arc::ptr_eq(body(keys[0]), body(keys[2])));
+}
+
+#[test]
+fn other_words_for_the_same_are_the_same_group() {
+    let mut s = Scene::new();
+    for requests in [
+        r#"{"Bridge":{"columns":["name","n"]},"Port":{"where":[["n","==",1],["n","==",2]]}}"#,
+        r#"{"Port":[{"where":[["n","==",2],["n","==",1],["n","==",2]]}],"Bridge":[{"columns":["n"]},{"columns":["name"]}]}"#,
+        r#"{"Port":[{"where":[["n","==",1.0],["n","==",2]]}],"Bridge":[{"columns":["n","name"],"where":[]}]}"#,
+        r#"{"Port":[{"where":[["n","==",1],["n","==",2]]}],"Bridge":[{"columns":["n","name"],"where":[true]}]}"#,
+    ] {
+        s.add(V2, requests);
+        assert_eq!(s.monitors.counts().groups, 1, "{requests}");
+    }
+    s.add(
+        V2,
+        r#"{"Bridge":{"columns":["name","n"]},"Port":{"where":[["n","==",1],["n","!=",2]]}}"#,
+    );
+    assert_eq!(s.monitors.counts().groups, 2);
+}
+
+#[test]
+fn sessions_that_flush_their_own_at_one_place_share_the_body() {
+    let mut s = Scene::new();
+    let keys = equal_monitors(&mut s, 50);
+    s.insert("Bridge", 1, &[]).commit();
+    let bodies: Vec<_> = keys.iter().map(|key| Arc::clone(&s.flush(&[*key])[0].body)).collect();
+    assert_eq!(s.monitors.counts().composed, 1);
+    assert!(bodies.iter().all(|body| Arc::ptr_eq(body, &bodies[0])));
+    assert_eq!(s.monitors.counts().cached_bytes, 0, "nobody else needs it");
+    assert!(!s.monitors.has_pending());
+    drop(s);
+    assert_eq!(Arc::strong_count(&bodies[0]), 50);
+}
+
+#[test]
+fn a_kept_body_goes_with_the_next_commit() {
+    let mut s = Scene::new();
+    let keys = equal_monitors(&mut s, 3);
+    s.insert("Bridge", 1, &[]).commit();
+    let first = s.flush(&[keys[0]]);
+    assert!(s.monitors.counts().cached_bytes > 0);
+    s.insert("Bridge", 2, &[]).commit();
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+    assert_eq!(Arc::strong_count(&first[0].body), 1, "nothing pins it");
+    let second = s.flush_all(&[]);
+    let sizes: Vec<usize> = second.iter().map(|update| update.to.len()).collect();
+    assert_eq!(sizes, [2, 1], "two have both rows to hear of, one only the second");
+    assert_eq!(s.monitors.counts().composed, 3);
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+}
+
+#[test]
+fn a_kept_body_goes_with_its_group() {
+    let mut s = Scene::new();
+    let keys = equal_monitors(&mut s, 3);
+    let slow = s.add(V2, r#"{"Bridge":{}}"#);
+    s.insert("Bridge", 1, &[]).commit();
+    s.flush(&[keys[0]]);
+    assert!(s.monitors.counts().cached_bytes > 0);
+    keys.iter().for_each(|key| s.remove(*key));
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+    assert!(s.monitors.has_pending());
+    s.remove(slow);
+    assert!(!s.monitors.has_pending());
+    assert_eq!(s.monitors.pending_bytes(), 0);
+}
+
+#[test]
+fn a_table_that_nobody_watches_costs_nothing() {
+    let mut s = Scene::new();
+    s.add(V2, BRIDGES);
+    s.add(V2, r#"{"Quiet":{"where":[false]}}"#);
+    s.insert("Port", 1, &[]).insert("Quiet", 2, &[]).commit();
+    assert!(!s.monitors.has_pending());
+    assert_eq!(s.monitors.pending_bytes(), 0);
+    assert!(s.flush_all(&[]).is_empty());
+    assert_eq!(s.monitors.counts().composed, 0);
+}
+
+#[test]
+fn groups_that_do_not_watch_a_changed_table_are_left_alone() {
+    let mut s = Scene::new();
+    for n in 0..500 {
+        s.add(V2, &format!(r#"{{"Port":{{"where":[["n","==",{n}]]}}}}"#));
+    }
+    let bridges = s.add(V2, BRIDGES);
+    s.insert("Bridge", 1, &[]).commit();
+    assert_eq!(s.flush_all(&[])[0].to, [bridges]);
+    assert_eq!(s.monitors.counts().composed, 1);
+    assert_eq!(s.monitors.counts().groups, 501);
+    s.insert("Port", 7, &[("n", "7")]).commit();
+    assert_eq!(s.flush_all(&[]).len(), 1);
+    assert_eq!(s.monitors.counts().composed, 501);
+    assert!(!s.monitors.has_pending());
+}
+
+#[test]
+fn there_are_no_more_segments_than_places_where_somebody_stands() {
+    let mut s = Scene::new();
+    let slow = s.add(V2, BRIDGES);
+    let fast = s.add(V2, BRIDGES);
+    s.insert("Bridge", 1, &[]).commit();
+    for n in 1..300 {
+        s.set("Bridge", 1, &[("n", &n.to_string())]).commit();
+        s.flush_all(&[slow]);
+        assert_eq!(s.monitors.counts().change_sets, 1, "after {n} transactions");
+    }
+    let told = s.flush_all(&[]);
+    assert_eq!((told.len(), told[0].to.as_slice()), (1, [slow].as_slice()));
+    assert!(scene::message(&told[0]).contains(r#"{"insert":{"n":299}}"#));
+    assert_eq!(s.monitors.counts().change_sets, 0);
+    // Sessions that stop reading one after the other.
+    let mut blocked = Vec::new();
+    for n in 0..20 {
+        blocked.push(s.add(V2, BRIDGES));
+        s.set("Bridge", 1, &[("n", &n.to_string())]).commit();
+        s.flush_all(&blocked);
+        assert!(s.monitors.counts().change_sets <= blocked.len());
+    }
+    assert_eq!(s.monitors.counts().change_sets, 20);
+    for (left, key) in blocked.iter().enumerate().rev() {
+        s.remove(*key);
+        assert_eq!(s.monitors.counts().change_sets, left);
+    }
+    s.remove(fast);
+    assert_eq!(s.monitors.pending_bytes(), 0);
+}
+
+#[test]
+fn a_slow_session_whose_rows_do_not_change_holds_nothing() {
+    let mut s = Scene::new();
+    let slow = s.add(V2, r#"{"Port":{}}"#);
+    let slow_too = s.add(V2, r#"{"Bridge":{"where":[["n","==",1000]]}}"#);
+    let equal = s.add(V2, r#"{"Bridge":{"where":[["n","==",1000]]}}"#);
+    s.add(V2, BRIDGES);
+    s.insert("Bridge", 1, &[]).commit();
+    s.flush_all(&[slow]);
+    assert!(!s.monitors.has_pending());
+    s.set("Bridge", 1, &[("n", "1")]).commit();
+    s.flush_all(&[slow, slow_too]);
+    assert!(!s.monitors.has_pending(), "an equal monitor shows that there is nothing to tell");
+    s.remove(equal);
+}
+
+#[test]
+fn initial_rows_are_composed_once_for_a_herd() {
+    let mut s = Scene::new();
+    s.insert("Bridge", 1, &[("name", r#""a""#)]).commit();
+    let keys = equal_monitors(&mut s, 500);
+    let rows: Vec<_> = keys.iter().map(|key| s.monitors.initial(*key, &s.store)).collect();
+    assert!(rows.iter().all(|of| Arc::ptr_eq(of, &rows[0])));
+    assert_eq!(s.monitors.counts().initials, 1);
+    s.insert("Port", 2, &[]).commit();
+    s.monitors.initial(keys[0], &s.store);
+    assert_eq!(s.monitors.counts().initials, 1, "other tables do not matter");
+    s.set("Bridge", 1, &[("name", r#""b""#)]).commit();
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+    assert!(s.initial(keys[0]).contains(r#""name":"b""#));
+    assert_eq!(s.monitors.counts().initials, 2);
+    s.monitors.forget_initial();
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+    s.initial(keys[0]);
+    keys.iter().for_each(|key| s.remove(*key));
+    assert_eq!(s.monitors.counts().cached_bytes, 0);
+}
+
+#[test]
+fn changing_the_same_again_and_again_does_not_fill_the_memory() {
+    let mut s = Scene::new();
+    let slow = s.add(V2, r#"{"Bridge":{}}"#);
+    s.insert("Bridge", 1, &[("name", r#""a""#)]).commit();
+    s.flush(&[slow]);
+    let mut most = 0;
+    for n in 0..5000_u128 {
+        s.set("Bridge", 1, &[("n", &n.to_string()), ("ports", &format!("\"{n}\""))]).commit();
+        s.insert("Bridge", n + 2, &[]).commit();
+        s.delete("Bridge", n + 2).commit();
+        s.flush_all(&[slow]);
+        most = most.max(s.monitors.pending_bytes());
+    }
+    assert!(most < 200_000, "{most} bytes pending for one changed row");
+}
+
+#[test]
+fn the_estimate_of_pending_memory_follows_the_content() {
+    let name = format!("\"{}\"", "x".repeat(1000));
+    let mut s = Scene::new();
+    for n in 0..300 {
+        s.insert("Bridge", n, &[("name", &name)]);
+    }
+    s.commit();
+    let slow = s.add(V2, BRIDGES);
+    for n in 0..300 {
+        s.delete("Bridge", n).commit();
+        s.flush_all(&[slow]);
+    }
+    // A deleted row is its text, seven cells and a place in a list.
+    let real = 300 * (1000 + 7 * 24 + 100);
+    let estimate = s.monitors.pending_bytes();
+    assert!(estimate >= real && estimate <= 3 * real, "{estimate} for {real}");
+    assert!(s.monitors.overflowed().is_empty());
+}
+
+#[test]
+fn past_the_limit_those_furthest_behind_are_named() {
+    let mut s = Scene::new();
+    let name = Atom::string(&"x".repeat(1 << 20));
+    for n in 0..600 {
+        s.insert_named("Bridge", n, &name);
+    }
+    s.commit();
+    let first = s.add(V2, BRIDGES);
+    let second = s.add(V2, BRIDGES);
+    let reader = s.add(V2, BRIDGES);
+    let mut blocked = vec![first];
+    let mut n = 0;
+    while s.monitors.overflowed().is_empty() {
+        assert!(s.monitors.pending_bytes() <= PENDING_BYTES_MAX);
+        s.delete("Bridge", n).commit();
+        s.flush_all(&blocked);
+        n += 1;
+        if n == 10 {
+            blocked.push(second);
+        }
+    }
+    assert!(s.monitors.pending_bytes() > PENDING_BYTES_MAX);
+    assert_eq!(s.monitors.overflowed(), [first]);
+    s.remove(first);
+    s.delete("Bridge", n).commit();
+    assert!(!s.monitors.overflowed().contains(&reader));
+    s.remove(second);
+    s.flush_all(&[]);
+    assert_eq!(s.monitors.pending_bytes(), 0);
+}
