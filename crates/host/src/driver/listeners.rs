@@ -1,7 +1,8 @@
 //! Remotes that listen: opened, tried again, accepted from.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::mem;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
@@ -35,6 +36,8 @@ struct Remote {
     state: State,
     /// The last thing the core was told.
     reported: Option<String>,
+    /// The last accept failed, and the log says so.
+    refusing: bool,
 }
 
 enum State {
@@ -59,7 +62,8 @@ impl Listeners {
         options: RemoteOptions,
         events: &mut Vec<Event>,
     ) {
-        let remote = Remote { target, options, state: State::Failed(0), reported: None };
+        let state = State::Failed(0);
+        let remote = Remote { target, options, state, reported: None, refusing: false };
         self.remotes.insert(id, remote);
         self.wake(poller, 0, events);
     }
@@ -109,11 +113,17 @@ impl Listeners {
         let State::Open(listener) = &remote.state else { return };
         for _ in 0..ACCEPTS_MAX {
             match listener.accept() {
-                Ok(Some(accepted)) => take(accepted),
+                Ok(Some(accepted)) => {
+                    remote.refusing = false;
+                    take(accepted);
+                }
                 Ok(None) => return,
                 Err(error) => {
-                    let text = format!("{}: accept failed: {}", remote.target, strerror(&error));
-                    self.log.log("ovsdb_jsonrpc_server", Level::Warn, &text);
+                    if !mem::replace(&mut remote.refusing, true) {
+                        let target = &remote.target;
+                        let text = format!("{target}: accept failed: {}", strerror(&error));
+                        self.log.log("ovsdb_jsonrpc_server", Level::Warn, &text);
+                    }
                     return remote.pause(poller, now_us);
                 }
             }
@@ -127,11 +137,11 @@ impl Remote {
         &mut self,
         poller: &Poller,
         token: u64,
-        rundir: &std::path::Path,
+        rundir: &Path,
         now_us: u64,
         log: &Vlog,
     ) -> Result<Option<u16>, String> {
-        let paused = std::mem::replace(&mut self.state, State::Failed(now_us + RETRY_US));
+        let paused = mem::replace(&mut self.state, State::Failed(now_us + RETRY_US));
         let listener = match paused {
             State::Paused(listener, _) => listener,
             State::Open(_) | State::Failed(_) => self.bind(rundir, log)?,
@@ -142,7 +152,7 @@ impl Remote {
         Ok(port)
     }
 
-    fn bind(&self, rundir: &std::path::Path, log: &Vlog) -> Result<Listener, String> {
+    fn bind(&self, rundir: &Path, log: &Vlog) -> Result<Listener, String> {
         // The core hears of every failure once; so does the log.
         let first = self.reported.is_none();
         let address = Address::parse(&self.target, rundir).map_err(|error| {
@@ -185,7 +195,7 @@ impl Remote {
 
     fn pause(&mut self, poller: &Poller, now_us: u64) {
         let failed = State::Failed(now_us + RETRY_US);
-        if let State::Open(listener) = std::mem::replace(&mut self.state, failed) {
+        if let State::Open(listener) = mem::replace(&mut self.state, failed) {
             poller.remove(&listener);
             self.state = State::Paused(listener, now_us + ACCEPT_PAUSE_US);
         }

@@ -72,3 +72,21 @@ fn replies_have_the_columns_of_the_reference() {
          CONSOLE  none                              %D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m\n"
     ));
 }
+
+#[test]
+fn the_system_log_gets_datagrams_with_priority_date_and_program() {
+    let (log, path) = log("syslog");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    log.set_syslog_method(&format!("unix:{}", path.display())).unwrap();
+    log.set("syslog:info").unwrap();
+    log.set("FACILITY:local0").unwrap();
+    log.log("fatal_signal", Level::Warn, "going");
+    let mut datagram = [0; 200];
+    let count = socket.recv(&mut datagram).unwrap();
+    let text = String::from_utf8_lossy(&datagram[..count]);
+    assert!(text.starts_with("<132>"), "{text}");
+    assert!(text.ends_with(" ovsdb-server: ovs|00001|fatal_signal|WARN|going"), "{text}");
+    fs::remove_file(&path).unwrap();
+    log.log("fatal_signal", Level::Warn, "a log that is gone harms nobody");
+    assert_eq!(log.set_syslog_method("foo"), Err("unsupported syslog method 'foo'".to_owned()));
+}
