@@ -11,7 +11,8 @@ import collections
 import hashlib
 import json
 import re
-import subprocess
+
+from processes import run
 
 # Columns that hold times, counters of a running process, or what the machine
 # at hand decides; everything else must be equal.
@@ -96,10 +97,9 @@ def _columns(schema):
 
 def dump(socket, database):
     """Reads a whole database with the stock client."""
-    run = ["ovsdb-client", "--timeout=60", "dump", "--format=json", f"unix:{socket}", database]
-    text = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-    schema = ["ovsdb-client", "--timeout=60", "get-schema", f"unix:{socket}", database]
-    schema = json.loads(subprocess.run(schema, check=True, capture_output=True, text=True).stdout)
+    client = ["ovsdb-client", "--timeout=60", "--format=json"]
+    text = run([*client, "dump", f"unix:{socket}", database])
+    schema = json.loads(run([*client, "get-schema", f"unix:{socket}", database]))
     return Database([json.loads(line) for line in text.splitlines() if line], schema)
 
 

@@ -8,6 +8,7 @@ they touch below it, and with the loader of kernel modules replaced.
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -97,17 +98,12 @@ def _ovn_ctl(folder, env):
 
 
 def _connection_row(env, nb):
-    """A row of the table Connection opens a port, says which, and closes it with the row."""
-    run(["ovn-nbctl", nb, "set-connection", "ptcp:0:127.0.0.1"], env)
-
-    def port():
-        # Status is written now and then, not at once.
-        command = ["ovn-nbctl", nb, "--bare", "--columns=status", "list", "Connection"]
-        words = dict(word.split("=", 1) for word in run(command, env).split() if "=" in word)
-        return words.get("bound_port")
-
-    wait_until("the bound port in the Connection row", port, patience=20)
-    remote = f"tcp:127.0.0.1:{port()}"
+    """A row of the table Connection opens a port, and closes it when it goes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    run(["ovn-nbctl", nb, "set-connection", f"ptcp:{port}:127.0.0.1"], env)
+    remote = f"tcp:127.0.0.1:{port}"
     if "sw0" not in run(["ovn-nbctl", f"--db={remote}", "--timeout=30", "ls-list"], env):
         raise Failure(f"{remote} does not show the switch")
     run(["ovn-nbctl", nb, "del-connection"], env)
