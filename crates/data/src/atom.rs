@@ -206,7 +206,10 @@ fn read_uuid(text: Text<'_>, symbols: Option<&mut SymbolTable>) -> Result<Uuid> 
     if let Some(symbols) = symbols
         && let Some(name) = tagged_string(text, "named-uuid")
     {
-        return Ok(symbols.refer(&String::from_utf8_lossy(&name)));
+        let name = std::str::from_utf8(&name).ok().filter(|name| crate::parser::is_id(name));
+        let name =
+            name.ok_or_else(|| Error::syntax(text, "named-uuid string is not a valid <id>"))?;
+        return Ok(symbols.refer(name));
     }
     Err(Error::syntax(text, "expected [\"uuid\", <string>]"))
 }

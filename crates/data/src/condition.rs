@@ -1,5 +1,6 @@
 //! Conditions on rows (RFC 7047 §5.1 `<condition>`), shared by operations and monitors.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use weir_json::{Kind, Text};
@@ -150,20 +151,19 @@ impl Clause {
     }
 }
 
-/// `includes` and `excludes` relax how many elements their argument may have.
-fn argument_type(ty: &ColumnType, function: Function) -> ColumnType {
-    let mut ty = ty.clone();
-    if !ty.is_scalar() {
-        match function {
-            Function::Includes => ty.n_min = 0,
-            Function::Excludes => {
-                ty.n_min = 0;
-                ty.n_max = ColumnType::UNLIMITED;
-            }
-            _ => {}
-        }
+/// `includes` and `excludes` relax how many elements their argument may have; an ordering wants
+/// exactly one.
+fn argument_type(ty: &ColumnType, function: Function) -> Cow<'_, ColumnType> {
+    let (n_min, n_max) = match function {
+        Function::Includes => (0, ty.n_max),
+        Function::Excludes => (0, ColumnType::UNLIMITED),
+        _ if function.is_ordering() => (1, 1),
+        _ => (ty.n_min, ty.n_max),
+    };
+    if ty.is_scalar() || (n_min, n_max) == (ty.n_min, ty.n_max) {
+        return Cow::Borrowed(ty);
     }
-    ty
+    Cow::Owned(ColumnType { n_min, n_max, ..ty.clone() })
 }
 
 impl Condition {

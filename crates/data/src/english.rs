@@ -17,7 +17,7 @@ pub fn real(value: f64) -> String {
 pub(crate) fn real_value(value: f64) -> Value {
     let mut out = Vec::new();
     weir_json::write_real(&mut out, value);
-    Value::parse(&out).unwrap_or(Value::Real(value))
+    weir_json::validate_value(&out).map_or(Value::Real(value), |text| text.to_value())
 }
 
 /// Whether a string must be quoted to be told from other words.
@@ -93,5 +93,6 @@ pub(crate) fn json_value(datum: &Datum, base: &BaseType) -> Value {
     let ty = ColumnType { key: base.clone(), value: None, n_min: 0, n_max: u32::MAX };
     let mut out = Vec::new();
     datum.as_ref().write(&ty, &mut out);
-    Value::parse(&out).unwrap_or(Value::Null)
+    // A set of one is a bare atom, which is no JSON text by itself.
+    weir_json::validate_value(&out).map_or(Value::Null, |text| text.to_value())
 }

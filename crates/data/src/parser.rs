@@ -64,7 +64,9 @@ impl<'a, 'w> Parser<'a, 'w> {
     pub fn new(text: Text<'a>, what: &'w dyn Display) -> Self {
         let mut parser = Self { what, text, object: text.object(), used: Vec::new(), error: None };
         if parser.object.is_none() {
-            parser.complain("Object expected.");
+            // The only complaint that quotes nothing.
+            let details = format!("Parsing {what} failed: Object expected.");
+            parser.error = Some(Error::plain_syntax(details));
         }
         parser
     }

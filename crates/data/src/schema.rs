@@ -219,7 +219,7 @@ fn system_column(name: &str) -> ColumnSchema {
     ColumnSchema {
         name: name.to_owned(),
         ty: ColumnType::scalar(crate::AtomType::Uuid),
-        mutable: name == "_version",
+        mutable: false,
         persistent: false,
         refs: ColumnRefs::default(),
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_data::parser::{ID, Parser};
 use weir_data::{Delta, Error, Schema, UuidSource};
-use weir_json::{Kind, Text};
+use weir_json::Text;
 
 use crate::commit;
 use crate::database::Database;
@@ -127,11 +127,6 @@ fn step(
     place: &Place,
     read_only: Option<ReadOnly>,
 ) -> Result<(), Stop> {
-    if text.kind() != Kind::Object {
-        // The only complaint of a parser that quotes nothing.
-        let details = format!("Parsing {place} failed: Object expected.");
-        return Err(Error::plain_syntax(details).into());
-    }
     let mut op = Op { parser: Parser::new(text, place), text, schema };
     let name = op.parser.member("op", ID).and_then(Text::str);
     let kind = name.as_deref().and_then(ops::find);

@@ -103,7 +103,7 @@ impl Mutation {
         };
         let schema = table.column(column);
         let name = &schema.name;
-        if column <= ColumnId::VERSION || !schema.mutable {
+        if !schema.mutable {
             let details = format!("Cannot mutate immutable column {name} in table {}.", table.name);
             return Err(Error::syntax_tagged(text, "constraint violation", details));
         }

@@ -18,7 +18,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let values = rows::parse(row, schema, &mut run.symbols)?;
     for (column, _) in &values {
         let column_schema = schema.column(*column);
-        if rows::is_system(*column) || !column_schema.mutable {
+        if !column_schema.mutable {
             let (column, table) = (&column_schema.name, &schema.name);
             let details = format!("Cannot update immutable column {column} in table {table}.");
             return Err(Error::syntax_tagged(op.text, "constraint violation", details).into());
