@@ -241,6 +241,35 @@ fn differ(path: &str, a: &Value, b: &Value) -> String {
     format!("{path}:\n    A {a}\n    B {b}")
 }
 
+/// An error reply without `"result":null`, which the reference leaves out and the RFC demands.
+pub fn without_null_result(reply: &mut Value) {
+    let failed = reply.get("error").is_some_and(|error| !error.is_null());
+    if failed && reply.get("result").is_some_and(Value::is_null) {
+        reply.as_object_mut().and_then(|reply| reply.shift_remove("result"));
+    }
+}
+
+/// Takes rows that did not change out of an `update2` or `update3`; false when nothing is left.
+///
+/// The reference tells of such rows when a column changes that only the condition of *another*
+/// monitor of the same columns reads. Clients cannot tell the difference.
+pub fn without_empty_modifications(message: &mut Value) -> bool {
+    let at = match message["method"].as_str() {
+        Some("update2") => 1,
+        Some("update3") => 2,
+        _ => return true,
+    };
+    let Some(tables) = message["params"][at].as_object_mut() else { return true };
+    let before = tables.len();
+    for rows in tables.values_mut().filter_map(Value::as_object_mut) {
+        rows.retain(|_, row| {
+            row.get("modify").and_then(Value::as_object).is_none_or(|row| !row.is_empty())
+        });
+    }
+    tables.retain(|_, rows| rows.as_object().is_none_or(|rows| !rows.is_empty()));
+    before == 0 || !tables.is_empty()
+}
+
 /// JSON text with sorted keys, sorted sets and maps, UUIDs blanked where `unknown`, without
 /// `_version`; None for what is not JSON.
 pub fn canonical(text: &str, unknown: impl Fn(&str) -> bool) -> Option<String> {

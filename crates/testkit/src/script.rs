@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Message, Trouble, parse};
 use crate::files;
-use crate::normalise::number_uuids;
+use crate::normalise::{number_uuids, without_empty_modifications, without_null_result};
 use crate::process::{Program, Scratch, Server};
 
 /// How long a session that should be closed may stay open, or an answer may take.
@@ -123,6 +123,7 @@ impl Play<'_> {
             }
             _ => Err(Trouble::Start(format!("no such action: {name}{action}"))),
         };
+        order_by_monitor(&mut heard);
         for message in heard {
             self.say(name, &message.value);
         }
@@ -141,7 +142,12 @@ impl Play<'_> {
     }
 
     fn say(&mut self, name: &str, value: &Value) {
-        let text = sorted(value).to_string();
+        let mut value = sorted(value);
+        without_null_result(&mut value);
+        if !without_empty_modifications(&mut value) {
+            return;
+        }
+        let text = value.to_string();
         let text = without_duration(&number_uuids(&text, &mut self.seen));
         self.transcript.push_str(&format!("  {name} {text}\n"));
     }
@@ -176,6 +182,16 @@ fn without_duration(text: &str) -> String {
             format!("{before}timed out after N{rest}")
         }
         None => text.to_owned(),
+    }
+}
+
+/// What several monitors say of one change comes in any order; what one says keeps its own.
+fn order_by_monitor(heard: &mut [Message]) {
+    let is_update = |message: &Message| {
+        message.value["method"].as_str().is_some_and(|method| method.starts_with("update"))
+    };
+    for updates in heard.chunk_by_mut(|x, y| is_update(x) && is_update(y)) {
+        updates.sort_by_key(|message| message.value["params"][0].to_string());
     }
 }
 

@@ -24,24 +24,32 @@ fn schemas() -> Vec<Value> {
         .to_vec()
 }
 
-/// The lines in which two transcripts differ, each below the line of the script that led to it.
-fn difference(expected: &str, got: &str, who: &str) -> Option<String> {
-    let (mut x, mut y) = (expected.lines(), got.lines());
-    let mut said = "";
-    loop {
-        match (x.next(), y.next()) {
-            (None, None) => return None,
-            (Some(a), Some(b)) if a == b => {
-                if !a.starts_with("  ") {
-                    said = a;
-                }
-            }
-            (a, b) => {
-                let (a, b) = (a.unwrap_or("(end)"), b.unwrap_or("(end)"));
-                return Some(format!("{said}\n expected {a}\n {who:8} {b}"));
-            }
+/// The lines of a script, each with what was heard after it.
+fn blocks(transcript: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks: Vec<(&str, Vec<&str>)> = vec![];
+    for line in transcript.lines() {
+        match blocks.last_mut() {
+            Some((_, heard)) if line.starts_with("  ") => heard.push(line),
+            _ => blocks.push((line, vec![])),
         }
     }
+    blocks
+}
+
+/// Where two transcripts of the same script differ.
+fn difference(expected: &str, got: &str, who: &str) -> Option<String> {
+    let mut differences = vec![];
+    let (x, y) = (blocks(expected), blocks(got));
+    if x.len() != y.len() {
+        return Some(format!("{} lines recorded, {} played: record again", x.len(), y.len()));
+    }
+    for ((said, a), (_, b)) in x.iter().zip(&y) {
+        if a != b {
+            let (a, b) = (a.join("\n    "), b.join("\n    "));
+            differences.push(format!("{said}\n  expected\n    {a}\n  {who}\n    {b}"));
+        }
+    }
+    (!differences.is_empty()).then(|| differences.join("\n"))
 }
 
 fn check(path: &Path, failures: &mut Vec<String>) {

@@ -11,6 +11,7 @@ use crate::differential::room::History;
 use crate::differential::watch::{Replica, Scene, Watch};
 use crate::dump::{Dump, table_names};
 use crate::generate::{Generator, Schema};
+use crate::normalise::{without_empty_modifications, without_null_result};
 use crate::process::{Program, Server};
 use crate::reach::Reach;
 use crate::rng::Rng;
@@ -286,7 +287,8 @@ impl Watchers {
         let said = |trouble| Finding::Trouble(format!("{method} {params}: {trouble}"));
         let a = self.sessions[0].request(method, params).map_err(said)?;
         let b = self.sessions[1].request(method, &for_b).map_err(said)?;
-        let b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
+        let mut b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
+        without_null_result(&mut b);
         pair.known.compare_updates(&a, &b).map_err(|difference| {
             Finding::Difference(format!(
                 "{method} {params}\nA answers   {a}\nB answers   {b}\ndifference  {difference}"
@@ -311,7 +313,9 @@ impl Watchers {
             let (x, y) = (a.get(id), b.get(id));
             let text = |messages: Option<&Vec<Message>>| {
                 let messages = messages.map_or(&[][..], Vec::as_slice);
-                Value::Array(messages.iter().map(|message| message.value.clone()).collect())
+                let mut messages: Vec<_> = messages.iter().map(|one| one.value.clone()).collect();
+                messages.retain_mut(without_empty_modifications);
+                Value::Array(messages)
             };
             let (x, y) = (text(x), text(y));
             let y = parse(pair.known.from_b(&y.to_string()).as_bytes())?;

@@ -93,7 +93,9 @@ impl Watch {
                 let said = said.into_iter().map(|name| ((*name).to_owned(), json!(rng.chance(50))));
                 Value::Object(said.collect())
             });
-            let second = (!whole && rng.chance(8)).then(|| json!({"columns": []}));
+            // Whose condition of two counts depends on the reference's hash table.
+            let second =
+                (!whole && clauses.is_none() && rng.chance(12)).then(|| json!({"columns": []}));
             tables.insert(table.name.clone(), TableWatch { columns, clauses, select, second });
         }
         let id = if rng.chance(80) { json!(name) } else { json!([name, {"n": 1}]) };
