@@ -91,13 +91,45 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     })
 }
 
+/// The databases to open. Messages name a file as the user did, as long as that name stays good:
+/// a daemon leaves the directory that relative names start from.
 fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure> {
     if given.databases.is_empty() && !given.no_dbs {
         return Ok(vec![dirs.default_database().to_string_lossy().into_owned()]);
     }
-    let absolute = |name: &String| match absolute(name) {
-        Ok(path) => Ok(path.to_string_lossy().into_owned()),
-        Err(error) => Err(Failure::io("the current directory", &error)),
-    };
-    given.databases.iter().map(absolute).collect()
+    let leaves = given.detach && !given.no_chdir;
+    let mut names: Vec<String> = vec![];
+    for name in &given.databases {
+        let name = match absolute(name) {
+            Ok(path) if leaves => path.to_string_lossy().into_owned(),
+            Err(error) if leaves => return Err(Failure::io("the current directory", &error)),
+            _ => name.clone(),
+        };
+        // The same name twice is the same database once.
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(databases: &[&str], detach: bool, no_dbs: bool) -> Vec<String> {
+        let databases = databases.iter().map(|&name| name.to_owned()).collect();
+        let given = ServerOptions { databases, detach, no_dbs, ..ServerOptions::default() };
+        super::databases(&given, &Dirs::from_env()).unwrap_or_default()
+    }
+
+    #[test]
+    fn names_of_databases_stay_as_given_while_they_are_good() {
+        assert_eq!(names(&["a.db", "a.db", "b.db"], false, false), ["a.db", "b.db"]);
+        let detached = names(&["a.db", "/b.db"], true, false);
+        assert!(detached[0].starts_with('/') && detached[0].ends_with("/a.db"), "{detached:?}");
+        assert_eq!(detached[1], "/b.db");
+        assert!(names(&[], false, true).is_empty());
+        assert!(names(&[], false, false)[0].ends_with("/conf.db"));
+    }
 }

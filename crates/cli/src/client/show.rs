@@ -232,7 +232,8 @@ mod tests {
             "tag":{"type":{"key":"integer","min":0,"max":1}}}},
         "Switch":{"columns":{"name":{"type":"string"},
             "ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}},
-            "ports":{"type":{"key":{"type":"uuid","refTable":"Port"},"min":0,"max":"unlimited"}}}}}}"#;
+            "ports":{"type":{"key":{"type":"uuid","refTable":"Port"},
+                "min":0,"max":"unlimited"}}}}}}"#;
 
     fn json(text: &str) -> Value {
         Value::parse(text.as_bytes()).unwrap_or(Value::Null)

@@ -293,7 +293,8 @@ mod tests {
             (&["-p"], "usage: option requires an argument -- 'p'"),
             (
                 &["--re"],
-                "usage: option '--re' is ambiguous; possibilities: '--remote' '--record' '--replay'",
+                "usage: option '--re' is ambiguous; possibilities: '--remote' '--record' \
+                 '--replay'",
             ),
             (
                 &["--no"],

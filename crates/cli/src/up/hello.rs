@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 
 /// A transaction that may be pasted again and again: each time another port appears.
-const TRANSACTION: &str = r#"["Network",{"op":"insert","table":"Port","uuid-name":"p","row":{"name":"guest"}},{"op":"mutate","table":"Switch","where":[["name","==","lab"]],"mutations":[["ports","insert",["named-uuid","p"]]]}]"#;
+const TRANSACTION: &str = concat!(
+    r#"["Network",{"op":"insert","table":"Port","uuid-name":"p","row":{"name":"guest"}},"#,
+    r#"{"op":"mutate","table":"Switch","where":[["name","==","lab"]],"#,
+    r#""mutations":[["ports","insert",["named-uuid","p"]]]}]"#,
+);
 
 /// Asks for the hosts and their addresses.
 const QUERY: &str =
