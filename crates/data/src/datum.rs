@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use weir_json::{Kind, Text};
+use weir_json::{Kind, Reader, Text};
 
 use crate::atom::{Atom, AtomRef};
 use crate::error::{Error, Result};
 use crate::sorted::{self, Duplicate, Pair, Sorted};
 use crate::symbols::SymbolTable;
-use crate::types::{BaseType, ColumnType};
+use crate::types::{BaseType, ColumnType, Constraint};
+use crate::{AtomType, Uuid};
 
 /// An owned column value. What a lone element or nothing is (scalar, set or map) only the column's
 /// type says.
@@ -70,6 +71,32 @@ impl Datum {
         ty: &ColumnType,
         symbols: Option<&mut SymbolTable<'_>>,
     ) -> Result<Self> {
+        Self::read(&mut text.reader(), ty, symbols)
+    }
+
+    /// As [`Datum::parse`], from a reader, which is left behind the value.
+    pub fn read(
+        reader: &mut Reader<'_>,
+        ty: &ColumnType,
+        symbols: Option<&mut SymbolTable<'_>>,
+    ) -> Result<Self> {
+        Self::read_like(reader, ty, symbols, Self::Empty.as_ref())
+    }
+
+    /// As [`Datum::read`]; strings that `like`, another value of the type, has at the same place
+    /// are shared with it. In the rows of one table that is often so, map keys above all.
+    pub fn read_like(
+        reader: &mut Reader<'_>,
+        ty: &ColumnType,
+        mut symbols: Option<&mut SymbolTable<'_>>,
+        like: DatumRef<'_>,
+    ) -> Result<Self> {
+        let mut ahead = reader.clone();
+        if let Some(datum) = read_once(&mut ahead, ty, symbols.as_deref_mut(), like.entries()) {
+            *reader = ahead;
+            return Ok(datum);
+        }
+        let text = reader.text();
         if ty.is_map() {
             return parse_map(text, ty, symbols);
         }
@@ -222,6 +249,7 @@ impl<'a> DatumRef<'a> {
     }
 
     /// Elements (value `None`) or pairs, in ascending order of keys.
+    #[inline]
     pub fn entries(self) -> Entries<'a> {
         match self.0 {
             Datum::Empty => Entries::Few(None),
@@ -356,12 +384,172 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Whether the value is an array that begins with this string.
-fn is_tagged(text: Text<'_>, tag: &str) -> bool {
-    let mut reader = text.reader();
+/// Reads a value in one pass. `None` if anything is wrong with it: then it is read again, slowly,
+/// for the reference's complaint.
+fn read_once(
+    reader: &mut Reader<'_>,
+    ty: &ColumnType,
+    symbols: Option<&mut SymbolTable<'_>>,
+    mut like: Entries<'_>,
+) -> Option<Datum> {
+    let start = reader.clone();
+    let tag = if ty.is_map() { "map" } else { "set" };
+    if !begin_tagged(reader, tag) {
+        *reader = start;
+        return match &ty.value {
+            None => read_element(reader, &ty.key, symbols, key_of(like.next())).map(Datum::One),
+            Some(_) => None,
+        };
+    }
+    if !reader.next_element() || !reader.begin_array() {
+        return None;
+    }
+    let datum = match &ty.value {
+        None => Datum::set(read_atoms(reader, &ty.key, symbols, like)?),
+        Some(value) => Datum::map(read_pairs(reader, (&ty.key, value), symbols, like)?),
+    };
+    let count = datum.as_ref().len();
+    let fits = count >= ty.n_min as usize && count <= ty.n_max as usize;
+    (fits && !reader.next_element()).then_some(datum)
+}
+
+/// Reads a set's elements from behind the `[`.
+fn read_atoms(
+    reader: &mut Reader<'_>,
+    base: &BaseType,
+    mut symbols: Option<&mut SymbolTable<'_>>,
+    mut like: Entries<'_>,
+) -> Option<Sorted<Atom>> {
+    let mut atoms = Gathered::new();
+    while reader.next_element() {
+        let like = key_of(like.next());
+        atoms.push(read_element(reader, base, symbols.as_deref_mut(), like)?);
+    }
+    Sorted::from_unsorted(atoms.into_vec()).ok()
+}
+
+/// Reads a map's pairs from behind the `[`.
+fn read_pairs(
+    reader: &mut Reader<'_>,
+    (key, value): (&BaseType, &BaseType),
+    mut symbols: Option<&mut SymbolTable<'_>>,
+    mut like: Entries<'_>,
+) -> Option<Sorted<Pair>> {
+    let mut pairs = Gathered::new();
+    while reader.next_element() {
+        if !reader.begin_array() || !reader.next_element() {
+            return None;
+        }
+        let like = like.next();
+        let key = read_element(reader, key, symbols.as_deref_mut(), key_of(like))?;
+        if !reader.next_element() {
+            return None;
+        }
+        let like = like.and_then(|entry| entry.1);
+        let value = read_element(reader, value, symbols.as_deref_mut(), like)?;
+        if reader.next_element() {
+            return None;
+        }
+        pairs.push((key, value));
+    }
+    Sorted::from_unsorted(pairs.into_vec()).ok()
+}
+
+/// Goes to behind the string in `["TAG"`.
+fn begin_tagged(reader: &mut Reader<'_>, tag: &str) -> bool {
     reader.begin_array()
         && reader.next_element()
         && reader.string().is_some_and(|found| *found == *tag.as_bytes())
+}
+
+fn key_of<'a>(entry: Option<(AtomRef<'a>, Option<AtomRef<'a>>)>) -> Option<AtomRef<'a>> {
+    entry.map(|(key, _)| key)
+}
+
+/// As [`read_atom`], but all errors are alike, and text that `like` has is shared with it.
+fn read_element(
+    reader: &mut Reader<'_>,
+    base: &BaseType,
+    symbols: Option<&mut SymbolTable<'_>>,
+    like: Option<AtomRef<'_>>,
+) -> Option<Atom> {
+    let mut ahead = reader.clone();
+    match base.ty {
+        AtomType::String => {
+            // What another value of this type has needs no checks.
+            let text = ahead.string()?;
+            if let Some(AtomRef::String(like)) = like
+                && like.as_str().as_bytes() == &*text
+            {
+                *reader = ahead;
+                return Some(Atom::String(like.clone()));
+            }
+        }
+        AtomType::Uuid => {
+            if let Some(uuid) = read_uuid(&mut ahead) {
+                *reader = ahead;
+                return Some(Atom::Uuid(uuid));
+            }
+        }
+        _ => {}
+    }
+    let atom = Atom::read(reader, base.ty, symbols).ok()?;
+    if let (Constraint::Integer { min, max }, Atom::Integer(value)) = (&base.constraint, &atom) {
+        return (min..=max).contains(&value).then_some(atom);
+    }
+    base.check(atom.as_ref()).is_ok().then_some(atom)
+}
+
+/// Reads `["uuid","..."]`.
+fn read_uuid(reader: &mut Reader<'_>) -> Option<Uuid> {
+    if !begin_tagged(reader, "uuid") || !reader.next_element() {
+        return None;
+    }
+    let uuid = Uuid::parse_bytes(&reader.string()?)?;
+    (!reader.next_element()).then_some(uuid)
+}
+
+/// Elements of which only the last one tells how many there are: a few wait here, so that their
+/// vector is allocated once and with the right size.
+struct Gathered<T> {
+    few: [Option<T>; GATHERED_FEW],
+    len: usize,
+    many: Vec<T>,
+}
+
+const GATHERED_FEW: usize = 8;
+
+impl<T> Gathered<T> {
+    fn new() -> Self {
+        Self { few: std::array::from_fn(|_| None), len: 0, many: Vec::new() }
+    }
+
+    fn push(&mut self, element: T) {
+        if let Some(place) = self.few.get_mut(self.len) {
+            *place = Some(element);
+        } else {
+            if self.many.is_empty() {
+                self.many.reserve(4 * GATHERED_FEW);
+                self.many.extend(self.few.iter_mut().filter_map(Option::take));
+            }
+            self.many.push(element);
+        }
+        self.len += 1;
+    }
+
+    fn into_vec(self) -> Vec<T> {
+        if !self.many.is_empty() {
+            return self.many;
+        }
+        let mut all = Vec::with_capacity(self.len);
+        all.extend(self.few.into_iter().flatten());
+        all
+    }
+}
+
+/// Whether the value is an array that begins with this string.
+fn is_tagged(text: Text<'_>, tag: &str) -> bool {
+    begin_tagged(&mut text.reader(), tag)
 }
 
 /// The array in `["set",[...]]` or `["map",[...]]`, its length checked against the type.
@@ -388,7 +576,7 @@ fn tagged_array<'a>(text: Text<'a>, tag: &str, ty: &ColumnType) -> Result<Text<'
 }
 
 fn read_atom(
-    reader: &mut weir_json::Reader<'_>,
+    reader: &mut Reader<'_>,
     base: &BaseType,
     symbols: Option<&mut SymbolTable<'_>>,
 ) -> Result<Atom> {

@@ -3,9 +3,16 @@
 use std::fmt;
 
 use sha1::{Digest, Sha1};
+use weir_json::{Kind, Text};
 
-/// Longest header line the reference reads, in bytes.
-const HEADER_MAX: usize = 128;
+/// Longest header line that the reference reads, in bytes with its newline.
+const HEADER_MAX: usize = 127;
+
+/// How far ahead of the bytes that have come the buffer grows at least, in bytes.
+const GROWTH_MIN: usize = 1 << 20;
+
+/// A buffer with more room than this is given back after the record that needed it, in bytes.
+const BUFFER_KEPT: usize = 4 << 20;
 
 /// Which kind of log a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +26,15 @@ pub enum Magic {
 /// What is wrong with the bytes at some offset. Everything before it is good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The file has no bytes.
-    Empty,
+    /// The file is empty, or an OVSDB log of a kind that nobody knows.
+    Unidentified,
     /// The file does not begin like an OVSDB log.
     NotALog,
     /// A header line that is none.
     Header {
         /// Where it begins.
         offset: u64,
-        /// The line.
+        /// As much of the line as the reference shows.
         line: String,
     },
     /// The file ends within a record.
@@ -43,10 +50,10 @@ pub enum Error {
         length: u64,
         /// Where the body begins.
         offset: u64,
-        /// SHA-1 of the body, in hexadecimal.
-        actual: String,
+        /// SHA-1 of the body.
+        actual: Hash,
         /// What the header says.
-        expected: String,
+        expected: Hash,
     },
     /// The body is no JSON.
     Json {
@@ -57,60 +64,149 @@ pub enum Error {
         /// What the parser said.
         error: String,
     },
+    /// The body is JSON but no object.
+    NotAnObject {
+        /// Length of the record's body.
+        length: u64,
+        /// Where the body begins.
+        offset: u64,
+    },
 }
 
 impl Error {
-    /// The message, for the file called `path`.
+    /// The message, in the reference's words, for the file called `path`.
     pub fn about<'a>(&'a self, path: &'a str) -> impl fmt::Display + 'a {
-        fmt::from_fn(move |f| match self {
-            Self::Empty => write!(f, "ovsdb error: {path}: cannot identify file type"),
-            Self::NotALog => write!(f, "ovsdb error: {path}: unexpected file format"),
-            Self::Header { offset, line } => write!(
-                f,
-                "syntax error: {path}: parse error at offset {offset} in header line \"{line}\""
-            ),
-            Self::Truncated { length, offset } => write!(
-                f,
-                "I/O error: {path}: error reading {length} bytes starting at offset {offset} \
-                 (End of file)"
-            ),
-            Self::Hash { length, offset, actual, expected } => write!(
-                f,
-                "syntax error: {path}: {length} bytes starting at offset {offset} have SHA-1 hash \
-                 {actual} but should have hash {expected}"
-            ),
-            Self::Json { length, offset, error } => write!(
-                f,
-                "syntax error: {path}: {length} bytes starting at offset {offset} are not valid \
-                 JSON ({error})"
-            ),
+        fmt::from_fn(move |f| {
+            let at = |f: &mut fmt::Formatter<'_>, length: &u64, offset: &u64| {
+                write!(f, "syntax error: {path}: {length} bytes starting at offset {offset} ")
+            };
+            match self {
+                Self::Unidentified => write!(f, "ovsdb error: {path}: cannot identify file type"),
+                Self::NotALog => write!(f, "ovsdb error: {path}: unexpected file format"),
+                Self::Header { offset, line } => write!(
+                    f,
+                    "syntax error: {path}: parse error at offset {offset} in header line \
+                     \"{line}\""
+                ),
+                Self::Truncated { length, offset } => write!(
+                    f,
+                    "I/O error: {path}: error reading {length} bytes starting at offset {offset} \
+                     (End of file)"
+                ),
+                Self::Hash { length, offset, actual, expected } => {
+                    at(f, length, offset)?;
+                    write!(f, "have SHA-1 hash {actual} but should have hash {expected}")
+                }
+                Self::Json { length, offset, error } => {
+                    at(f, length, offset)?;
+                    write!(f, "are not valid JSON ({error})")
+                }
+                Self::NotAnObject { length, offset } => {
+                    at(f, length, offset)?;
+                    f.write_str("are not a JSON object")
+                }
+            }
         })
     }
 }
 
-/// A header line, parsed.
-#[derive(Clone, Debug)]
+/// A SHA-1 hash; displayed in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash(pub [u8; 20]);
+
+impl Hash {
+    /// Length of the text form in bytes.
+    const TEXT_LEN: usize = 40;
+
+    fn of(hash: &mut Sha1) -> Self {
+        Self(hash.finalize_reset().into())
+    }
+
+    /// Parses exactly the text form, in either case.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let mut hash = [0; 20];
+        for (byte, pair) in hash.iter_mut().zip(text.chunks_exact(2)) {
+            let [high, low] = pair else { return None };
+            *byte = u8::try_from(digit(high)? << 4 | digit(low)?).ok()?;
+        }
+        (text.len() == Self::TEXT_LEN).then_some(Self(hash))
+    }
+
+    fn text(self) -> [u8; Self::TEXT_LEN] {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; Self::TEXT_LEN];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
+/// What a header line says.
+#[derive(Clone, Copy, Debug)]
 struct Header {
-    magic: Magic,
+    /// `None`: a kind of log that nobody knows.
+    magic: Option<Magic>,
+    /// Bytes of the body; never 0.
     length: u64,
-    hash: String,
+    hash: Hash,
+    /// Bytes of the line with its newline.
+    line: usize,
 }
 
 impl Header {
     /// Parses a line without its newline.
     fn parse(line: &[u8]) -> Option<Self> {
-        let line = std::str::from_utf8(line).ok()?;
-        let mut words = line.strip_prefix("OVSDB ")?.split(' ');
-        let magic = match words.next()? {
-            "JSON" => Magic::Standalone,
-            "CLUSTER" => Magic::Clustered,
-            _ => return None,
+        let rest = line.strip_prefix(b"OVSDB ")?;
+        let (magic, rest) = split_at_space(rest)?;
+        let (length, hash) = parse_length(rest)?;
+        let magic = match magic {
+            b"JSON" => Some(Magic::Standalone),
+            b"CLUSTER" => Some(Magic::Clustered),
+            _ => None,
         };
-        let length = words.next()?.parse().ok().filter(|length| *length > 0)?;
-        let hash = words.next()?;
-        let is_hash = hash.len() == 40 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-        (is_hash && words.next().is_none()).then(|| Self { magic, length, hash: hash.to_owned() })
+        Some(Self { magic, length, hash: Hash::parse(hash)?, line: line.len() + 1 })
     }
+
+    /// As much of a bad line as the reference shows: it takes a line apart in place, which ends
+    /// it behind the magic.
+    fn shown(line: &[u8]) -> String {
+        let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
+        let (line, _) = line.split_at(end);
+        let magic = line.strip_prefix(b"OVSDB ").map(|rest| split_at_space(rest).map(|(m, _)| m));
+        let shown = match magic {
+            Some(Some(magic)) => line.get(..b"OVSDB ".len() + magic.len()).unwrap_or(line),
+            _ => line,
+        };
+        String::from_utf8_lossy(shown).into_owned()
+    }
+}
+
+fn split_at_space(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| *byte == b' ')?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
+/// A length, read as by strtoul(3), and what is behind the space after it.
+fn parse_length(text: &[u8]) -> Option<(u64, &[u8])> {
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let start = text.iter().position(|byte| !is_space(byte))?;
+    let (is_negative, digits) = match text.get(start..)? {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    let (digits, rest) = split_at_space(digits)?;
+    let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let length: u64 = std::str::from_utf8(digits).ok().filter(|_| all_digits)?.parse().ok()?;
+    let length = if is_negative { length.wrapping_neg() } else { length };
+    (length != 0 && length != u64::MAX).then_some((length, rest))
 }
 
 /// Takes a file's bytes in pieces and gives out its records.
@@ -120,11 +216,13 @@ pub struct Reader {
     buffer: Vec<u8>,
     /// How many bytes of `buffer` have been given out.
     taken: usize,
-    /// File offset of `buffer[taken]`.
+    /// File offset behind the last record given out: where the current header begins.
     offset: u64,
     header: Option<Header>,
-    /// Length of the header line that `header` came from.
-    header_bytes: usize,
+    /// Of the current record's body, as far as it has come.
+    hash: Sha1,
+    /// How many bytes of the body `hash` has seen.
+    hashed: usize,
     first: Option<Magic>,
 }
 
@@ -136,14 +234,21 @@ impl Reader {
 
     /// Takes the next bytes of the file.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.taken);
+        if self.taken > 0 && self.buffer.capacity() > BUFFER_KEPT.max(2 * self.rest().len()) {
+            self.buffer = self.rest().to_vec();
+        } else {
+            self.buffer.drain(..self.taken);
+        }
         self.taken = 0;
         if let Some(header) = &self.header {
-            // The whole record will be here soon: one allocation. A header can lie, so at most
-            // doubling beyond what has come.
-            let missing = usize::try_from(header.length).unwrap_or(usize::MAX);
-            let bound = self.buffer.len().max(1 << 20).saturating_mul(2);
-            self.buffer.reserve(missing.saturating_sub(self.buffer.len()).min(bound));
+            // The whole record will be here soon: few allocations. A header can lie, so never more
+            // than the double of what has come.
+            let length = usize::try_from(header.length).unwrap_or(usize::MAX);
+            let bound = (self.buffer.len() + bytes.len()).saturating_mul(2).max(GROWTH_MIN);
+            let wanted = length.min(bound).max(self.buffer.len() + bytes.len());
+            if wanted > self.buffer.capacity() {
+                self.buffer.reserve_exact(wanted - self.buffer.len());
+            }
         }
         self.buffer.extend_from_slice(bytes);
     }
@@ -159,73 +264,72 @@ impl Reader {
     }
 
     fn rest(&self) -> &[u8] {
-        &self.buffer[self.taken..]
+        self.buffer.get(self.taken..).unwrap_or_default()
     }
 
     /// The JSON text of the next record, if it is all here.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
-        if !self.read_header(false)? {
+        let Some(header) = self.read_header(false)? else { return Ok(None) };
+        let Header { length, hash: expected, line, .. } = header;
+        let here = self.rest().len();
+        let wanted = usize::try_from(length).unwrap_or(usize::MAX).min(here);
+        // Hashed as it comes, while it is in the cache.
+        if let Some(new) = self.buffer.get(self.taken + self.hashed..self.taken + wanted) {
+            self.hash.update(new);
+            self.hashed = wanted;
+        }
+        if (here as u64) < length {
             return Ok(None);
         }
-        let Some(header) = &self.header else { return Ok(None) };
-        let length = header.length;
-        if (self.rest().len() as u64) < length {
-            return Ok(None);
-        }
-        let (hash, header_len) = (header.hash.clone(), self.header_bytes as u64);
         self.header = None;
-        let body_offset = self.offset + header_len;
-        let start = self.taken;
-        let body = &self.buffer[start..start + length as usize];
-        let actual = hex(&Sha1::digest(body));
-        if !actual.eq_ignore_ascii_case(&hash) {
-            let offset = body_offset;
-            return Err(Error::Hash { length, offset, actual, expected: hash });
+        self.hashed = 0;
+        let actual = Hash::of(&mut self.hash);
+        let offset = self.offset + line as u64;
+        if actual != expected {
+            return Err(Error::Hash { length, offset, actual, expected });
         }
-        self.taken += length as usize;
-        self.offset = body_offset + length;
-        Ok(Some(Record { body, offset: body_offset, end: self.offset }))
+        let start = self.taken;
+        self.taken += wanted;
+        self.offset = offset + length;
+        let body = self.buffer.get(start..self.taken).unwrap_or_default();
+        Ok(Some(Record { body, offset, end: self.offset }))
     }
 
     /// The file has ended: whether that was between records.
     pub fn finish(mut self) -> Result<(), Error> {
         if self.header.is_none() && self.rest().is_empty() {
-            return if self.first.is_none() && self.offset == 0 {
-                Err(Error::Empty)
-            } else {
-                Ok(())
-            };
+            return if self.first.is_none() { Err(Error::Unidentified) } else { Ok(()) };
         }
-        self.read_header(true)?;
-        let length = self.header.as_ref().map_or(0, |header| header.length);
-        Err(Error::Truncated { length, offset: self.offset + self.header_bytes as u64 })
+        let header = self.read_header(true)?;
+        let (length, line) = header.map_or((0, 0), |header| (header.length, header.line));
+        Err(Error::Truncated { length, offset: self.offset + line as u64 })
     }
 
-    /// Reads the header line if it is there; true if a header is at hand.
-    fn read_header(&mut self, is_end: bool) -> Result<bool, Error> {
+    /// Reads the header line if it is there.
+    fn read_header(&mut self, is_end: bool) -> Result<Option<Header>, Error> {
         if self.header.is_some() {
-            return Ok(true);
+            return Ok(self.header);
         }
-        let window = &self.rest()[..self.rest().len().min(HEADER_MAX)];
+        let rest = self.rest();
+        let window = rest.get(..HEADER_MAX).unwrap_or(rest);
         let newline = window.iter().position(|byte| *byte == b'\n');
-        if newline.is_none() && window.len() < HEADER_MAX && !is_end {
-            return Ok(false);
+        if newline.is_none() && (window.is_empty() || window.len() < HEADER_MAX && !is_end) {
+            return Ok(None);
         }
-        let line = &window[..newline.unwrap_or(window.len())];
-        let parsed = newline.and_then(|_| Header::parse(line));
-        let Some(header) = parsed.filter(|h| self.first.is_none_or(|first| first == h.magic))
-        else {
-            if self.first.is_none() {
-                return Err(Error::NotALog);
+        let line = window.get(..newline.unwrap_or(window.len())).unwrap_or_default();
+        let header = newline.and_then(|_| Header::parse(line));
+        let magic = match (self.first, header) {
+            (None, None) => return Err(Error::NotALog),
+            (None, Some(header)) => header.magic.ok_or(Error::Unidentified)?,
+            (Some(first), Some(header)) if header.magic == Some(first) => first,
+            (Some(_), _) => {
+                return Err(Error::Header { offset: self.offset, line: Header::shown(line) });
             }
-            let line = String::from_utf8_lossy(line).into_owned();
-            return Err(Error::Header { offset: self.offset, line });
         };
-        self.header_bytes = line.len() + 1;
-        self.first.get_or_insert(header.magic);
-        self.taken += self.header_bytes;
-        self.header = Some(header);
-        Ok(true)
+        self.first = Some(magic);
+        self.taken += header.map_or(0, |header| header.line);
+        self.header = header;
+        Ok(header)
     }
 }
 
@@ -241,19 +345,25 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record's JSON.
-    pub fn json(&self) -> Result<weir_json::Text<'a>, Error> {
-        weir_json::validate(self.body).map_err(|error| Error::Json {
-            length: self.body.len() as u64,
-            offset: self.offset,
-            error: error.to_string(),
-        })
+    /// The record's JSON object.
+    pub fn json(&self) -> Result<Text<'a>, Error> {
+        let (length, offset) = (self.body.len() as u64, self.offset);
+        match weir_json::validate(self.body) {
+            Ok(json) if json.kind() == Kind::Object => Ok(json),
+            Ok(_) => Err(Error::NotAnObject { length, offset }),
+            Err(error) => Err(Error::Json { length, offset, error: error.to_string() }),
+        }
     }
 }
 
-/// The header line of a record whose body (newline included) has this length and hash.
-pub(crate) fn header(length: u64, hash: &Sha1) -> Vec<u8> {
-    format!("OVSDB JSON {length} {}\n", hex(&hash.clone().finalize())).into_bytes()
+/// Appends the header line of a record whose body (newline included) has this length and hash.
+pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Sha1) {
+    out.extend_from_slice(b"OVSDB JSON ");
+    // Fits: no file is as long as that.
+    weir_json::write_integer(out, i64::try_from(length).unwrap_or(i64::MAX));
+    out.push(b' ');
+    out.extend_from_slice(&Hash(hash.finalize().into()).text());
+    out.push(b'\n');
 }
 
 /// Appends a record.
@@ -261,12 +371,43 @@ pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
     let mut hash = Sha1::new();
     hash.update(json);
     hash.update(b"\n");
-    out.extend_from_slice(&header(json.len() as u64 + 1, &hash));
+    write_header(out, json.len() as u64 + 1, hash);
     out.extend_from_slice(json);
     out.push(b'\n');
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+/// A record that is being appended: its header takes its place when the body is complete.
+pub(crate) struct Unfinished {
+    start: usize,
 }
+
+impl Unfinished {
+    /// What is left for the header: that of a body of 100 to 999 bytes fits exactly.
+    const ROOM: usize = b"OVSDB JSON 123 \n".len() + Hash::TEXT_LEN;
+
+    /// Begins a record at the end of `out`; the body goes behind it.
+    pub(crate) fn begin(out: &mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.resize(start + Self::ROOM, 0);
+        Self { start }
+    }
+
+    /// Ends the record.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        let body = self.start + Self::ROOM;
+        let mut hash = Sha1::new();
+        hash.update(out.get(body..).unwrap_or_default());
+        let mut header = Vec::with_capacity(HEADER_MAX);
+        write_header(&mut header, (out.len() - body) as u64, hash);
+        out.splice(self.start..body, header);
+    }
+
+    /// Takes the record back.
+    pub(crate) fn abandon(self, out: &mut Vec<u8>) {
+        out.truncate(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests;

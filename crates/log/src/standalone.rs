@@ -1,7 +1,8 @@
 //! What the records of a standalone database say: first a schema, then transactions.
 
 mod replay;
+mod rows;
 mod write;
 
 pub use replay::{LoadError, Loaded, Replayer};
-pub use write::{write_schema, write_snapshot, write_transaction};
+pub use write::{Form, write_schema, write_snapshot, write_transaction, write_transaction_as};

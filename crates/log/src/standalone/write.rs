@@ -1,10 +1,13 @@
 //! Records from deltas and snapshots.
 
 use sha1::{Digest, Sha1};
-use weir_data::delta::{ColumnDelta, TableDelta};
-use weir_data::{Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid};
+use weir_data::delta::{Change, ColumnDelta, TableDelta};
+use weir_data::sorted::Element;
+use weir_data::{
+    ColumnType, DatumRef, Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid,
+};
 
-use crate::record;
+use crate::record::{self, Unfinished};
 
 /// Size of the pieces in which a snapshot is written.
 const PIECE_BYTES: usize = 64 << 10;
@@ -12,6 +15,15 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Appends the schema record.
 pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) {
     record::write_record(out, schema.to_string().as_bytes());
+}
+
+/// How changed columns of rows that were there are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As differences wherever every reader understands them: short, and so the usual form.
+    Difference,
+    /// Whole, as servers before 2.16 and `--disable-file-column-diff` want them.
+    Whole,
 }
 
 /// Appends a transaction's record; `store` is what the transaction made of it. False, and nothing
@@ -23,17 +35,76 @@ pub fn write_transaction(
     date_ms: i64,
     comment: Option<&str>,
 ) -> bool {
-    let mut json = Vec::with_capacity(512);
-    begin(&mut json, date_ms, true, comment);
+    write_transaction_as(Form::Difference, out, delta, store, date_ms, comment)
+}
+
+/// As [`write_transaction`], in the form that is asked for.
+pub fn write_transaction_as(
+    form: Form,
+    out: &mut Vec<u8>,
+    delta: &Delta,
+    store: &Store,
+    date_ms: i64,
+    comment: Option<&str>,
+) -> bool {
+    let form = match form {
+        Form::Difference if !delta.tables.iter().all(|table| can_differ(store, table)) => {
+            Form::Whole
+        }
+        form => form,
+    };
+    let record = Unfinished::begin(out);
+    begin(out, date_ms, form == Form::Difference, comment);
     let mut any = false;
     for table in &delta.tables {
-        any |= write_table(&mut json, store.schema().table(table.table), table);
+        any |= write_table(out, store, table, form);
     }
-    json.push(b'}');
+    out.push(b'}');
     if any {
-        record::write_record(out, &json);
+        record.finish(out);
+    } else {
+        record.abandon(out);
     }
     any
+}
+
+/// Whether the table's changes can be written as differences.
+///
+/// Two kinds are misread, though they are correct: OVS up to 3.1 refuses a difference of more
+/// elements than the column may have, and takes the difference for the value if the value before
+/// was the default (which matters where that is not empty).
+fn can_differ(store: &Store, delta: &TableDelta) -> bool {
+    let schema = store.schema().table(delta.table);
+    delta.rows.iter().all(|(uuid, row)| {
+        let RowDelta::Modify(columns) = row else { return true };
+        columns.iter().all(|delta_column| {
+            let ColumnDelta { column, change } = delta_column;
+            let ty = &schema.column(*column).ty;
+            if !ty.is_composite() || ty.n_min == 0 && ty.n_max == ColumnType::UNLIMITED {
+                return true;
+            }
+            let Some(row) = store.get(delta.table, *uuid) else { return true };
+            elements(change) <= ty.n_max as usize && !was_default(change, row.get(*column), ty)
+        })
+    })
+}
+
+/// Number of elements of a difference.
+fn elements(change: &Change) -> usize {
+    match change {
+        Change::Replace { new, .. } => new.as_ref().len(),
+        Change::Set { added, removed } => added.len() + removed.len(),
+        Change::Map { added, removed } => {
+            let gone = removed.iter().filter(|pair| !added.contains(pair.key()));
+            added.len() + gone.count()
+        }
+    }
+}
+
+/// Whether the value before the change was a default value that is not empty.
+fn was_default(change: &Change, new: DatumRef<'_>, ty: &ColumnType) -> bool {
+    let old_len = (new.len() + change.removed().count()).saturating_sub(change.added().count());
+    ty.n_min > 0 && old_len == 1 && change.old_value(new).as_ref().is_default(ty)
 }
 
 /// `_is_diff` comes right after `_date`: scripts that strip it count on a key behind it.
@@ -50,7 +121,8 @@ fn begin(json: &mut Vec<u8>, date_ms: i64, is_diff: bool, comment: Option<&str>)
 }
 
 /// Appends `,"TABLE":{...}`, or nothing if no row of it is worth it.
-fn write_table(json: &mut Vec<u8>, schema: &TableSchema, table: &TableDelta) -> bool {
+fn write_table(json: &mut Vec<u8>, store: &Store, table: &TableDelta, form: Form) -> bool {
+    let schema = store.schema().table(table.table);
     let start = json.len();
     let mut separator = Separator::default();
     write_key(json, b',', &schema.name);
@@ -69,7 +141,11 @@ fn write_table(json: &mut Vec<u8>, schema: &TableSchema, table: &TableDelta) -> 
                 let kept = |delta: &&ColumnDelta| schema.column(delta.column).persistent;
                 if columns.iter().any(|delta| kept(&delta)) {
                     separator.row(json, *uuid);
-                    write_changes(json, schema, columns.iter().filter(kept));
+                    let whole = match form {
+                        Form::Difference => None,
+                        Form::Whole => store.get(table.table, *uuid),
+                    };
+                    write_changes(json, schema, columns.iter().filter(kept), whole);
                 }
             }
         }
@@ -129,17 +205,22 @@ fn write_row(json: &mut Vec<u8>, schema: &TableSchema, row: &Row) {
     json.push(b'}');
 }
 
+/// The changed columns: their values in `whole`, or as differences.
 fn write_changes<'a>(
     json: &mut Vec<u8>,
     schema: &TableSchema,
     columns: impl Iterator<Item = &'a ColumnDelta>,
+    whole: Option<&Row>,
 ) {
     let mut separator = Separator::default();
     json.push(b'{');
     for delta in columns {
         let column = schema.column(delta.column);
         separator.column(json, &column.name);
-        delta.change.write_diff(&column.ty, json);
+        match whole {
+            Some(row) => row.get(delta.column).write(&column.ty, json),
+            None => delta.change.write_diff(&column.ty, json),
+        }
     }
     json.push(b'}');
 }
@@ -159,7 +240,9 @@ pub fn write_snapshot<E>(
         length += piece.len() as u64;
         Ok::<(), E>(())
     })?;
-    sink(&record::header(length, &hash))?;
+    let mut header = Vec::new();
+    record::write_header(&mut header, length, hash);
+    sink(&header)?;
     snapshot_body(snapshot, date_ms, comment, sink)
 }
 

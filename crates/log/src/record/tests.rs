@@ -1,0 +1,1 @@
+//! Framing, byte by byte.

@@ -1,0 +1,459 @@
+//! From a transaction's record to rows.
+//!
+//! A record is read in one pass into a [`Stage`] and takes effect only when all of it is good. Of
+//! equal keys in one JSON object the last one counts; they hardly ever happen, so the first reading
+//! goes through an object in its own order, and starts over, carefully, when it meets one (or any
+//! other problem, since that could be in a value that does not count).
+
+use std::sync::Arc;
+
+use weir_data::{
+    AtomType, ColumnId, ColumnType, Datum, Error, Row, Schema, Store, TableId, TableSchema, Uuid,
+    UuidSource,
+};
+use weir_json::{Kind, Reader, Text};
+
+/// A stage with more places than this is given back after the record that needed it.
+const STAGE_KEPT: usize = 4096;
+
+/// The rows so far.
+#[derive(Debug)]
+pub(super) struct Rows {
+    store: Store,
+    /// By table.
+    plans: Vec<Plan>,
+    stage: Stage,
+    versions: UuidSource,
+    /// How many objects have been gone through: marks what has been seen in one of them.
+    mark: u64,
+}
+
+/// How rows of one table are read.
+#[derive(Debug)]
+struct Plan {
+    /// A row of empty values to begin with.
+    blank: Row,
+    /// Columns whose default value is not empty.
+    defaults: Vec<(ColumnId, Datum)>,
+    columns: Vec<ColumnPlan>,
+    /// The row that was read last: the next one shares with it what is equal.
+    last: Row,
+    /// The last object that named this table.
+    mark: u64,
+}
+
+#[derive(Debug)]
+struct ColumnPlan {
+    /// Type of a difference, which may have any number of elements.
+    difference: ColumnType,
+    /// Which column came behind this one in the last row: a guess for the next one.
+    next: ColumnId,
+    /// The last object that named this column.
+    mark: u64,
+}
+
+/// What a record does, before it does it. No row is in two of the lists.
+#[derive(Debug, Default)]
+struct Stage {
+    /// Rows that were there before, each once.
+    touched: Vec<(TableId, Uuid)>,
+    deletes: Vec<(TableId, Uuid)>,
+    changes: Vec<Change>,
+    inserts: Vec<(TableId, Row)>,
+}
+
+#[derive(Debug)]
+struct Change {
+    table: TableId,
+    uuid: Uuid,
+    column: ColumnId,
+    value: Datum,
+    is_diff: bool,
+}
+
+/// How a record is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Trusts that keys are unique.
+    Quick,
+    /// Sorts objects to find equal keys.
+    Careful,
+}
+
+/// Why a reading ends early.
+enum Stop {
+    /// Equal keys.
+    Equal,
+    Bad(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Bad(error)
+    }
+}
+
+impl Rows {
+    pub(super) fn new(schema: Schema, seed: u64) -> Self {
+        let plans = schema.tables.iter().map(Plan::new).collect();
+        let store = Store::new(Arc::new(schema), seed);
+        let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
+        Self { store, plans, stage: Stage::default(), versions, mark: 0 }
+    }
+
+    pub(super) fn into_store(self) -> Store {
+        self.store
+    }
+
+    /// One transaction, all or nothing.
+    pub(super) fn replay(&mut self, json: Text<'_>) -> Result<(), Error> {
+        let result = match self.attempt(json, Reading::Quick) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.stage.clear();
+                self.attempt(json, Reading::Careful)
+            }
+        };
+        self.stage.clear();
+        result.map_err(|stop| match stop {
+            Stop::Bad(error) => error,
+            Stop::Equal => Error::syntax(json, "equal keys"),
+        })
+    }
+
+    fn attempt(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
+        self.read_record(json, reading)?;
+        if reading == Reading::Quick && self.stage.names_twice() {
+            return Err(Stop::Equal);
+        }
+        self.make(reading)
+    }
+
+    fn read_record(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
+        let schema = Arc::clone(self.store.schema());
+        let mut is_diff = IsDiff { record: json, known: None };
+        self.mark += 1;
+        let record = self.mark;
+        let each = |key: &[u8], reader: &mut Reader<'_>| {
+            let name = String::from_utf8_lossy(key);
+            if let Some(table) = schema.table_id(&name) {
+                let last = self.plans.get_mut(table.index()).map(|plan| &mut plan.mark);
+                if last.is_some_and(|last| std::mem::replace(last, record) == record) {
+                    return Err(Stop::Equal);
+                }
+                return self.read_table(table, reader, &mut is_diff, reading);
+            }
+            let value = reader.text();
+            match &*name {
+                "_date" if value.kind() == Kind::Integer => Ok(()),
+                "_comment" => Ok(()),
+                "_is_diff" if value.kind() == Kind::Bool => {
+                    let again = is_diff.known.replace(value.bool() == Some(true));
+                    if again.is_some() && again != is_diff.known {
+                        Err(Stop::Equal)
+                    } else {
+                        Ok(())
+                    }
+                }
+                _ => {
+                    let details = format!("No table named {name}.");
+                    Err(Error::syntax_tagged(json, "unknown table", details).into())
+                }
+            }
+        };
+        for_members(&mut json.reader(), reading, each).map(|_| ())
+    }
+
+    fn read_table(
+        &mut self,
+        table: TableId,
+        reader: &mut Reader<'_>,
+        is_diff: &mut IsDiff<'_>,
+        reading: Reading,
+    ) -> Result<(), Stop> {
+        let start = reader.clone();
+        let each = |key: &[u8], reader: &mut Reader<'_>| {
+            let uuid = Uuid::parse_bytes(key).ok_or_else(|| {
+                let key = String::from_utf8_lossy(key);
+                Error::syntax(start.clone().text(), format!("\"{key}\" is not a valid UUID"))
+            })?;
+            self.read_row(table, uuid, reader, is_diff, reading)
+        };
+        match for_members(reader, reading, each)? {
+            true => Ok(()),
+            false => Err(Error::syntax(start.clone().text(), "object expected").into()),
+        }
+    }
+
+    fn read_row(
+        &mut self,
+        table: TableId,
+        uuid: Uuid,
+        reader: &mut Reader<'_>,
+        is_diff: &mut IsDiff<'_>,
+        reading: Reading,
+    ) -> Result<(), Stop> {
+        let Some(old) = self.store.get(table, uuid) else {
+            if reader.kind() == Kind::Null {
+                let details = format!("transaction deletes row {uuid} that does not exist");
+                return Err(Error::plain_syntax(details).into());
+            }
+            return self.read_new_row(table, uuid, reader, reading);
+        };
+        self.stage.touched.push((table, uuid));
+        if reader.kind() == Kind::Null {
+            reader.text();
+            self.stage.deletes.push((table, uuid));
+            return Ok(());
+        }
+        let is_diff = is_diff.get();
+        let schema = self.store.schema().table(table);
+        let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
+        let changes = &mut self.stage.changes;
+        self.mark += 1;
+        let each = |column: ColumnId, plan: &mut ColumnPlan, reader: &mut Reader<'_>| {
+            let ty = &schema.column(column).ty;
+            let is_diff = is_diff && ty.is_composite();
+            let value = Datum::read(reader, if is_diff { &plan.difference } else { ty }, None)?;
+            if is_diff {
+                check_size(old.datum(column), &value, ty)?;
+            }
+            changes.push(Change { table, uuid, column, value, is_diff });
+            Ok(())
+        };
+        plan.read_columns(schema, reader, self.mark, reading, each)
+    }
+
+    fn read_new_row(
+        &mut self,
+        table: TableId,
+        uuid: Uuid,
+        reader: &mut Reader<'_>,
+        reading: Reading,
+    ) -> Result<(), Stop> {
+        let schema = self.store.schema().table(table);
+        let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
+        let mut row = plan.blank.clone();
+        let cells = row.cells_mut();
+        self.mark += 1;
+        let last = plan.last.clone();
+        let each = |column: ColumnId, _: &mut ColumnPlan, reader: &mut Reader<'_>| {
+            let ty = &schema.column(column).ty;
+            let value = Datum::read_like(reader, ty, None, last.get(column))?;
+            set(cells, column, value);
+            Ok(())
+        };
+        plan.read_columns(schema, reader, self.mark, reading, each)?;
+        for (column, default) in &plan.defaults {
+            if cells.get(column.index()).is_some_and(|cell| cell.as_ref().is_empty()) {
+                set(cells, *column, default.clone());
+            }
+        }
+        let version = self.versions.next_uuid();
+        set(cells, ColumnId::UUID, Datum::One(weir_data::Atom::Uuid(uuid)));
+        set(cells, ColumnId::VERSION, Datum::One(weir_data::Atom::Uuid(version)));
+        plan.last = row.clone();
+        self.stage.inserts.push((table, row));
+        Ok(())
+    }
+
+    /// Makes what has been staged.
+    fn make(&mut self, reading: Reading) -> Result<(), Stop> {
+        // First what can still fail.
+        for at in 0..self.stage.inserts.len() {
+            let Some((table, row)) = self.stage.inserts.get(at) else { break };
+            let (table, row) = (*table, row.clone());
+            if self.store.get(table, row.uuid()).is_some() {
+                // One UUID in two spellings.
+                if reading == Reading::Quick {
+                    self.undo_inserts(at);
+                    return Err(Stop::Equal);
+                }
+                self.store.remove(table, row.uuid());
+            }
+            self.store.insert(table, row);
+        }
+        for (table, uuid) in self.stage.deletes.drain(..) {
+            self.store.remove(table, uuid);
+        }
+        let schema = Arc::clone(self.store.schema());
+        for Change { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
+            self.store.edit(table, uuid, column, |datum| {
+                if is_diff {
+                    datum.apply_diff(&value, &schema.table(table).column(column).ty);
+                } else {
+                    *datum = value;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes back the first `count` staged insertions.
+    fn undo_inserts(&mut self, count: usize) {
+        for (table, row) in self.stage.inserts.iter().take(count) {
+            self.store.remove(*table, row.uuid());
+        }
+    }
+}
+
+/// Whether modified rows are differences; looked for when somebody asks, since a record that only
+/// inserts need not be gone through for it.
+struct IsDiff<'a> {
+    record: Text<'a>,
+    known: Option<bool>,
+}
+
+impl IsDiff<'_> {
+    fn get(&mut self) -> bool {
+        *self.known.get_or_insert_with(|| {
+            let members = self.record.members().into_iter().flatten();
+            let last = members.filter(|(key, _)| **key == *b"_is_diff").last();
+            last.is_some_and(|(_, value)| value.bool() == Some(true))
+        })
+    }
+}
+
+impl Plan {
+    fn new(schema: &TableSchema) -> Self {
+        let mut blank = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
+        let mut defaults = Vec::new();
+        let cells = blank.cells_mut();
+        for (column, _) in schema.data_columns() {
+            let default = cells.get_mut(column.index()).map(std::mem::take).unwrap_or_default();
+            if !default.as_ref().is_empty() {
+                defaults.push((column, default));
+            }
+        }
+        let column = |(_, column): (ColumnId, &weir_data::ColumnSchema)| ColumnPlan {
+            difference: ColumnType { n_min: 0, n_max: ColumnType::UNLIMITED, ..column.ty.clone() },
+            next: ColumnId::UUID,
+            mark: 0,
+        };
+        let columns = schema.column_ids().map(column).collect();
+        Self { last: blank.clone(), blank, defaults, columns, mark: 0 }
+    }
+
+    /// Reads a row's columns with `each`.
+    fn read_columns<'a>(
+        &mut self,
+        schema: &TableSchema,
+        reader: &mut Reader<'a>,
+        mark: u64,
+        reading: Reading,
+        mut each: impl FnMut(ColumnId, &mut ColumnPlan, &mut Reader<'a>) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let start = reader.clone();
+        let mut last = ColumnId::UUID;
+        let each_key = |key: &[u8], reader: &mut Reader<'a>| {
+            let guess = self.columns.get(last.index()).map_or(last, |plan| plan.next);
+            let column = if schema.column(guess).name.as_bytes() == key {
+                guess
+            } else {
+                find_column(schema, key, &start)?
+            };
+            if let Some(plan) = self.columns.get_mut(last.index()) {
+                plan.next = column;
+            }
+            last = column;
+            let Some(plan) = self.columns.get_mut(column.index()) else { return Ok(()) };
+            if std::mem::replace(&mut plan.mark, mark) == mark {
+                return Err(Stop::Equal);
+            }
+            if column <= ColumnId::VERSION {
+                // The reference reads these, too; the key says who the row is.
+                Datum::read(reader, &ColumnType::scalar(AtomType::Uuid), None)?;
+                return Ok(());
+            }
+            each(column, plan, reader)
+        };
+        match for_members(reader, reading, each_key)? {
+            true => Ok(()),
+            false => Err(Error::syntax(start.clone().text(), "row must be JSON object").into()),
+        }
+    }
+}
+
+fn find_column(schema: &TableSchema, key: &[u8], row: &Reader<'_>) -> Result<ColumnId, Error> {
+    let name = String::from_utf8_lossy(key);
+    schema.column_id(&name).ok_or_else(|| {
+        let details = format!("No column {name} in table {}.", schema.name);
+        Error::syntax_tagged(row.clone().text(), "unknown column", details)
+    })
+}
+
+fn set(cells: &mut [Datum], column: ColumnId, value: Datum) {
+    if let Some(cell) = cells.get_mut(column.index()) {
+        *cell = value;
+    }
+}
+
+/// Whether a difference leaves a value of a size that the type allows.
+fn check_size(old: &Datum, difference: &Datum, ty: &ColumnType) -> Result<(), Error> {
+    if ty.n_min == 0 && ty.n_max == ColumnType::UNLIMITED {
+        return Ok(());
+    }
+    let (old, difference) = (old.as_ref(), difference.as_ref());
+    let mut size = old.len();
+    for entry in difference.entries() {
+        if old.has_entry(entry) {
+            size -= 1;
+        } else if !old.contains(entry.0) {
+            size += 1;
+        }
+    }
+    if size >= ty.n_min as usize && size <= ty.n_max as usize {
+        return Ok(());
+    }
+    // The reference's spelling.
+    Err(Error::ovsdb("Datum crated by diff has size error"))
+}
+
+impl Stage {
+    /// Whether a row that was there is named twice.
+    fn names_twice(&mut self) -> bool {
+        self.touched.sort_unstable();
+        self.touched.windows(2).any(|pair| pair.first() == pair.last())
+    }
+
+    fn clear(&mut self) {
+        let Self { touched, deletes, changes, inserts } = self;
+        clear(touched);
+        clear(deletes);
+        clear(changes);
+        clear(inserts);
+    }
+}
+
+fn clear<T>(list: &mut Vec<T>) {
+    list.clear();
+    if list.capacity() > STAGE_KEPT {
+        *list = Vec::new();
+    }
+}
+
+/// Calls `each` with the keys of the object that is next, and the reader before their values, which
+/// `each` consumes. False if there is no object.
+fn for_members<'a>(
+    reader: &mut Reader<'a>,
+    reading: Reading,
+    mut each: impl FnMut(&[u8], &mut Reader<'a>) -> Result<(), Stop>,
+) -> Result<bool, Stop> {
+    match reading {
+        Reading::Quick => {
+            if !reader.begin_object() {
+                return Ok(false);
+            }
+            while let Some(key) = reader.next_key() {
+                each(&key, reader)?;
+            }
+        }
+        Reading::Careful => {
+            let Some(object) = reader.text().object() else { return Ok(false) };
+            for (key, value) in object.iter() {
+                each(key, &mut value.reader())?;
+            }
+        }
+    }
+    Ok(true)
+}
