@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_net::error::strerror;
 
@@ -31,6 +33,10 @@ pub(crate) struct DatabaseFile {
     valid_len: u64,
     /// Something follows there that must go first: a torn record, or a failed append.
     torn: bool,
+    /// Somebody was promised durability since a replacement was begun.
+    promised: bool,
+    /// The file took another's place, and its directory may not say so after a power failure.
+    renamed: Arc<AtomicBool>,
     lock: LockFile,
 }
 
@@ -46,7 +52,8 @@ impl DatabaseFile {
         let failed = |e: io::Error| io_error(name, "open failed", &e);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let _ = fs::remove_file(temporary_path(&path));
-        Ok(Self { file, path, valid_len: 0, torn: true, lock })
+        let (promised, renamed) = (false, Arc::default());
+        Ok(Self { file, path, valid_len: 0, torn: true, promised, renamed, lock })
     }
 
     /// Which lock this is, for [`DatabaseFile::open`].
@@ -90,17 +97,27 @@ impl DatabaseFile {
         }
         self.file.write_all_at(records, self.valid_len)?;
         if sync {
-            self.file.sync_data()?;
+            self.sync()?;
         }
         self.valid_len += records.len() as u64;
         Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.promised = true;
+        if self.renamed.load(Ordering::Acquire) {
+            sync_directory(&self.path)?;
+            self.renamed.store(false, Ordering::Release);
+        }
+        self.file.sync_data()
     }
 
     /// Begins a file that is to replace this one.
     ///
     /// # Errors
     /// What open(2) says.
-    pub(crate) fn replacement(&self) -> io::Result<Replacement> {
+    pub(crate) fn replacement(&mut self) -> io::Result<Replacement> {
+        self.promised = false;
         Replacement::create(&self.path, &self.file.metadata()?)
     }
 
@@ -111,6 +128,9 @@ impl DatabaseFile {
 
     /// Appends `tail` to the replacement and puts it in this file's place; returns its length.
     ///
+    /// The replacement is on disk but for the tail, which waits for the disk only if somebody was
+    /// promised that; the directory is for [`DatabaseFile::directory_sync`], done elsewhere.
+    ///
     /// # Errors
     /// As strerror(3) puts it; this file is then still in place.
     pub(crate) fn replace(
@@ -118,16 +138,30 @@ impl DatabaseFile {
         mut replacement: Replacement,
         tail: &[u8],
     ) -> Result<u64, String> {
+        let promised = self.promised;
         let renamed = (|| {
             replacement.write(tail)?;
-            replacement.sync()?;
+            if promised {
+                replacement.sync()?
+            } else {
+                replacement.flush()?
+            };
             replacement.rename_over(&self.path)
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
         (self.file, self.valid_len, self.torn) = (file, len, false);
-        // The new file is in place in any case; an old one after a power failure is whole, too.
-        let _ = sync_directory(&self.path);
+        self.renamed = Arc::new(AtomicBool::new(true));
         Ok(len)
+    }
+
+    /// What makes the last replacement survive a power failure; takes a while.
+    pub(crate) fn directory_sync(&self) -> impl FnOnce() + Send + 'static {
+        let (path, renamed) = (self.path.clone(), Arc::clone(&self.renamed));
+        move || {
+            if sync_directory(&path).is_ok() {
+                renamed.store(false, Ordering::Release);
+            }
+        }
     }
 }
 

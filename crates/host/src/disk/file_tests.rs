@@ -77,6 +77,9 @@ fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
     file.append(b"meanwhile\n", false).unwrap();
     assert_eq!(text(&path), "old1\nold2\nmeanwhile\n");
     assert_eq!(file.replace(replacement, b"meanwhile\n"), Ok(14));
+    assert!(file.renamed.load(Ordering::Acquire));
+    file.directory_sync()();
+    assert!(!file.renamed.load(Ordering::Acquire));
     file.append(b"later\n", false).unwrap();
     assert_eq!(text(&path), "new\nmeanwhile\nlater\n");
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -89,9 +92,24 @@ fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
 }
 
 #[test]
+fn durability_promised_in_the_old_file_holds_in_the_new_one() {
+    let (directory, path) = database("promised", "old\n");
+    let mut file = opened(&path, 4);
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"new\n").unwrap();
+    file.append(b"promised\n", true).unwrap();
+    assert!(file.promised, "so the tail of the replacement waits for the disk");
+    file.replace(replacement, b"promised\n").unwrap();
+    file.append(b"later\n", true).unwrap();
+    assert!(!file.renamed.load(Ordering::Acquire), "nor may the rename get lost");
+    assert_eq!(text(&path), "new\npromised\nlater\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn a_replacement_that_is_given_up_leaves_nothing() {
     let (directory, path) = database("given-up", "old\n");
-    let file = opened(&path, 4);
+    let mut file = opened(&path, 4);
     let mut replacement = file.replacement().unwrap();
     replacement.write(b"new\n").unwrap();
     drop(replacement);

@@ -48,7 +48,8 @@ impl Replacement {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Hands everything written to the system.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             file.write_all(&self.buffer)?;
         }

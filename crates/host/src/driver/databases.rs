@@ -163,10 +163,20 @@ impl Databases {
     }
 
     /// Puts the copy in the file's place.
-    pub(crate) fn finish_compaction(&mut self, db: DbId, tail: &[u8]) -> Event {
+    pub(crate) fn finish_compaction(&mut self, db: DbId, tail: &[u8], jobs: &Jobs) -> Event {
         let replaced = self.files.get_mut(&db).and_then(|entry| {
             let replacement = entry.replacement.take()?;
-            Some(entry.file.replace(replacement, tail))
+            let result = entry.file.replace(replacement, tail);
+            let sync = entry.file.directory_sync();
+            jobs.spawn(
+                "sync",
+                move || {
+                    sync();
+                    Done::Nothing
+                },
+                |_| Done::Nothing,
+            );
+            Some(result)
         });
         let result = replaced.unwrap_or_else(|| Err("no compacted copy".to_owned()));
         Event::CompactionFinished { db, result }

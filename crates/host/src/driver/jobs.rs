@@ -22,6 +22,8 @@ pub(crate) enum Done {
     Compacted(DbId, Result<Replacement, String>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
+    /// Something that nobody waits for.
+    Nothing,
 }
 
 /// Starts helpers and collects what they did.

@@ -266,6 +266,7 @@ impl Driver {
                     self.databases.compacted(db, result, &mut self.events);
                 }
                 Done::Command(result) => self.command = Some(result),
+                Done::Nothing => {}
             }
         }
     }
@@ -327,7 +328,7 @@ impl Driver {
                 databases.compact(db, snapshot, comment, date_ms, &self.jobs, events);
             }
             Effect::FinishCompaction { db, tail } => {
-                events.push(databases.finish_compaction(db, &tail));
+                events.push(databases.finish_compaction(db, &tail, &self.jobs));
             }
             Effect::TrimMemory => (self.trim_memory)(),
             Effect::CommandReply { id, reply } => {
