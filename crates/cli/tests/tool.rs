@@ -82,6 +82,7 @@ fn mistakes_are_told_in_the_words_of_the_reference() {
     scratch.write("more", &format!("{good} zzz"));
     scratch.write("empty", "\n");
     scratch.write("string", "\"x\"");
+    scratch.write("array", "[1]");
     scratch.write("there.db", "");
     std::fs::create_dir(scratch.path("folder.db")).expect("a folder");
     for args in [
@@ -96,6 +97,7 @@ fn mistakes_are_told_in_the_words_of_the_reference() {
         &["create", "x.db", "more"],
         &["create", "x.db", "empty"],
         &["create", "x.db", "string"],
+        &["create", "x.db", "array"],
         &["create", "x.db", "."],
         &["create", "x.db", "good", "third"],
         &["-vconsole:off", "create", "no/such.db", "good"],
