@@ -25,12 +25,13 @@ struct Writer<'a> {
     any_table: bool,
 }
 
-/// Writes one table's rows.
+/// Writes one table's rows, and its name before the first.
 struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
     is_v1: bool,
     subscription: &'a TableSubscription,
     schema: &'a TableSchema,
+    any_table: bool,
     any_row: bool,
 }
 
@@ -140,20 +141,13 @@ impl<'a> Writer<'a> {
         rows: impl FnOnce(&mut TableWriter<'_>),
     ) {
         let schema = store.schema().table(subscription.table);
-        let start = self.out.len();
-        if self.any_table {
-            self.out.push(b',');
-        }
-        write_key(&schema.name, self.out);
-        self.out.push(b'{');
-        let (out, is_v1) = (&mut *self.out, self.is_v1);
-        let mut writer = TableWriter { out, is_v1, subscription, schema, any_row: false };
+        let (out, is_v1, any_table) = (&mut *self.out, self.is_v1, self.any_table);
+        let mut writer =
+            TableWriter { out, is_v1, subscription, schema, any_table, any_row: false };
         rows(&mut writer);
         if writer.any_row {
             self.out.push(b'}');
             self.any_table = true;
-        } else {
-            self.out.truncate(start);
         }
     }
 
@@ -173,8 +167,12 @@ impl TableWriter<'_> {
         if self.subscription.select & kind == 0 {
             return;
         }
-        if std::mem::replace(&mut self.any_row, true) {
+        if self.any_row || self.any_table {
             self.out.push(b',');
+        }
+        if !std::mem::replace(&mut self.any_row, true) {
+            write_key(&self.schema.name, self.out);
+            self.out.push(b'{');
         }
         self.out.push(b'"');
         self.out.extend_from_slice(&uuid.text());

@@ -18,6 +18,9 @@ use crate::view::View;
 /// those furthest behind are disconnected, and get everything anew when they come back.
 pub const PENDING_BYTES_MAX: usize = 256 << 20;
 
+/// Room for a body of the usual size, while it is composed.
+const SCRATCH_BYTES: usize = 1 << 10;
+
 /// A monitor that is to be told of what happened since its own place.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Late {
@@ -30,17 +33,17 @@ struct Late {
 impl Monitors {
     /// Composes what is pending for these monitors. `store` is as the last commit left it.
     pub fn flush(&mut self, keys: &[MonitorKey], store: &Store, out: &mut Vec<Update>) {
-        let late: Vec<Late> = keys.iter().filter_map(|key| self.late(*key)).collect();
-        if !late.is_empty() {
-            self.tell(late, store, out);
+        if self.pending.is_empty() {
+            return;
         }
-        let end = self.pending.end();
-        for &key in keys {
-            if self.strays.get(&key).is_some_and(|place| *place < end)
-                || self.owners.contains_key(&key) && self.has_changed(key, self.base)
-            {
-                self.stand_at_end(key, store.schema());
-            }
+        let late: Vec<Late> = keys.iter().filter_map(|key| self.late(*key)).collect();
+        let told: Vec<MonitorKey> = late.iter().map(|late| late.key).collect();
+        self.tell(late, store, out);
+        // Strays whose tables did not change are up to date as well: they hold up nothing then.
+        let others = keys.iter().filter(|key| self.strays.contains_key(key));
+        let up_to_date: Vec<MonitorKey> = told.iter().chain(others).copied().collect();
+        for key in up_to_date {
+            self.stray(key, store.schema());
         }
         self.settle(store.schema());
     }
@@ -86,7 +89,8 @@ impl Monitors {
         Some(Late { place, group: owner.group, label: Arc::clone(&owner.label), key })
     }
 
-    /// Tells those who stand at the base. Answers with those `blocked`, who stay there.
+    /// Tells those who stand at the base. Answers with those `blocked` who would have been told:
+    /// they stay there.
     fn tell_base(
         &mut self,
         store: &Store,
@@ -96,39 +100,39 @@ impl Monitors {
         let place = self.base;
         let tables = self.pending.changed_tables(place);
         let watchers = tables.filter_map(|table| self.watchers.get(table.index()));
-        let affected: BTreeSet<GroupId> = watchers.flatten().copied().collect();
-        let is_stray = |key: &MonitorKey| self.strays.contains_key(key);
+        let mut affected: Vec<GroupId> = watchers.flatten().copied().collect();
+        affected.sort_unstable();
+        affected.dedup();
+        let strays = &self.strays;
+        let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
         let view = OnceCell::new();
         let view =
             || view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store));
-        let mut composer =
-            Composer { cache: &mut self.cache, composed: &mut self.composed, store, place };
+        let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
         let mut left = Vec::new();
         for id in affected {
             let Some(group) = self.groups.get_mut(&id) else { continue };
-            let mut waiting = Vec::new();
-            let mut told = Vec::new();
-            for class in group.classes.values_mut() {
-                let here = class.members.iter().copied().filter(|key| !is_stray(key));
-                let (behind, to): (Vec<_>, Vec<_>) = here.partition(|key| blocked(*key));
-                waiting.extend(behind);
-                if !to.is_empty() {
-                    told.push((&mut class.head, to));
-                }
-            }
-            if told.is_empty() {
-                left.extend(waiting);
+            if group.classes.values().all(|class| class.members.iter().all(is_stray)) {
                 continue;
             }
-            let body = composer.body(id, &group.subscription, view, !waiting.is_empty());
-            // There is nothing to tell: the blocked ones are up to date, too.
+            let body = composer.body(id, &group.subscription, view, false);
+            // If there is nothing to tell, the blocked ones are up to date, too.
             let Some(body) = body else { continue };
-            left.extend(waiting);
-            out.extend(told.into_iter().map(|(head, to)| {
-                let head = head.bytes(self.last_txn_id);
-                Update { to, head, body: Arc::clone(&body) }
-            }));
+            let n_left = left.len();
+            for class in group.classes.values_mut() {
+                let mut to = Vec::with_capacity(class.members.len());
+                for &key in class.members.iter().filter(|key| !is_stray(key)) {
+                    if blocked(key) { left.push(key) } else { to.push(key) }
+                }
+                if !to.is_empty() {
+                    let head = class.head.bytes(self.last_txn_id);
+                    out.push(Update { to, head, body: Arc::clone(&body) });
+                }
+            }
+            if left.len() > n_left {
+                composer.cache.keep_update(id, place, Some(&body));
+            }
         }
         left
     }
@@ -143,8 +147,7 @@ impl Monitors {
             let view = || {
                 view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store))
             };
-            let mut composer =
-                Composer { cache: &mut self.cache, composed: &mut self.composed, store, place };
+            let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
             for same_group in same_place.chunk_by(|a, b| a.group == b.group) {
                 let id = same_group[0].group;
                 let Some(group) = self.groups.get_mut(&id) else { continue };
@@ -202,9 +205,14 @@ struct Composer<'a> {
     composed: &'a mut u64,
     store: &'a Store,
     place: Place,
+    scratch: Vec<u8>,
 }
 
-impl Composer<'_> {
+impl<'a> Composer<'a> {
+    fn new(cache: &'a mut Cache, composed: &'a mut u64, store: &'a Store, place: Place) -> Self {
+        Self { cache, composed, store, place, scratch: Vec::with_capacity(SCRATCH_BYTES) }
+    }
+
     /// The body for a group; `None` if there is nothing to tell it.
     fn body<'v>(
         &mut self,
@@ -217,9 +225,9 @@ impl Composer<'_> {
             return known;
         }
         *self.composed += 1;
-        let mut body = Vec::new();
-        compose::changes(subscription, view(), self.store, &mut body);
-        let body = message::close(body).map(Arc::new);
+        self.scratch.clear();
+        compose::changes(subscription, view(), self.store, &mut self.scratch);
+        let body = message::close(&self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());
         }

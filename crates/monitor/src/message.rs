@@ -70,11 +70,8 @@ impl Head {
     }
 }
 
-/// Ends the message behind table updates; `None` if these are `{}`, which says nothing.
-pub(crate) fn close(mut updates: Vec<u8>) -> Option<Vec<u8>> {
-    if updates.len() <= b"{}".len() {
-        return None;
-    }
-    updates.extend_from_slice(b"]}");
-    Some(updates)
+/// Table updates and the end of the message behind them; `None` if they are `{}`, which says
+/// nothing.
+pub(crate) fn close(updates: &[u8]) -> Option<Vec<u8>> {
+    (updates.len() > b"{}".len()).then(|| [updates, b"]}"].concat())
 }

@@ -47,7 +47,8 @@ pub(crate) type Label = Arc<(Version, Vec<u8>)>;
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) head: Head,
-    pub(crate) members: BTreeSet<MonitorKey>,
+    /// Ascending.
+    pub(crate) members: Vec<MonitorKey>,
 }
 
 /// Monitors with equal subscriptions.
@@ -78,7 +79,7 @@ pub(crate) struct Owner {
 /// stand at `base` in `pending` for all those, and one for each stray.
 #[derive(Debug)]
 pub struct Monitors {
-    pub(crate) groups: BTreeMap<GroupId, Group>,
+    pub(crate) groups: HashMap<GroupId, Group, FixedState>,
     by_canonical: HashMap<Arc<[u8]>, GroupId, FixedState>,
     pub(crate) owners: HashMap<MonitorKey, Owner, FixedState>,
     /// Which groups watch each table.
@@ -106,7 +107,7 @@ impl Monitors {
         let base = pending.end();
         pending.stand(base);
         Self {
-            groups: BTreeMap::new(),
+            groups: HashMap::with_hasher(FixedState::with_seed(seed)),
             by_canonical: HashMap::with_hasher(FixedState::with_seed(seed)),
             owners: HashMap::with_hasher(FixedState::with_seed(seed)),
             watchers: Vec::new(),
@@ -146,8 +147,11 @@ impl Monitors {
             None => self.add_group(canonical.into(), subscription, schema),
         };
         if let Some(group) = self.groups.get_mut(&id) {
-            let new = || Class { head: Head::new(label.0, &label.1), members: BTreeSet::new() };
-            group.classes.entry(Arc::clone(&label)).or_insert_with(new).members.insert(key);
+            let new = || Class { head: Head::new(label.0, &label.1), members: Vec::new() };
+            let class = group.classes.entry(Arc::clone(&label)).or_insert_with(new);
+            if let Err(at) = class.members.binary_search(&key) {
+                class.members.insert(at, key);
+            }
         }
         self.owners.insert(key, Owner { group: id, label });
     }
@@ -175,7 +179,9 @@ impl Monitors {
         let owner = self.owners.remove(&key)?;
         let group = self.groups.get_mut(&owner.group)?;
         if let Some(class) = group.classes.get_mut(&owner.label) {
-            class.members.remove(&key);
+            if let Ok(at) = class.members.binary_search(&key) {
+                class.members.remove(at);
+            }
             if class.members.is_empty() {
                 group.classes.remove(&owner.label);
             }
@@ -247,12 +253,11 @@ impl Monitors {
         self.join(key, Arc::new((version, new_id)), new, store.schema());
         // What the old condition kept from it is pending no more.
         self.stand_at_end(key, store.schema());
-        Ok(message::close(body).map(|body| Update { to: vec![key], head, body: Arc::new(body) }))
+        Ok(message::close(&body).map(|body| Update { to: vec![key], head, body: Arc::new(body) }))
     }
 
     /// A monitor knows everything: it stands at the end.
     pub(crate) fn stand_at_end(&mut self, key: MonitorKey, schema: &Schema) {
-        let end = self.pending.end();
         // Nothing that it watches has changed since: it may as well stand there.
         if !self.has_changed(key, self.base) {
             if let Some(place) = self.strays.remove(&key) {
@@ -260,6 +265,12 @@ impl Monitors {
             }
             return;
         }
+        self.stray(key, schema);
+    }
+
+    /// A monitor stands at the end, wherever the base is.
+    pub(crate) fn stray(&mut self, key: MonitorKey, schema: &Schema) {
+        let end = self.pending.end();
         self.pending.stand(end);
         if let Some(place) = self.strays.insert(key, end) {
             self.leave(place, schema);
