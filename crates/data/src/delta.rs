@@ -373,11 +373,12 @@ impl RowDelta {
         }
     }
 
-    /// The column's change, if the row was modified in it.
+    /// The column's change, if the row was modified in it. A commit may take back what an operation
+    /// did (a weak reference to no row): such a column has not changed, though the row has.
     pub fn change(&self, column: ColumnId) -> Option<&Change> {
         let Self::Modify(columns) = self else { return None };
         let at = columns.binary_search_by_key(&column, |delta| delta.column).ok()?;
-        Some(&columns[at].change)
+        Some(&columns[at].change).filter(|change| !change.is_empty())
     }
 }
 

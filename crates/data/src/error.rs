@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use weir_json::{Text, Value};
+use weir_json::Text;
 
 /// An OVSDB `<error>`: what clients see, in the reference's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,8 @@ pub struct Error(Box<Parts>);
 struct Parts {
     tag: Cow<'static, str>,
     details: Option<String>,
-    syntax: Option<String>,
+    /// JSON text; bytes, because a message may hold strings that are not UTF-8.
+    syntax: Option<Vec<u8>>,
     io: Option<String>,
 }
 
@@ -36,9 +37,9 @@ impl Error {
 
     /// An error with another tag that still quotes the offending JSON in `text`.
     pub fn syntax_tagged(text: Text<'_>, tag: &'static str, details: impl Into<String>) -> Self {
-        let mut bytes = Vec::new();
-        text.write(&mut bytes);
-        let syntax = Some(String::from_utf8_lossy(&bytes).into_owned());
+        let mut syntax = Vec::new();
+        text.write(&mut syntax);
+        let syntax = Some(syntax);
         Self(Box::new(Parts { tag: tag.into(), details: Some(details.into()), syntax, io: None }))
     }
 
@@ -77,31 +78,26 @@ impl Error {
         self.0.details.as_deref()
     }
 
-    /// Replaces the quoted JSON.
-    #[must_use]
-    pub fn with_syntax(mut self, syntax: String) -> Self {
-        self.0.syntax = Some(syntax);
-        self
-    }
-
-    /// The JSON object of RFC 7047 §3.1 `<error>` with the reference's additions.
-    pub fn to_value(&self) -> Value {
+    /// Appends the JSON object of RFC 7047 §3.1 `<error>` with the reference's additions.
+    pub fn write(&self, out: &mut Vec<u8>) {
         let parts = &*self.0;
-        let mut members = std::collections::BTreeMap::new();
-        members.insert("error".to_owned(), Value::from(&*parts.tag));
-        for (key, value) in
-            [("details", &parts.details), ("syntax", &parts.syntax), ("io-error", &parts.io)]
-        {
+        let members = [
+            ("details", parts.details.as_ref().map(String::as_bytes)),
+            ("error", Some(parts.tag.as_bytes())),
+            ("io-error", parts.io.as_ref().map(String::as_bytes)),
+            ("syntax", parts.syntax.as_deref()),
+        ];
+        let mut separator = b'{';
+        for (key, value) in members {
             if let Some(value) = value {
-                members.insert(key.to_owned(), Value::from(value.as_str()));
+                out.push(separator);
+                weir_json::write_string(out, key);
+                out.push(b':');
+                weir_json::write_string_bytes(out, value);
+                separator = b',';
             }
         }
-        Value::Object(members)
-    }
-
-    /// Appends [`Error::to_value`] as text.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        self.to_value().write(out);
+        out.push(b'}');
     }
 }
 
@@ -109,7 +105,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
         if let Some(syntax) = &parts.syntax {
-            write!(f, "syntax \"{syntax}\": ")?;
+            write!(f, "syntax \"{}\": ", String::from_utf8_lossy(syntax))?;
         }
         f.write_str(&parts.tag)?;
         if let Some(details) = &parts.details {

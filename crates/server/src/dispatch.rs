@@ -1,5 +1,7 @@
 //! From a message to the handler of its method.
 
+use std::sync::Arc;
+
 use weir_data::Error;
 use weir_json::{Kind, Text};
 use weir_wire::{Message, Method};
@@ -7,7 +9,7 @@ use weir_wire::{Message, Method};
 use crate::effect::{Effect, Level};
 use crate::event::{DbId, Now, RemoteId, SessionId};
 use crate::server::Server;
-use crate::session::{LockMode, Session};
+use crate::session::{Identity, LockMode, Session};
 use crate::trigger::{Origin, Trigger};
 
 /// What a request is answered with.
@@ -48,9 +50,8 @@ impl Server {
         let options = self.remotes.options(remote);
         let session = Session {
             probe_us: self.probes.interval_us(&name, options.probe_ms),
-            name,
+            identity: Arc::new(Identity { name, read_only: options.read_only, role: options.role }),
             remote,
-            read_only: options.read_only,
             db_change_aware: false,
             blocked: false,
             monitors: Vec::new(),
@@ -108,7 +109,9 @@ impl Server {
         let db = *self.db_names.get(&*name)?;
         let mut canonical = Vec::new();
         id.write(&mut canonical);
-        let origin = Origin { session, id: canonical, db, created_us: now.monotonic_us };
+        let identity = Arc::clone(&self.sessions.get(&session)?.identity);
+        let created_us = now.monotonic_us;
+        let origin = Origin { session, identity, id: canonical, db, created_us };
         (!self.is_in_flight(&origin)).then_some(origin)
     }
 
@@ -148,7 +151,7 @@ impl Server {
         match method {
             Method::Transact => {
                 self.lookup(params, name)?;
-                Err(Reply::error_string("transact: duplicate request ID"))
+                Err(Error::syntax(params, "transact: duplicate request ID").into())
             }
             Method::Echo => {
                 let mut result = Vec::new();
@@ -212,7 +215,7 @@ impl Server {
                 Ok(Reply::empty())
             }
             _ => {
-                let details = "set_db_change_aware request params must be <boolean>";
+                let details = "set_db_change_aware: true or false parameter expected";
                 Err(Error::syntax(params, details).into())
             }
         }
@@ -247,8 +250,8 @@ impl Server {
         let name = self.lock_name(id, params, method)?;
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(Reply::empty()) };
         if session.locks.contains_key(&name) {
-            let details = "must issue \"unlock\" before new \"lock\"";
-            return Err(Error::plain_syntax(details).into());
+            let details = format!("must issue \"unlock\" before new \"{method}\"");
+            return Err(Error::syntax(params, details).into());
         }
         session.locks.insert(name.clone(), mode);
         let locked = match mode {
@@ -268,8 +271,8 @@ impl Server {
         let name = self.lock_name(id, params, method)?;
         let held = self.sessions.get_mut(&id).and_then(|session| session.locks.remove(&name));
         if held.is_none() {
-            let details = "\"unlock\" without \"lock\" or \"steal\"";
-            return Err(Error::plain_syntax(details).into());
+            let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
+            return Err(Error::syntax(params, details).into());
         }
         self.release(id, &name);
         Ok(Reply::empty())
@@ -282,7 +285,7 @@ impl Server {
     }
 
     fn lock_name(&self, id: SessionId, params: Text<'_>, method: &str) -> Result<String, Reply> {
-        if self.sessions.get(&id).is_some_and(|session| session.read_only) {
+        if self.sessions.get(&id).is_some_and(|session| session.identity.read_only) {
             let text = "lock and unlock methods not allowed, DB server is read only.";
             return Err(Reply::error_string(text));
         }
@@ -304,28 +307,28 @@ impl Server {
 
     pub(crate) fn bad_stream(&mut self, id: SessionId, error: &str) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let text = format!("{}: error parsing stream: {error}", session.name);
+        let text = format!("{}: error parsing stream: {error}", session.identity.name);
         self.log("jsonrpc", Level::Warning, text);
         self.disconnect(id);
     }
 
     fn protocol_error(&mut self, id: SessionId, reason: &str) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let text = format!("{}: received bad JSON-RPC message: {reason}", session.name);
+        let text = format!("{}: received bad JSON-RPC message: {reason}", session.identity.name);
         self.log("jsonrpc", Level::Warning, text);
         self.disconnect(id);
     }
 
     fn unexpected_reply(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let text = format!("{}: received unexpected reply message", session.name);
+        let text = format!("{}: received unexpected reply message", session.identity.name);
         self.log("jsonrpc_server", Level::Warning, text);
         self.disconnect(id);
     }
 
     pub(crate) fn closed(&mut self, id: SessionId, error: Option<&str>) {
         if let (Some(session), Some(error)) = (self.sessions.get(&id), error) {
-            let text = format!("{}: connection dropped ({error})", session.name);
+            let text = format!("{}: connection dropped ({error})", session.identity.name);
             self.log("reconnect", Level::Info, text);
         }
         self.forget(id);
@@ -364,7 +367,7 @@ impl Server {
             .sessions
             .iter()
             .filter(|(_, session)| is_meant(session))
-            .map(|(id, session)| (*id, session.name.clone()))
+            .map(|(id, session)| (*id, session.identity.name.clone()))
             .collect();
         for (id, name) in meant {
             self.log("jsonrpc_server", Level::Info, format!("{name}: disconnecting ({reason})"));

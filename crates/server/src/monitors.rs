@@ -25,7 +25,11 @@ impl Server {
         let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
         let (version, id, requests) = match method {
             Method::MonitorCondSince => {
-                let [_, id, requests, _] = exactly(params).ok_or_else(refused)?;
+                let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
+                if last.string().and_then(|text| Uuid::parse_bytes(&text)).is_none() {
+                    let details = "last-txn-id must be UUID format.";
+                    return Err(Error::syntax(last, details).into());
+                }
                 (Version::V3, id, requests)
             }
             Method::MonitorCond => {
@@ -67,13 +71,14 @@ impl Server {
         new.write(&mut new_name);
         let Some(session) = self.sessions.get(&id) else { return Ok(Reply::empty()) };
         let Some(monitor) = session.monitor(&old_name).cloned() else {
-            return Err(Error::plain_syntax("unknown monitor session").into());
+            return Err(Error::syntax(old, "unknown monitor session").into());
         };
         if new_name != old_name && session.monitor(&new_name).is_some() {
             return Err(Error::syntax(new, "duplicate monitor ID").into());
         }
         if requests.kind() != Kind::Object {
-            return Err(Error::syntax(requests, "monitor-requests must be object").into());
+            let details = "monitor-cond-change-requests must be object";
+            return Err(Error::plain_syntax(details).into());
         }
         self.flush_session(id);
         let Some(db) = self.dbs.get_mut(&monitor.db) else { return Ok(Reply::empty()) };
@@ -91,8 +96,7 @@ impl Server {
     /// `monitor_cancel`
     pub(crate) fn monitor_cancel(&mut self, id: SessionId, params: Text<'_>) -> Handled {
         let unknown = || Reply::error_string("unknown monitor");
-        let [name] = exactly(params)
-            .ok_or_else(|| Reply::from(Error::syntax(params, "invalid parameters")))?;
+        let [name] = exactly(params).ok_or_else(|| Reply::error_string("invalid parameters"))?;
         let mut canonical = Vec::new();
         name.write(&mut canonical);
         let session = self.sessions.get_mut(&id).ok_or_else(unknown)?;
@@ -186,7 +190,9 @@ impl Server {
         self.send_updates(updates);
         for key in overflowed {
             let Some(&session) = self.monitor_sessions.get(&key) else { continue };
-            let Some(name) = self.sessions.get(&session).map(|s| s.name.clone()) else { continue };
+            let Some(name) = self.sessions.get(&session).map(|s| s.identity.name.clone()) else {
+                continue;
+            };
             let text = format!("{name}: pending updates exceed their limit, disconnecting");
             self.log("jsonrpc_server", Level::Warning, text);
             self.disconnect(session);

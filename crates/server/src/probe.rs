@@ -73,7 +73,7 @@ impl Server {
         }
         if session.probing {
             let seconds = interval / 1_000_000;
-            let name = session.name.clone();
+            let name = session.identity.name.clone();
             let text = format!(
                 "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
             );

@@ -261,8 +261,8 @@ impl Server {
     pub(crate) fn add_remote(&mut self, remote: &str) -> Result<String, String> {
         if remote.starts_with("db:") {
             place(self, remote)?;
-        } else {
-            check_target(remote)?;
+        } else if remote.starts_with("pfd:") {
+            return Err("pfd: remotes can only be specified on the command line".into());
         }
         if let Err(at) = self.remotes.configured.binary_search(&remote.to_owned()) {
             self.remotes.configured.insert(at, remote.to_owned());

@@ -97,12 +97,11 @@ impl Server {
         origin: &Origin,
         operations: &[Text<'_>],
     ) -> Option<Outcome> {
-        let read_only = self.sessions.get(&origin.session).is_some_and(|s| s.read_only);
         let db = self.dbs.get_mut(&origin.db)?;
         let (locks, session) = (&self.locks, origin.session);
         let mut env = Env {
             uuids: &mut self.uuids,
-            read_only: match (db.is_reserved(), read_only) {
+            read_only: match (db.is_reserved(), origin.identity.read_only) {
                 (true, _) => Some(ReadOnly::ReservedDatabase),
                 (false, true) => Some(ReadOnly::Server),
                 (false, false) => None,

@@ -49,7 +49,6 @@ pub enum StartStatus {
 
 /// The server core.
 pub struct Server {
-    pub(crate) name: &'static str,
     pub(crate) uuids: UuidSource,
     /// What get_server_id answers.
     pub(crate) id: Uuid,
@@ -74,7 +73,6 @@ impl Server {
     pub fn new(now: Now, config: Config) -> Self {
         let mut uuids = UuidSource::new(config.seed);
         let mut server = Self {
-            name: config.server_name,
             id: uuids.next_uuid(),
             dbs: BTreeMap::new(),
             db_names: BTreeMap::new(),
@@ -208,10 +206,10 @@ impl Server {
     fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
         let name = &loaded.database.schema().name;
         if name.starts_with('_') {
-            return Err(format!("{name}: names beginning with \"_\" are reserved"));
+            return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
         }
         if self.db_names.contains_key(name) {
-            return Err(format!("{name}: duplicate database name"));
+            return Err(format!("ovsdb error: {name}: duplicate database name"));
         }
         Ok(loaded)
     }

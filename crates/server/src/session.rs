@@ -1,6 +1,7 @@
 //! What the server knows of one client.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_monitor::MonitorKey;
 
@@ -26,15 +27,24 @@ pub(crate) enum LockMode {
     Steal,
 }
 
+/// Who a client is: travels with its requests, wherever they are executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// For logs.
+    pub(crate) name: String,
+    /// It may not write.
+    pub(crate) read_only: bool,
+    /// The RBAC role of its remote, empty for none (ovsdb-server(7) §4.1.3).
+    pub(crate) role: String,
+}
+
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// For logs.
-    pub(crate) name: String,
+    /// Who it is.
+    pub(crate) identity: Arc<Identity>,
     /// The listener it came through.
     pub(crate) remote: RemoteId,
-    /// It may not write.
-    pub(crate) read_only: bool,
     /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
     pub(crate) db_change_aware: bool,
     /// Its outbox is not empty.

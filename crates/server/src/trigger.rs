@@ -1,14 +1,19 @@
 //! A `transact` request from its arrival to its reply; it may wait in between.
 
+use std::sync::Arc;
+
 use weir_json::Text;
 
 use crate::event::{DbId, SessionId};
+use crate::session::Identity;
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// Who asked.
     pub(crate) session: SessionId,
+    /// Who that is.
+    pub(crate) identity: Arc<Identity>,
     /// The request's id, as JSON text.
     pub(crate) id: Vec<u8>,
     /// On which database.

@@ -8,37 +8,37 @@ use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
 use weir_server::load::{Loader, write_snapshot};
 use weir_server::{Config, Server, StartStatus};
 
-pub const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
+pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
     "Port":{"columns":{
         "name":{"type":"string"},
         "tags":{"type":{"key":"string","min":0,"max":"unlimited"}},
         "up":{"type":"boolean","ephemeral":true}},
         "indexes":[["name"]]}}}"#;
 
-pub const PATH: &str = "/db/net.db";
+pub(crate) const PATH: &str = "/db/net.db";
 
 /// The core and everything around it.
-pub struct Shell {
-    pub server: Server,
-    pub now: Now,
+pub(crate) struct Shell {
+    pub(crate) server: Server,
+    pub(crate) now: Now,
     /// Files by path.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
     open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
-    pub disk_error: Option<&'static str>,
+    pub(crate) disk_error: Option<&'static str>,
     /// Number of appends that asked for durability.
-    pub syncs: usize,
-    pub appends: usize,
+    pub(crate) syncs: usize,
+    pub(crate) appends: usize,
     received: BTreeMap<SessionId, VecDeque<String>>,
-    pub disconnected: Vec<SessionId>,
-    pub replies: BTreeMap<CommandId, Result<String, String>>,
-    pub log: Vec<String>,
+    pub(crate) disconnected: Vec<SessionId>,
+    pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
+    pub(crate) log: Vec<String>,
     next_session: u64,
 }
 
 impl Shell {
     /// A server with one database of [`SCHEMA`], empty.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut file = Vec::new();
         let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
         weir_log::standalone::write_schema(&mut file, &schema);
@@ -46,7 +46,7 @@ impl Shell {
     }
 
     /// The same, on the bytes of a file.
-    pub fn start_on(file: Vec<u8>) -> Self {
+    pub(crate) fn start_on(file: Vec<u8>) -> Self {
         let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             seed: [1, 2, 3, 4],
@@ -74,12 +74,12 @@ impl Shell {
     }
 
     /// A new client on the unix socket.
-    pub fn connect(&mut self) -> SessionId {
+    pub(crate) fn connect(&mut self) -> SessionId {
         self.connect_as("unix")
     }
 
     /// A new client whose name begins with `kind`.
-    pub fn connect_as(&mut self, kind: &str) -> SessionId {
+    pub(crate) fn connect_as(&mut self, kind: &str) -> SessionId {
         let session = SessionId(self.next_session);
         let name = format!("{kind}#{}", self.next_session);
         self.next_session += 1;
@@ -87,17 +87,17 @@ impl Shell {
         session
     }
 
-    pub fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         self.server.handle(self.now, event);
     }
 
     /// Queues a message for this round.
-    pub fn send(&mut self, session: SessionId, message: &str) {
+    pub(crate) fn send(&mut self, session: SessionId, message: &str) {
         self.event(Event::Message { session, bytes: message.as_bytes().to_vec() });
     }
 
     /// Ends the round and executes its effects; monitor updates may go on waiting.
-    pub fn round(&mut self) {
+    pub(crate) fn round(&mut self) {
         self.server.end_round(self.now);
         let mut effects = Vec::new();
         loop {
@@ -113,7 +113,7 @@ impl Shell {
     }
 
     /// Rounds until nothing more happens, updates included.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.round();
         while self.server.has_pending_updates() {
             self.server.flush_updates(self.now);
@@ -122,24 +122,24 @@ impl Shell {
     }
 
     /// Sends one message and answers with what came back for it.
-    pub fn call(&mut self, session: SessionId, message: &str) -> String {
+    pub(crate) fn call(&mut self, session: SessionId, message: &str) -> String {
         self.send(session, message);
         self.settle();
         self.received(session).pop().unwrap_or_default()
     }
 
     /// Everything that a session has received since last asked.
-    pub fn received(&mut self, session: SessionId) -> Vec<String> {
+    pub(crate) fn received(&mut self, session: SessionId) -> Vec<String> {
         self.received.remove(&session).unwrap_or_default().into()
     }
 
-    pub fn advance_ms(&mut self, ms: u64) {
+    pub(crate) fn advance_ms(&mut self, ms: u64) {
         self.now.monotonic_us += ms * 1000;
         self.now.wall_ms += ms as i64;
     }
 
     /// Runs an admin command.
-    pub fn command(&mut self, name: &str, args: &[&str]) -> Option<Result<String, String>> {
+    pub(crate) fn command(&mut self, name: &str, args: &[&str]) -> Option<Result<String, String>> {
         let id = CommandId(self.replies.len() as u64 + 1000);
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.event(Event::Command { id, name: name.to_owned(), args });
@@ -218,17 +218,17 @@ impl Shell {
 }
 
 /// A `transact` request on [`SCHEMA`].
-pub fn transact(id: u32, operations: &str) -> String {
+pub(crate) fn transact(id: u32, operations: &str) -> String {
     format!(r#"{{"id":{id},"method":"transact","params":["Net",{operations}]}}"#)
 }
 
 /// An insertion of a port.
-pub fn insert(name: &str) -> String {
+pub(crate) fn insert(name: &str) -> String {
     format!(r#"{{"op":"insert","table":"Port","row":{{"name":"{name}"}}}}"#)
 }
 
 /// The names of all ports, as a client reads them.
-pub fn ports(shell: &mut Shell) -> Vec<String> {
+pub(crate) fn ports(shell: &mut Shell) -> Vec<String> {
     let session = shell.connect();
     let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
     let reply = shell.call(session, &transact(1, select));
