@@ -12,6 +12,7 @@ mod disk;
 mod driver;
 mod fault;
 mod inbox;
+mod limits;
 mod outbox;
 mod poller;
 mod run;

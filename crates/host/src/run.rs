@@ -10,6 +10,7 @@ use weir_server::{Config, Server};
 use crate::daemon::{Daemon, DaemonOptions, Role};
 use crate::driver::{Driver, Turn};
 use crate::fault::kill_on_fault;
+use crate::limits::raise_descriptor_limit;
 use crate::seed::seed;
 use crate::signals::{self, Signals};
 use crate::unixctl::Commands;
@@ -82,6 +83,7 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
         log.open_file(path);
     }
     kill_on_fault();
+    raise_descriptor_limit();
     let mut daemon = match Daemon::start(&options.daemon, log)? {
         Role::Parent(code) => return Ok(ExitCode::from(code)),
         Role::Server(daemon) => daemon,
