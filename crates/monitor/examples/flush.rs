@@ -6,7 +6,9 @@
 //!
 //! `SCENARIO` is `set` (one element more in a set of 30,000), `port` (a port in three rows), `own`
 //! (the same, each monitor flushed alone), `conditions` (all monitors have conditions of their
-//! own, one row changes) or `herd` (all ask for the initial rows). The cost of a round is the
+//! own, one row changes), `burst` (20 times `port` before everybody is told), `slow` (one session
+//! of them never reads), `herd` (all ask for the initial rows) or `initial` (one does, of 10,000
+//! interfaces). The cost of a round is the
 //! difference between two runs with different `ROUNDS`.
 
 use std::sync::Arc;
@@ -111,6 +113,11 @@ fn main() {
     let ports = (0..30_000).map(|n| Atom::Uuid(uuid(1 << 40 | n))).collect();
     *bridge.get_mut(BRIDGE_PORTS) = Datum::set(Sorted::from_sorted(ports));
     world.store.insert(BRIDGE, bridge);
+    if scenario == "initial" {
+        let rows = (2..10_002).map(|n| (uuid(n), world.row(INTERFACE, n, INTERFACE_NAME)));
+        let interfaces = TableDelta { table: INTERFACE, rows: rows.collect() };
+        world.commit(vec![interfaces]);
+    }
     let mut keys = Vec::new();
     for n in 0..n_monitors {
         let requests = match scenario {
@@ -124,6 +131,11 @@ fn main() {
     let mut bytes = 0;
     let mut out = Vec::new();
     for n in 0..rounds {
+        if scenario == "initial" {
+            world.monitors.forget_initial();
+            bytes += world.monitors.initial(keys[0], &world.store).len();
+            continue;
+        }
         if scenario == "herd" {
             bytes += keys
                 .iter()
@@ -135,7 +147,11 @@ fn main() {
         if scenario == "own" {
             keys.iter().for_each(|key| world.monitors.flush(&[*key], &world.store, &mut out));
         }
-        world.monitors.flush_all(&world.store, &|_| false, &mut out);
+        if scenario == "burst" && n % 20 != 0 {
+            continue;
+        }
+        let blocked = |key| scenario == "slow" && key == keys[0];
+        world.monitors.flush_all(&world.store, &blocked, &mut out);
         bytes += out.drain(..).map(|update| update.to.len() * update.body.len()).sum::<usize>();
     }
     println!("{bytes} bytes, {:?}", world.monitors.counts());

@@ -36,12 +36,17 @@ impl Monitors {
         if self.pending.is_empty() {
             return;
         }
-        let late: Vec<Late> = keys.iter().filter_map(|key| self.late(*key)).collect();
-        let told: Vec<MonitorKey> = late.iter().map(|late| late.key).collect();
+        let (mut late, mut up_to_date) = (Vec::new(), Vec::new());
+        for &key in keys {
+            match self.late(key) {
+                Some(of) => late.push(of),
+                // A stray whose tables did not change holds up nothing any more.
+                None if self.strays.contains_key(&key) => {}
+                None => continue,
+            }
+            up_to_date.push(key);
+        }
         self.tell(late, store, out);
-        // Strays whose tables did not change are up to date as well: they hold up nothing then.
-        let others = keys.iter().filter(|key| self.strays.contains_key(key));
-        let up_to_date: Vec<MonitorKey> = told.iter().chain(others).copied().collect();
         for key in up_to_date {
             self.stray(key, store.schema());
         }
@@ -85,7 +90,7 @@ impl Monitors {
     /// What to tell a monitor, if there can be anything.
     fn late(&self, key: MonitorKey) -> Option<Late> {
         let place = self.strays.get(&key).copied().unwrap_or(self.base);
-        let owner = self.owners.get(&key).filter(|_| self.has_changed(key, place))?;
+        let owner = self.owners.get(&key).filter(|owner| self.has_changed(owner, place))?;
         Some(Late { place, group: owner.group, label: Arc::clone(&owner.label), key })
     }
 
@@ -210,7 +215,7 @@ struct Composer<'a> {
 
 impl<'a> Composer<'a> {
     fn new(cache: &'a mut Cache, composed: &'a mut u64, store: &'a Store, place: Place) -> Self {
-        Self { cache, composed, store, place, scratch: Vec::with_capacity(SCRATCH_BYTES) }
+        Self { cache, composed, store, place, scratch: Vec::new() }
     }
 
     /// The body for a group; `None` if there is nothing to tell it.
@@ -226,6 +231,7 @@ impl<'a> Composer<'a> {
         }
         *self.composed += 1;
         self.scratch.clear();
+        self.scratch.reserve(SCRATCH_BYTES);
         compose::changes(subscription, view(), self.store, &mut self.scratch);
         let body = message::close(&self.scratch).map(Arc::new);
         if others_may_need_it {

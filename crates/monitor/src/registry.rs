@@ -259,7 +259,8 @@ impl Monitors {
     /// A monitor knows everything: it stands at the end.
     pub(crate) fn stand_at_end(&mut self, key: MonitorKey, schema: &Schema) {
         // Nothing that it watches has changed since: it may as well stand there.
-        if !self.has_changed(key, self.base) {
+        let owner = self.owners.get(&key);
+        if !owner.is_some_and(|owner| self.has_changed(owner, self.base)) {
             if let Some(place) = self.strays.remove(&key) {
                 self.leave(place, schema);
             }
@@ -278,13 +279,12 @@ impl Monitors {
     }
 
     /// Whether anything that the monitor watches has changed since a place.
-    pub(crate) fn has_changed(&self, key: MonitorKey, since: Place) -> bool {
-        let owner = self.owners.get(&key);
-        let group = owner.and_then(|owner| self.groups.get(&owner.group));
-        group.is_some_and(|group| {
-            let mut tables = group.subscription.watched_tables();
-            since < self.pending.end() && tables.any(|table| self.pending.has_changed(table, since))
-        })
+    pub(crate) fn has_changed(&self, owner: &Owner, since: Place) -> bool {
+        since < self.pending.end()
+            && self.groups.get(&owner.group).is_some_and(|group| {
+                let mut tables = group.subscription.watched_tables();
+                tables.any(|table| self.pending.has_changed(table, since))
+            })
     }
 
     /// Somebody leaves a place.
