@@ -73,7 +73,8 @@ impl Coverage {
     /// The reply to `coverage/show`.
     pub(crate) fn show(&self) -> String {
         let mut out = String::from(
-            "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash=00000000:\n",
+            "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  \
+             hash=00000000:\n",
         );
         let mut never = 0;
         for (index, name) in NAMES.iter().enumerate() {

@@ -89,7 +89,8 @@ impl Commands {
         let mut all = OWN.iter().chain(self.forwarded);
         let Some(&(_, _, least, most)) = all.find(|command| command.0 == name) else {
             return Err(format!(
-                "\"{name}\" is not a valid command (use \"list-commands\" to see a list of valid commands)"
+                "\"{name}\" is not a valid command \
+                 (use \"list-commands\" to see a list of valid commands)"
             ));
         };
         let count = u32::try_from(args.len()).unwrap_or(u32::MAX);
@@ -164,7 +165,8 @@ mod tests {
     fn commands_are_checked_in_the_words_of_the_reference() {
         refused(
             "foo",
-            "\"foo\" is not a valid command (use \"list-commands\" to see a list of valid commands)",
+            "\"foo\" is not a valid command \
+             (use \"list-commands\" to see a list of valid commands)",
         );
         refused("exit a b", "\"exit\" command takes at most 0 arguments");
         refused(
