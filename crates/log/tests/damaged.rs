@@ -1,0 +1,52 @@
+//! What the reader says about damaged files, in the reference's words, and what it keeps of them.
+
+mod damage;
+
+use damage::{Outcome, cases, good, text};
+use weir_log::record::write_record;
+use weir_log::standalone::{LoadError, Loaded, Replayer};
+
+fn load(bytes: &[u8]) -> Result<Loaded, LoadError> {
+    let mut replayer = Replayer::new("db", 1);
+    replayer.feed(bytes)?;
+    replayer.finish()
+}
+
+fn rows(loaded: &Loaded) -> usize {
+    let table = loaded.schema.table_id("T").expect("table T");
+    loaded.store.table(table).len()
+}
+
+#[test]
+fn damage_is_named_and_what_is_before_it_is_kept() {
+    for case in cases() {
+        let name = case.name;
+        match (case.outcome, load(&case.bytes)) {
+            (Outcome::Good(expected), Ok(loaded)) => {
+                assert_eq!(loaded.warning, None, "{name}");
+                assert_eq!(rows(&loaded), expected, "{name}");
+            }
+            (Outcome::Refused(expected), Err(error)) => {
+                assert_eq!(error.to_string(), text(&case, expected), "{name}");
+            }
+            (Outcome::Kept(expected), Ok(loaded)) => {
+                assert_eq!(loaded.warning, Some(text(&case, expected)), "{name}");
+                assert_eq!(rows(&loaded), 1, "{name}");
+                assert_eq!(loaded.valid_len, good().len() as u64, "{name}");
+                assert_eq!(loaded.file_len, case.bytes.len() as u64, "{name}");
+            }
+            (outcome, loaded) => panic!("{name}: {outcome:?} but {loaded:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_clustered_database_is_refused_as_such() {
+    let mut record = Vec::new();
+    write_record(&mut record, b"{}");
+    let clustered = String::from_utf8(record).unwrap().replacen("JSON", "CLUSTER", 1);
+    for bytes in [clustered.as_bytes(), &clustered.as_bytes()[..60]] {
+        let error = load(bytes).unwrap_err().to_string();
+        assert!(error.starts_with("db: this is a clustered database"), "{error}");
+    }
+}
