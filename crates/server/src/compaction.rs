@@ -44,7 +44,8 @@ impl Server {
             Ok(_) => {
                 let Some(compaction) = &mut file.compaction else { return };
                 compaction.finishing = true;
-                // The tail is complete: no append can come between this effect and its answer.
+                // The tail is complete: whatever is appended after this effect, before its answer,
+                // goes to the new file.
                 let tail = std::mem::take(&mut compaction.tail);
                 self.effect(Effect::FinishCompaction { db: id, tail });
             }
@@ -58,7 +59,7 @@ impl Server {
         };
         let Some(file) = self.file(id) else { return };
         let Some(compaction) = file.compaction.take() else { return };
-        file.size = size;
+        file.size = size + compaction.tail.len() as u64;
         file.snapshot_size = size;
         file.records = compaction.tail_records;
         file.compacted_us = now.monotonic_us;
@@ -90,7 +91,9 @@ impl Server {
 
     /// Begins the automatic compactions that are due.
     pub(crate) fn compact_if_due(&mut self, now: Now) {
-        if self.next_compaction_us().is_none_or(|at| at > now.monotonic_us) {
+        // A snapshot has nothing in it that may still be taken back.
+        let is_due = self.next_compaction_us().is_some_and(|at| at <= now.monotonic_us);
+        if !is_due || self.round.is_undecided() {
             return;
         }
         let due: Vec<DbId> = self

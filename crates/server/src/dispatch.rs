@@ -322,7 +322,7 @@ impl Server {
     fn unexpected_reply(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: received unexpected reply message", session.identity.name);
-        self.log("jsonrpc_server", Level::Warning, text);
+        self.log("ovsdb_jsonrpc_server", Level::Warning, text);
         self.disconnect(id);
     }
 
@@ -370,7 +370,11 @@ impl Server {
             .map(|(id, session)| (*id, session.identity.name.clone()))
             .collect();
         for (id, name) in meant {
-            self.log("jsonrpc_server", Level::Info, format!("{name}: disconnecting ({reason})"));
+            self.log(
+                "ovsdb_jsonrpc_server",
+                Level::Info,
+                format!("{name}: disconnecting ({reason})"),
+            );
             self.disconnect(id);
         }
     }

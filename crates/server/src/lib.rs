@@ -11,8 +11,9 @@
 //! 5. Written: the deltas go to the monitors, a session's own updates go out, then its reply. Not
 //!    written (a full disk): the round's deltas are undone newest first and every request of the
 //!    round runs again, writers against a file that refuses.
-//! 6. Other requests of the round (monitors, locks, echo) run last, on what is now committed. A
-//!    session has at most one message in a round, so no session sees its requests reordered.
+//! 6. Other requests of the round (monitors, locks, echo) run last, on what is now committed, and
+//!    then admin commands. A session has at most one message in a round, so no session sees its
+//!    requests reordered.
 //! 7. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 

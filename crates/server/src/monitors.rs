@@ -166,6 +166,9 @@ impl Server {
 
     /// Sends what is pending to every session whose outbox is empty.
     pub fn flush_updates(&mut self, _now: Now) {
+        if !self.round.is_decided() {
+            return;
+        }
         let due: Vec<DbId> = self
             .dbs
             .iter()
@@ -194,7 +197,7 @@ impl Server {
                 continue;
             };
             let text = format!("{name}: pending updates exceed their limit, disconnecting");
-            self.log("jsonrpc_server", Level::Warning, text);
+            self.log("ovsdb_jsonrpc_server", Level::Warning, text);
             self.disconnect(session);
         }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_data::{AtomType, ColumnId, DatumRef, Row, TableId};
+use weir_data::{AtomType, ColumnId, DatumRef, Delta, Row, TableId};
 
 use crate::database::Db;
 use crate::effect::{Effect, Level, RemoteOptions};
-use crate::event::RemoteId;
+use crate::event::{DbId, RemoteId};
 use crate::server::Server;
 
 /// One listener that should be.
@@ -24,6 +24,8 @@ pub(crate) struct Remotes {
     configured: Vec<String>,
     /// By target.
     listeners: BTreeMap<String, Remote>,
+    /// The tables that `db:` remotes are read from.
+    sources: Vec<(DbId, TableId)>,
     /// Complaints about `db:` remotes that have been logged.
     complaints: BTreeMap<String, String>,
     started: bool,
@@ -37,6 +39,7 @@ impl Remotes {
         Self {
             configured,
             listeners: BTreeMap::new(),
+            sources: Vec::new(),
             complaints: BTreeMap::new(),
             started: false,
             next: 0,
@@ -59,18 +62,16 @@ impl Remotes {
         found.map(|remote| remote.options.clone()).unwrap_or_default()
     }
 
-    /// Whether a table of this database may name remotes.
-    pub(crate) fn depends_on(&self, db: &str) -> bool {
-        let named = |remote: &String| {
-            let rest = remote.strip_prefix("db:").and_then(|rest| rest.strip_prefix(db));
-            rest.is_some_and(|rest| rest.starts_with(','))
-        };
-        self.configured.iter().any(named)
+    /// Whether a change may be one of remotes: it touches a table that names them.
+    pub(crate) fn are_named_in(&self, db: DbId, delta: &Delta) -> bool {
+        let is_meant = |table: TableId| self.sources.contains(&(db, table));
+        !self.sources.is_empty() && delta.tables.iter().any(|table| is_meant(table.table))
     }
 }
 
 /// The parts of `db:DB,TABLE,COLUMN`.
 struct Place {
+    db: DbId,
     table: TableId,
     column: ColumnId,
 }
@@ -81,9 +82,8 @@ fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String
     let &[db_name, table_name, column_name] = parts.as_slice() else {
         return Err(format!("\"{remote}\": invalid syntax"));
     };
-    let id = server.db_names.get(db_name);
-    let db = id.and_then(|id| server.dbs.get(id));
-    let db = db.ok_or_else(|| format!("\"{remote}\": no database named {db_name}"))?;
+    let found = server.db_names.get(db_name).and_then(|id| server.dbs.get_key_value(id));
+    let (&id, db) = found.ok_or_else(|| format!("\"{remote}\": no database named {db_name}"))?;
     let schema = db.engine.schema();
     let table = schema
         .table_id(table_name)
@@ -98,7 +98,7 @@ fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String
             "\"{remote}\": type of table \"{table_name}\" column \"{column_name}\" is not string or UUID"
         ));
     }
-    Ok((db, Place { table, column }))
+    Ok((db, Place { db: id, table, column }))
 }
 
 /// Targets that the column names, directly or through rows that it refers to.
@@ -175,6 +175,7 @@ impl Server {
         if !self.remotes.started {
             return;
         }
+        self.remotes.sources = self.remote_sources();
         let (wanted, complaints) = self.wanted_remotes();
         for (remote, complaint) in &complaints {
             if self.remotes.complaints.get(remote) != Some(complaint) {
@@ -197,6 +198,17 @@ impl Server {
                 self.open_remote(target, options);
             }
         }
+    }
+
+    fn remote_sources(&self) -> Vec<(DbId, TableId)> {
+        let mut sources = Vec::new();
+        let remotes = self.remotes.configured.iter().filter(|remote| remote.starts_with("db:"));
+        for (db, place) in remotes.filter_map(|remote| place(self, remote).ok()) {
+            let column = db.engine.schema().table(place.table).column(place.column);
+            sources.push((place.db, place.table));
+            sources.extend(column.refs.key.map(|(table, _)| (place.db, table)));
+        }
+        sources
     }
 
     fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, BTreeMap<String, String>) {
@@ -238,7 +250,7 @@ impl Server {
 
     fn close_remote(&mut self, target: &str) {
         let Some(remote) = self.remotes.listeners.remove(target) else { return };
-        self.log("jsonrpc_server", Level::Info, format!("{target}: remote deconfigured"));
+        self.log("ovsdb_jsonrpc_server", Level::Info, format!("{target}: remote deconfigured"));
         self.effect(Effect::Unlisten { remote: remote.id });
         let sessions = self.sessions.iter().filter(|(_, session)| session.remote == remote.id);
         let sessions: Vec<_> = sessions.map(|(id, _)| *id).collect();
@@ -253,7 +265,7 @@ impl Server {
         let first = !std::mem::replace(&mut remote.tried, true);
         if let (true, Err(error)) = (first, result) {
             let text = format!("{target}: listen failed: {error}");
-            self.log("jsonrpc_server", Level::Error, text);
+            self.log("ovsdb_jsonrpc_server", Level::Error, text);
         }
     }
 

@@ -9,7 +9,7 @@ use weir_log::standalone;
 
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
-use crate::event::{DbId, Now, SessionId};
+use crate::event::{CommandId, DbId, Now, SessionId};
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
 
@@ -25,6 +25,14 @@ struct Done {
     delta: Option<Arc<Delta>>,
 }
 
+/// Events that wait until the round's transactions are decided.
+pub(crate) enum Deferred {
+    /// An admin command: it may take a snapshot, or remove a database.
+    Command { id: CommandId, name: String, args: Vec<String> },
+    /// A compacted copy is complete but for what was appended meanwhile.
+    CompactionWritten { db: DbId, result: Result<u64, String> },
+}
+
 /// What has been handled since the last round ended.
 #[derive(Default)]
 pub(crate) struct Round {
@@ -32,10 +40,22 @@ pub(crate) struct Round {
     done: Vec<Done>,
     /// Other requests: they run when the transactions are decided.
     pub(crate) requests: Vec<(SessionId, Vec<u8>)>,
+    /// What else must see the tables as they are in the files, and runs after the requests.
+    pub(crate) deferred: Vec<Deferred>,
+    /// Admin commands that came after a transaction of the round: a database must not be compacted
+    /// or closed with changes that are not written yet.
+    commands: Vec<(CommandId, String, Vec<String>)>,
     /// Appends that have not been answered.
     appending: usize,
     /// Databases whose append failed.
     failed: Vec<(DbId, String)>,
+}
+
+impl Round {
+    /// Whether transactions have run whose fate is not decided.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.appending > 0 || !self.done.is_empty()
+    }
 }
 
 /// Whether a transaction that runs may write to the file.
@@ -44,6 +64,13 @@ enum Writes<'a> {
     Accepted,
     /// The file refuses, with this strerror(3) text.
     Refused(&'a str),
+}
+
+impl Round {
+    /// Whether the tables are as they are in the files and as the monitors know them.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.appending == 0 && self.done.is_empty()
+    }
 }
 
 impl Server {
@@ -144,6 +171,21 @@ impl Server {
         committed
     }
 
+    /// Runs an admin command as soon as nothing is undecided.
+    pub(crate) fn receive_command(
+        &mut self,
+        now: Now,
+        id: CommandId,
+        name: String,
+        args: Vec<String>,
+    ) {
+        if self.round.is_undecided() {
+            self.round.commands.push((id, name, args));
+        } else {
+            self.command(now, id, &name, &args);
+        }
+    }
+
     /// All events are in: has the round's records written, or answers right away.
     pub(crate) fn finish_round(&mut self, now: Now) {
         if self.round.appending > 0 {
@@ -175,11 +217,13 @@ impl Server {
         for (db, error) in std::mem::take(&mut self.round.failed) {
             self.undo_round(now, db, &error);
         }
-        self.answer_round(now);
+        // Waiting transactions that ran again may have something to write.
+        self.finish_round(now);
     }
 
     /// The database's records could not be written: undoes its transactions, newest first, and runs
-    /// every request of the round again, read-only and failed ones included.
+    /// every request of the round again, read-only and failed ones included. So are those that
+    /// wait: what they looked at is gone.
     fn undo_round(&mut self, now: Now, id: DbId, error: &str) {
         let of_db = |done: &Done| done.trigger.origin.db == id;
         let done = std::mem::take(&mut self.round.done);
@@ -196,10 +240,15 @@ impl Server {
         let text = format!("{error}: transactions of this round are not committed");
         self.log("ovsdb_log", crate::effect::Level::Warning, format!("write failed ({text})"));
         let mut triggers: Vec<Trigger> = undone.into_iter().map(|done| done.trigger).collect();
+        if let Some(db) = self.dbs.get_mut(&id) {
+            triggers.append(&mut db.waiting);
+        }
         triggers.sort_by_key(|trigger| trigger.origin.created_us);
         for trigger in triggers {
             self.run(now, trigger, Writes::Refused(error));
         }
+        // What made others wait may be undone.
+        self.wake(now, id);
     }
 
     /// What was written is committed: monitors learn of it, then everybody is answered.
@@ -213,8 +262,17 @@ impl Server {
         for Done { trigger, reply, .. } in done {
             self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
         }
+        for (id, name, args) in std::mem::take(&mut self.round.commands) {
+            self.command(now, id, &name, &args);
+        }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
             self.request(session, &bytes);
+        }
+        for deferred in std::mem::take(&mut self.round.deferred) {
+            match deferred {
+                Deferred::Command { id, name, args } => self.command(now, id, &name, &args),
+                Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
+            }
         }
     }
 
@@ -226,7 +284,7 @@ impl Server {
         if db.monitors.has_pending() {
             db.updates_since_us.get_or_insert(now.monotonic_us);
         }
-        if self.remotes.depends_on(&db.name) {
+        if self.remotes.are_named_in(id, &committed.delta) {
             self.remotes_changed();
         }
     }

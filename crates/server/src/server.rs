@@ -19,7 +19,7 @@ use crate::load::Loaded;
 use crate::lock::Locks;
 use crate::probe::Probes;
 use crate::remotes::Remotes;
-use crate::round::Round;
+use crate::round::{Deferred, Round};
 use crate::server_db;
 use crate::session::Session;
 
@@ -116,10 +116,12 @@ impl Server {
             Event::Drained { session } => self.drained(now, session),
             Event::Appended { db, result } => self.appended(now, db, result),
             Event::Opened { db, result } => self.opened(now, db, result.map(|loaded| *loaded)),
-            Event::CompactionWritten { db, result } => self.compaction_written(db, result),
+            Event::CompactionWritten { db, result } => {
+                self.round.deferred.push(Deferred::CompactionWritten { db, result });
+            }
             Event::CompactionFinished { db, result } => self.compaction_finished(now, db, result),
             Event::Listening { remote, result } => self.listening(remote, result),
-            Event::Command { id, name, args } => self.command(now, id, &name, &args),
+            Event::Command { id, name, args } => self.receive_command(now, id, name, args),
         }
     }
 
@@ -127,8 +129,10 @@ impl Server {
     pub fn end_round(&mut self, now: Now) {
         self.run_timers(now);
         self.finish_round(now);
-        self.flush_if_due(now);
-        self.compact_if_due(now);
+        if self.round.is_decided() {
+            self.flush_if_due(now);
+            self.compact_if_due(now);
+        }
     }
 
     /// Moves all effects so far to `out`, in their order.

@@ -268,3 +268,23 @@ fn what_is_no_json_rpc_ends_the_connection_and_nothing_else() {
     let reply = shell.call(client, r#"{"id":1,"method":"nonsense","params":[]}"#);
     assert_eq!(reply, r#"{"id":1,"result":null,"error":"unknown method"}"#);
 }
+
+#[test]
+fn remotes_follow_the_table_that_names_them() {
+    let mut shell = Shell::start();
+    let added = shell.command("ovsdb-server/add-remote", &["db:Net,Port,tags"]);
+    assert_eq!(added, Some(Ok(String::new())));
+    assert_eq!(shell.listening, ["punix:/sock"]);
+    let client = shell.connect();
+    let port = |tag: &str| {
+        format!(r#"{{"op":"insert","table":"Port","row":{{"name":"{tag}","tags":"{tag}"}}}}"#)
+    };
+    shell.call(client, &transact(1, &port("ptcp:6641")));
+    assert_eq!(shell.listening, ["punix:/sock", "ptcp:6641"]);
+    let gone = r#"{"op":"delete","table":"Port","where":[["name","==","ptcp:6641"]]}"#;
+    shell.call(client, &transact(2, gone));
+    assert_eq!(shell.listening, ["punix:/sock"]);
+    let wrong = shell.command("ovsdb-server/add-remote", &["db:Net,Port,nonsense"]);
+    let text = "\"db:Net,Port,nonsense\": table \"Port\" has no column \"nonsense\"";
+    assert_eq!(wrong, Some(Err(text.to_owned())));
+}

@@ -1,6 +1,10 @@
 //! A scripted shell around the core: a fake disk, fake outboxes and a clock that only moves when
 //! told to. What the host does with effects, a few lines each.
 
+mod disk;
+
+pub(crate) use disk::Lost;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_server::effect::Effect;
@@ -21,8 +25,14 @@ pub(crate) const PATH: &str = "/db/net.db";
 pub(crate) struct Shell {
     pub(crate) server: Server,
     pub(crate) now: Now,
-    /// Files by path.
+    /// Files by path, as the system shows them.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
+    disk: disk::Disk,
+    /// The machinery stops after so many effects.
+    pub(crate) fuse: Option<usize>,
+    /// Compactions are written only when [`Shell::helper_is_done`] says so.
+    pub(crate) slow_helper: bool,
+    helper: VecDeque<Event>,
     open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
     pub(crate) disk_error: Option<&'static str>,
@@ -33,6 +43,9 @@ pub(crate) struct Shell {
     pub(crate) disconnected: Vec<SessionId>,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     pub(crate) log: Vec<String>,
+    /// Targets of open listeners, in the order of their opening.
+    pub(crate) listening: Vec<String>,
+    remotes: BTreeMap<RemoteId, String>,
     next_session: u64,
 }
 
@@ -49,7 +62,8 @@ impl Shell {
     pub(crate) fn start_on(file: Vec<u8>) -> Self {
         let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
-            seed: [1, 2, 3, 4],
+            // Another one after every restart: UUIDs never come again.
+            seed: [1, 2, 3, file.len() as u64],
             server_name: "ovsdb-server",
             remotes: vec!["punix:/sock".into()],
             databases: vec![PATH.into()],
@@ -58,6 +72,10 @@ impl Shell {
             server: Server::new(now, config),
             now,
             files: BTreeMap::from([(PATH.to_owned(), file)]),
+            disk: disk::Disk::default(),
+            fuse: None,
+            slow_helper: false,
+            helper: VecDeque::new(),
             open: BTreeMap::new(),
             disk_error: None,
             syncs: 0,
@@ -66,6 +84,8 @@ impl Shell {
             disconnected: Vec::new(),
             replies: BTreeMap::new(),
             log: Vec::new(),
+            listening: Vec::new(),
+            remotes: BTreeMap::new(),
             next_session: 0,
         };
         shell.settle();
@@ -147,7 +167,28 @@ impl Shell {
         self.replies.get(&id).cloned()
     }
 
+    /// The helper reports the compaction that it has written, if there is one.
+    pub(crate) fn helper_is_done(&mut self) {
+        if let Some(event) = self.helper.pop_front() {
+            self.event(event);
+        }
+    }
+
+    /// The fuse has blown: nothing happens any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.fuse == Some(0)
+    }
+
     fn execute(&mut self, effect: Effect) {
+        match &mut self.fuse {
+            Some(0) => return,
+            Some(1) => {
+                self.fuse = Some(0);
+                return self.last_effect(effect);
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         match effect {
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
             Effect::Send { to, head, body } => {
@@ -157,51 +198,39 @@ impl Shell {
                 }
             }
             Effect::Disconnect { session } => self.disconnected.push(session),
-            Effect::Listen { remote, .. } => {
+            Effect::Listen { remote, target, .. } => {
+                self.remotes.insert(remote, target.clone());
+                self.listening.push(target);
                 self.event(Event::Listening { remote, result: Ok(None) });
             }
-            Effect::Unlisten { .. } | Effect::TrimMemory => {}
+            Effect::Unlisten { remote } => {
+                let target = self.remotes.remove(&remote);
+                self.listening.retain(|open| Some(open) != target.as_ref());
+            }
+            Effect::TrimMemory => {}
             Effect::Open { db, path } => self.open(db, path),
             Effect::Close { db } => {
                 self.open.remove(&db);
             }
             Effect::Compact { db, snapshot, comment, date_ms } => {
-                let mut copy = Vec::new();
-                let mut sink = |bytes: &[u8]| {
-                    copy.extend_from_slice(bytes);
-                    Ok(())
-                };
-                let result = write_snapshot(&snapshot, &comment, date_ms, &mut sink);
-                self.files.insert(format!("{}.tmp", self.open[&db]), copy);
-                self.event(Event::CompactionWritten { db, result });
+                let result =
+                    self.write_copy(db, |sink| write_snapshot(&snapshot, &comment, date_ms, sink));
+                let event = Event::CompactionWritten { db, result };
+                if self.slow_helper {
+                    self.helper.push_back(event);
+                } else {
+                    self.event(event);
+                }
             }
             Effect::FinishCompaction { db, tail } => {
-                let path = self.open[&db].clone();
-                let mut file = self.files.remove(&format!("{path}.tmp")).unwrap();
-                file.extend_from_slice(&tail);
-                let size = file.len() as u64;
-                self.files.insert(path, file);
-                self.event(Event::CompactionFinished { db, result: Ok(size) });
+                let result = self.replace(db, &tail);
+                self.event(Event::CompactionFinished { db, result });
             }
             Effect::CommandReply { id, reply } => {
                 self.replies.insert(id, reply);
             }
             Effect::Log { text, .. } => self.log.push(text),
         }
-    }
-
-    fn append(&mut self, db: DbId, bytes: &[u8], sync: bool) {
-        self.appends += 1;
-        self.syncs += usize::from(sync);
-        let result = match self.disk_error {
-            Some(error) => Err(error.to_owned()),
-            None => {
-                let path = &self.open[&db];
-                self.files.get_mut(path).unwrap().extend_from_slice(bytes);
-                Ok(())
-            }
-        };
-        self.event(Event::Appended { db, result });
     }
 
     fn open(&mut self, db: DbId, path: String) {
@@ -212,6 +241,9 @@ impl Shell {
                 loader.feed(bytes).and_then(|()| loader.finish()).map(Box::new)
             }
         };
+        if let Ok(loaded) = &result {
+            self.note_opened(&path, loaded.valid_len());
+        }
         self.open.insert(db, path);
         self.event(Event::Opened { db, result });
     }

@@ -1,0 +1,143 @@
+//! The shell's disk: what of a file is there for sure, and what a crash leaves of it.
+
+use std::collections::BTreeMap;
+
+use weir_server::effect::Effect;
+use weir_server::event::{DbId, Event};
+
+use super::Shell;
+
+/// What the system may lose when the power fails.
+#[derive(Default)]
+pub(crate) struct Disk {
+    /// How much of each file is on the disk.
+    synced: BTreeMap<String, usize>,
+    /// Where a torn tail begins, which goes with the next append.
+    torn: BTreeMap<String, usize>,
+    /// Files that another has replaced, while the directory on the disk may still show them.
+    replaced: BTreeMap<String, (Vec<u8>, usize)>,
+    /// Durability was promised since the last compaction began.
+    promised: bool,
+}
+
+/// What a power failure does with bytes that are not synced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    /// Part of them that stays, of 65,536.
+    pub(crate) kept: u16,
+    /// What the lost ones read as, if the file kept its length.
+    pub(crate) filler: Option<u8>,
+    /// The directory shows the file from before a compaction, if it may.
+    pub(crate) old_name: bool,
+}
+
+impl Shell {
+    /// Opened: whatever is in the file now is on the disk.
+    pub(super) fn note_opened(&mut self, path: &str, valid_len: u64) {
+        let len = self.files[path].len();
+        self.disk.synced.insert(path.to_owned(), len);
+        self.disk.torn.insert(path.to_owned(), valid_len as usize);
+    }
+
+    pub(super) fn append(&mut self, db: DbId, bytes: &[u8], sync: bool) {
+        self.appends += 1;
+        self.syncs += usize::from(sync);
+        let result = match self.disk_error {
+            Some(error) => Err(error.to_owned()),
+            None => {
+                self.write(db, bytes);
+                if sync {
+                    self.sync(db);
+                }
+                Ok(())
+            }
+        };
+        self.event(Event::Appended { db, result });
+    }
+
+    fn write(&mut self, db: DbId, bytes: &[u8]) {
+        let path = &self.open[&db];
+        let file = self.files.get_mut(path).unwrap();
+        if let Some(valid_len) = self.disk.torn.remove(path) {
+            file.truncate(valid_len);
+            let synced = self.disk.synced.get_mut(path).unwrap();
+            *synced = valid_len.min(*synced);
+        }
+        file.extend_from_slice(bytes);
+    }
+
+    /// fdatasync(2); the directory first.
+    fn sync(&mut self, db: DbId) {
+        let path = &self.open[&db];
+        self.disk.promised = true;
+        self.disk.replaced.remove(path);
+        self.disk.synced.insert(path.clone(), self.files[path].len());
+    }
+
+    /// What a helper does: a copy beside the file, on the disk.
+    pub(super) fn write_copy(
+        &mut self,
+        db: DbId,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<u64, String>,
+    ) -> Result<u64, String> {
+        self.disk.promised = false;
+        let error = self.disk_error;
+        let mut copy = Vec::new();
+        let result = write(&mut |bytes: &[u8]| {
+            copy.extend_from_slice(bytes);
+            error.map_or(Ok(()), |error| Err(error.to_owned()))
+        });
+        self.files.insert(format!("{}.tmp", self.open[&db]), copy);
+        result
+    }
+
+    /// Puts the copy with `tail` behind it in the file's place.
+    pub(super) fn replace(&mut self, db: DbId, tail: &[u8]) -> Result<u64, String> {
+        let path = self.open[&db].clone();
+        let mut copy = self.files.remove(&format!("{path}.tmp")).unwrap();
+        if let Some(error) = self.disk_error {
+            return Err(error.to_owned());
+        }
+        let mut synced = copy.len();
+        copy.extend_from_slice(tail);
+        if self.disk.promised {
+            synced = copy.len();
+        }
+        let size = copy.len() as u64;
+        let old = self.files.insert(path.clone(), copy).unwrap();
+        let old_synced = self.disk.synced.insert(path.clone(), synced).unwrap();
+        self.disk.torn.remove(&path);
+        // Of two compactions that the directory does not show yet, the first one's file stays.
+        self.disk.replaced.entry(path).or_insert((old, old_synced));
+        Ok(size)
+    }
+
+    /// The effect in which everything ends: half of what is to be written is.
+    pub(super) fn last_effect(&mut self, effect: Effect) {
+        if let Effect::Append { db, bytes, .. } = effect
+            && self.disk_error.is_none()
+        {
+            self.write(db, &bytes[..bytes.len() / 2]);
+        }
+    }
+
+    /// The file at `path` as it is after the process was killed.
+    pub(crate) fn after_kill(&self, path: &str) -> Vec<u8> {
+        self.files[path].clone()
+    }
+
+    /// The file at `path` as it is after the machine lost its power.
+    pub(crate) fn after_power_failure(&self, path: &str, lost: Lost) -> Vec<u8> {
+        let (file, synced) = match self.disk.replaced.get(path) {
+            Some((file, synced)) if lost.old_name => (file, *synced),
+            _ => (&self.files[path], self.disk.synced[path]),
+        };
+        let unsynced = file.len() - synced;
+        let kept = synced + unsynced * usize::from(lost.kept) / 65_536;
+        let mut left = file[..kept].to_vec();
+        if let Some(filler) = lost.filler {
+            left.resize(file.len(), filler);
+        }
+        left
+    }
+}
