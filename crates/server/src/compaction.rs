@@ -93,7 +93,7 @@ impl Server {
     pub(crate) fn compact_if_due(&mut self, now: Now) {
         // A snapshot has nothing in it that may still be taken back.
         let is_due = self.next_compaction_us().is_some_and(|at| at <= now.monotonic_us);
-        if !is_due || self.round.is_undecided() {
+        if !is_due || !self.round.is_decided() {
             return;
         }
         let due: Vec<DbId> = self

@@ -42,20 +42,10 @@ pub(crate) struct Round {
     pub(crate) requests: Vec<(SessionId, Vec<u8>)>,
     /// What else must see the tables as they are in the files, and runs after the requests.
     pub(crate) deferred: Vec<Deferred>,
-    /// Admin commands that came after a transaction of the round: a database must not be compacted
-    /// or closed with changes that are not written yet.
-    commands: Vec<(CommandId, String, Vec<String>)>,
     /// Appends that have not been answered.
     appending: usize,
     /// Databases whose append failed.
     failed: Vec<(DbId, String)>,
-}
-
-impl Round {
-    /// Whether transactions have run whose fate is not decided.
-    pub(crate) fn is_undecided(&self) -> bool {
-        self.appending > 0 || !self.done.is_empty()
-    }
 }
 
 /// Whether a transaction that runs may write to the file.
@@ -171,21 +161,6 @@ impl Server {
         committed
     }
 
-    /// Runs an admin command as soon as nothing is undecided.
-    pub(crate) fn receive_command(
-        &mut self,
-        now: Now,
-        id: CommandId,
-        name: String,
-        args: Vec<String>,
-    ) {
-        if self.round.is_undecided() {
-            self.round.commands.push((id, name, args));
-        } else {
-            self.command(now, id, &name, &args);
-        }
-    }
-
     /// All events are in: has the round's records written, or answers right away.
     pub(crate) fn finish_round(&mut self, now: Now) {
         if self.round.appending > 0 {
@@ -222,8 +197,7 @@ impl Server {
     }
 
     /// The database's records could not be written: undoes its transactions, newest first, and runs
-    /// every request of the round again, read-only and failed ones included. So are those that
-    /// wait: what they looked at is gone.
+    /// every request of the round again, read-only and failed ones included.
     fn undo_round(&mut self, now: Now, id: DbId, error: &str) {
         let of_db = |done: &Done| done.trigger.origin.db == id;
         let done = std::mem::take(&mut self.round.done);
@@ -240,9 +214,6 @@ impl Server {
         let text = format!("{error}: transactions of this round are not committed");
         self.log("ovsdb_log", crate::effect::Level::Warning, format!("write failed ({text})"));
         let mut triggers: Vec<Trigger> = undone.into_iter().map(|done| done.trigger).collect();
-        if let Some(db) = self.dbs.get_mut(&id) {
-            triggers.append(&mut db.waiting);
-        }
         triggers.sort_by_key(|trigger| trigger.origin.created_us);
         for trigger in triggers {
             self.run(now, trigger, Writes::Refused(error));
@@ -262,9 +233,6 @@ impl Server {
         for Done { trigger, reply, .. } in done {
             self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
         }
-        for (id, name, args) in std::mem::take(&mut self.round.commands) {
-            self.command(now, id, &name, &args);
-        }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
             self.request(session, &bytes);
         }
@@ -273,6 +241,10 @@ impl Server {
                 Deferred::Command { id, name, args } => self.command(now, id, &name, &args),
                 Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
             }
+        }
+        // A command may have ended somebody's wait on `_Server`.
+        if !self.round.done.is_empty() {
+            self.finish_round(now);
         }
     }
 

@@ -121,7 +121,9 @@ impl Server {
             }
             Event::CompactionFinished { db, result } => self.compaction_finished(now, db, result),
             Event::Listening { remote, result } => self.listening(remote, result),
-            Event::Command { id, name, args } => self.receive_command(now, id, name, args),
+            Event::Command { id, name, args } => {
+                self.round.deferred.push(Deferred::Command { id, name, args });
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! A scripted shell around the core: a fake disk, fake outboxes and a clock that only moves when
 //! told to. What the host does with effects, a few lines each.
 
+#![allow(dead_code, unused_imports, reason = "every test uses another part")]
+
 mod disk;
 
 pub(crate) use disk::Lost;
