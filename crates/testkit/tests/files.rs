@@ -239,10 +239,6 @@ fn records_that_do_not_apply_are_read_alike() {
         ("nothing", vec![]),
         ("a line feed", b"\n".to_vec()),
         ("junk", b"hello, world\n".to_vec()),
-        (
-            "a cluster's header",
-            b"OVSDB CLUSTER 3 0000000000000000000000000000000000000000\n{}\n".to_vec(),
-        ),
         ("only a transaction", files::record(&good)),
         ("a schema that is none", files::record("{\"name\":\"D\"}")),
         ("an array", files::record("[]")),

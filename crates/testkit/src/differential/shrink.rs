@@ -63,13 +63,14 @@ fn play(
         watchers.watch(&mut pair, schema, watch)?;
     }
     for ops in script {
-        pair.exchange(std::slice::from_ref(ops))?;
-        watchers.compare(&mut pair).map_err(|finding| match finding {
+        pair.exchange(std::slice::from_ref(ops)).map_err(|finding| pair.excuse(finding))?;
+        let compared = watchers.compare(&mut pair).map_err(|finding| match finding {
             Finding::Difference(text) => {
                 Finding::Difference(format!("after {}\n{text}", json!(ops)))
             }
             other => other,
-        })?;
+        });
+        compared.map_err(|finding| pair.excuse(finding))?;
     }
     pair.dump().map(|_| ())
 }
@@ -107,7 +108,8 @@ impl Search<'_> {
     }
 
     fn accept(&mut self, script: Vec<Vec<Value>>) -> bool {
-        if Instant::now() > self.until {
+        let waits = |op: &Value| op["op"] == "wait" && op["timeout"] != 0;
+        if Instant::now() > self.until || script.iter().flatten().any(waits) {
             return false;
         }
         let Some(difference) = differs(self.programs, &self.case.schema, &script) else {

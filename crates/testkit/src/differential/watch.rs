@@ -236,13 +236,12 @@ impl Replica {
             let monitored = watch.tables.get(name).ok_or("a table that is not monitored")?;
             let mine = self.tables.entry(name.clone()).or_default();
             for (uuid, update) in rows.as_object().ok_or("rows are no object")? {
-                let fail = |what: &str| Err(format!("{name} {uuid}: {what}: {update}"));
                 let done = match watch.version {
                     1 => apply_v1(mine, uuid, update),
-                    _ => apply_v2(mine, table, monitored, uuid, update),
+                    _ => apply_v2(mine, table, monitored, uuid, update).map_err(str::to_owned),
                 };
                 if let Err(what) = done {
-                    return fail(what);
+                    return Err(format!("{name} {uuid}: {what}: {update}"));
                 }
             }
         }
@@ -290,21 +289,21 @@ fn same(x: &Value, y: &Value) -> bool {
 
 type Mine = BTreeMap<String, Map<String, Value>>;
 
-fn apply_v1(mine: &mut Mine, uuid: &str, update: &Value) -> Result<(), &'static str> {
+fn apply_v1(mine: &mut Mine, uuid: &str, update: &Value) -> Result<(), String> {
     let (old, new) = (update["old"].as_object(), update["new"].as_object());
     match (mine.contains_key(uuid), old, new) {
         (false, None, Some(new)) => drop(mine.insert(uuid.to_owned(), new.clone())),
         (true, Some(_), None) => drop(mine.remove(uuid)),
         (true, Some(old), Some(new)) => {
             let had = mine.insert(uuid.to_owned(), new.clone()).unwrap_or_default();
-            if old
-                .iter()
-                .any(|(column, value)| !had.get(column).is_some_and(|had| same(had, value)))
-            {
-                return Err("the old value is not what was sent before");
+            for (column, value) in old {
+                if !had.get(column).is_some_and(|had| same(had, value)) {
+                    let had = had.get(column).unwrap_or(&Value::Null);
+                    return Err(format!("the old {column} is not {had} as sent before"));
+                }
             }
         }
-        _ => return Err("does not follow"),
+        _ => return Err("does not follow".into()),
     }
     Ok(())
 }
