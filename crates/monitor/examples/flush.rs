@@ -6,7 +6,7 @@
 //!
 //! `SCENARIO` is `set` (one element more in a set of 30,000), `port` (a port in three rows), `own`
 //! (the same, each monitor flushed alone), `conditions` (all monitors have conditions of their
-//! own, one row changes), `burst` (20 times `port` before everybody is told), `slow` (one session
+//! own, one row changes), `matches` (the same, and all conditions hold for the row), `burst` (20 times `port` before everybody is told), `slow` (one session
 //! of them never reads), `herd` (all ask for the initial rows) or `initial` (one does, of 10,000
 //! interfaces). The cost of a round is the
 //! difference between two runs with different `ROUNDS`.
@@ -86,7 +86,7 @@ impl World {
         let port = TableDelta { table: PORT, rows: vec![(uuid(n + 2), port)] };
         match scenario {
             "set" => self.commit(vec![bridge]),
-            "conditions" => self.commit(vec![port]),
+            "conditions" | "matches" => self.commit(vec![port]),
             _ => {
                 let interface = self.row(INTERFACE, n + 2, INTERFACE_NAME);
                 let interface =
@@ -122,6 +122,7 @@ fn main() {
     for n in 0..n_monitors {
         let requests = match scenario {
             "conditions" => format!(r#"{{"Port":{{"where":[["name","==","port{n}"]]}}}}"#),
+            "matches" => format!(r#"{{"Port":{{"where":[["name","!=","{n}"]]}}}}"#),
             _ => String::from(r#"{"Bridge":{},"Interface":{},"Port":{}}"#),
         };
         let requests = validate_value(requests.as_bytes()).expect("JSON");

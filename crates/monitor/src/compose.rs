@@ -1,11 +1,12 @@
 //! Updates as JSON: `<table-updates>` (RFC 7047 §4.1.6) and `<table-updates2>` (ovsdb-server(7)
 //! §4.1.14), straight to bytes.
 
+use std::sync::Arc;
+
 use weir_data::{ColumnDelta, ColumnType, DatumRef, Row, Store, TableSchema, Uuid};
 
-use crate::subscription::{
-    DELETE, INITIAL, INSERT, MODIFY, Select, Subscription, TableSubscription,
-};
+use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
+use crate::subscription::{Subscription, TableSubscription};
 use crate::view::{Modified, RowView, State, View};
 
 /// What an update says of one row.
@@ -18,18 +19,26 @@ enum Event<'a> {
     Change(&'a Modified<'a>),
 }
 
+impl Event<'_> {
+    fn kind(&self) -> Select {
+        match self {
+            Event::Appear(select, _) => *select,
+            Event::Vanish(_) => DELETE,
+            Event::Change(_) => MODIFY,
+        }
+    }
+}
+
 /// Writes tables and rows with their separators, leaving out tables without rows.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    is_v1: bool,
     any_table: bool,
 }
 
 /// Writes one table's rows, and its name before the first.
 struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
-    is_v1: bool,
-    subscription: &'a TableSubscription,
+    shape: &'a Shape,
     schema: &'a TableSchema,
     any_table: bool,
     any_row: bool,
@@ -37,13 +46,13 @@ struct TableWriter<'a> {
 
 /// Appends the initial rows, `{}` if there are none.
 pub(crate) fn initial(subscription: &Subscription, store: &Store, out: &mut Vec<u8>) {
-    let mut writer = Writer::new(subscription, out);
+    let mut writer = Writer::new(out);
     for table in &subscription.tables {
-        if table.select & INITIAL == 0 || table.is_never() {
+        if table.shape.select & INITIAL == 0 || table.is_never() {
             continue;
         }
         writer.table(table, store, |writer| {
-            for row in store.table(table.table).iter().filter(|row| table.admits(row)) {
+            for row in store.table(table.shape.table).iter().filter(|row| table.admits(row)) {
                 writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
         });
@@ -58,7 +67,7 @@ pub(crate) fn changes(
     store: &Store,
     out: &mut Vec<u8>,
 ) {
-    let mut writer = Writer::new(subscription, out);
+    let mut writer = Writer::new(out);
     for changed in &view.tables {
         let Some(table) = subscription.table(changed.table) else { continue };
         if table.is_never() {
@@ -67,7 +76,7 @@ pub(crate) fn changes(
         writer.table(table, store, |writer| {
             for row in &changed.rows {
                 if let Some(event) = event(table, row) {
-                    writer.row(row.uuid, &event);
+                    writer.shared_row(row, &event, &table.shape);
                 }
             }
         });
@@ -82,14 +91,14 @@ pub(crate) fn condition_change(
     store: &Store,
     out: &mut Vec<u8>,
 ) {
-    let mut writer = Writer::new(new, out);
+    let mut writer = Writer::new(out);
     for table in &new.tables {
-        let Some(before) = old.table(table.table) else { continue };
+        let Some(before) = old.table(table.shape.table) else { continue };
         if before.is_same_condition(table) {
             continue;
         }
         writer.table(table, store, |writer| {
-            for row in store.table(table.table).iter() {
+            for row in store.table(table.shape.table).iter() {
                 let event = match (before.admits(row), table.admits(row)) {
                     (false, true) => Event::Appear(INSERT, row),
                     (true, false) => Event::Vanish(row),
@@ -129,9 +138,9 @@ fn event<'a>(table: &TableSubscription, row: &'a RowView<'a>) -> Option<Event<'a
 }
 
 impl<'a> Writer<'a> {
-    fn new(subscription: &Subscription, out: &'a mut Vec<u8>) -> Self {
+    fn new(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
-        Self { out, is_v1: subscription.is_v1, any_table: false }
+        Self { out, any_table: false }
     }
 
     fn table(
@@ -140,10 +149,10 @@ impl<'a> Writer<'a> {
         store: &Store,
         rows: impl FnOnce(&mut TableWriter<'_>),
     ) {
-        let schema = store.schema().table(subscription.table);
-        let (out, is_v1, any_table) = (&mut *self.out, self.is_v1, self.any_table);
-        let mut writer =
-            TableWriter { out, is_v1, subscription, schema, any_table, any_row: false };
+        let schema = store.schema().table(subscription.shape.table);
+        let (out, any_table) = (&mut *self.out, self.any_table);
+        let shape = &subscription.shape;
+        let mut writer = TableWriter { out, shape, schema, any_table, any_row: false };
         rows(&mut writer);
         if writer.any_row {
             self.out.push(b'}');
@@ -159,13 +168,31 @@ impl<'a> Writer<'a> {
 impl TableWriter<'_> {
     /// Writes what happened to a row, if this kind of event is selected.
     fn row(&mut self, uuid: Uuid, event: &Event<'_>) {
-        let kind = match event {
-            Event::Appear(select, _) => *select,
-            Event::Vanish(_) => DELETE,
-            Event::Change(_) => MODIFY,
-        };
-        if self.subscription.select & kind == 0 {
+        if self.begin_row(event.kind()) {
+            self.fragment(uuid, event);
+        }
+    }
+
+    /// The same for a row that other subscriptions of the same shape may be told of.
+    fn shared_row(&mut self, row: &RowView<'_>, event: &Event<'_>, shape: &Arc<Shape>) {
+        let kind = event.kind();
+        if !self.begin_row(kind) {
             return;
+        }
+        if !Shapes::is_shared(shape) {
+            return self.fragment(row.uuid, event);
+        }
+        if !row.fragments.write(shape, kind, self.out) {
+            let start = self.out.len();
+            self.fragment(row.uuid, event);
+            row.fragments.keep(shape, kind, &self.out[start..]);
+        }
+    }
+
+    /// Writes what comes before a row; whether its kind of event is selected.
+    fn begin_row(&mut self, kind: Select) -> bool {
+        if self.shape.select & kind == 0 {
+            return false;
         }
         if self.any_row || self.any_table {
             self.out.push(b',');
@@ -174,10 +201,15 @@ impl TableWriter<'_> {
             write_key(&self.schema.name, self.out);
             self.out.push(b'{');
         }
+        true
+    }
+
+    /// Writes `"uuid":{...}`.
+    fn fragment(&mut self, uuid: Uuid, event: &Event<'_>) {
         self.out.push(b'"');
         self.out.extend_from_slice(&uuid.text());
         self.out.extend_from_slice(b"\":");
-        if self.is_v1 {
+        if self.shape.is_v1 {
             self.row_update(event)
         } else {
             self.row_update2(event)
@@ -242,7 +274,7 @@ impl TableWriter<'_> {
         is_told: impl Fn(DatumRef<'_>, &ColumnType) -> bool,
     ) {
         let start = self.out.len();
-        for (column, selected) in &self.subscription.columns {
+        for (column, selected) in &self.shape.columns {
             let (value, schema) = (row.get(*column), self.schema.column(*column));
             if selected & select != 0 && is_told(value, &schema.ty) {
                 self.out.push(b',');
@@ -261,7 +293,7 @@ impl TableWriter<'_> {
     ) {
         let start = self.out.len();
         for delta in modified.columns.iter() {
-            if self.subscription.selected(delta.column) & MODIFY != 0 {
+            if self.shape.selected(delta.column) & MODIFY != 0 {
                 let schema = self.schema.column(delta.column);
                 self.out.push(b',');
                 write_key(&schema.name, self.out);

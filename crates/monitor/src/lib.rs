@@ -8,8 +8,9 @@
 //!    subscriptions (`subscription`) are one group (`registry`). [`Monitors::flush`] does the same
 //!    for a session's own monitors, before its reply.
 //! 3. The changes are resolved against the store once (`view`), and for each of those groups the
-//!    body of the update is composed once (`compose`), or found composed (`cache`). Only the heads
-//!    of the messages differ between members with different names (`message`).
+//!    body of the update is composed once (`compose`), or found composed (`cache`). Groups that
+//!    differ only in their conditions share what is written of a row (`shape`). Only the heads of
+//!    the messages differ between members with different names (`message`).
 //! 4. Who has been told stands at the log's end. Nearly everybody is there together, at the
 //!    *base*, which moves as one; those whose sessions do not read stay behind, and what happens
 //!    meanwhile merges (`change`).
@@ -24,6 +25,7 @@ mod flush;
 mod message;
 mod pending;
 mod registry;
+mod shape;
 mod subscription;
 mod view;
 

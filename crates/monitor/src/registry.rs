@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::compose;
 use crate::message::{self, Head, Update, Version};
 use crate::pending::{Pending, Place};
+use crate::shape::Shapes;
 use crate::subscription::Subscription;
 
 /// A session's monitor: unique in the process, never reused.
@@ -91,6 +92,7 @@ pub struct Monitors {
     /// Where the others stand.
     pub(crate) strays: BTreeMap<MonitorKey, Place>,
     pub(crate) cache: Cache,
+    shapes: Shapes,
     pub(crate) last_txn_id: Uuid,
     next_group: GroupId,
     pub(crate) composed: u64,
@@ -115,6 +117,7 @@ impl Monitors {
             base,
             strays: BTreeMap::new(),
             cache: Cache::default(),
+            shapes: Shapes::new(seed),
             last_txn_id: Uuid::ZERO,
             next_group: 0,
             composed: 0,
@@ -159,7 +162,7 @@ impl Monitors {
     fn add_group(
         &mut self,
         canonical: Arc<[u8]>,
-        subscription: Subscription,
+        mut subscription: Subscription,
         schema: &Schema,
     ) -> GroupId {
         self.next_group += 1;
@@ -167,6 +170,9 @@ impl Monitors {
         self.watchers.resize_with(schema.tables.len(), BTreeSet::new);
         for table in subscription.watched_tables() {
             self.watchers[table.index()].insert(id);
+        }
+        for table in &mut subscription.tables {
+            self.shapes.share(&mut table.shape);
         }
         self.by_canonical.insert(Arc::clone(&canonical), id);
         let subscription = Arc::new(subscription);
@@ -192,6 +198,9 @@ impl Monitors {
             self.by_canonical.remove(&gone.canonical);
             for table in gone.subscription.watched_tables() {
                 self.watchers[table.index()].remove(&owner.group);
+            }
+            for table in &gone.subscription.tables {
+                self.shapes.end(&table.shape);
             }
             self.cache.forget(owner.group);
         }

@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use weir_data::{ColumnDelta, Row, Store, TableId, Uuid};
 
 use crate::change::{Changes, RowChangeRef, before, between};
+use crate::shape::Fragments;
 
 /// What has changed, by table.
 #[derive(Debug, Default)]
@@ -27,6 +28,7 @@ pub(crate) struct TableView<'a> {
 pub(crate) struct RowView<'a> {
     pub(crate) uuid: Uuid,
     pub(crate) state: State<'a>,
+    pub(crate) fragments: Fragments,
 }
 
 /// Before and after.
@@ -99,7 +101,7 @@ impl<'a> RowView<'a> {
                 State::Modified(Modified { row, columns: Cow::Owned(columns), old })
             }
         };
-        Some(Self { uuid, state })
+        Some(Self { uuid, state, fragments: Fragments::default() })
     }
 }
 

@@ -104,9 +104,13 @@ impl Run {
     fn add_an_equal_one(&mut self) {
         if let Some(key) = self.any_client() {
             let client = &self.clients[&key];
-            let (mut version, subscription) = (client.version, client.subscription.clone());
+            let (mut version, mut subscription) = (client.version, client.subscription.clone());
             if version != Version::V1 && self.world.random.percent(50) {
                 version = Version::V3;
+            }
+            // Or nearly equal.
+            if self.world.random.percent(50) {
+                subscription.change_conditions(&mut self.world.random);
             }
             self.add_client(version, subscription);
         }

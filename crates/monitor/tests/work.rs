@@ -275,3 +275,29 @@ fn past_the_limit_those_furthest_behind_are_named() {
     s.flush_all(&[]);
     assert_eq!(s.monitors.pending_bytes(), 0);
 }
+
+#[test]
+fn groups_with_other_conditions_say_the_same_of_the_same_row() {
+    let mut s = Scene::new();
+    let key = |s: &mut Scene, n: u32, columns: &str| {
+        let clauses = format!(r#"[["n","<",{n}],["n",">=",{n}]]"#);
+        s.add(V2, &format!(r#"{{"Bridge":{{"columns":[{columns}],"where":{clauses}}}}}"#))
+    };
+    let keys = [
+        key(&mut s, 1, r#""n","name""#),
+        key(&mut s, 2, r#""n","name""#),
+        key(&mut s, 3, r#""name""#),
+    ];
+    s.insert("Bridge", 1, &[("n", "5")]).insert("Bridge", 2, &[]).commit();
+    s.flush_all(&[]);
+    s.set("Bridge", 1, &[("name", r#""a""#), ("n", "6")]).delete("Bridge", 2).commit();
+    let updates = s.flush_all(&[]);
+    let body = |key| {
+        let update = updates.iter().find(|update| update.to == [key]).expect("an update");
+        String::from_utf8_lossy(&update.body).into_owned()
+    };
+    assert_eq!(body(keys[0]), body(keys[1]));
+    assert!(body(keys[0]).contains(r#"{"modify":{"n":6,"name":"a"}}"#), "{}", body(keys[0]));
+    assert!(body(keys[0]).contains(r#"{"delete":null}"#), "{}", body(keys[0]));
+    assert!(body(keys[2]).contains(r#"{"modify":{"name":"a"}}"#), "{}", body(keys[2]));
+}
