@@ -5,16 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, fcntl_lock};
-use rustix::process::{Flock, FlockType, fcntl_getlk};
-
-use crate::program::strerror;
+use weir_host::{LockError, LockFile, lock_path};
 
 /// Mode of a new database file, less the umask.
 const FILE_MODE: u32 = 0o660;
-
-/// Mode of a new lock file.
-const LOCK_MODE: u32 = 0o600;
 
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 10;
@@ -36,11 +30,17 @@ impl CreateError {
     }
 }
 
+impl From<LockError> for CreateError {
+    fn from(LockError { error, warnings }: LockError) -> Self {
+        Self { step: "failed to lock lockfile", error, warnings }
+    }
+}
+
 /// Creates a database file with this content and syncs it. Nothing may be there, a dangling
 /// symbolic link aside, whose target is created.
 pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
     let path = follow_links(name);
-    let _lock = lock(&path)?;
+    let _lock = LockFile::lock(&lock_path(&path), &[])?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(FILE_MODE);
     let mut file = options.open(&path).map_err(CreateError::at("create failed"))?;
@@ -63,37 +63,6 @@ fn follow_links(name: &Path) -> PathBuf {
     path
 }
 
-/// Takes the lock that a server holds on its database. Dropping the file releases it.
-fn lock(database: &Path) -> Result<File, CreateError> {
-    let name = database.file_name().unwrap_or_default().to_string_lossy();
-    let path = database.with_file_name(format!(".{name}.~lock~"));
-    let shown = path.display();
-    let fail = |error: io::Error, warnings: Vec<String>| CreateError {
-        step: "failed to lock lockfile",
-        error,
-        warnings: warnings.into_iter().map(|text| format!("{shown}: {text}")).collect(),
-    };
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(LOCK_MODE);
-    let file = options.open(&path).map_err(|error| {
-        let why = strerror(&error);
-        let texts = ["failed to open lock file", "failed to lock file"];
-        fail(error, texts.iter().map(|text| format!("{text}: {why}")).collect())
-    })?;
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(errno) => Err(fail(errno.into(), vec![refused(&file)])),
-    }
-}
-
-fn refused(file: &File) -> String {
-    let text = "cannot lock file because it is already locked";
-    match fcntl_getlk(file, &Flock::from(FlockType::WriteLock)) {
-        Ok(Some(Flock { pid: Some(pid), .. })) => format!("{text} by pid {pid}"),
-        _ => text.to_owned(),
-    }
-}
-
 /// Makes the file's name durable, where the file system can.
 fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -105,6 +74,7 @@ fn sync_folder(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::strerror;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A folder that goes away with the test.

@@ -20,7 +20,7 @@ pub(crate) struct OpenError {
     /// What the reference prints.
     pub(crate) text: String,
     /// What module `lockfile` warns of.
-    pub(crate) warning: Option<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A locked database file that records are appended to.
@@ -182,13 +182,13 @@ pub(crate) fn inode(name: &Path) -> Option<Identity> {
 }
 
 fn lock_error(name: &Path, error: LockError) -> OpenError {
-    let warning = Some(error.text);
-    OpenError { warning, ..io_error(name, "failed to lock lockfile", &error.error) }
+    let warnings = error.warnings;
+    OpenError { warnings, ..io_error(name, "failed to lock lockfile", &error.error) }
 }
 
 fn io_error(name: &Path, what: &str, error: &io::Error) -> OpenError {
     let text = format!("I/O error: {}: {what} ({})", name.display(), strerror(error));
-    OpenError { text, warning: None }
+    OpenError { text, warnings: Vec::new() }
 }
 
 #[cfg(test)]

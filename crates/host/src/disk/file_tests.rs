@@ -161,7 +161,7 @@ fn a_lock_of_another_process_is_named_by_its_pid() {
     );
     let pid = other.id();
     assert_eq!(
-        error.warning.unwrap(),
+        error.warnings.join("\n"),
         format!("{}: cannot lock file because it is already locked by pid {pid}", lock.display())
     );
     drop(other.stdin.take());

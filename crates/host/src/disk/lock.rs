@@ -15,47 +15,56 @@ use weir_net::error::strerror;
 const LOCK_MODE: u32 = 0o600;
 
 /// Device and inode.
-pub(crate) type Identity = (u64, u64);
+pub type Identity = (u64, u64);
 
 /// A held lock; closing the file releases it, the file itself stays as the reference leaves it.
 #[derive(Debug)]
-pub(crate) struct LockFile {
+pub struct LockFile {
     _file: File,
     identity: Identity,
 }
 
-/// Why there is no lock: the error, and the log line of module `lockfile`.
+/// Why there is no lock.
 #[derive(Debug)]
-pub(crate) struct LockError {
-    pub(crate) error: io::Error,
-    pub(crate) text: String,
+pub struct LockError {
+    /// The error itself.
+    pub error: io::Error,
+    /// Log lines of module `lockfile`.
+    pub warnings: Vec<String>,
 }
 
 impl LockFile {
     /// Locks the file at `path`, which is created if needed. `held` are this process's locks: a
     /// second descriptor of one of them would release it when closed, so it is never opened.
-    pub(crate) fn lock(path: &Path, held: &[Identity]) -> Result<Self, LockError> {
-        let fail = |what: &str, error: io::Error| LockError {
-            text: format!("{}: {what}: {}", path.display(), strerror(&error)),
-            error,
+    ///
+    /// # Errors
+    /// If somebody else holds it, or the file cannot be opened.
+    pub fn lock(path: &Path, held: &[Identity]) -> Result<Self, LockError> {
+        let fail = |steps: &[&str], error: io::Error| {
+            let why = strerror(&error);
+            let warning = |step: &&str| format!("{}: {step}: {why}", path.display());
+            LockError { warnings: steps.iter().map(warning).collect(), error }
         };
         if let Ok(metadata) = path.metadata()
             && held.contains(&(metadata.dev(), metadata.ino()))
         {
             let because = "cannot lock file because this process has already locked it";
             let text = format!("{}: {because}", path.display());
-            return Err(LockError { error: Errno::DEADLK.into(), text });
+            return Err(LockError { error: Errno::DEADLK.into(), warnings: vec![text] });
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(LOCK_MODE);
-        let file = options.open(path).map_err(|e| fail("failed to open lock file", e))?;
-        let metadata = file.metadata().map_err(|e| fail("failed to stat lock file", e))?;
+        let file = options
+            .open(path)
+            .map_err(|e| fail(&["failed to open lock file", "failed to lock file"], e))?;
+        let metadata = file.metadata().map_err(|e| fail(&["failed to stat lock file"], e))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file, identity: (metadata.dev(), metadata.ino()) }),
             Err(Errno::AGAIN | Errno::ACCESS) => {
-                Err(LockError { error: Errno::AGAIN.into(), text: refused(path, &file) })
+                let warnings = vec![refused(path, &file)];
+                Err(LockError { error: Errno::AGAIN.into(), warnings })
             }
-            Err(error) => Err(fail("cannot lock file", error.into())),
+            Err(error) => Err(fail(&["cannot lock file"], error.into())),
         }
     }
 
@@ -65,7 +74,7 @@ impl LockFile {
 }
 
 /// The lock file of the database file at `path`, whose symbolic links are resolved already.
-pub(crate) fn lock_path(path: &Path) -> PathBuf {
+pub fn lock_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.~lock~"))
 }

@@ -72,8 +72,8 @@ impl Databases {
         }
         let held: Vec<Identity> = self.files.values().map(|entry| entry.file.identity()).collect();
         let file = DatabaseFile::open(path, &held).map_err(|error| {
-            if let Some(warning) = error.warning {
-                log.log("lockfile", Level::Warn, &warning);
+            for warning in &error.warnings {
+                log.log("lockfile", Level::Warn, warning);
             }
             error.text
         })?;
