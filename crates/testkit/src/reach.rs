@@ -192,10 +192,11 @@ impl Reach {
                     (Some(_), None) if !touched(table, &["delete"]) => {
                         self.hit("commit garbage collection");
                     }
-                    (Some(old), Some(_)) if !touched(table, &["update", "mutate", "insert"]) => {
-                        if old.as_object().is_some_and(|old| old.keys().any(weak)) {
-                            self.hit("commit weak removal");
-                        }
+                    (Some(Value::Object(old)), Some(_))
+                        if old.keys().any(weak)
+                            && !touched(table, &["update", "mutate", "insert"]) =>
+                    {
+                        self.hit("commit weak removal");
                     }
                     _ => {}
                 }

@@ -330,7 +330,8 @@ impl Watchers {
             let (x, y) = (text(x), text(y));
             let y = parse(pair.known.from_b(&y.to_string()).as_bytes())?;
             pair.known.compare_updates(&x, &y).map_err(|difference| {
-                let watch = self.watches.iter().find(|watch| watch.id.to_string() == *id);
+                let id = parse(id.as_bytes()).unwrap_or_default();
+                let watch = self.watches.iter().find(|watch| watch.id == id);
                 let (method, request) = watch.map_or_else(Default::default, |it| it.request("DB"));
                 Finding::Difference(format!(
                     "{method} {request}\nA tells     {x}\nB tells     {y}\ndifference  {difference}"
@@ -404,7 +405,7 @@ fn finish(
     schema: &Schema,
 ) -> Result<BTreeMap<String, u64>, Finding> {
     let last = pair.dump()?.persistent(schema);
-    let compacted = schema.columns() % 2 == 0;
+    let compacted = schema.columns().is_multiple_of(2);
     if compacted {
         pair.a.admin("ovsdb-server/compact", &[])?;
         pair.b.admin("ovsdb-server/compact", &[])?;

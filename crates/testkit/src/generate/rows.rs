@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dump::Dump;
-use crate::generate::schema::{Base, Column, Schema, Shape, Table, UNLIMITED};
+use crate::generate::schema::{Base, Column, Schema, Shape, Table};
 use crate::generate::value::{self, References};
 use crate::normalise::uuids;
 use crate::rng::Rng;
@@ -112,13 +112,12 @@ impl Rows<'_> {
     /// The conditions of a `where`.
     pub fn conditions(&mut self, rng: &mut Rng, table: &Table) -> Vec<Value> {
         let mut clauses = vec![];
-        if rng.chance(45) {
-            if let Some(row) = self.a_row(rng, &table.name) {
-                let function = if rng.chance(92) { "==" } else { *rng.pick(&["!=", "includes"]) };
-                clauses.push(json!(["_uuid", function, row]));
-                if rng.chance(80) {
-                    return clauses;
-                }
+        let itself = if rng.chance(45) { self.a_row(rng, &table.name) } else { None };
+        if let Some(row) = itself {
+            let function = if rng.chance(92) { "==" } else { *rng.pick(&["!=", "includes"]) };
+            clauses.push(json!(["_uuid", function, row]));
+            if rng.chance(80) {
+                return clauses;
             }
         }
         for _ in 0..rng.weighted(&[12, 65, 20, 3]) {
@@ -339,9 +338,4 @@ fn keys_of(map: &Value) -> Value {
     let pairs = map[1].as_array().map_or(&[][..], Vec::as_slice);
     let keys: Vec<_> = pairs.iter().map(|pair| &pair[0]).collect();
     json!(["set", keys])
-}
-
-/// True where a column has no limit of elements.
-pub fn is_unlimited(column: &Column) -> bool {
-    column.max == UNLIMITED
 }
