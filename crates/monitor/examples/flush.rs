@@ -4,12 +4,18 @@
 //! valgrind --tool=callgrind target/release/examples/flush SCENARIO MONITORS ROUNDS
 //! ```
 //!
-//! `SCENARIO` is `set` (one element more in a set of 30,000), `port` (a port in three rows), `own`
-//! (the same, each monitor flushed alone), `conditions` (all monitors have conditions of their
-//! own, one row changes), `matches` (the same, and all conditions hold for the row), `burst` (20 times `port` before everybody is told), `slow` (one session
-//! of them never reads), `herd` (all ask for the initial rows) or `initial` (one does, of 10,000
-//! interfaces). The cost of a round is the
-//! difference between two runs with different `ROUNDS`.
+//! The cost of a round is the difference between two runs with different `ROUNDS`. A `SCENARIO` is
+//! one of
+//!
+//! - `set`: one element more in a set of 30,000;
+//! - `port`: a port, which is three rows;
+//! - `own`: the same, each monitor flushed alone;
+//! - `burst`: 20 times the same before everybody is told;
+//! - `slow`: the same, and one session never reads;
+//! - `conditions`: one row changes, all monitors have conditions of their own, which do not hold;
+//! - `matches`: the same, and they do hold;
+//! - `herd`: all ask for the initial rows;
+//! - `initial`: one asks for the initial rows, 10,000 interfaces.
 
 use std::sync::Arc;
 

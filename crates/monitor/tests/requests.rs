@@ -104,9 +104,12 @@ fn every_condition_must_be_one_though_only_the_first_counts() {
         (r#"[["n","==","a"]]"#, syntax("expected integer", r#""a""#)),
         (
             r#"[["x","==",1]]"#,
-            String::from(
-                r#"{"details":"No column x in table Port.","error":"unknown column","syntax":"[\"x\",\"==\",1]"}"#,
-            ),
+            serde_json::json!({
+                "details": "No column x in table Port.",
+                "error": "unknown column",
+                "syntax": "[\"x\",\"==\",1]",
+            })
+            .to_string(),
         ),
         (
             r#"[["n","=",1]]"#,
@@ -115,7 +118,7 @@ fn every_condition_must_be_one_though_only_the_first_counts() {
     ] {
         refused(&[V2, V3], &format!("{{\"Port\":{{\"where\":{condition}}}}}"), &expected);
         let second = format!(
-            "{{\"Port\":[{{\"columns\":[\"name\"]}},{{\"columns\":[\"n\"],\"where\":{condition}}}]}}"
+            r#"{{"Port":[{{"columns":["name"]}},{{"columns":["n"],"where":{condition}}}]}}"#
         );
         refused(&[V2, V3], &second, &expected);
     }
@@ -182,8 +185,7 @@ fn version_1_accepts_any_condition_and_ignores_it() {
     }
     assert!(scene.try_change(key, "\"m2\"", r#"{"Port":[{}]}"#).expect("accepted").is_none());
     scene.insert("Port", 1, &[]).commit();
-    assert_eq!(
-        scene.message(key),
-        r#"{"id":null,"method":"update","params":["m2",{"Port":{"00000000-0000-0000-0000-000000000001":{"new":{"n":0}}}}]}"#
-    );
+    let row = r#"{"00000000-0000-0000-0000-000000000001":{"new":{"n":0}}}"#;
+    let expected = format!(r#"{{"id":null,"method":"update","params":["m2",{{"Port":{row}}}]}}"#);
+    assert_eq!(scene.message(key), expected);
 }

@@ -167,11 +167,9 @@ fn a_new_condition_tells_the_difference_under_the_new_name() {
     let key = s.add(V2, r#"{"Bridge":{"columns":["n"],"where":[["n","==",2]]}}"#);
     let change = r#"{"Bridge":[{"where":[["n","==",1]]}]}"#;
     let told = s.try_change(key, r#""m""#, change).expect("accepted").expect("an update");
-    let both = format!(
-        r#"{{"id":null,"method":"update2","params":["m",{{"Bridge":{{"{ROW}":{{"insert":{{"n":1}}}},"{}":{{"delete":null}}}}}}]}}"#,
-        ROW.replace("0001", "0002")
-    );
-    assert_eq!(message(&told), both);
+    let second = ROW.replace("0001", "0002");
+    let both = format!(r#"{{"insert":{{"n":1}}}},"{second}":{{"delete":null}}"#);
+    assert_eq!(message(&told), update("update2", &both));
     // The same rows by other words: nothing to tell, but the name is another.
     let same = r#"{"Bridge":[{"where":[["n","==",1],["n","==",17]]}]}"#;
     assert!(s.try_change(key, "[\"new\"]", same).expect("accepted").is_none());

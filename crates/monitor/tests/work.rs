@@ -47,9 +47,12 @@ fn other_words_for_the_same_are_the_same_group() {
     let mut s = Scene::new();
     for requests in [
         r#"{"Bridge":{"columns":["name","n"]},"Port":{"where":[["n","==",1],["n","==",2]]}}"#,
-        r#"{"Port":[{"where":[["n","==",2],["n","==",1],["n","==",2]]}],"Bridge":[{"columns":["n"]},{"columns":["name"]}]}"#,
-        r#"{"Port":[{"where":[["n","==",1.0],["n","==",2]]}],"Bridge":[{"columns":["n","name"],"where":[]}]}"#,
-        r#"{"Port":[{"where":[["n","==",1],["n","==",2]]}],"Bridge":[{"columns":["n","name"],"where":[true]}]}"#,
+        r#"{"Port":[{"where":[["n","==",2],["n","==",1],["n","==",2]]}],
+            "Bridge":[{"columns":["n"]},{"columns":["name"]}]}"#,
+        r#"{"Port":[{"where":[["n","==",1.0],["n","==",2]]}],
+            "Bridge":[{"columns":["n","name"],"where":[]}]}"#,
+        r#"{"Port":[{"where":[["n","==",1],["n","==",2]]}],
+            "Bridge":[{"columns":["n","name"],"where":[true]}]}"#,
     ] {
         s.add(V2, requests);
         assert_eq!(s.monitors.counts().groups, 1, "{requests}");
