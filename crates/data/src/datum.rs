@@ -83,8 +83,8 @@ impl Datum {
         Self::read_like(reader, ty, symbols, Self::Empty.as_ref())
     }
 
-    /// As [`Datum::read`]; strings that `like`, another value of the type, has at the same place
-    /// are shared with it. In the rows of one table that is often so, map keys above all.
+    /// As [`Datum::read`]; what `like`, another value of the type, has at the same place is shared
+    /// with it. In the rows of one table that is often much, map keys above all.
     pub fn read_like(
         reader: &mut Reader<'_>,
         ty: &ColumnType,
@@ -92,7 +92,7 @@ impl Datum {
         like: DatumRef<'_>,
     ) -> Result<Self> {
         let mut ahead = reader.clone();
-        if let Some(datum) = read_once(&mut ahead, ty, symbols.as_deref_mut(), like.entries()) {
+        if let Some(datum) = read_once(&mut ahead, ty, symbols.as_deref_mut(), like) {
             *reader = ahead;
             return Ok(datum);
         }
@@ -221,6 +221,7 @@ impl Eq for DatumRef<'_> {}
 
 impl<'a> DatumRef<'a> {
     /// Number of elements or pairs.
+    #[inline]
     pub fn len(self) -> usize {
         match self.0 {
             Datum::Empty => 0,
@@ -305,10 +306,16 @@ impl<'a> DatumRef<'a> {
 
     /// Whether this is the default value of a column of type `ty`.
     pub fn is_default(self, ty: &ColumnType) -> bool {
-        self.len() == ty.n_min as usize
-            && self
-                .entries()
-                .all(|(key, value)| key.is_default() && value.is_none_or(AtomRef::is_default))
+        match self.0 {
+            Datum::Empty => ty.n_min == 0,
+            Datum::One(atom) => ty.n_min == 1 && atom.as_ref().is_default(),
+            Datum::Set(_) => false,
+            Datum::Map(run) => {
+                let is_default =
+                    |(key, value): &Pair| key.as_ref().is_default() && value.as_ref().is_default();
+                run.len() == ty.n_min as usize && run.iter().all(is_default)
+            }
+        }
     }
 
     /// Appends the JSON form (RFC 7047 §5.1): a lone element of a set bare, keys ascending.
@@ -375,6 +382,7 @@ pub enum Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = (AtomRef<'a>, Option<AtomRef<'a>>);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Self::Few(one) => one.take().map(|atom| (atom.as_ref(), None)),
@@ -390,27 +398,29 @@ fn read_once(
     reader: &mut Reader<'_>,
     ty: &ColumnType,
     symbols: Option<&mut SymbolTable<'_>>,
-    mut like: Entries<'_>,
+    like: DatumRef<'_>,
 ) -> Option<Datum> {
-    let start = reader.clone();
-    let tag = if ty.is_map() { "map" } else { "set" };
-    if !begin_tagged(reader, tag) {
-        *reader = start;
+    let mut behind_tag = reader.clone();
+    if !begin_tagged(&mut behind_tag, if ty.is_map() { "map" } else { "set" }) {
         return match &ty.value {
-            None => read_element(reader, &ty.key, symbols, key_of(like.next())).map(Datum::One),
+            None => read_element(reader, &ty.key, symbols, like.scalar()).map(Datum::One),
             Some(_) => None,
         };
     }
+    *reader = behind_tag;
     if !reader.next_element() || !reader.begin_array() {
         return None;
     }
     let datum = match &ty.value {
-        None => Datum::set(read_atoms(reader, &ty.key, symbols, like)?),
-        Some(value) => Datum::map(read_pairs(reader, (&ty.key, value), symbols, like)?),
+        None => Datum::set(read_atoms(reader, &ty.key, symbols, like.entries())?),
+        Some(value) => Datum::map(read_pairs(reader, (&ty.key, value), symbols, like.entries())?),
     };
     let count = datum.as_ref().len();
     let fits = count >= ty.n_min as usize && count <= ty.n_max as usize;
-    (fits && !reader.next_element()).then_some(datum)
+    if !fits || reader.next_element() {
+        return None;
+    }
+    Some(if datum == *like.0 { like.to_datum() } else { datum })
 }
 
 /// Reads a set's elements from behind the `[`.
@@ -473,19 +483,20 @@ fn read_element(
     symbols: Option<&mut SymbolTable<'_>>,
     like: Option<AtomRef<'_>>,
 ) -> Option<Atom> {
-    let mut ahead = reader.clone();
     match base.ty {
         AtomType::String => {
+            let text = reader.string()?;
             // What another value of this type has needs no checks.
-            let text = ahead.string()?;
             if let Some(AtomRef::String(like)) = like
                 && like.as_str().as_bytes() == &*text
             {
-                *reader = ahead;
                 return Some(Atom::String(like.clone()));
             }
+            let atom = Atom::string(std::str::from_utf8(&text).ok()?);
+            return base.check(atom.as_ref()).is_ok().then_some(atom);
         }
         AtomType::Uuid => {
+            let mut ahead = reader.clone();
             if let Some(uuid) = read_uuid(&mut ahead) {
                 *reader = ahead;
                 return Some(Atom::Uuid(uuid));

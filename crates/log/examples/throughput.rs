@@ -1,17 +1,18 @@
-//! How fast a database file is read: `cargo run --release -p weir-log --example replay -- FILE [N]`.
+//! How fast a database file is read, and a compacted one written:
+//! `cargo run --release -p weir-log --example throughput -- FILE [TIMES]`.
 
 use std::fs::File;
 use std::io::Read;
 use std::time::Instant;
 
-use weir_log::standalone::Replayer;
+use weir_log::standalone::{Loaded, Replayer, write_snapshot};
 
 /// Bytes read from the file at a time.
 const PIECE: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: replay FILE [TIMES]")?;
+    let path = args.next().ok_or("usage: throughput FILE [TIMES]")?;
     let times: usize = args.next().map_or(Ok(1), |times| times.parse())?;
     for _ in 0..times {
         let start = Instant::now();
@@ -40,10 +41,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let Some(warning) = &loaded.warning {
             println!("{warning}");
         }
+        write(&loaded);
         // Giving the rows back is not what is measured.
         std::mem::forget(loaded);
     }
     Ok(())
+}
+
+/// Writes a snapshot to nowhere.
+fn write(loaded: &Loaded) {
+    let start = Instant::now();
+    let mut written = 0;
+    let mut sink = |piece: &[u8]| {
+        written += piece.len();
+        Ok::<(), std::convert::Infallible>(())
+    };
+    let Ok(()) = write_snapshot(&loaded.store.snapshot(), 1, None, &mut sink);
+    let (seconds, megabytes) = (start.elapsed().as_secs_f64(), written as f64 / 1e6);
+    println!("snapshot of {megabytes:.1} MB: {seconds:.3} s, {:.0} MB/s", megabytes / seconds);
 }
 
 /// Most memory that the process had so far, where the system tells.
