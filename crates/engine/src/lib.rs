@@ -7,7 +7,7 @@
 //! 3. `commit` and its phases: references, garbage, `maxRows`, weak references, uniqueness.
 //! 4. `links`, `index`: strong counts, weak back-links and unique indexes.
 //! 5. `load`: all of that for rows from a file.
-//! 6. [`execute`]: a request's operations in order; each is a file in `ops`.
+//! 6. [`execute()`]: a request's operations in order; each is a file in `ops`.
 //! 7. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;

@@ -7,7 +7,7 @@ use weir_json::{Kind, Text};
 use weir_wire::{Message, Method};
 
 use crate::effect::{Effect, Level};
-use crate::event::{DbId, Now, RemoteId, SessionId};
+use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
 use crate::server::Server;
 use crate::session::{Identity, LockMode, Session};
 use crate::trigger::{Origin, Trigger};
@@ -18,6 +18,15 @@ pub(crate) enum Reply {
     Result(Vec<u8>),
     /// JSON text of the error.
     Error(Vec<u8>),
+    /// A result whose middle many sessions share.
+    Shared {
+        /// What comes before it.
+        before: Vec<u8>,
+        /// The shared JSON text.
+        body: Bytes,
+        /// What comes behind it.
+        behind: &'static [u8],
+    },
 }
 
 impl Reply {
@@ -123,7 +132,7 @@ impl Server {
     }
 
     /// Handles a request or notification that is not a running transaction.
-    pub(crate) fn request(&mut self, session: SessionId, bytes: &[u8]) {
+    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: &[u8]) {
         if !self.sessions.contains_key(&session) {
             return;
         }
@@ -132,19 +141,31 @@ impl Server {
             Ok(Message::Request { method, params, id }) => {
                 let mut request = Vec::new();
                 id.write(&mut request);
-                let (Ok(reply) | Err(reply)) = self.method(session, method, params);
-                let message = match reply {
-                    Reply::Result(result) => weir_wire::reply_result(&request, &result),
-                    Reply::Error(error) => weir_wire::reply_error(&request, &error),
-                };
-                self.reply(session, message);
+                let (Ok(reply) | Err(reply)) = self.method(now, session, method, params);
+                self.answer(session, &request, reply);
             }
             Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
             _ => {}
         }
     }
 
-    fn method(&mut self, session: SessionId, name: &str, params: Text<'_>) -> Handled {
+    fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
+        match reply {
+            Reply::Result(result) => {
+                self.reply(session, weir_wire::reply_result(request, &result));
+            }
+            Reply::Error(error) => self.reply(session, weir_wire::reply_error(request, &error)),
+            Reply::Shared { before, body, behind } => {
+                let (mut head, tail) = weir_wire::reply_result_around(request);
+                head.extend_from_slice(&before);
+                self.flush_session(session);
+                self.effect(Effect::Send { to: vec![session], head: Arc::new(head), body });
+                self.send(session, [behind, tail].concat());
+            }
+        }
+    }
+
+    fn method(&mut self, now: Now, session: SessionId, name: &str, params: Text<'_>) -> Handled {
         let Some(method) = Method::parse(name) else {
             return Err(Reply::error_string("unknown method"));
         };
@@ -166,7 +187,7 @@ impl Server {
             }
             Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
             Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
-                self.monitor(session, method, params)
+                self.monitor(now, session, method, params)
             }
             Method::MonitorCondChange => self.monitor_cond_change(session, params),
             Method::MonitorCancel => self.monitor_cancel(session, params),

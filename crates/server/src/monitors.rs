@@ -13,10 +13,15 @@ use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
 use crate::server::Server;
 use crate::session::SessionMonitor;
 
+/// How long initial rows are kept for others who ask for the same, after the last who did, in
+/// microseconds.
+const INITIAL_KEPT_US: u64 = 2_000_000;
+
 impl Server {
     /// `monitor`, `monitor_cond`, `monitor_cond_since`.
     pub(crate) fn monitor(
         &mut self,
+        now: Now,
         session: SessionId,
         method: Method,
         params: Text<'_>,
@@ -26,7 +31,10 @@ impl Server {
         let (version, id, requests) = match method {
             Method::MonitorCondSince => {
                 let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
-                if last.string().and_then(|text| Uuid::parse_bytes(&text)).is_none() {
+                let Some(last_id) = last.string() else {
+                    return Err(Error::syntax(last, "last-txn-id must be string").into());
+                };
+                if Uuid::parse_bytes(&last_id).is_none() {
                     let details = "last-txn-id must be UUID format.";
                     return Err(Error::syntax(last, details).into());
                 }
@@ -37,7 +45,9 @@ impl Server {
                 (Version::V2, id, requests)
             }
             _ => {
-                let [_, id, requests] = exactly(params).ok_or_else(refused)?;
+                // What follows is ignored, as by the reference.
+                let mut rest = params.elements().into_iter().flatten().skip(1);
+                let (id, requests) = rest.next().zip(rest.next()).ok_or_else(refused)?;
                 (Version::V1, id, requests)
             }
         };
@@ -55,10 +65,17 @@ impl Server {
         let rows = db.monitors.initial(key, db.engine.store());
         state.monitors.push(SessionMonitor { id: name, db: db_id, key });
         self.monitor_sessions.insert(key, session);
-        Ok(Reply::Result(match version {
-            Version::V1 | Version::V2 => rows.to_vec(),
-            Version::V3 => since_result(&rows),
-        }))
+        self.forget_initial_us = Some(now.monotonic_us + INITIAL_KEPT_US);
+        Ok(match version {
+            Version::V1 | Version::V2 => {
+                Reply::Shared { before: Vec::new(), body: rows, behind: b"" }
+            }
+            Version::V3 => {
+                // A standalone database has no history to find anything in.
+                let before = format!("[false,\"{}\",", Uuid::ZERO).into_bytes();
+                Reply::Shared { before, body: rows, behind: b"]" }
+            }
+        })
     }
 
     /// `monitor_cond_change`: what was pending goes out under the old condition, then the
@@ -134,7 +151,7 @@ impl Server {
         }
     }
 
-    fn flush_session(&mut self, id: SessionId) {
+    pub(crate) fn flush_session(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let mut updates = Vec::new();
         let mut monitors = session.monitors.as_slice();
@@ -177,6 +194,14 @@ impl Server {
             .collect();
         for id in due {
             self.flush_db(id);
+        }
+    }
+
+    /// The herd is over: what was kept for it goes.
+    pub(crate) fn forget_initial_if_due(&mut self, now: Now) {
+        if self.forget_initial_us.is_some_and(|at| at <= now.monotonic_us) {
+            self.forget_initial_us = None;
+            self.dbs.values_mut().for_each(|db| db.monitors.forget_initial());
         }
     }
 
@@ -233,12 +258,4 @@ impl Server {
     pub(crate) fn flush_deadline_us(db: &Db) -> Option<u64> {
         db.updates_since_us.map(|since| since + FLUSH_DELAY_US_MAX)
     }
-}
-
-/// `[found, last-txn-id, updates]`: a standalone database has no history to find anything in.
-fn since_result(rows: &[u8]) -> Vec<u8> {
-    let mut out = format!("[false,\"{}\",", Uuid::ZERO).into_bytes();
-    out.extend_from_slice(rows);
-    out.push(b']');
-    out
 }

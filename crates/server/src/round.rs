@@ -234,7 +234,7 @@ impl Server {
             self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
         }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
-            self.request(session, &bytes);
+            self.request(now, session, &bytes);
         }
         for deferred in std::mem::take(&mut self.round.deferred) {
             match deferred {

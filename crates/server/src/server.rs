@@ -63,6 +63,8 @@ pub struct Server {
     pub(crate) round: Round,
     pub(crate) trim_on_compaction: bool,
     pub(crate) compaction_check_us: u64,
+    /// When initial rows kept for a herd of equal monitors go.
+    pub(crate) forget_initial_us: Option<u64>,
     pub(crate) start_errors: Vec<String>,
     effects: Vec<Effect>,
     next_db: u64,
@@ -85,6 +87,7 @@ impl Server {
             round: Round::default(),
             trim_on_compaction: true,
             compaction_check_us: 0,
+            forget_initial_us: None,
             start_errors: Vec::new(),
             effects: Vec::new(),
             next_db: 0,
@@ -148,7 +151,8 @@ impl Server {
         let updates = self.dbs.values().filter_map(Self::flush_deadline_us);
         let probe = self.probes.next_us();
         let compaction = self.next_compaction_us();
-        waits.chain(updates).chain(probe).chain(compaction).min()
+        let initial = self.forget_initial_us;
+        waits.chain(updates).chain(probe).chain(compaction).chain(initial).min()
     }
 
     /// How far the start has come.

@@ -10,4 +10,7 @@ mod write;
 
 pub use message::{Malformed, Message};
 pub use method::Method;
-pub use write::{notification, notification_head, reply_error, reply_error_string, reply_result};
+pub use write::{
+    notification, notification_head, reply_error, reply_error_string, reply_result,
+    reply_result_around,
+};

@@ -2,13 +2,20 @@
 
 /// A successful reply.
 pub fn reply_result(id: &[u8], result: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(id.len() + result.len() + 32);
-    out.extend_from_slice(b"{\"id\":");
-    out.extend_from_slice(id);
-    out.extend_from_slice(b",\"result\":");
+    let (mut out, tail) = reply_result_around(id);
+    out.reserve(result.len() + tail.len());
     out.extend_from_slice(result);
-    out.extend_from_slice(b",\"error\":null}");
+    out.extend_from_slice(tail);
     out
+}
+
+/// What a successful reply has before and behind its result.
+pub fn reply_result_around(id: &[u8]) -> (Vec<u8>, &'static [u8]) {
+    let mut head = Vec::with_capacity(id.len() + 32);
+    head.extend_from_slice(b"{\"id\":");
+    head.extend_from_slice(id);
+    head.extend_from_slice(b",\"result\":");
+    (head, b",\"error\":null}")
 }
 
 /// A failed one; `error` is JSON text.

@@ -41,7 +41,7 @@ pub(crate) struct Shell {
     /// Number of appends that asked for durability.
     pub(crate) syncs: usize,
     pub(crate) appends: usize,
-    received: BTreeMap<SessionId, VecDeque<String>>,
+    received: BTreeMap<SessionId, Vec<u8>>,
     pub(crate) disconnected: Vec<SessionId>,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     pub(crate) log: Vec<String>,
@@ -150,9 +150,16 @@ impl Shell {
         self.received(session).pop().unwrap_or_default()
     }
 
-    /// Everything that a session has received since last asked.
+    /// The messages that a session has received since last asked.
     pub(crate) fn received(&mut self, session: SessionId) -> Vec<String> {
-        self.received.remove(&session).unwrap_or_default().into()
+        let mut stream = self.received.remove(&session).unwrap_or_default();
+        let mut messages = Vec::new();
+        while !stream.is_empty() {
+            let end = weir_json::Framer::new().feed(&stream).unwrap().expect("whole messages");
+            let message = stream.drain(..end).collect();
+            messages.push(String::from_utf8(message).unwrap());
+        }
+        messages
     }
 
     pub(crate) fn advance_ms(&mut self, ms: u64) {
@@ -194,9 +201,10 @@ impl Shell {
         match effect {
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
             Effect::Send { to, head, body } => {
-                let message = String::from_utf8([head.as_slice(), &body].concat()).unwrap();
                 for session in to {
-                    self.received.entry(session).or_default().push_back(message.clone());
+                    let stream = self.received.entry(session).or_default();
+                    stream.extend_from_slice(&head);
+                    stream.extend_from_slice(&body);
                 }
             }
             Effect::Disconnect { session } => self.disconnected.push(session),
