@@ -1,8 +1,10 @@
 //! What the reader says about damaged files, in the reference's words, and what it keeps of them.
 
 mod damage;
+mod sample;
 
-use damage::{Outcome, cases, good, text};
+use damage::{Outcome, ROW_1, ROW_2, cases, good, text};
+use weir_data::Uuid;
 use weir_log::record::write_record;
 use weir_log::standalone::{LoadError, Loaded, Replayer};
 
@@ -49,4 +51,21 @@ fn a_clustered_database_is_refused_as_such() {
         let error = load(bytes).unwrap_err().to_string();
         assert!(error.starts_with("db: this is a clustered database"), "{error}");
     }
+}
+
+#[test]
+fn of_equal_keys_the_last_one_counts() {
+    let case =
+        |name: &str| load(&cases().into_iter().find(|case| case.name == name).unwrap().bytes);
+    let row = |name: &str, row: &str| {
+        let content = sample::content(&case(name).unwrap().store);
+        content[&("T".to_owned(), Uuid::parse(row).unwrap())].clone()
+    };
+    let has = |row: &[String], value: &str| row.iter().any(|column| column == value);
+    let new = row("two unlike rows", ROW_2);
+    assert!(has(&new, "i=0") && has(&new, "two=1"), "{new:?}");
+    let changed = row("two changes of a row", ROW_1);
+    assert!(has(&changed, "i=1") && has(&changed, "fixed=3"), "{changed:?}");
+    let changed = row("two equal columns of a change", ROW_1);
+    assert!(has(&changed, "set=\"b\""), "{changed:?}");
 }

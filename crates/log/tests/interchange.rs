@@ -29,6 +29,8 @@ fn the_reference_says_the_same_of_damaged_files() {
         match case.outcome {
             Outcome::Good(expected) => {
                 assert_eq!((error.as_str(), rows), ("", expected), "{name}");
+                let loaded = load(&case.bytes).unwrap();
+                assert_eq!(queried(&folder, "db", &loaded.schema), ours(&loaded.store), "{name}");
             }
             Outcome::Refused(expected) | Outcome::Kept(expected) => {
                 let expected = format!("ovsdb-tool: {}", text(case, expected));

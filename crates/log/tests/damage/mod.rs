@@ -404,6 +404,12 @@ fn contents() -> Vec<Case> {
             Kept(r#"syntax "{"zz":1}": unknown column: No column zz in table T."#),
         ),
         then_record("two equal rows", r#"{"T":{"ROW2":{"i":5},"ROW2":{"i":6}}}"#, Good(3)),
+        then_record("two unlike rows", r#"{"T":{"ROW2":{"i":5},"ROW2":{"two":1}}}"#, Good(3)),
+        then_record(
+            "two changes of a row",
+            r#"{"T":{"ROW1":{"i":5},"ROW1":{"fixed":3}}}"#,
+            Good(2),
+        ),
         then_record("two equal tables", r#"{"T":5,"T":{"ROW2":{}}}"#, Good(3)),
         then_record("two equal columns", r#"{"T":{"ROW2":{"i":"x","i":6}}}"#, Good(3)),
         then_record(
@@ -491,6 +497,7 @@ fn differences() -> Vec<Case> {
             r#"{"set":["set",["b","b"]]}"#,
             Kept("ovsdb error: set contains duplicate"),
         ),
+        diff("two equal columns of a change", r#"{"set":"b","set":"b"}"#, Good(2)),
         diff("an optional value", r#"{"maybe":["set",[]]}"#, Good(2)),
         diff(
             "two of an optional value",
