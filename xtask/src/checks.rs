@@ -16,12 +16,13 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let mut steps = Steps::default();
     steps.run("fmt", || passes(cargo(root).args(["fmt", "--all", "--check"])));
     steps.run("clippy", || {
-        let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        let lint =
+            ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
         passes(cargo(root).args(lint))
     });
     steps.run("doc", || {
         let mut doc = cargo(root);
-        doc.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--keep-going"]);
         // Private items are documented too, so links to them lead somewhere.
         let flags = "-D warnings -A rustdoc::private_intra_doc_links";
         passes(doc.env("RUSTDOCFLAGS", flags))
