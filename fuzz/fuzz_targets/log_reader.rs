@@ -1,6 +1,7 @@
 //! A file that anybody could have written: it is read without a panic, its good part ends where a
 //! record ends, and reading only that part gives the same. The input is records without headers,
-//! one a line, so that the checksum keeps nothing out; a line that begins with `!` is taken as it is.
+//! one a line, so that the checksum keeps nothing out; a line that begins with `!` is taken as it
+//! is.
 
 #![no_main]
 
@@ -9,7 +10,8 @@ use weir_log::record::write_record;
 use weir_log::standalone::{Loaded, Replayer, write_schema, write_snapshot};
 
 const SCHEMA: &[u8] = br#"{"name":"D","tables":{"T":{"columns":{
-"i":{"type":{"key":{"type":"integer","maxInteger":9}}},"s":{"type":{"key":"string","min":0,"max":3}},
+"i":{"type":{"key":{"type":"integer","maxInteger":9}}},
+"s":{"type":{"key":"string","min":0,"max":3}},
 "m":{"type":{"key":"string","value":"real","min":0,"max":"unlimited"}},
 "u":{"type":{"key":"uuid","min":1,"max":2}},"b":{"type":"boolean","ephemeral":true}}}}}"#;
 

@@ -21,7 +21,9 @@ fn rows(loaded: &Loaded) -> usize {
 
 #[test]
 fn damage_is_named_and_what_is_before_it_is_kept() {
-    for case in cases() {
+    let cases = cases();
+    assert!(cases.len() > 100, "{}", cases.len());
+    for case in cases {
         let name = case.name;
         match (case.outcome, load(&case.bytes)) {
             (Outcome::Good(expected), Ok(loaded)) => {
