@@ -22,7 +22,7 @@ mod unixctl;
 pub mod version;
 pub mod vlog;
 
-pub use disk::{LockError, LockFile, lock_path};
+pub use disk::{Identity, LockError, LockFile, lock_path};
 pub use driver::UNPARSED_BYTES_MAX;
 pub use inbox::MESSAGE_BYTES_MAX;
 pub use run::{Options, Unixctl, run};

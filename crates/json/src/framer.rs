@@ -8,7 +8,7 @@ use crate::syntax;
 /// Finds the ends of the objects and arrays of a stream, however it is cut into pieces.
 ///
 /// It only counts brackets outside strings; what is between them is for
-/// [`crate::validate`] to judge.
+/// [`crate::validate()`] to judge.
 #[derive(Default)]
 pub struct Framer {
     /// Open brackets; 0 between messages.

@@ -1,7 +1,7 @@
 //! JSON as OVSDB speaks it: framer, validator, pull reader, values, writer.
 //!
 //! The path of a message: its bytes go through a [`Framer`], which finds where it ends;
-//! [`validate`] checks it once and gives a [`Text`]; from there on nothing can fail on
+//! [`validate()`] checks it once and gives a [`Text`]; from there on nothing can fail on
 //! syntax, and the message is read in place, either by name ([`Text::object`],
 //! [`Text::elements`]) or in one pass ([`Reader`]). [`Value`] is the owned form for what
 //! is not hot.

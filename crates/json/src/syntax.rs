@@ -1,6 +1,6 @@
 //! The reference's grammar spelled out token by token: slow, and exact about errors.
 //!
-//! [`crate::validate`] only decides yes or no; after a no, [`first_error`] goes over the
+//! [`crate::validate()`] only decides yes or no; after a no, [`first_error`] goes over the
 //! text again and says what the reference would have said, and where.
 
 use crate::error::Error;

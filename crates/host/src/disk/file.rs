@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_net::error::strerror;
 
-use crate::disk::lock::{LockError, LockFile, lock_path};
+use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
 use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
-
-pub(crate) use crate::disk::lock::Identity;
 
 /// Why a database file cannot be used.
 #[derive(Debug)]

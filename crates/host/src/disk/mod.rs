@@ -4,7 +4,7 @@ mod file;
 mod lock;
 mod replacement;
 
-pub use lock::{LockError, LockFile, lock_path};
+pub use lock::{Identity, LockError, LockFile, lock_path};
 
-pub(crate) use file::{DatabaseFile, Identity, inode};
+pub(crate) use file::{DatabaseFile, inode};
 pub(crate) use replacement::Replacement;
