@@ -400,7 +400,10 @@ impl Unfinished {
         hash.update(out.get(body..).unwrap_or_default());
         let mut header = Vec::with_capacity(HEADER_MAX);
         write_header(&mut header, (out.len() - body) as u64, hash);
-        out.splice(self.start..body, header);
+        match out.get_mut(self.start..body) {
+            Some(room) if room.len() == header.len() => room.copy_from_slice(&header),
+            _ => drop(out.splice(self.start..body, header)),
+        }
     }
 
     /// Takes the record back.
