@@ -157,7 +157,7 @@ impl Shell {
         while !stream.is_empty() {
             let end = weir_json::Framer::new().feed(&stream).unwrap().expect("whole messages");
             let message = stream.drain(..end).collect();
-            messages.push(String::from_utf8(message).unwrap());
+            messages.push(String::from_utf8_lossy(&message).into_owned());
         }
         messages
     }
