@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_testkit::client::{Client, Trouble};
 use weir_testkit::dump::Dump;
 use weir_testkit::files;
-use weir_testkit::process::{Program, Scratch, Server, both};
+use weir_testkit::process::{Program, Scratch, Server, both, reference, weir};
 
 const TABLES: [&str; 2] = ["A", "B"];
 
@@ -220,7 +220,6 @@ fn records_that_do_not_apply_are_read_alike() {
         json!({"_is_diff": true, "A": {uuid: {"s": ["set", ["p", "q"]], "n": 4}}}),
         json!({"_is_diff": false, "A": {uuid: {"s": ["set", ["p", "q"]]}}}),
         json!({"_unknown": 1}),
-        json!({"A": {uuid: {"b": ["uuid", "99999999-2222-4333-8444-555555555555"]}}}),
         json!({"A": {uuid: {"n": 1}, "33333333-2222-4333-8444-555555555555": {}}}),
         json!({}),
         json!([]),
@@ -247,4 +246,22 @@ fn records_that_do_not_apply_are_read_alike() {
         forms.push((what.to_owned(), bytes));
     }
     compare_readings(&programs, "by hand", &forms);
+}
+
+/// COMPAT.md: the reference serves what is before such a record, Weir names it and refuses.
+#[test]
+fn a_record_that_no_server_commits_is_named() {
+    let uuid = "11111111-2222-4333-8444-555555555555";
+    let nobody = json!(["uuid", "99999999-2222-4333-8444-555555555555"]);
+    let mut bytes = files::record(&schema().to_string());
+    bytes.extend(files::record(&json!({"A": {uuid: {"n": 1}}}).to_string()));
+    bytes.extend(files::record(&json!({"A": {uuid: {"b": nobody}}}).to_string()));
+    let told = Reader::start(&weir()).read(&bytes);
+    assert!(told[0].starts_with("refused: "), "{told:?}");
+    let violation = format!("column b row {uuid} references nonexistent row");
+    assert!(told[0].contains(&violation), "{told:?}");
+    if let Some(reference) = reference() {
+        let told = Reader::start(&reference).read(&bytes);
+        assert!(told[0].starts_with(&format!("read A {uuid}")), "{told:?}");
+    }
 }

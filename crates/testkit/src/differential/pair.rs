@@ -193,7 +193,10 @@ impl Pair {
             Ok(equal) => (equal, None),
             Err(difference) => (false, Some(difference)),
         };
-        if difference.is_none() && equal && a.raw.len() != b.raw.len() {
+        let utf8 = std::str::from_utf8(&a.raw).is_ok();
+        if difference.is_none() && !utf8 {
+            self.judge.count("COMPAT.md: bytes that are not UTF-8 in an error");
+        } else if difference.is_none() && equal && a.raw.len() != b.raw.len() {
             difference = Some(format!("{} bytes against {}", a.raw.len(), b.raw.len()));
         }
         match difference {
