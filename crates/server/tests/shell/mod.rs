@@ -156,7 +156,7 @@ impl Shell {
         let mut messages = Vec::new();
         while !stream.is_empty() {
             let end = weir_json::Framer::new().feed(&stream).unwrap().expect("whole messages");
-            let message = stream.drain(..end).collect();
+            let message: Vec<u8> = stream.drain(..end).collect();
             messages.push(String::from_utf8_lossy(&message).into_owned());
         }
         messages
