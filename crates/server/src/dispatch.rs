@@ -143,6 +143,9 @@ impl Server {
                 id.write(&mut request);
                 let (Ok(reply) | Err(reply)) = self.method(now, session, method, params);
                 self.answer(session, &request, reply);
+                if method.starts_with("monitor") || matches!(method, "lock" | "steal") {
+                    self.check_kept(session);
+                }
             }
             Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
             _ => {}

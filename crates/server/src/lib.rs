@@ -22,6 +22,7 @@ mod database;
 mod dispatch;
 pub mod effect;
 pub mod event;
+mod kept;
 pub mod load;
 mod lock;
 mod monitors;

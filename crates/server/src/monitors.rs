@@ -63,7 +63,8 @@ impl Server {
         let Some(db) = self.dbs.get_mut(&db_id) else { return Ok(Reply::empty()) };
         let key = db.monitors.add(version, name.clone(), requests, db.engine.store())?;
         let rows = db.monitors.initial(key, db.engine.store());
-        state.monitors.push(SessionMonitor { id: name, db: db_id, key });
+        let bytes = name.len() + requests.as_bytes().len();
+        state.monitors.push(SessionMonitor { id: name, db: db_id, key, bytes });
         self.monitor_sessions.insert(key, session);
         self.forget_initial_us = Some(now.monotonic_us + INITIAL_KEPT_US);
         Ok(match version {
@@ -104,7 +105,10 @@ impl Server {
             db.monitors.change_condition(monitor.key, new_name.clone(), requests, store)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             let renamed = session.monitors.iter_mut().find(|m| m.key == monitor.key);
-            renamed.into_iter().for_each(|m| m.id.clone_from(&new_name));
+            renamed.into_iter().for_each(|m| {
+                m.id.clone_from(&new_name);
+                m.bytes = m.bytes.max(new_name.len() + requests.as_bytes().len());
+            });
         }
         self.send_updates(update.into_iter().collect());
         Ok(Reply::empty())

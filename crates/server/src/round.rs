@@ -73,9 +73,13 @@ impl Server {
         outcome: Outcome,
     ) {
         let trigger = Trigger { origin, message, deadline_us: None };
-        let db = trigger.origin.db;
+        let (session, db) = (trigger.origin.session, trigger.origin.db);
+        let waits = matches!(outcome, Outcome::Wait { .. });
         if self.settle(now, trigger, outcome, Writes::Accepted) {
             self.wake(now, db);
+        }
+        if waits {
+            self.check_kept(session);
         }
     }
 

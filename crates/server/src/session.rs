@@ -16,6 +16,8 @@ pub(crate) struct SessionMonitor {
     pub(crate) db: DbId,
     /// Its key among that database's monitors.
     pub(crate) key: MonitorKey,
+    /// Length of the texts that it was made from.
+    pub(crate) bytes: usize,
 }
 
 /// How a session asked for a lock.
