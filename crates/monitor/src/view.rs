@@ -91,7 +91,7 @@ impl<'a> RowView<'a> {
             RowChangeRef::Delete(old) => State::Deleted(old),
             RowChangeRef::Modify(columns) => State::Modified(Modified {
                 row: store.get(table, uuid)?,
-                columns: Cow::Borrowed(columns),
+                columns: changed(columns),
                 old: OnceCell::new(),
             }),
             RowChangeRef::Replace(old) => {
@@ -103,6 +103,16 @@ impl<'a> RowView<'a> {
         };
         Some(Self { uuid, state, fragments: Fragments::default() })
     }
+}
+
+/// The columns that differ in the end. A commit may take back what an operation did (a weak
+/// reference to no row): the row counts as changed by that, the column does not.
+fn changed(columns: &[ColumnDelta]) -> Cow<'_, [ColumnDelta]> {
+    let is_changed = |delta: &&ColumnDelta| !delta.change.is_empty();
+    if columns.iter().all(|delta| is_changed(&delta)) {
+        return Cow::Borrowed(columns);
+    }
+    Cow::Owned(columns.iter().filter(is_changed).cloned().collect())
 }
 
 impl Modified<'_> {

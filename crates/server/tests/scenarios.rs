@@ -288,3 +288,28 @@ fn remotes_follow_the_table_that_names_them() {
     let text = "\"db:Net,Port,nonsense\": table \"Port\" has no column \"nonsense\"";
     assert_eq!(wrong, Some(Err(text.to_owned())));
 }
+
+#[test]
+fn a_weak_reference_that_commit_takes_back_is_no_change_of_its_column() {
+    let schema = r#"{"name":"Net","tables":{"T":{"columns":{
+        "to":{"type":{"key":{"type":"uuid","refTable":"T","refType":"weak"},"min":0,"max":1}}}}}}"#;
+    let mut file = Vec::new();
+    let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    let mut shell = Shell::start_on(file);
+    let (writer, watcher) = (shell.connect(), shell.connect());
+    shell.call(writer, &transact(1, r#"{"op":"insert","table":"T","row":{}}"#));
+    for (id, columns) in [("1", r#"["to"]"#), ("2", r#"["to","_version"]"#)] {
+        let requests = format!(r#"{{"T":{{"columns":{columns}}}}}"#);
+        let params = format!(r#"["Net",{id},{requests}]"#);
+        shell.call(watcher, &format!(r#"{{"id":1,"method":"monitor","params":{params}}}"#));
+    }
+    let nowhere = r#"["uuid","00000000-0000-0000-0000-000000000001"]"#;
+    let update = format!(r#"{{"op":"update","table":"T","where":[],"row":{{"to":{nowhere}}}}}"#);
+    shell.call(writer, &transact(2, &update));
+    let updates = shell.received(watcher);
+    assert_eq!(updates.len(), 1, "{updates:?}");
+    assert!(updates[0].contains(r#""params":[2,"#), "{updates:?}");
+    assert!(updates[0].contains(r#""old":{"_version":"#), "{updates:?}");
+    assert_eq!(updates[0].matches(r#""to""#).count(), 1, "{updates:?}");
+}
