@@ -244,6 +244,26 @@ impl Rows<'_> {
         value::datum(rng, column, self)
     }
 
+    /// A mutation that takes some number out of its range.
+    pub fn overflow(&mut self, rng: &mut Rng, table: &Table) -> Value {
+        let scalars =
+            table.columns.iter().filter(|one| one.mutable && one.shape() == Shape::Scalar);
+        let (mut column, mut operand) = (None, json!(0));
+        for scalar in scalars.filter(|_| rng.chance(60)).collect::<Vec<_>>() {
+            match scalar.key.atom.word() {
+                "integer" => (column, operand) = (Some(scalar), json!(i64::MAX)),
+                "real" => (column, operand) = (Some(scalar), json!(1e308)),
+                _ => {}
+            }
+        }
+        let Some(name) = column.map(|column| column.name.as_str()) else {
+            return json!({"op": "comment", "comment": "no number"});
+        };
+        let clauses = json!([[name, ">", 0]]);
+        let mutations = json!([[name, "*=", operand], [name, "*=", operand]]);
+        json!({"op": "mutate", "table": table.name, "where": clauses, "mutations": mutations})
+    }
+
     /// A mutation that the column's type allows.
     pub fn mutation(&mut self, rng: &mut Rng, table: &Table) -> Value {
         let mut column = rng.pick(&table.columns);

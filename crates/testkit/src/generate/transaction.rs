@@ -109,7 +109,7 @@ impl Generator {
 
     fn operation(&mut self, draft: &mut Draft) -> Value {
         let rng = &mut self.rng;
-        let kind = rng.weighted(&[20, 12, 17, 26, 8, 12, 2, 1, 2, 2, 16]);
+        let kind = rng.weighted(&[20, 12, 17, 26, 8, 15, 2, 1, 2, 2, 16, 3]);
         let table = pick_table(rng, &self.schema, &self.live, kind == 0).clone();
         let name = table.name.as_str();
         if kind == 0 {
@@ -119,6 +119,7 @@ impl Generator {
         let mut rows = Rows { live: &self.live, gone: &self.gone, draft };
         match kind {
             10 => rows.cut_reference(rng, &self.schema),
+            11 => rows.overflow(rng, &table),
             1 => select(rng, &mut rows, &table),
             2 => {
                 let conditions = rows.conditions(rng, &table);
