@@ -230,6 +230,11 @@ impl<'a> DatumRef<'a> {
         matches!(self.0, Datum::Empty)
     }
 
+    /// Whether it is a map that is not empty.
+    pub fn is_map(self) -> bool {
+        matches!(self.0, Datum::Map(_))
+    }
+
     /// The only element of a scalar or a set of one.
     pub fn scalar(self) -> Option<AtomRef<'a>> {
         match self.0 {

@@ -105,18 +105,17 @@ impl BaseType {
                 let details = format!("{actual} is not one of the allowed values ({valid})");
                 Err(Error::constraint(details))
             }
-            (Constraint::Integer { min, max }, AtomRef::Integer(v)) => check_range(
-                (v < *min, v > *max),
-                &v.to_string(),
-                (*min != i64::MIN).then(|| min.to_string()),
-                (*max != i64::MAX).then(|| max.to_string()),
-            ),
-            (Constraint::Real { min, max }, AtomRef::Real(v)) => check_range(
-                (min.is_some_and(|min| v < min), max.is_some_and(|max| v > max)),
-                &english::real(v),
-                min.map(english::real),
-                max.map(english::real),
-            ),
+            (Constraint::Integer { min, max }, AtomRef::Integer(v)) if v < *min || v > *max => {
+                let min = (*min != i64::MIN).then(|| min.to_string());
+                let max = (*max != i64::MAX).then(|| max.to_string());
+                Err(out_of_range(&v.to_string(), min, max))
+            }
+            (Constraint::Real { min, max }, AtomRef::Real(v))
+                if min.is_some_and(|min| v < min) || max.is_some_and(|max| v > max) =>
+            {
+                let (min, max) = (min.map(english::real), max.map(english::real));
+                Err(out_of_range(&english::real(v), min, max))
+            }
             (Constraint::Length { min, max }, AtomRef::String(v)) => {
                 check_length(v.as_str(), *min, *max)
             }
@@ -259,16 +258,8 @@ fn parse_length(parser: &mut Parser<'_, '_>, name: &'static str) -> Result<Optio
     })
 }
 
-fn check_range(
-    (below, above): (bool, bool),
-    value: &str,
-    min: Option<String>,
-    max: Option<String>,
-) -> Result<()> {
-    if !below && !above {
-        return Ok(());
-    }
-    Err(Error::constraint(match (min, max) {
+fn out_of_range(value: &str, min: Option<String>, max: Option<String>) -> Error {
+    Error::constraint(match (min, max) {
         (Some(min), Some(max)) => {
             format!("{value} is not in the valid range {min} to {max} (inclusive)")
         }
@@ -277,7 +268,7 @@ fn check_range(
             let max = max.unwrap_or_default();
             format!("{value} is greater than maximum allowed value {max}")
         }
-    }))
+    })
 }
 
 fn check_length(text: &str, min: u32, max: u32) -> Result<()> {

@@ -227,7 +227,7 @@ impl Server {
     fn install(&mut self, now: Now, db: DbId, loaded: Loaded) {
         let size = loaded.valid_len();
         if let Some(warning) = loaded.warning {
-            self.log("ovsdb_file", Level::Error, warning);
+            self.log("ovsdb_server", Level::Error, warning);
         }
         let storage = Storage::Standalone(Standalone {
             path: loaded.path,
