@@ -201,12 +201,17 @@ impl Pair {
         }
         match difference {
             None => Ok(Answer { a: a.value["result"].clone(), equal }),
-            Some(difference) => Err(Finding::Difference(format!(
-                "transaction {}\nA answers   {}\nB answers   {}\ndifference  {difference}",
-                json!(ops),
-                String::from_utf8_lossy(&a.raw),
-                self.known.from_b(&text)
-            ))),
+            Some(difference) => {
+                if let Some(dangling) = self.was_dangling() {
+                    return Err(Finding::ReferenceBroken(dangling));
+                }
+                Err(Finding::Difference(format!(
+                    "transaction {}\nA answers   {}\nB answers   {}\ndifference  {difference}",
+                    json!(ops),
+                    String::from_utf8_lossy(&a.raw),
+                    self.known.from_b(&text)
+                )))
+            }
         }
     }
 
@@ -245,6 +250,14 @@ impl Pair {
             true => Ok(true),
             false => Err(format!("{} results against {}", x.len(), y.len())),
         }
+    }
+
+    /// Whether a reference server that saw the same held a dangling reference at this point.
+    fn was_dangling(&self) -> Option<String> {
+        let mut room = Room::open(&self.reference, &self.schema, &self.history).ok()?;
+        let tables = table_names(&self.schema);
+        let dump = Dump::read(&mut room.session, &self.schema.name, &tables).ok()?;
+        dump.dangling(&self.schema)
     }
 
     fn is_choice(&self, ops: &[Value], at: usize, told: &Value) -> bool {

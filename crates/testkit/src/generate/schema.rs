@@ -319,7 +319,7 @@ impl Schema {
                 }
             }
             let is_root = all_root || i == 0 || rng.chance(50);
-            let max_rows = rng.chance(20).then(|| rng.between(1, 8));
+            let max_rows = rng.chance(30).then(|| rng.between(1, 6));
             let indexes = indexes(rng, &columns);
             tables.push(Table { name: name.clone(), columns, is_root, max_rows, indexes });
         }

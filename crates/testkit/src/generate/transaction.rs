@@ -109,7 +109,7 @@ impl Generator {
 
     fn operation(&mut self, draft: &mut Draft) -> Value {
         let rng = &mut self.rng;
-        let kind = rng.weighted(&[20, 12, 17, 26, 8, 15, 2, 1, 2, 2, 16, 3]);
+        let kind = rng.weighted(&[20, 12, 17, 26, 8, 15, 2, 1, 2, 2, 20, 3]);
         let table = pick_table(rng, &self.schema, &self.live, kind == 0).clone();
         let name = table.name.as_str();
         if kind == 0 {
