@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -150,10 +150,7 @@ impl AsFd for Listener {
 
 fn open_unix(path: &Path) -> io::Result<Listener> {
     let fd = socket(AddressFamily::UNIX)?;
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_stale_socket(path)?;
     // On Linux the socket's mode becomes the file's, less the umask; it can be set only before.
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(SOCKET_MODE))?;
     let (address, _directory) = unix_address(path)?;
@@ -161,6 +158,23 @@ fn open_unix(path: &Path) -> io::Result<Listener> {
     let file = SocketFile::bound(path);
     rustix::net::listen(&fd, LISTEN_BACKLOG)?;
     Ok(Listener { fd, place: Place::Unix(file) })
+}
+
+/// Removes the socket that an earlier server left behind, but no other kind of file: a database,
+/// say, whose name was given by mistake.
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(metadata) => {
+            let kind = metadata.file_type();
+            if kind.is_socket() || kind.is_symlink() {
+                fs::remove_file(path)
+            } else {
+                Err(Errno::EXIST.into())
+            }
+        }
+    }
 }
 
 fn open_tcp(address: &SocketAddr, dscp: Option<u8>) -> Result<Listener, (&'static str, io::Error)> {

@@ -127,3 +127,15 @@ fn failures_have_the_log_lines_of_the_reference() {
     let expected = format!("{}: bind: Address already in use", &target["ptcp:".len()..]);
     assert_eq!((error.module, error.text), ("socket_util", expected));
 }
+
+#[test]
+fn a_file_that_is_no_socket_is_not_removed() {
+    let directory = directory("no-socket");
+    let path = directory.join("conf.db");
+    fs::write(&path, "precious").unwrap();
+    let target = format!("punix:{}", path.display());
+    let address = Address::parse(&target, Path::new("/nonexistent")).unwrap();
+    assert!(Listener::open(&address, &target, None).is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    fs::remove_dir_all(directory).unwrap();
+}

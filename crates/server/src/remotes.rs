@@ -167,6 +167,9 @@ impl Server {
                 self.start_errors.push(error);
             }
         }
+        if !self.start_errors.is_empty() {
+            return;
+        }
         self.remotes_changed();
     }
 

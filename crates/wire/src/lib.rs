@@ -3,7 +3,6 @@
 //!
 //! A message goes: bytes framed by [`weir_json::Framer`] -> [`Message::parse`] -> [`Method::parse`].
 
-pub mod limits;
 mod message;
 mod method;
 mod write;
