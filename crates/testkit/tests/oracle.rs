@@ -33,7 +33,7 @@ fn kind_of(difference: &str) -> String {
 #[test]
 fn generated_transactions_have_the_same_effects() {
     let Some(programs) = both("oracle") else { return };
-    let wanted = number("ORACLE_TXNS", 20_000);
+    let wanted = number("ORACLE_TXNS", 24_000);
     let mut seed = number("ORACLE_SEED", 1);
     let mut total = Report::default();
     let patience = number("ORACLE_FAILURES", 1);

@@ -109,7 +109,7 @@ impl Generator {
 
     fn operation(&mut self, draft: &mut Draft) -> Value {
         let rng = &mut self.rng;
-        let kind = rng.weighted(&[20, 12, 17, 26, 8, 15, 2, 1, 2, 2, 20, 3]);
+        let kind = rng.weighted(&[20, 15, 17, 26, 8, 15, 2, 1, 2, 2, 20, 3]);
         let table = pick_table(rng, &self.schema, &self.live, kind == 0).clone();
         let name = table.name.as_str();
         if kind == 0 {
@@ -160,10 +160,10 @@ impl Generator {
             let fresh = rng.uuid();
             self.given.insert(fresh.clone());
             let uuid = match rng.below(250) {
-                0..8 => rows.live_uuid(rng, &table.name).unwrap_or(fresh),
-                8..12 if !self.gone.is_empty() => rng.pick(&self.gone).clone(),
-                12 => "bad uuid".to_owned(),
-                13 => fresh.to_uppercase(),
+                0..13 => rows.live_uuid(rng, &table.name).unwrap_or(fresh),
+                13..20 if !self.gone.is_empty() => rng.pick(&self.gone).clone(),
+                20 => "bad uuid".to_owned(),
+                21 => fresh.to_uppercase(),
                 _ => fresh,
             };
             op["uuid"] = json!(uuid);
@@ -194,7 +194,7 @@ fn select(rng: &mut Rng, rows: &mut Rows<'_>, table: &Table) -> Value {
 
 fn some_columns(rng: &mut Rng, table: &Table) -> Vec<String> {
     let mut columns: Vec<String> = vec![];
-    for _ in 0..rng.between(0, 5) {
+    for _ in 0..rng.between(0, 7) {
         let name = rng.pick(&table.columns).name.clone();
         if !columns.contains(&name) {
             columns.push(name);
