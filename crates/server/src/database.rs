@@ -7,6 +7,9 @@ use weir_monitor::Monitors;
 use crate::event::CommandId;
 use crate::trigger::Trigger;
 
+/// Updates that come this soon after the last were sent are part of a stream, in microseconds.
+const STREAM_US: u64 = 1000;
+
 /// Where commits go: a closed enum, Clustered and Relay come later.
 #[derive(Debug)]
 pub(crate) enum Storage {
@@ -72,6 +75,8 @@ pub(crate) struct Db {
     pub(crate) append_sync: bool,
     /// When updates began to wait to be sent.
     pub(crate) updates_since_us: Option<u64>,
+    /// When updates were last sent.
+    pub(crate) flushed_us: u64,
 }
 
 impl Db {
@@ -87,6 +92,7 @@ impl Db {
             append_records: 0,
             append_sync: false,
             updates_since_us: None,
+            flushed_us: 0,
         }
     }
 
@@ -96,6 +102,13 @@ impl Db {
             Storage::Memory => None,
             Storage::Standalone(file) => Some(file),
         }
+    }
+
+    /// Whether updates wait that an idle moment is good enough for. In a stream of transactions it
+    /// is not: the next one is on its way, and one message will do for both.
+    pub(crate) fn is_flush_wanted(&self) -> bool {
+        let is_stream = |since: u64| since < self.flushed_us.saturating_add(STREAM_US);
+        self.updates_since_us.is_some_and(|since| !is_stream(since))
     }
 
     /// Whether only the server itself may write.

@@ -180,13 +180,14 @@ impl Server {
         }
     }
 
-    /// Whether updates wait to be sent to sessions that can take them.
+    /// Whether updates wait for an idle moment. Those of a stream of transactions wait for their
+    /// deadline instead, which [`Server::next_wakeup_us`] knows.
     pub fn has_pending_updates(&self) -> bool {
-        self.dbs.values().any(|db| db.updates_since_us.is_some())
+        self.dbs.values().any(Db::is_flush_wanted)
     }
 
     /// Sends what is pending to every session whose outbox is empty.
-    pub fn flush_updates(&mut self, _now: Now) {
+    pub fn flush_updates(&mut self, now: Now) {
         if !self.round.is_decided() {
             return;
         }
@@ -197,7 +198,7 @@ impl Server {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.flush_db(id);
+            self.flush_db(now, id);
         }
     }
 
@@ -209,9 +210,10 @@ impl Server {
         }
     }
 
-    fn flush_db(&mut self, id: DbId) {
+    fn flush_db(&mut self, now: Now, id: DbId) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.updates_since_us = None;
+        db.flushed_us = now.monotonic_us;
         let (sessions, owners) = (&self.sessions, &self.monitor_sessions);
         let blocked = |key: MonitorKey| {
             owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(|s| s.blocked)
@@ -255,7 +257,7 @@ impl Server {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.flush_db(id);
+            self.flush_db(now, id);
         }
     }
 

@@ -313,3 +313,26 @@ fn a_weak_reference_that_commit_takes_back_is_no_change_of_its_column() {
     assert!(updates[0].contains(r#""old":{"_version":"#), "{updates:?}");
     assert_eq!(updates[0].matches(r#""to""#).count(), 1, "{updates:?}");
 }
+
+#[test]
+fn a_lone_update_goes_at_once_and_those_of_a_stream_together() {
+    let mut shell = Shell::start();
+    let (writer, watcher) = (shell.connect(), shell.connect());
+    shell.call(watcher, MONITOR);
+    shell.send(writer, &transact(0, &insert("p0")));
+    shell.round();
+    assert!(shell.server.has_pending_updates());
+    shell.settle();
+    assert_eq!(shell.received(watcher).len(), 1);
+    for i in 1..5 {
+        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
+        shell.round();
+        assert!(!shell.server.has_pending_updates());
+    }
+    assert_eq!(shell.server.next_wakeup_us(), Some(shell.now.monotonic_us + 500));
+    shell.now.monotonic_us += 500;
+    shell.round();
+    let updates = shell.received(watcher);
+    assert_eq!(updates.len(), 1);
+    assert_eq!(updates[0].matches("insert").count(), 4);
+}

@@ -21,6 +21,9 @@ pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
         "up":{"type":"boolean","ephemeral":true}},
         "indexes":[["name"]]}}}"#;
 
+/// Longest that updates wait.
+const FLUSH_DELAY_US_MAX: u64 = 500;
+
 pub(crate) const PATH: &str = "/db/net.db";
 
 /// The core and everything around it.
@@ -137,8 +140,17 @@ impl Shell {
     /// Rounds until nothing more happens, updates included.
     pub(crate) fn settle(&mut self) {
         self.round();
-        while self.server.has_pending_updates() {
-            self.server.flush_updates(self.now);
+        loop {
+            if self.server.has_pending_updates() {
+                self.server.flush_updates(self.now);
+            } else {
+                // Updates of a stream of transactions wait for their deadline.
+                let soon = self.now.monotonic_us + FLUSH_DELAY_US_MAX;
+                let Some(at) = self.server.next_wakeup_us().filter(|at| *at <= soon) else {
+                    return;
+                };
+                self.now.monotonic_us = at.max(self.now.monotonic_us);
+            }
             self.round();
         }
     }
