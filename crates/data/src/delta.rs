@@ -312,6 +312,15 @@ impl<'a, E: Element + 'a, I: Iterator<Item = &'a E>> Iterator for Sides<I> {
 }
 
 impl ColumnDelta {
+    /// Column by column, what makes `old` into `new`, in ascending order.
+    pub fn between(old: &Row, new: &Row, table: &TableSchema) -> Vec<Self> {
+        let change = |(column, schema): (ColumnId, &crate::ColumnSchema)| {
+            let change = Change::between(old.datum(column), new.datum(column), &schema.ty)?;
+            Some(Self { column, change })
+        };
+        table.column_ids().filter_map(change).collect()
+    }
+
     /// Adds a change to a list in ascending order of columns, merging with one already there.
     pub fn merge_into(columns: &mut Vec<Self>, column: ColumnId, change: &Change) {
         match columns.binary_search_by_key(&column, |delta| delta.column) {
@@ -346,7 +355,7 @@ impl RowDelta {
                 Some(Self::Delete(old))
             }
             (Self::Delete(old), Self::Insert(new)) => {
-                let columns = columns_between(&old, new, table);
+                let columns = ColumnDelta::between(&old, new, table);
                 (!columns.is_empty()).then_some(Self::Modify(columns))
             }
             (Self::Insert(_), Self::Delete(_)) => None,
@@ -380,15 +389,6 @@ impl RowDelta {
         let at = columns.binary_search_by_key(&column, |delta| delta.column).ok()?;
         Some(&columns[at].change).filter(|change| !change.is_empty())
     }
-}
-
-/// Column by column, what makes `old` into `new`.
-fn columns_between(old: &Row, new: &Row, table: &TableSchema) -> Vec<ColumnDelta> {
-    let change = |(column, schema): (ColumnId, &crate::ColumnSchema)| {
-        let change = Change::between(old.datum(column), new.datum(column), &schema.ty)?;
-        Some(ColumnDelta { column, change })
-    };
-    table.column_ids().filter_map(change).collect()
 }
 
 impl Delta {

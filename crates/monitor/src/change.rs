@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use weir_data::delta::Change;
 use weir_data::{
-    AtomRef, ColumnDelta, ColumnId, Datum, DatumRef, Delta, Row, RowDelta, Schema, TableDelta,
-    TableId, TableSchema, Uuid,
+    AtomRef, ColumnDelta, Datum, DatumRef, Delta, Row, RowDelta, Schema, TableDelta, TableId,
+    TableSchema, Uuid,
 };
 
 /// Rough memory of a pending row: its place in a list and in the index of that list, with slack.
@@ -119,15 +119,6 @@ pub(crate) fn before(after: &Row, columns: &[ColumnDelta]) -> Row {
         *row.get_mut(*column) = change.old_value(after.get(*column));
     }
     row
-}
-
-/// Column by column, what makes `old` into `new`.
-pub(crate) fn between(old: &Row, new: &Row, table: &TableSchema) -> Vec<ColumnDelta> {
-    let change = |(column, schema): (ColumnId, &weir_data::ColumnSchema)| {
-        let change = Change::between(old.datum(column), new.datum(column), &schema.ty)?;
-        Some(ColumnDelta { column, change })
-    };
-    table.column_ids().filter_map(change).collect()
 }
 
 fn row_bytes(row: &Row, table: &TableSchema) -> usize {

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 
 use weir_data::{ColumnDelta, Row, Store, TableId, Uuid};
 
-use crate::change::{Changes, RowChangeRef, before, between};
+use crate::change::{Changes, RowChangeRef, before};
 use crate::shape::Fragments;
 
 /// What has changed, by table.
@@ -96,7 +96,7 @@ impl<'a> RowView<'a> {
             }),
             RowChangeRef::Replace(old) => {
                 let row = store.get(table, uuid)?;
-                let columns = between(old, row, store.schema().table(table));
+                let columns = ColumnDelta::between(old, row, store.schema().table(table));
                 let old = OnceCell::from(old.clone());
                 State::Modified(Modified { row, columns: Cow::Owned(columns), old })
             }

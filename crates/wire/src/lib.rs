@@ -9,7 +9,4 @@ mod write;
 
 pub use message::{Malformed, Message};
 pub use method::Method;
-pub use write::{
-    notification, notification_head, reply_error, reply_error_string, reply_result,
-    reply_result_around,
-};
+pub use write::{notification, reply_error, reply_error_string, reply_result, reply_result_around};

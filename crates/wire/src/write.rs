@@ -45,7 +45,7 @@ pub fn notification(method: &str, params: &[u8]) -> Vec<u8> {
 }
 
 /// A notification up to its parameters, which `...}` must follow.
-pub fn notification_head(method: &str) -> Vec<u8> {
+fn notification_head(method: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     out.extend_from_slice(b"{\"id\":null,\"method\":\"");
     out.extend_from_slice(method.as_bytes());
