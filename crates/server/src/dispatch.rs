@@ -332,21 +332,21 @@ impl Server {
     pub(crate) fn bad_stream(&mut self, id: SessionId, error: &str) {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: error parsing stream: {error}", session.identity.name);
-        self.log("jsonrpc", Level::Warning, text);
+        self.log_limited("bad_stream", "jsonrpc", Level::Warning, text);
         self.disconnect(id);
     }
 
     fn protocol_error(&mut self, id: SessionId, reason: &str) {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: received bad JSON-RPC message: {reason}", session.identity.name);
-        self.log("jsonrpc", Level::Warning, text);
+        self.log_limited("protocol_error", "jsonrpc", Level::Warning, text);
         self.disconnect(id);
     }
 
     fn unexpected_reply(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: received unexpected reply message", session.identity.name);
-        self.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        self.log_limited("unexpected_reply", "ovsdb_jsonrpc_server", Level::Warning, text);
         self.disconnect(id);
     }
 

@@ -126,5 +126,7 @@ pub enum Effect {
         level: Level,
         /// The text.
         text: String,
+        /// The place in the program, if a peer can provoke the line at will: it is limited in rate.
+        limit: Option<&'static str>,
     },
 }

@@ -171,7 +171,23 @@ impl Server {
     }
 
     pub(crate) fn log(&mut self, module: &'static str, level: Level, text: impl Into<String>) {
-        self.effects.push(Effect::Log { module, level, text: text.into() });
+        self.effects.push(Effect::Log { module, level, text: text.into(), limit: None });
+    }
+
+    /// Logs what a peer can provoke as often as it likes; `place` is where in the program.
+    pub(crate) fn log_limited(
+        &mut self,
+        place: &'static str,
+        module: &'static str,
+        level: Level,
+        text: String,
+    ) {
+        self.effects.push(Effect::Log { module, level, text, limit: Some(place) });
+    }
+
+    /// What logs call a session.
+    pub fn session_name(&self, session: SessionId) -> Option<&str> {
+        self.sessions.get(&session).map(|session| session.identity.name.as_str())
     }
 
     pub(crate) fn send(&mut self, session: SessionId, message: Vec<u8>) {

@@ -15,6 +15,7 @@ mod jobs;
 mod listeners;
 mod sessions;
 mod token;
+mod trace;
 
 pub use sessions::UNPARSED_BYTES_MAX;
 
@@ -40,6 +41,7 @@ use jobs::{Done, Jobs};
 use listeners::Listeners;
 use sessions::Sessions;
 use token::Token;
+use trace::Trace;
 use weir_server::event::RemoteId;
 
 /// How long clients may take, all together, to read what is queued when the server exits.
@@ -72,6 +74,7 @@ pub(crate) struct Driver {
     jobs: Jobs,
     coverage: Coverage,
     log: Vlog,
+    trace: Trace,
     /// Gives freed memory back to the system.
     trim_memory: fn(),
     /// Unix connections so far, for their names.
@@ -109,6 +112,7 @@ impl Driver {
             jobs,
             coverage: Coverage::default(),
             log,
+            trace: Trace::default(),
             trim_memory,
             unix_serial: 0,
             started: false,
@@ -275,7 +279,19 @@ impl Driver {
     fn deliver(&mut self, now: Now) {
         self.sessions.take_events(&mut self.events);
         for event in self.events.drain(..) {
+            if self.log.traces_messages() {
+                trace_received(&self.server, &self.log, &event);
+            }
             self.server.handle(now, event);
+        }
+    }
+
+    fn trace_sent(&mut self, to: &[SessionId], parts: &[&[u8]]) {
+        for &session in to {
+            let name = self.server.session_name(session).unwrap_or("?");
+            for line in parts.iter().flat_map(|part| self.trace.sent(session, name, part)) {
+                self.log.log("jsonrpc", Level::Dbg, &line);
+            }
         }
     }
 
@@ -312,10 +328,15 @@ impl Driver {
                 self.server.end_round(now);
             }
             Effect::Send { to, head, body } => {
+                if self.log.traces_messages() {
+                    self.trace_sent(&to, &[&head, &body]);
+                }
+                let Self { sessions, .. } = self;
                 to.into_iter().for_each(|id| sessions.send(id, &head, &body));
             }
             Effect::Disconnect { session } => {
                 let now_us = self.clock.monotonic_us();
+                self.trace.forget(session);
                 sessions.disconnect(poller, session, now_us, coverage);
             }
             Effect::Listen { remote, target, options } => {
@@ -334,8 +355,19 @@ impl Driver {
             Effect::CommandReply { id, reply } => {
                 self.admin.reply(poller, id, reply, coverage, events);
             }
-            Effect::Log { module, level, text } => self.log.log(module, severity(level), &text),
+            Effect::Log { module, level, text, limit } => match limit {
+                Some(place) => self.log.log_limited(place, module, severity(level), &text),
+                None => self.log.log(module, severity(level), &text),
+            },
         }
+    }
+}
+
+fn trace_received(server: &Server, log: &Vlog, event: &Event) {
+    if let Event::Message { session, bytes } = event
+        && let Some(name) = server.session_name(*session)
+    {
+        log.log("jsonrpc", Level::Dbg, &trace::received(name, bytes));
     }
 }
 

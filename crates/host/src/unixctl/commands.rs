@@ -79,7 +79,8 @@ impl Commands {
                 Ok(String::new())
             }
             "vlog/set" => self.vlog_set(args),
-            "vlog/enable-rate-limit" | "vlog/disable-rate-limit" => self.rate_limit(args),
+            "vlog/enable-rate-limit" => self.rate_limit(args, true),
+            "vlog/disable-rate-limit" => self.rate_limit(args, false),
             _ => return Outcome::Forward,
         };
         Outcome::Reply(reply)
@@ -121,9 +122,15 @@ impl Commands {
         Ok(String::new())
     }
 
-    fn rate_limit(&self, args: &[String]) -> Result<String, String> {
-        let known = |name: &String| name.eq_ignore_ascii_case("any") || self.log.knows_module(name);
-        if args.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }
+    fn rate_limit(&self, args: &[String], limited: bool) -> Result<String, String> {
+        if args.is_empty() {
+            self.log.set_rate_limit(None, limited)?;
+        }
+        for name in args {
+            let module = (!name.eq_ignore_ascii_case("any")).then_some(name.as_str());
+            self.log.set_rate_limit(module, limited)?;
+        }
+        Ok(String::new())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod date;
 mod level;
+mod limit;
 mod modules;
 mod pattern;
 mod spec;
@@ -9,16 +10,18 @@ mod syslog;
 
 pub use level::{Destination, Level};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use level::PerDestination;
+use limit::{Limits, Verdict};
 use modules::MODULES;
 use pattern::Line;
 use spec::Spec;
@@ -33,7 +36,13 @@ const FACILITY_PATTERN: u8 = 16 << 3;
 
 /// The process's log; clones are the same log.
 #[derive(Clone)]
-pub struct Vlog(Arc<Mutex<State>>);
+pub struct Vlog(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Whether messages are traced; asked for each of them, so it needs no lock.
+    traces: AtomicBool,
+}
 
 struct State {
     application: String,
@@ -44,6 +53,9 @@ struct State {
     facility: Option<u8>,
     file: LogFile,
     syslog: Syslog,
+    limits: Limits,
+    /// Modules whose lines are not limited.
+    unlimited: BTreeSet<&'static str>,
     serial: u64,
     started: Instant,
 }
@@ -60,7 +72,7 @@ impl Vlog {
         let info = PerDestination { syslog: Level::Info, console: Level::Info, file: Level::Info };
         let syslog = std::env::var("OVS_SYSLOG_METHOD").unwrap_or_default();
         let syslog = Syslog::new(&syslog).or_else(|_| Syslog::new("")).expect("a known method");
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             application: application.to_owned(),
             subprogram: String::new(),
             hostname: hostname(),
@@ -73,18 +85,62 @@ impl Vlog {
             facility: None,
             file: LogFile::default(),
             syslog,
+            limits: Limits::default(),
+            unlimited: BTreeSet::new(),
             serial: 0,
             started: Instant::now(),
-        })))
+        };
+        Self(Arc::new(Shared { state: Mutex::new(state), traces: AtomicBool::new(false) }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is logged.
+    fn apply(&self, spec: Spec) {
+        let mut state = self.state();
+        state.apply(spec);
+        self.note_tracing(&state);
+    }
+
+    /// A file that opens or closes can be the only place where messages are traced.
+    fn note_tracing(&self, state: &State) {
+        let traces = state.destinations("jsonrpc", Level::Dbg).next().is_some();
+        self.0.traces.store(traces, Ordering::Relaxed);
+    }
+
+    /// Whether every message is to be logged (`-vjsonrpc:dbg`).
+    pub(crate) fn traces_messages(&self) -> bool {
+        self.0.traces.load(Ordering::Relaxed)
     }
 
     /// Logs one line.
     pub fn log(&self, module: &str, level: Level, text: &str) {
         self.state().log(module, level, text);
+    }
+
+    /// Logs a line that a peer can provoke; `place` names where in the program, for the rate limit.
+    pub fn log_limited(&self, place: &'static str, module: &str, level: Level, text: &str) {
+        self.state().log_limited(place, module, level, text);
+    }
+
+    /// `vlog/enable-rate-limit` and `vlog/disable-rate-limit`; `None` is all modules.
+    ///
+    /// # Errors
+    /// There is no such module.
+    pub fn set_rate_limit(&self, module: Option<&str>, limited: bool) -> Result<(), String> {
+        let chosen = match module {
+            Some(name) => vec![spec::find_module(name).ok_or("unknown module")?],
+            None => MODULES.to_vec(),
+        };
+        let unlimited = &mut self.state().unlimited;
+        if limited {
+            unlimited.retain(|module| !chosen.contains(module));
+        } else {
+            unlimited.extend(chosen);
+        }
+        Ok(())
     }
 
     /// Whether a line of this module and level would go anywhere.
@@ -97,8 +153,7 @@ impl Vlog {
     /// # Errors
     /// The reference's text.
     pub fn set(&self, spec: &str) -> Result<(), String> {
-        let spec = Spec::parse(spec)?;
-        self.state().apply(spec);
+        self.apply(Spec::parse(spec)?);
         Ok(())
     }
 
@@ -114,11 +169,7 @@ impl Vlog {
     /// Turns the console off; a detached daemon has none.
     pub fn close_console(&self) {
         let level = Level::Off;
-        self.state().apply(Spec::Levels {
-            module: None,
-            destination: Some(Destination::Console),
-            level,
-        });
+        self.apply(Spec::Levels { module: None, destination: Some(Destination::Console), level });
     }
 
     /// What `%T` and `%t` print; empty in the main process.
@@ -131,6 +182,7 @@ impl Vlog {
         let mut state = self.state();
         state.file.path = Some(path.to_owned());
         let _ = state.reopen();
+        self.note_tracing(&state);
     }
 
     /// `vlog/reopen`.
@@ -138,22 +190,31 @@ impl Vlog {
     /// # Errors
     /// No log file was ever configured, or it cannot be opened.
     pub fn reopen(&self) -> Result<(), String> {
-        self.state().reopen_checked()
+        let mut state = self.state();
+        let result = state.reopen_checked();
+        self.note_tracing(&state);
+        result
     }
 
     /// `vlog/close`.
     pub fn close_file(&self) {
-        self.state().file.open = None;
+        let mut state = self.state();
+        state.file.open = None;
+        self.note_tracing(&state);
     }
 
     /// The reply to `vlog/list`.
     pub fn list(&self) -> String {
         let mut out = String::from("                 console    syslog    file\n");
         out.push_str("                 -------    ------    ------\n");
-        for (module, levels) in &self.state().levels {
+        let state = self.state();
+        for (module, levels) in &state.levels {
             let (console, syslog, file) =
                 (levels.console.name(), levels.syslog.name(), levels.file.name());
-            let _ = writeln!(out, "{module:<16}  {console:>4}       {syslog:>4}       {file:>4}");
+            let unlimited = state.unlimited.contains(module);
+            let note = if unlimited { "    (rate limiting disabled)" } else { "" };
+            let _ =
+                writeln!(out, "{module:<16}  {console:>4}       {syslog:>4}       {file:>4}{note}");
         }
         out
     }
@@ -172,11 +233,6 @@ impl Vlog {
             let _ = writeln!(out, "{name:<7}  {prefix:<32}  {pattern}");
         }
         out
-    }
-
-    /// Whether there is a module of that name.
-    pub fn knows_module(&self, name: &str) -> bool {
-        spec::find_module(name).is_some()
     }
 }
 
@@ -213,6 +269,22 @@ impl State {
             let wanted = levels.as_ref().is_some_and(|levels| *levels.get(*destination) >= level);
             wanted && (*destination != Destination::File || has_file)
         })
+    }
+
+    fn log_limited(&mut self, place: &'static str, module: &str, level: Level, text: &str) {
+        if self.destinations(module, level).next().is_none() {
+            return;
+        }
+        if !self.unlimited.contains(module) {
+            let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            match self.limits.judge(place, now_ms) {
+                Verdict::Drop => return,
+                Verdict::Pass(dropped) => {
+                    dropped.into_iter().for_each(|dropped| self.log(module, level, &dropped));
+                }
+            }
+        }
+        self.log(module, level, text);
     }
 
     fn log(&mut self, module: &str, level: Level, text: &str) {

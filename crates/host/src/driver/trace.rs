@@ -1,0 +1,128 @@
+//! `-vjsonrpc:dbg`: every message that comes and goes, in the words of the reference.
+
+use std::collections::HashMap;
+
+use weir_json::Framer;
+use weir_server::event::SessionId;
+use weir_wire::Message;
+
+/// Longest message that is shown whole, in bytes; of a longer one the length is told.
+pub(crate) const TRACED_BYTES_MAX: usize = 16 << 20;
+
+/// What has been queued for each client and is no whole message yet.
+#[derive(Default)]
+pub(crate) struct Trace {
+    parts: HashMap<SessionId, Part>,
+}
+
+#[derive(Default)]
+struct Part {
+    framer: Framer,
+    bytes: Vec<u8>,
+}
+
+impl Trace {
+    /// The lines for what is queued for a client; messages may come in parts.
+    pub(crate) fn sent(&mut self, session: SessionId, name: &str, bytes: &[u8]) -> Vec<String> {
+        let part = self.parts.entry(session).or_default();
+        let mut lines = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Ok(Some(end)) = part.framer.feed(rest) else { break };
+            part.bytes.extend_from_slice(&rest[..end]);
+            lines.push(line(name, "send", &part.bytes));
+            part.bytes.clear();
+            rest = &rest[end..];
+        }
+        part.bytes.extend_from_slice(rest);
+        if part.bytes.is_empty() {
+            self.parts.remove(&session);
+        }
+        lines
+    }
+
+    /// Nothing more goes to a client.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.parts.remove(&session);
+    }
+}
+
+/// The line for a message that came.
+pub(crate) fn received(name: &str, bytes: &[u8]) -> String {
+    line(name, "received", bytes)
+}
+
+/// One message in one line, its keys sorted.
+fn line(name: &str, title: &str, bytes: &[u8]) -> String {
+    if bytes.len() > TRACED_BYTES_MAX {
+        return format!("{name}: {title} message of {} bytes", bytes.len());
+    }
+    let mut out = format!("{name}: {title} ").into_bytes();
+    match weir_json::validate(bytes).map(Message::parse) {
+        Ok(Ok(message)) => describe(message, &mut out),
+        // What is wrong with it is told elsewhere.
+        _ => out.extend_from_slice(b"malformed message"),
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn describe(message: Message<'_>, out: &mut Vec<u8>) {
+    let (kind, method, members) = match message {
+        Message::Request { method, params, id } => {
+            ("request", Some(method), [Some(("params", params)), Some(("id", id))])
+        }
+        Message::Notification { method, params } => {
+            ("notification", Some(method), [Some(("params", params)), None])
+        }
+        Message::Reply { result, id } => {
+            ("reply", None, [Some(("result", result)), Some(("id", id))])
+        }
+        Message::Error { error, id } => ("error", None, [Some(("error", error)), Some(("id", id))]),
+    };
+    out.extend_from_slice(kind.as_bytes());
+    if let Some(method) = method {
+        out.extend_from_slice(format!(", method=\"{method}\"").as_bytes());
+    }
+    for (name, value) in members.into_iter().flatten() {
+        out.extend_from_slice(format!(", {name}=").as_bytes());
+        value.write(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_in_the_words_of_the_reference() {
+        for (message, expected) in [
+            (
+                r#"{"id":0,"params":["D",{"op":"x","a":1}],"method":"transact"}"#,
+                r#"unix#1: received request, method="transact", params=["D",{"a":1,"op":"x"}], id=0"#,
+            ),
+            (
+                r#"{"method":"update3","params":["m"],"id":null}"#,
+                r#"unix#1: received notification, method="update3", params=["m"]"#,
+            ),
+            (r#"{"error":"no","id":"x"}"#, r#"unix#1: received error, error="no", id="x""#),
+            (r#"{"foo":1}"#, "unix#1: received malformed message"),
+        ] {
+            assert_eq!(received("unix#1", message.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn a_reply_queued_in_parts_is_one_line() {
+        let (mut trace, session) = (Trace::default(), SessionId(1));
+        assert!(trace.sent(session, "unix#1", br#"{"id":3,"result":["#).is_empty());
+        assert!(trace.sent(session, "unix#1", br#""shared""#).is_empty());
+        let lines =
+            trace.sent(session, "unix#1", br#"],"error":null}{"id":4,"result":{},"error":null}"#);
+        let expected = [
+            r#"unix#1: send reply, result=["shared"], id=3"#,
+            "unix#1: send reply, result={}, id=4",
+        ];
+        assert_eq!(lines, expected);
+        assert!(trace.parts.is_empty());
+    }
+}
