@@ -35,7 +35,7 @@ pub(crate) fn open_log(program: &str, options: &[LogOption], dirs: &Dirs) -> Res
             LogOption::SyslogMethod(method) => {
                 log.set_syslog_method(method).map_err(Failure::new)?;
             }
-            LogOption::SyslogTarget(_) => {}
+            LogOption::SyslogTarget(address) => log.set_syslog_target(address),
         }
     }
     Ok(log)

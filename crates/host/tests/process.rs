@@ -197,6 +197,23 @@ fn clients_and_admins_are_answered_and_exit_leaves_nothing_behind() {
 }
 
 #[test]
+fn messages_are_traced_while_an_admin_wants_it() {
+    let server = Server::start("trace");
+    server.call("db.sock", r#"{"id":1,"method":"echo","params":["untraced"]}"#);
+    let set = r#"{"id":0,"method":"vlog/set","params":["jsonrpc:file:dbg"]}"#;
+    server.call("ctl", set);
+    server.call("db.sock", r#"{"id":2,"params":[{"b":1,"a":2}],"method":"echo"}"#);
+    server.admin("exit");
+    let log = server.log();
+    let traced = [
+        r#"|jsonrpc|DBG|unix#3: received request, method="echo", params=[{"a":2,"b":1}], id=2"#,
+        r#"|jsonrpc|DBG|unix#3: send reply, result=[{"a":2,"b":1}], id=2"#,
+    ];
+    assert!(traced.iter().all(|line| log.contains(line)), "{log}");
+    assert!(!log.contains("untraced"), "{log}");
+}
+
+#[test]
 fn updates_are_delivered_before_exit() {
     let mut server = Server::start("flush");
     let mut monitor = connect(&server.path("db.sock"));
@@ -229,6 +246,9 @@ fn a_fault_kills_at_once() {
     let mut server = Server::start("fault");
     server.kill("-SEGV");
     assert_eq!(server.wait().signal(), Some(11));
+    let log = server.log();
+    let (_, backtrace) = log.split_once("\nSIGSEGV detected, backtrace:\n").expect("a backtrace");
+    assert!(backtrace.starts_with("  0x"), "{backtrace}");
 }
 
 #[test]

@@ -1,17 +1,21 @@
 //! `--monitor`: a parent that starts the server again when it crashes.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::{DaemonOptions, Startup, fork_and_wait, leave_terminal, wait};
+use crate::fault;
 use crate::signals::status_text;
 use crate::vlog::{Level, Vlog};
 
 /// Restarts are at least this far apart.
 const RESTART_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Longest backtrace that is logged; a pipe holds as much.
+const BACKTRACE_BYTES_MAX: u64 = 64 << 10;
 
 /// Signals that mean a crash: SEGV, ABRT, BUS, FPE, ILL, PIPE, XCPU, XFSZ, ALRM.
 const CRASHES: [i32; 9] = [11, 6, 7, 8, 4, 13, 24, 25, 14];
@@ -35,8 +39,10 @@ pub(super) fn run(
     let mut crashes = 0;
     let mut last_restart: Option<Instant> = None;
     loop {
+        let (mut backtrace, sink) = io::pipe()?;
         let pid = match fork_and_wait(Some(&mut notify))? {
             Startup::Child(writer) => {
+                fault::set_monitor(sink.into());
                 if crashes > 0 {
                     log.set_subprogram("ovsdb-server");
                 }
@@ -54,8 +60,11 @@ pub(super) fn run(
                 leave_terminal(options.no_chdir, log)?;
             }
         }
+        drop(sink);
+        log.close_file_while_idle();
         let status = wait(pid)?;
         let _ = log.reopen();
+        tell_backtrace(&mut backtrace, log);
         let how = format!("pid {pid} died, {}", status_text(status));
         if !status.signal().is_some_and(|signal| CRASHES.contains(&signal)) {
             log.log("daemon_unix", Level::Info, &format!("{how}, exiting"));
@@ -70,6 +79,16 @@ pub(super) fn run(
         }
         last_restart = Some(Instant::now());
         log.log("daemon_unix", Level::Err, &format!("{how}, restarting"));
+    }
+}
+
+/// What the server wrote when it died; nobody else has the other end.
+fn tell_backtrace(pipe: &mut io::PipeReader, log: &Vlog) {
+    let mut bytes = Vec::new();
+    let _ = pipe.take(BACKTRACE_BYTES_MAX).read_to_end(&mut bytes);
+    if !bytes.is_empty() {
+        let text = String::from_utf8_lossy(&bytes);
+        log.log("backtrace", Level::Warn, text.trim_end());
     }
 }
 

@@ -42,7 +42,8 @@ impl Level {
             Self::Off | Self::Emer => 1,
             Self::Err => 3,
             Self::Warn => 4,
-            Self::Info => 6,
+            // NOTICE, as the reference has it.
+            Self::Info => 5,
             Self::Dbg => 7,
         }
     }

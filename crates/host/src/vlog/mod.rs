@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +26,10 @@ use limit::{Limits, Verdict};
 use modules::MODULES;
 use pattern::Line;
 use spec::Spec;
-use syslog::{FACILITY_DAEMON, Syslog};
+use syslog::{FACILITY_DAEMON, RFC5424, Syslog};
 use weir_net::error::strerror;
+
+use crate::fault;
 
 /// Mode of a new log file, less the umask.
 const FILE_MODE: u32 = 0o660;
@@ -53,6 +56,8 @@ struct State {
     facility: Option<u8>,
     file: LogFile,
     syslog: Syslog,
+    /// `--syslog-target`.
+    syslog_target: Option<Syslog>,
     limits: Limits,
     /// Modules whose lines are not limited.
     unlimited: BTreeSet<&'static str>,
@@ -85,6 +90,7 @@ impl Vlog {
             facility: None,
             file: LogFile::default(),
             syslog,
+            syslog_target: None,
             limits: Limits::default(),
             unlimited: BTreeSet::new(),
             serial: 0,
@@ -166,6 +172,19 @@ impl Vlog {
         Ok(())
     }
 
+    /// `--syslog-target`: lines for the system log go there too. What is wrong with it is logged.
+    pub fn set_syslog_target(&self, address: &str) {
+        let mut state = self.state();
+        let deprecated = "--syslog-target flag is deprecated, use --syslog-method instead";
+        match Syslog::target(address) {
+            Ok(target) => {
+                state.syslog_target = Some(target);
+                state.log("vlog", Level::Warn, deprecated);
+            }
+            Err(error) => state.log("socket_util", Level::Err, &error),
+        }
+    }
+
     /// Turns the console off; a detached daemon has none.
     pub fn close_console(&self) {
         let level = Level::Off;
@@ -199,8 +218,17 @@ impl Vlog {
     /// `vlog/close`.
     pub fn close_file(&self) {
         let mut state = self.state();
+        fault::set_log_file(None);
         state.file.open = None;
         self.note_tracing(&state);
+    }
+
+    /// A monitor waits for days: it must not hold on to a file that has been rotated away.
+    pub(crate) fn close_file_while_idle(&self) {
+        if self.state().file.open.is_some() {
+            self.log("vlog", Level::Info, "closing log file");
+            self.close_file();
+        }
     }
 
     /// The reply to `vlog/list`.
@@ -226,7 +254,7 @@ impl Vlog {
         let state = self.state();
         for destination in Destination::ALL {
             let prefix = match destination {
-                Destination::Syslog => "<%B> %D{%h %e %T} %E %A:",
+                Destination::Syslog => state.syslog.prefix(),
                 Destination::Console | Destination::File => "none",
             };
             let (name, pattern) = (destination.name(), state.patterns.get(destination));
@@ -296,29 +324,42 @@ impl State {
         for destination in destinations {
             let mut out = String::with_capacity(text.len() + 80);
             if destination == Destination::Syslog {
-                let priority = self.facility.unwrap_or(FACILITY_DAEMON) | level.severity();
-                let _ = write!(out, "<{priority}>");
-                date::format("%h %e %T ", wall_ms(), &mut out);
-                let _ = write!(out, "{}: ", self.application);
+                self.syslog_header(level, &mut out);
             }
-            pattern::format(
-                self.patterns.get(destination),
-                &self.line(module, level, text),
-                &mut out,
-            );
+            let line = self.line(module, level, text);
+            pattern::format(self.patterns.get(destination), &line, &mut out);
+            if destination != Destination::Syslog {
+                out.push('\n');
+            }
             match destination {
-                Destination::Syslog => self.syslog.send(&out),
+                Destination::Syslog => {
+                    let mut copy = String::new();
+                    if self.syslog_target.is_some() {
+                        pattern::format(RFC5424, &line, &mut copy);
+                    }
+                    self.syslog.send(&out);
+                    self.syslog_target.iter_mut().for_each(|target| target.send(&copy));
+                }
                 Destination::Console => {
-                    out.push('\n');
                     let _ = std::io::stderr().write_all(out.as_bytes());
                 }
                 Destination::File => {
-                    out.push('\n');
                     if let Some(file) = &mut self.file.open {
                         let _ = file.write_all(out.as_bytes());
                     }
                 }
             }
+        }
+    }
+
+    /// What stands in front of the pattern in the system log.
+    fn syslog_header(&self, level: Level, out: &mut String) {
+        let priority = self.facility.unwrap_or(FACILITY_DAEMON) | level.severity();
+        let _ = write!(out, "<{priority}>");
+        if self.syslog.is_libc() {
+            // What syslog(3) adds.
+            date::format("%h %e %T ", wall_ms(), out);
+            let _ = write!(out, "{}: ", self.application);
         }
     }
 
@@ -354,7 +395,10 @@ impl State {
                 (Level::Warn, format!("failed to open {} for logging: {error}", path.display()))
             }
         };
-        let result = options.map(|file| self.file.open = Some(file));
+        let result = options.map(|file| {
+            fault::set_log_file(Some(file.as_fd()));
+            self.file.open = Some(file);
+        });
         self.log("vlog", level, &text);
         result
     }

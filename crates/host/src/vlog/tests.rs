@@ -74,7 +74,7 @@ fn replies_have_the_columns_of_the_reference() {
 }
 
 #[test]
-fn the_system_log_gets_datagrams_with_priority_date_and_program() {
+fn a_socket_of_the_users_choice_gets_datagrams_with_a_priority() {
     let (log, path) = log("syslog");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     log.set_syslog_method(&format!("unix:{}", path.display())).unwrap();
@@ -84,9 +84,48 @@ fn the_system_log_gets_datagrams_with_priority_date_and_program() {
     let mut datagram = [0; 200];
     let count = socket.recv(&mut datagram).unwrap();
     let text = String::from_utf8_lossy(&datagram[..count]);
-    assert!(text.starts_with("<132>"), "{text}");
-    assert!(text.ends_with(" ovsdb-server: ovs|00001|fatal_signal|WARN|going"), "{text}");
+    assert_eq!(text, "<132>ovs|00001|fatal_signal|WARN|going");
     fs::remove_file(&path).unwrap();
     log.log("fatal_signal", Level::Warn, "a log that is gone harms nobody");
     assert_eq!(log.set_syslog_method("foo"), Err("unsupported syslog method 'foo'".to_owned()));
+}
+
+#[test]
+fn a_target_elsewhere_gets_rfc_5424() {
+    let (log, _) = log("target");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    log.set_syslog_method("null").unwrap();
+    log.set("syslog:info").unwrap();
+    log.set_syslog_target(&socket.local_addr().unwrap().to_string());
+    log.log("fatal_signal", Level::Warn, "going");
+    let mut lines = Vec::new();
+    for _ in 0..2 {
+        let mut datagram = [0; 300];
+        let count = socket.recv(&mut datagram).unwrap();
+        lines.push(String::from_utf8_lossy(&datagram[..count]).into_owned());
+    }
+    assert!(lines[0].starts_with("<132>1 2"), "{lines:?}");
+    assert!(lines[0].ends_with("--syslog-target flag is deprecated, use --syslog-method instead"));
+    let pid = std::process::id();
+    let end = format!(" ovsdb-server {pid} fatal_signal - \u{feff}going");
+    assert!(lines[1].ends_with(&end), "{lines:?}");
+}
+
+#[test]
+fn provoked_lines_are_limited_unless_an_admin_says_otherwise() {
+    let (log, path) = log("limit");
+    log.open_file(&path);
+    let provoke = |count| {
+        (0..count).for_each(|_| log.log_limited("place", "jsonrpc", Level::Warn, "bad"));
+    };
+    provoke(20);
+    log.set_rate_limit(Some("jsonrpc"), false).unwrap();
+    assert!(
+        log.list()
+            .contains("jsonrpc            OFF        OFF       INFO    (rate limiting disabled)")
+    );
+    provoke(20);
+    assert_eq!(log.set_rate_limit(Some("nope"), true), Err("unknown module".to_owned()));
+    assert_eq!(take(&path).matches("|bad\n").count(), 25);
 }
