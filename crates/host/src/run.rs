@@ -1,5 +1,6 @@
 //! A whole server process, from its options to its exit status.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,15 +68,29 @@ impl From<std::io::Error> for Fatal {
 /// `log` has the options `-v` and `--syslog-method` applied already.
 pub fn run(options: Options, log: &Vlog) -> ExitCode {
     let program = options.server.server_name;
-    match serve(options, log) {
-        Ok(code) => code,
-        Err(Fatal(lines)) => {
+    log_panics(log);
+    match catch_unwind(AssertUnwindSafe(|| serve(options, log))) {
+        Ok(Ok(code)) => code,
+        Ok(Err(Fatal(lines))) => {
             for line in lines {
                 eprintln!("{program}: {line}");
             }
             ExitCode::FAILURE
         }
+        // Sockets and pid file are gone; a monitor sees a crash and starts the server again.
+        Err(_) => std::process::abort(),
     }
+}
+
+/// A bug of ours is told where operators look.
+fn log_panics(log: &Vlog) {
+    let (log, default) = (log.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let what = info.payload_as_str().unwrap_or("?");
+        log.log_unless_busy("util", Level::Emer, &format!("{place}: assertion failed: {what}"));
+        default(info);
+    }));
 }
 
 fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {

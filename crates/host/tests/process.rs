@@ -21,6 +21,9 @@ const DIRECTORY: &str = "WEIR_HOST_TEST_DIRECTORY";
 /// The command of `--run`, if any.
 const RUN: &str = "WEIR_HOST_TEST_RUN";
 
+/// Makes the server hit a bug when it gives memory back, which it does after a compaction.
+const BUG: &str = "WEIR_HOST_TEST_BUG";
+
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,7 +46,7 @@ fn serve_if_told() {
         daemon: DaemonOptions { pidfile, ..DaemonOptions::default() },
         log_file: Some(directory.join("server.log")),
         run_command: std::env::var(RUN).ok(),
-        trim_memory: || (),
+        trim_memory: if std::env::var_os(BUG).is_some() { || panic!("a bug") } else { || () },
     };
     let code = run(options, &log);
     std::process::exit(i32::from(
@@ -59,10 +62,10 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Self {
-        Self::start_with(name, None).ready()
+        Self::start_with(name, &[]).ready()
     }
 
-    fn start_with(name: &str, run: Option<&str>) -> Self {
+    fn start_with(name: &str, environment: &[(&str, &str)]) -> Self {
         let name = format!("weir-process-{}-{name}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&directory);
@@ -71,9 +74,7 @@ impl Server {
         fs::write(directory.join("conf.db"), record(schema)).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "serve_if_told", "--nocapture"]).env(DIRECTORY, &directory);
-        if let Some(run) = run {
-            command.env(RUN, run);
-        }
+        command.envs(environment.iter().copied());
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         Self { directory, child }
     }
@@ -252,6 +253,16 @@ fn a_fault_kills_at_once() {
 }
 
 #[test]
+fn a_bug_is_logged_cleaned_up_after_and_dies_as_a_crash() {
+    let mut server = Server::start_with("bug", &[(BUG, "")]).ready();
+    let request = r#"{"id":0,"method":"ovsdb-server/compact","params":[]}"#;
+    let _ = connect(&server.path("ctl")).write_all(request.as_bytes());
+    assert_eq!(server.wait().signal(), Some(6));
+    assert!(server.log().contains(": assertion failed: a bug\n"), "{}", server.log());
+    assert!(server.left().is_empty(), "{:?}", server.left());
+}
+
+#[test]
 fn two_servers_do_not_share_a_database_or_a_pid_file() {
     let first = Server::start("shared");
     let mut second = Command::new(std::env::current_exe().unwrap())
@@ -272,9 +283,9 @@ fn two_servers_do_not_share_a_database_or_a_pid_file() {
 #[test]
 fn the_exit_status_follows_the_command_of_run() {
     let mut server =
-        Server::start_with("run", Some("test -S \"$WEIR_HOST_TEST_DIRECTORY/db.sock\""));
+        Server::start_with("run", &[(RUN, "test -S \"$WEIR_HOST_TEST_DIRECTORY/db.sock\"")]);
     assert!(server.wait().success(), "the command runs while the server serves");
-    let mut server = Server::start_with("run-fails", Some("exit 3"));
+    let mut server = Server::start_with("run-fails", &[(RUN, "exit 3")]);
     assert!(!server.wait().success());
     let mut stderr = String::new();
     server.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();

@@ -126,6 +126,13 @@ impl Vlog {
         self.state().log(module, level, text);
     }
 
+    /// Logs one line unless somebody is logging: a panic may come from there.
+    pub(crate) fn log_unless_busy(&self, module: &str, level: Level, text: &str) {
+        if let Ok(mut state) = self.0.state.try_lock() {
+            state.log(module, level, text);
+        }
+    }
+
     /// Logs a line that a peer can provoke; `place` names where in the program, for the rate limit.
     pub fn log_limited(&self, place: &'static str, module: &str, level: Level, text: &str) {
         self.state().log_limited(place, module, level, text);

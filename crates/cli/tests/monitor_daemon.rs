@@ -1,0 +1,101 @@
+//! `--monitor`: a server that crashes is started again, by Weir as by the reference.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Scratch, eventually, out, reference};
+
+/// A server behind `--detach --monitor`, ended by TERM to it and to its monitor.
+struct Daemon<'s> {
+    scratch: &'s Scratch,
+}
+
+impl<'s> Daemon<'s> {
+    fn start(scratch: &'s Scratch, program: &Path) -> Self {
+        let schema = "{\"name\":\"D\",\"tables\":{}}";
+        let line = format!("OVSDB JSON {} {}\n{schema}\n", schema.len() + 1, sha1(schema));
+        scratch.write("d.db", &line);
+        let args = ["--detach", "--monitor", "--pidfile", "--remote=punix:d.sock"];
+        let more = ["--log-file=d.log", "--unixctl=d.ctl", "-vconsole:off", "--no-chdir", "d.db"];
+        let started = scratch.command(program).args(args).args(more).output().expect("a start");
+        assert!(started.status.success(), "{started:?}");
+        Self { scratch }
+    }
+
+    fn pid(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.scratch.path("ovsdb-server.pid")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn kill(&self, signal: &str) {
+        let pid = self.pid().expect("a pid file").to_string();
+        self.scratch.run("kill", &[signal, &pid]);
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.path("d.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            self.scratch.run("kill", &["-TERM", &pid.to_string()]);
+        }
+    }
+}
+
+/// What the header of a record says of its content.
+fn sha1(record: &str) -> String {
+    let printed = std::process::Command::new("sh")
+        .args(["-c", "printf '%s\\n' \"$1\" | sha1sum", "sh", record])
+        .output()
+        .expect("sha1sum");
+    out(&printed).split_whitespace().next().expect("a hash").to_owned()
+}
+
+/// Crashes a server, and returns the log without dates, numbers and process ids.
+fn crash_and_return(program: &Path) -> Vec<String> {
+    let scratch = Scratch::new();
+    let daemon = Daemon::start(&scratch, program);
+    let first = daemon.pid().expect("a pid file");
+    daemon.kill("-SEGV");
+    eventually("another server is there", || {
+        daemon.pid().is_some_and(|pid| pid != first) && scratch.path("d.sock").exists()
+    });
+    daemon.kill("-TERM");
+    eventually("the monitor has ended", || daemon.log().contains("exiting"));
+    let pid = first.to_string();
+    let lines = daemon.log().replace(&pid, "PID");
+    lines.lines().map(|line| line.splitn(3, '|').nth(2).unwrap_or(line).to_owned()).collect()
+}
+
+#[test]
+fn a_crashed_server_comes_back_and_the_log_says_why() {
+    let link = Scratch::new();
+    let log = crash_and_return(&link.link("ovsdb-server"));
+    let at = |text: &str| log.iter().position(|line| line.starts_with(text));
+    let backtrace = at("backtrace(monitor)|WARN|SIGSEGV detected, backtrace:");
+    let restart =
+        at("daemon_unix(monitor)|ERR|1 crashes: pid PID died, killed (Segmentation fault");
+    assert!(backtrace.is_some() && backtrace < restart, "{log:#?}");
+    assert!(log[restart.expect("a restart")].ends_with(", restarting"), "{log:#?}");
+    assert!(
+        at("ovsdb_server(ovsdb-server)|INFO|ovsdb-server (Open vSwitch) ") > restart,
+        "{log:#?}"
+    );
+}
+
+#[test]
+fn the_lines_are_those_of_the_reference() {
+    let Some(reference) = reference("ovsdb-server") else { return };
+    let link = Scratch::new();
+    let told = |program: &Path| -> Vec<String> {
+        let lines = crash_and_return(program).into_iter();
+        // The stock package has no unwinder, and its paths are relative.
+        let kept = lines.filter(|line| line.contains("|ERR|") || line.contains("closing log file"));
+        kept.map(|line| line.replace(", core dumped", "")).collect()
+    };
+    assert_eq!(told(&link.link("ovsdb-server")), told(&reference));
+}
