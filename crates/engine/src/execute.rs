@@ -16,6 +16,7 @@ use crate::commit;
 use crate::database::Database;
 use crate::ops::{self, Op, Run, Stop};
 use crate::planner::Work;
+use crate::rbac::Client;
 
 /// What a request needs besides the database.
 pub struct Env<'e> {
@@ -23,6 +24,8 @@ pub struct Env<'e> {
     pub uuids: &'e mut UuidSource,
     /// Why operations that write are refused, if they are.
     pub read_only: Option<ReadOnly>,
+    /// Who asks, for role-based access control.
+    pub client: Client<'e>,
     /// Whether the session that asks owns the lock of this name.
     pub has_lock: &'e dyn Fn(&str) -> bool,
     /// Milliseconds since the request first ran; 0 the first time.
@@ -70,7 +73,7 @@ pub struct Done {
 pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) -> Outcome {
     let schema = Arc::clone(db.schema());
     let read_only = env.read_only;
-    let mut run = Run::new(db, &mut *env.uuids, env.has_lock, env.elapsed_ms);
+    let mut run = Run::new(db, env);
     run.out.push(b'[');
     let mut failed = false;
     for (at, text) in operations.iter().enumerate() {

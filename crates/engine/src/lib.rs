@@ -8,11 +8,14 @@
 //! 4. `links`, `index`: strong counts, weak back-links and unique indexes.
 //! 5. `load`: all of that for rows from a file.
 //! 6. [`execute()`]: a request's operations in order; each is a file in `ops`.
-//! 7. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 7. [`rbac`]: which of them a client with a role may run.
+//! 8. [`convert()`]: the rows of one schema under another.
+//! 9. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
 mod commit;
+pub mod convert;
 mod digest;
 pub mod execute;
 mod index;
@@ -22,11 +25,14 @@ mod mutation;
 mod ops;
 mod ordered;
 pub mod planner;
+pub mod rbac;
 mod transaction;
 
 #[cfg(test)]
 mod tests;
 
+pub use convert::convert;
 pub use database::Database;
 pub use execute::{Done, Env, Outcome, ReadOnly, execute};
 pub use planner::Work;
+pub use rbac::Client;

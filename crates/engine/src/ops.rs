@@ -15,13 +15,13 @@ mod wait;
 use weir_data::condition::Condition;
 use weir_data::delta::Change;
 use weir_data::parser::{ARRAY, ID, Parser};
-use weir_data::{
-    ColumnId, Error, Row, Schema, SymbolTable, TableId, TableSchema, Uuid, UuidSource,
-};
+use weir_data::{ColumnId, Error, Row, Schema, SymbolTable, TableId, TableSchema, Uuid};
 use weir_json::Text;
 
 use crate::database::Database;
+use crate::execute::Env;
 use crate::planner::Planner;
+use crate::rbac::{Action, Rbac};
 use crate::transaction::Transaction;
 
 /// A transaction and all that its operations share.
@@ -29,6 +29,7 @@ pub(crate) struct Run<'db, 'e> {
     pub(crate) txn: Transaction<'db>,
     pub(crate) planner: Planner,
     symbols: SymbolTable<'e>,
+    rbac: Option<Rbac>,
     has_lock: &'e dyn Fn(&str) -> bool,
     elapsed_ms: u64,
     /// The reply so far.
@@ -89,18 +90,14 @@ pub(crate) fn find(name: &str) -> Option<Kind> {
 }
 
 impl<'db, 'e> Run<'db, 'e> {
-    pub(crate) fn new(
-        db: &'db mut Database,
-        uuids: &'e mut UuidSource,
-        has_lock: &'e dyn Fn(&str) -> bool,
-        elapsed_ms: u64,
-    ) -> Self {
+    pub(crate) fn new(db: &'db mut Database, env: &'e mut Env<'_>) -> Self {
         Self {
             planner: Planner::new(db.seed),
+            rbac: Rbac::new(&db.store, env.client),
             txn: Transaction::new(db),
-            symbols: SymbolTable::new(uuids),
-            has_lock,
-            elapsed_ms,
+            symbols: SymbolTable::new(env.uuids),
+            has_lock: env.has_lock,
+            elapsed_ms: env.elapsed_ms,
             out: Vec::new(),
             durable: false,
             comment: None,
@@ -115,6 +112,13 @@ impl<'db, 'e> Run<'db, 'e> {
     /// The UUIDs of the rows that satisfy a condition, to change them.
     fn uuids(&mut self, table: TableId, condition: &Condition) -> Vec<Uuid> {
         self.rows(table, condition).into_iter().map(Row::uuid).collect()
+    }
+
+    /// Whether the client's role permits this to all these rows.
+    fn check_role(&self, table: TableId, action: Action<'_>, uuids: &[Uuid]) -> Result<(), Error> {
+        let Some(rbac) = &self.rbac else { return Ok(()) };
+        let rows = uuids.iter().filter_map(|uuid| self.txn.store().get(table, *uuid));
+        rbac.check(self.txn.schema().table(table), action, rows)
     }
 
     fn insert(&mut self, table: TableId, row: Row) {

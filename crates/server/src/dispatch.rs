@@ -59,7 +59,12 @@ impl Server {
         let options = self.remotes.options(remote);
         let session = Session {
             probe_us: self.probes.interval_us(&name, options.probe_ms),
-            identity: Arc::new(Identity { name, read_only: options.read_only, role: options.role }),
+            identity: Arc::new(Identity {
+                name,
+                read_only: options.read_only,
+                role: options.role,
+                client: None,
+            }),
             remote,
             db_change_aware: false,
             blocked: false,

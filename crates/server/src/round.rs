@@ -127,6 +127,7 @@ impl Server {
                 (false, true) => Some(ReadOnly::Server),
                 (false, false) => None,
             },
+            client: origin.identity.client(),
             has_lock: &|lock| locks.owner(lock) == Some(session),
             elapsed_ms: now.monotonic_us.saturating_sub(origin.created_us) / 1000,
         };

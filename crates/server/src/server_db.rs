@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{Schema, Uuid, UuidSource};
-use weir_engine::{Database, Env, Outcome};
+use weir_engine::{Client, Database, Env, Outcome};
 use weir_json::{Value, object};
 
 /// Its name.
@@ -61,7 +61,13 @@ pub(crate) fn execute(
 ) -> Option<weir_data::Delta> {
     let text = operation.to_string();
     let operation = weir_json::validate(text.as_bytes()).ok()?;
-    let mut env = Env { uuids, read_only: None, has_lock: &|_| false, elapsed_ms: 0 };
+    let mut env = Env {
+        uuids,
+        read_only: None,
+        has_lock: &|_| false,
+        elapsed_ms: 0,
+        client: Client::default(),
+    };
     match weir_engine::execute(database, &[operation], &mut env) {
         Outcome::Done(done) => done.delta,
         Outcome::Wait { .. } => None,

@@ -38,6 +38,15 @@ pub(crate) struct Identity {
     pub(crate) read_only: bool,
     /// The RBAC role of its remote, empty for none (ovsdb-server(7) §4.1.3).
     pub(crate) role: String,
+    /// Common name of its verified certificate.
+    pub(crate) client: Option<String>,
+}
+
+impl Identity {
+    /// As role-based access control sees it.
+    pub(crate) fn client(&self) -> weir_engine::Client<'_> {
+        weir_engine::Client { role: &self.role, id: self.client.as_deref() }
+    }
 }
 
 /// A client connection.

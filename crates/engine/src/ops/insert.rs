@@ -5,6 +5,7 @@ use weir_data::{Error, Row, TableId, TableSchema, Uuid};
 use weir_json::Text;
 
 use super::{Op, OpResult, Run, rows};
+use crate::rbac::Action;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
@@ -29,6 +30,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         }
     }
     check_defaults(&row, schema)?;
+    if let Some(rbac) = &run.rbac {
+        rbac.check(schema, Action::Insert, [&row])?;
+    }
     run.insert(table, row);
     run.out.extend_from_slice(b"{\"uuid\":");
     uuid.write(&mut run.out);

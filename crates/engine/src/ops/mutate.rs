@@ -2,10 +2,11 @@
 
 use weir_data::condition::Condition;
 use weir_data::parser::ARRAY;
-use weir_data::{TableId, TableSchema, Uuid};
+use weir_data::{ColumnId, TableId, TableSchema, Uuid};
 
 use super::{Op, OpResult, Run};
 use crate::mutation::Mutation;
+use crate::rbac::Action;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
@@ -23,6 +24,11 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         .collect::<Result<_, _>>()?;
     let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
     let uuids = run.uuids(table, &condition);
+    // Without mutations it only counts rows, which is not restricted.
+    if !mutations.is_empty() {
+        let columns: Vec<ColumnId> = mutations.iter().map(|mutation| mutation.column).collect();
+        run.check_role(table, Action::Mutate(&columns), &uuids)?;
+    }
     for uuid in &uuids {
         mutate_row(run, table, schema, *uuid, &mutations)?;
     }

@@ -1,11 +1,12 @@
 //! `update` (RFC 7047 §5.2.3).
 
-use weir_data::Error;
 use weir_data::condition::Condition;
 use weir_data::delta::Change;
 use weir_data::parser::OBJECT;
+use weir_data::{ColumnId, Error};
 
 use super::{Op, OpResult, Run, rows};
+use crate::rbac::Action;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
@@ -26,6 +27,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     }
     let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
     let uuids = run.uuids(table, &condition);
+    let columns: Vec<ColumnId> = values.iter().map(|(column, _)| *column).collect();
+    run.check_role(table, Action::Update(&columns), &uuids)?;
     for uuid in &uuids {
         for (column, value) in &values {
             let ty = &schema.column(*column).ty;
