@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use weir_host::{LockError, LockFile, lock_path};
 
 /// Mode of a new database file, less the umask.
-const FILE_MODE: u32 = 0o660;
+pub(crate) const FILE_MODE: u32 = 0o660;
 
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 10;
@@ -54,7 +54,7 @@ pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
 }
 
 /// The name's target, whether or not it exists.
-fn follow_links(name: &Path) -> PathBuf {
+pub(crate) fn follow_links(name: &Path) -> PathBuf {
     let mut path = name.to_owned();
     for _ in 0..LINKS_MAX {
         let Ok(target) = std::fs::read_link(&path) else { break };
@@ -64,7 +64,7 @@ fn follow_links(name: &Path) -> PathBuf {
 }
 
 /// Makes the file's name durable, where the file system can.
-fn sync_folder(path: &Path) {
+pub(crate) fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
         let _ = folder.sync_all();

@@ -71,8 +71,14 @@ pub(crate) fn strerror(error: &io::Error) -> String {
 /// Writes to standard output; a reader that went away (`weir watch | head`) ends the program
 /// without a word.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    say_bytes(&[text.as_bytes()])
+}
+
+/// As [`say`], of bytes that need not be UTF-8, in pieces.
+pub(crate) fn say_bytes(pieces: &[&[u8]]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let mut written = pieces.iter().map(|piece| out.write_all(piece));
+    match written.find(Result::is_err).unwrap_or(Ok(())).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::silent(0)),
         Err(error) => Err(Failure::io("standard output", &error)),

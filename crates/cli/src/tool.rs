@@ -1,7 +1,16 @@
 //! `ovsdb-tool`: work on database files while no server runs.
 
+mod cluster;
 mod commands;
 mod create;
+mod load;
+mod log_file;
 mod options;
+mod progress;
+mod queries;
+mod rewrite;
+mod schema_file;
+mod show_log;
+mod transact;
 
 pub(crate) use options::main;

@@ -30,6 +30,9 @@ pub struct Env<'e> {
     pub has_lock: &'e dyn Fn(&str) -> bool,
     /// Milliseconds since the request first ran; 0 the first time.
     pub elapsed_ms: u64,
+    /// Whether somebody would run the request again: else a `wait` that is not satisfied fails at
+    /// once.
+    pub may_wait: bool,
 }
 
 /// Why nothing may be written.

@@ -32,6 +32,8 @@ pub(crate) struct Run<'db, 'e> {
     rbac: Option<Rbac>,
     has_lock: &'e dyn Fn(&str) -> bool,
     elapsed_ms: u64,
+    /// As in [`crate::Env`].
+    may_wait: bool,
     /// The reply so far.
     pub(crate) out: Vec<u8>,
     pub(crate) durable: bool,
@@ -98,6 +100,7 @@ impl<'db, 'e> Run<'db, 'e> {
             symbols: SymbolTable::new(env.uuids),
             has_lock: env.has_lock,
             elapsed_ms: env.elapsed_ms,
+            may_wait: env.may_wait,
             out: Vec::new(),
             durable: false,
             comment: None,

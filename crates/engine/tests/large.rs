@@ -33,6 +33,7 @@ fn transact(db: &mut Database, uuids: &mut UuidSource, operations: &str) -> Done
         read_only: None,
         has_lock: &|_| false,
         elapsed_ms: 0,
+        may_wait: true,
         client: Client::default(),
     };
     match execute(db, &operations, &mut env) {

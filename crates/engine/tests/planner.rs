@@ -34,6 +34,7 @@ impl Side {
             read_only: None,
             has_lock: &|_| false,
             elapsed_ms: 0,
+            may_wait: true,
             client: Client::default(),
         };
         match execute(&mut self.db, &operations, &mut env) {

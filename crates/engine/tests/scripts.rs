@@ -60,8 +60,14 @@ impl Stage {
         let has_lock = |name: &str| value("lock=") == Some(name);
         let elapsed_ms = value("elapsed=").map_or(0, |ms| ms.parse().expect("milliseconds"));
         let client = Client::default();
-        let mut env =
-            Env { uuids: &mut self.uuids, read_only, client, has_lock: &has_lock, elapsed_ms };
+        let mut env = Env {
+            uuids: &mut self.uuids,
+            read_only,
+            client,
+            has_lock: &has_lock,
+            elapsed_ms,
+            may_wait: true,
+        };
         let before = self.db.state_hash();
         let outcome = execute(&mut self.db, &operations, &mut env);
         let changed = self.db.state_hash() != before;

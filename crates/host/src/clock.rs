@@ -20,10 +20,15 @@ impl Clock {
 
     /// Milliseconds since 1970-01-01 UTC, negative before.
     pub(crate) fn wall_ms(&self) -> i64 {
-        let millis = |elapsed: std::time::Duration| i64::try_from(elapsed.as_millis()).ok();
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(after) => millis(after).unwrap_or(i64::MAX),
-            Err(before) => millis(before.duration()).map_or(i64::MIN, |ms| -ms),
-        }
+        wall_ms()
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC, negative before.
+pub fn wall_ms() -> i64 {
+    let millis = |elapsed: std::time::Duration| i64::try_from(elapsed.as_millis()).ok();
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(after) => millis(after).unwrap_or(i64::MAX),
+        Err(before) => millis(before.duration()).map_or(i64::MIN, |ms| -ms),
     }
 }

@@ -22,7 +22,9 @@ mod unixctl;
 pub mod version;
 pub mod vlog;
 
-pub use disk::{Identity, LockError, LockFile, lock_path};
+pub use clock::wall_ms;
+pub use disk::{Identity, LockError, LockFile, Replacement, lock_path, temporary_path};
 pub use driver::UNPARSED_BYTES_MAX;
 pub use inbox::MESSAGE_BYTES_MAX;
 pub use run::{Options, Unixctl, run};
+pub use seed::seed;

@@ -8,7 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 ///
 /// # Errors
 /// What getrandom(2) says.
-pub(crate) fn seed() -> io::Result<[u64; 4]> {
+pub fn seed() -> io::Result<[u64; 4]> {
     let mut bytes = [0_u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {

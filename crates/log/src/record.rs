@@ -263,6 +263,15 @@ impl Reader {
         self.offset
     }
 
+    /// Reads the next header if it is there, so that [`Reader::magic`] is known before the first
+    /// record is complete.
+    ///
+    /// # Errors
+    /// As those of [`Reader::next_record`].
+    pub fn peek(&mut self) -> Result<(), Error> {
+        self.read_header(false).map(|_| ())
+    }
+
     fn rest(&self) -> &[u8] {
         self.buffer.get(self.taken..).unwrap_or_default()
     }

@@ -130,6 +130,7 @@ impl Server {
             client: origin.identity.client(),
             has_lock: &|lock| locks.owner(lock) == Some(session),
             elapsed_ms: now.monotonic_us.saturating_sub(origin.created_us) / 1000,
+            may_wait: true,
         };
         Some(weir_engine::execute(&mut db.engine, operations, &mut env))
     }

@@ -66,6 +66,7 @@ pub(crate) fn execute(
         read_only: None,
         has_lock: &|_| false,
         elapsed_ms: 0,
+        may_wait: true,
         client: Client::default(),
     };
     match weir_engine::execute(database, &[operation], &mut env) {

@@ -74,12 +74,17 @@ pub(super) struct Tool {
     pub(super) log: Vlog,
     /// Where databases and schemas are.
     pub(super) dirs: Dirs,
+    /// How often `-m` was given.
+    pub(super) more: u8,
+    /// `--rbac-role`
+    pub(super) role: Option<String>,
 }
 
 /// `ovsdb-tool`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let mut logging = vec![];
+    let (mut more, mut role) = (0_u8, None);
     let mut options = Options::new(TABLE, args);
     for option in options.by_ref() {
         match option {
@@ -90,12 +95,14 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
             Ok((Id::LogFile, value)) => logging.push(LogOption::File(value)),
             Ok((Id::SyslogMethod, Some(value))) => logging.push(LogOption::SyslogMethod(value)),
             Ok((Id::SyslogTarget, Some(value))) => logging.push(LogOption::SyslogTarget(value)),
+            Ok((Id::More, _)) => more = more.saturating_add(1),
+            Ok((Id::RbacRole, value)) => role = value,
             // The commands that they are for say themselves that they are missing.
             Ok(_) => {}
             Err(error) => return Err(Failure::usage(typed, &error)),
         }
     }
-    let tool = Tool { log: open_log("ovsdb-tool", &logging, &dirs)?, dirs };
+    let tool = Tool { log: open_log("ovsdb-tool", &logging, &dirs)?, dirs, more, role };
     commands::run(&tool, &options.into_positional())
 }
 

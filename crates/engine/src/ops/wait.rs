@@ -34,6 +34,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         return Ok(());
     }
     if timeout_ms.is_none_or(|timeout| run.elapsed_ms < timeout) {
+        if !run.may_wait {
+            return Err(Error::new("not supported", "triggers not supported").into());
+        }
         return Err(Stop::Wait { timeout_ms });
     }
     let details = match run.elapsed_ms {

@@ -7,4 +7,4 @@ mod replacement;
 pub use lock::{Identity, LockError, LockFile, lock_path};
 
 pub(crate) use file::{DatabaseFile, inode};
-pub(crate) use replacement::Replacement;
+pub use replacement::{Replacement, temporary_path};

@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// `FILE.tmp`; removed on drop unless it was renamed.
 #[derive(Debug)]
-pub(crate) struct Replacement {
+pub struct Replacement {
     file: Option<File>,
     path: PathBuf,
     buffer: Vec<u8>,
@@ -22,7 +22,10 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// Begins an empty file for the place of `target`, with the mode and, as far as the system
     /// lets us, the owner of `like`.
-    pub(crate) fn create(target: &Path, like: &Metadata) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// What unlink(2), open(2) or chmod(2) says.
+    pub fn create(target: &Path, like: &Metadata) -> io::Result<Self> {
         let path = temporary_path(target);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -38,18 +41,26 @@ impl Replacement {
     }
 
     /// Bytes written so far.
-    pub(crate) fn len(&self) -> u64 {
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> u64 {
         self.len
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Appends.
+    ///
+    /// # Errors
+    /// What write(2) says; the file is of no use then.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.len += bytes.len() as u64;
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Hands everything written to the system.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What write(2) says.
+    pub fn flush(&mut self) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             file.write_all(&self.buffer)?;
         }
@@ -58,13 +69,19 @@ impl Replacement {
     }
 
     /// Waits until everything written is on disk.
-    pub(crate) fn sync(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What write(2) or fsync(2) says.
+    pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
 
     /// Takes the place of `target`; the file and its length.
-    pub(crate) fn rename_over(mut self, target: &Path) -> io::Result<(File, u64)> {
+    ///
+    /// # Errors
+    /// What rename(2) says.
+    pub fn rename_over(mut self, target: &Path) -> io::Result<(File, u64)> {
         fs::rename(&self.path, target)?;
         let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
         Ok((file, self.len))
@@ -80,7 +97,7 @@ impl Drop for Replacement {
 }
 
 /// Where the replacement of `target` is written.
-pub(crate) fn temporary_path(target: &Path) -> PathBuf {
+pub fn temporary_path(target: &Path) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     target.with_file_name(name)

@@ -44,6 +44,14 @@ impl Civil {
     }
 }
 
+/// Formats the moment `wall_ms` milliseconds after 1970 by a template of strftime(3), in UTC; `#`
+/// are digits of the milliseconds.
+pub fn format_date(template: &str, wall_ms: i64) -> String {
+    let mut out = String::new();
+    format(template, wall_ms, &mut out);
+    out
+}
+
 /// Formats the moment `wall_ms` milliseconds after 1970.
 pub(crate) fn format(template: &str, wall_ms: i64, out: &mut String) {
     let civil = Civil::new(wall_ms.div_euclid(1000));

@@ -8,6 +8,7 @@ mod pattern;
 mod spec;
 mod syslog;
 
+pub use date::format_date;
 pub use level::{Destination, Level};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,39 @@
+//! A standalone database, read whole: every record must be good.
+
+use std::path::Path;
+
+use weir_engine::Database;
+use weir_log::standalone::Replayer;
+
+use super::log_file::LogFile;
+use super::progress::Progress;
+use crate::program::Failure;
+
+/// A database and where its file ends.
+pub(super) struct Loaded {
+    pub(super) database: Database,
+    /// Where the next record goes.
+    pub(super) length: u64,
+}
+
+/// Reads a database file.
+///
+/// The server serves what precedes a bad record; here nothing is done with such a file, so that
+/// nothing of it is lost unseen.
+pub(super) fn load(path: &Path, seed: u64) -> Result<Loaded, Failure> {
+    let log = LogFile::open_standalone(path)?;
+    let mut replayer = Replayer::new(&path.display().to_string(), seed);
+    let (mut progress, mut done) = (Progress::new("reading"), 0);
+    log.replay(|bytes, length| {
+        done += bytes.len() as u64;
+        progress.show(done, length);
+        replayer.feed(bytes).map_err(|error| Failure::new(error.to_string()))
+    })?;
+    let loaded = replayer.finish().map_err(|error| Failure::new(error.to_string()))?;
+    if let Some(problem) = loaded.warning {
+        return Err(Failure::new(problem));
+    }
+    let database = Database::from_store(loaded.store, seed);
+    let database = database.map_err(|error| Failure::new(error.to_string()))?;
+    Ok(Loaded { database, length: loaded.valid_len })
+}

@@ -1,0 +1,169 @@
+//! `ovsdb-tool compact` and `convert`: a database written anew, as a schema and one record.
+//!
+//! In place:
+//!
+//! 1. The file that the name leads to is locked, and `FILE.tmp` too.
+//! 2. It is read whole.
+//! 3. `FILE.tmp` gets its mode and owner, the new content, and is synced.
+//! 4. The rename makes it the database.
+//!
+//! To another file, that file is locked and overwritten, provided that it is new, empty, or a
+//! standalone database.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use weir_data::{Snapshot, UuidSource};
+use weir_engine::Database;
+use weir_host::vlog::Level;
+use weir_host::{LockError, LockFile, Replacement, lock_path, temporary_path};
+use weir_log::record::Magic;
+use weir_log::standalone::{write_schema, write_snapshot};
+
+use super::log_file::LogFile;
+use super::options::Tool;
+use super::progress::Progress;
+use super::{load, queries, schema_file};
+use crate::database_file::{FILE_MODE, follow_links, sync_folder};
+use crate::program::{Failure, Outcome, strerror};
+
+/// Bytes gathered before a write to a file that is not replaced.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// `compact [DB [DST]]`
+pub(super) fn compact(tool: &Tool, args: &[String]) -> Outcome {
+    rewrite(tool, &queries::database(tool, args), args.get(1), "compacted", Ok)
+}
+
+/// `convert [DB [SCHEMA [DST]]]`
+pub(super) fn convert(tool: &Tool, args: &[String]) -> Outcome {
+    let schema = Arc::new(schema_file::read(&queries::schema_path(tool, args.get(1)))?);
+    let database = queries::database(tool, args);
+    rewrite(tool, &database, args.get(2), "converted", |database| {
+        let random = random()?;
+        let mut uuids = UuidSource::new(random);
+        let old = database.snapshot();
+        drop(database);
+        weir_engine::convert(&old, schema, &mut uuids, random[0])
+            .map_err(|error| Failure::new(error.to_string()))
+    })
+}
+
+/// Randomness for UUIDs and hashes.
+pub(super) fn random() -> Result<[u64; 4], Failure> {
+    weir_host::seed().map_err(|error| Failure::io("no random numbers", &error))
+}
+
+/// Reads `source`, changes it, and writes the result to `destination` or in its place.
+fn rewrite(
+    tool: &Tool,
+    source: &Path,
+    destination: Option<&String>,
+    done: &str,
+    change: impl FnOnce(Database) -> Result<Database, Failure>,
+) -> Outcome {
+    let source = follow_links(source);
+    let target = match destination {
+        Some(name) => follow_links(Path::new(name)),
+        None => temporary_path(&source),
+    };
+    let _source_lock = match destination {
+        Some(_) => None,
+        None => Some(lock(tool, &source)?),
+    };
+    let _target_lock = lock(tool, &target)?;
+    let database = change(load::load(&source, random()?[0])?.database)?;
+    let snapshot = database.snapshot();
+    drop(database);
+    let comment = format!("{done} by ovsdb-tool {}", weir_host::version::OVS_VERSION);
+    match destination {
+        Some(_) => overwrite(&target, &snapshot, &comment)?,
+        None => replace(&source, &snapshot, &comment)?,
+    }
+    // Nobody waits for memory to be given back row by row.
+    std::mem::forget(snapshot);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Locks a file by the reference's rules.
+fn lock(tool: &Tool, path: &Path) -> Result<LockFile, Failure> {
+    LockFile::lock(&lock_path(path), &[]).map_err(|LockError { error, warnings }| {
+        for warning in warnings {
+            tool.log.log("lockfile", Level::Warn, &warning);
+        }
+        Failure::io(format!("{}: failed to lock lockfile", path.display()), &error)
+    })
+}
+
+/// Writes a new file and puts it in the place of `path`.
+fn replace(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Failure> {
+    let temporary = temporary_path(path);
+    let written = |error| failed(&temporary, "write failed", &error);
+    let like = path.metadata().map_err(|error| failed(path, "stat failed", &error))?;
+    let mut file = Replacement::create(path, &like)
+        .map_err(|error| failed(&temporary, "create failed", &error))?;
+    write(snapshot, comment, &mut |bytes| file.write(bytes).map_err(written))?;
+    file.sync().map_err(written)?;
+    file.rename_over(path).map_err(|error| {
+        let (from, to) = (temporary.display(), path.display());
+        Failure::io(format!("failed to rename \"{from}\" to \"{to}\""), &error)
+    })?;
+    sync_folder(path);
+    Ok(())
+}
+
+/// Writes to a file that need not be there.
+fn overwrite(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Failure> {
+    let mut file = open_destination(path)?;
+    let written = |error| failed(path, "write failed", &error);
+    file.set_len(0).map_err(|error| failed(path, "cannot truncate to length 0", &error))?;
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    write(snapshot, comment, &mut |bytes| {
+        buffer.extend_from_slice(bytes);
+        if buffer.len() >= BUFFER_BYTES {
+            file.write_all(&buffer).map_err(written)?;
+            buffer.clear();
+        }
+        Ok(())
+    })?;
+    file.write_all(&buffer).and_then(|()| file.sync_all()).map_err(written)
+}
+
+fn open_destination(path: &Path) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+    let file = options.open(path).map_err(|error| failed(path, "open failed", &error))?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    if length == 0 {
+        sync_folder(path);
+    } else if LogFile::open(path)?.1 != Magic::Standalone {
+        let path = path.display();
+        return Err(Failure::new(format!("ovsdb error: {path}: unexpected file format")));
+    }
+    Ok(file)
+}
+
+fn write(
+    snapshot: &Snapshot,
+    comment: &str,
+    sink: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut schema = Vec::new();
+    write_schema(&mut schema, snapshot.schema());
+    sink(&schema)?;
+    let (mut progress, mut done) = (Progress::new("writing"), 0);
+    write_snapshot(snapshot, weir_host::wall_ms(), Some(comment), &mut |bytes: &[u8]| {
+        done += bytes.len() as u64;
+        progress.show(done, done);
+        sink(bytes)
+    })
+}
+
+/// An I/O error of a log, as the reference words it.
+pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
+    Failure::new(format!("I/O error: {}: {what} ({})", path.display(), strerror(error)))
+}
