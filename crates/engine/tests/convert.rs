@@ -25,6 +25,7 @@ impl World {
             client: Client::default(),
             has_lock: &|_| false,
             elapsed_ms: 0,
+            may_wait: true,
         };
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),

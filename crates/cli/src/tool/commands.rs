@@ -1,7 +1,7 @@
 //! The commands of ovsdb-tool: their names, arguments, and what runs them.
 
 use super::options::Tool;
-use super::{create, queries, rewrite, show_log, transact};
+use super::{cluster, create, queries, rewrite, show_log, transact};
 use crate::program::{Failure, Outcome, WEIR_VERSION, say};
 
 /// A command's work, on its arguments.
@@ -46,9 +46,9 @@ const COMMANDS: &[Command] = &[
     command("db-name", "[db]", 0, 1, queries::db_name),
     command("db-version", "[db]", 0, 1, queries::db_version),
     command("db-cksum", "[db]", 0, 1, queries::db_cksum),
-    later("db-cid", "db", 1, 1),
-    later("db-sid", "db", 1, 1),
-    later("db-local-address", "db", 1, 1),
+    command("db-cid", "db", 1, 1, cluster::identity),
+    command("db-sid", "db", 1, 1, cluster::identity),
+    command("db-local-address", "db", 1, 1, cluster::identity),
     command("db-is-clustered", "db", 1, 1, queries::db_is_clustered),
     command("db-is-standalone", "db", 1, 1, queries::db_is_standalone),
     command("schema-name", "[schema]", 0, 1, queries::schema_name),
@@ -130,7 +130,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let text = failure(&["db-cid", "x"]);
-        assert!(text.starts_with("'db-cid' command is not available yet in Weir "), "{text}");
+        let text = failure(&["check-cluster", "x"]);
+        assert!(
+            text.starts_with("'check-cluster' command is not available yet in Weir "),
+            "{text}"
+        );
     }
 }

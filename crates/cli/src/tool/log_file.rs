@@ -105,11 +105,6 @@ impl LogFile {
         }
     }
 
-    /// How far the file has been read, in bytes, and how long it is.
-    pub(super) fn progress(&self) -> (u64, u64) {
-        (self.reader.offset(), self.file.metadata().map_or(0, |metadata| metadata.len()))
-    }
-
     /// The bytes of the whole file go to `take`, from the beginning, with the file's length.
     pub(super) fn replay(
         self,

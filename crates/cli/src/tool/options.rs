@@ -45,13 +45,21 @@ const HELP: &str = "\
 ovsdb-tool: works on OVSDB database files (Weir)
 usage: ovsdb-tool [OPTIONS] COMMAND [ARG...]
 
-  create [DB [SCHEMA]]    make a standalone database with this schema
+  create [DB [SCHEMA]]          make a standalone database with this schema
+  compact [DB [DST]]            drop what is out of date, in place or to DST
+  convert [DB [SCHEMA [DST]]]   change to another schema, in place or to DST
+  needs-conversion [DB [SCHEMA]]  whether the schemas differ: yes or no
+  db-name, db-version, db-cksum [DB]  what the database's schema says
+  schema-name, schema-version, schema-cksum [SCHEMA]  what a schema file says
+  db-is-standalone, db-is-clustered DB  exit status 0 for yes, 2 for no
+  query [DB] TXN                execute a transaction that writes nothing
+  transact [DB] TXN             execute a transaction
+  [-m]... show-log [DB]         show the records: -m rows, -mm columns too
+  compare-versions A OP B       compare x.y.z by < <= == != >= >: status 0 or 2
 
 Not available yet (Open vSwitch's own ovsdb-tool works on the same files):
-  [--election-timer=MS] create-cluster, [--cid=UUID] join-cluster, compact, convert,
-  needs-conversion, db-name, db-version, db-cksum, db-cid, db-sid, db-local-address,
-  db-is-clustered, db-is-standalone, schema-name, schema-version, schema-cksum, query,
-  transact, show-log, check-cluster, compare-versions, cluster-to-standalone
+  [--election-timer=MS] create-cluster, [--cid=UUID] join-cluster, db-cid, db-sid,
+  db-local-address, check-cluster, cluster-to-standalone
 
 DB is @DB@ if left out,
 SCHEMA is @SCHEMA@.

@@ -107,10 +107,12 @@ pub(super) fn compare_versions(_tool: &Tool, args: &[String]) -> Outcome {
 /// Three numbers as sscanf(3) reads them by `%u.%u.%u`.
 fn version(text: &str) -> Result<[u32; 3], Failure> {
     let number = |part: &str| {
-        let digits = part.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+        let part = part.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+        let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
         let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let wrap = |sum: u32, byte: u8| sum.wrapping_mul(10).wrapping_add(u32::from(byte - b'0'));
-        all_digits.then(|| digits.bytes().fold(0, wrap))
+        let sum = all_digits.then(|| digits.bytes().fold(0, wrap));
+        if part.starts_with('-') { sum.map(u32::wrapping_neg) } else { sum }
     };
     let parts: Option<Vec<u32>> = text.split('.').map(number).collect();
     let parts = parts.and_then(|parts| <[u32; 3]>::try_from(parts).ok());

@@ -136,7 +136,7 @@ fn overwrite(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Fail
 fn open_destination(path: &Path) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-    let file = options.open(path).map_err(|error| failed(path, "open failed", &error))?;
+    let file = options.open(path).map_err(|error| failed(path, "create or open failed", &error))?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     if length == 0 {
         sync_folder(path);
