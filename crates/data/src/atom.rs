@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
+use smol_str::SmolStr;
 use weir_json::{Reader, Text};
 
 use crate::error::{Error, Result};
@@ -46,20 +46,21 @@ impl AtomType {
     }
 }
 
-/// A string that is cheap to clone.
+/// A string that is cheap to clone: up to 23 bytes are kept in place, longer ones shared.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Str(Arc<str>);
+pub struct Str(SmolStr);
 
 impl Str {
     /// The text.
+    #[inline]
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 
 impl From<&str> for Str {
     fn from(text: &str) -> Self {
-        Self(text.into())
+        Self(SmolStr::new(text))
     }
 }
 
@@ -346,6 +347,7 @@ mod tests {
     #[test]
     fn an_atom_is_three_words() {
         assert_eq!(size_of::<Atom>(), 24);
+        assert_eq!(size_of::<crate::Datum>(), 24);
     }
 
     #[test]

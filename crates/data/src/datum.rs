@@ -3,7 +3,6 @@
 mod read;
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use weir_json::{Reader, Text};
 
@@ -25,9 +24,9 @@ pub enum Datum {
     /// A scalar, or a set of one element.
     One(Atom),
     /// A set of two or more.
-    Set(Arc<Sorted<Atom>>),
+    Set(Sorted<Atom>),
     /// A map of one or more.
-    Map(Arc<Sorted<Pair>>),
+    Map(Sorted<Pair>),
 }
 
 /// A borrowed column value: the only way that others look into one.
@@ -40,13 +39,13 @@ impl Datum {
         match run.len() {
             0 => Self::Empty,
             1 => run.first().cloned().map_or(Self::Empty, Self::One),
-            _ => Self::Set(Arc::new(run)),
+            _ => Self::Set(run),
         }
     }
 
     /// A map of the run's pairs, in its canonical form.
     pub fn map(run: Sorted<Pair>) -> Self {
-        if run.is_empty() { Self::Empty } else { Self::Map(Arc::new(run)) }
+        if run.is_empty() { Self::Empty } else { Self::Map(run) }
     }
 
     /// The default value of a column (RFC 7047 §5.2.1): empty if that is allowed, else one element.
@@ -110,11 +109,11 @@ impl Datum {
                     Ordering::Less => vec![one.clone(), atom],
                     Ordering::Greater => vec![atom, one.clone()],
                 };
-                *self = Self::Set(Arc::new(Sorted::from_sorted(pair)));
+                *self = Self::Set(Sorted::from_sorted(pair));
             }
             Self::Set(run) if run.contains(atom.as_ref()) => return false,
             Self::Set(run) => {
-                Arc::make_mut(run).insert(atom);
+                run.insert(atom);
             }
             Self::Map(_) => return false,
         }
@@ -129,7 +128,6 @@ impl Datum {
                 _ => None,
             },
             Self::Set(run) if run.contains(key) => {
-                let run = Arc::make_mut(run);
                 let removed = run.remove(key);
                 if let (1, Some(last)) = (run.len(), run.first().cloned()) {
                     *self = Self::One(last);
@@ -143,7 +141,7 @@ impl Datum {
     /// Adds a pair to a map, replacing one with the same key; returns what it replaced.
     pub fn map_insert(&mut self, key: Atom, value: Atom) -> Option<Pair> {
         match self {
-            Self::Map(run) => Arc::make_mut(run).insert((key, value)),
+            Self::Map(run) => run.insert((key, value)),
             _ => {
                 *self = Self::map(Sorted::from_sorted(vec![(key, value)]));
                 None
@@ -157,7 +155,6 @@ impl Datum {
         if !run.contains(key) {
             return None;
         }
-        let run = Arc::make_mut(run);
         let removed = run.remove(key);
         if run.is_empty() {
             *self = Self::Empty;
@@ -196,8 +193,8 @@ impl PartialEq for Datum {
         match (self, other) {
             (Self::Empty, Self::Empty) => true,
             (Self::One(a), Self::One(b)) => a == b,
-            (Self::Set(a), Self::Set(b)) => Arc::ptr_eq(a, b) || a == b,
-            (Self::Map(a), Self::Map(b)) => Arc::ptr_eq(a, b) || a == b,
+            (Self::Set(a), Self::Set(b)) => a == b,
+            (Self::Map(a), Self::Map(b)) => a == b,
             _ => false,
         }
     }

@@ -1,9 +1,9 @@
-//! A sorted run of elements with O(log n) edits: one flat run while small, a tree of shared chunks
-//! when large.
+//! A sorted run of elements with O(log n) edits: one shared piece while small, a tree of shared
+//! chunks when large.
 //!
 //! ```text
-//! Flat(Vec)                     up to CHUNK_MAX elements
-//! Tree: [Arc<Node>] -> [Arc<Vec>] -> elements     NODE_MAX chunks a node
+//! Flat([elements])                            up to FLAT_MAX elements, copied at every edit
+//! Tree: [Arc<Node>] -> [Arc<Vec>] -> elements    CHUNK_MAX elements a chunk, NODE_MAX chunks a node
 //! ```
 //!
 //! **Invariants:** keys ascend strictly; a tree has no empty node and no empty chunk. Chunks are
@@ -12,9 +12,13 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use triomphe::ThinArc;
+
 use crate::atom::{Atom, AtomRef};
 
 /// Largest run kept in one piece.
+pub const FLAT_MAX: usize = 16;
+/// Largest chunk.
 pub const CHUNK_MAX: usize = 256;
 /// Most chunks in one node.
 const NODE_MAX: usize = 256;
@@ -42,14 +46,23 @@ impl Element for Pair {
     }
 }
 
-/// The sorted run.
+/// The sorted run; cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Sorted<E>(Shape<E>);
 
+type Flat<E> = ThinArc<(), E>;
+
 #[derive(Clone, Debug)]
 enum Shape<E> {
-    Flat(Vec<E>),
-    Tree { nodes: Vec<Arc<Node<E>>>, len: usize },
+    Empty,
+    Flat(Flat<E>),
+    Tree(Arc<Tree<E>>),
+}
+
+#[derive(Clone, Debug)]
+struct Tree<E> {
+    nodes: Vec<Arc<Node<E>>>,
+    len: usize,
 }
 
 type Chunk<E> = Arc<Vec<E>>;
@@ -77,7 +90,7 @@ fn search<E: Element>(run: &[E], key: AtomRef<'_>) -> Result<usize, usize> {
 
 impl<E> Default for Sorted<E> {
     fn default() -> Self {
-        Self(Shape::Flat(Vec::new()))
+        Self(Shape::Empty)
     }
 }
 
@@ -88,23 +101,15 @@ impl<E: Element> Sorted<E> {
     }
 
     /// Takes elements that already ascend strictly by key.
-    pub fn from_sorted(mut elements: Vec<E>) -> Self {
+    pub fn from_sorted(elements: Vec<E>) -> Self {
         debug_assert!(elements.windows(2).all(|w| w[0].key() < w[1].key()));
-        if elements.len() <= CHUNK_MAX {
-            elements.shrink_to_fit();
-            return Self(Shape::Flat(elements));
-        }
-        let len = elements.len();
-        let mut rest = elements.into_iter();
-        let mut nodes = Vec::new();
-        while rest.len() > 0 {
-            let mut chunks = Vec::new();
-            while rest.len() > 0 && chunks.len() < NODE_MAX * 3 / 4 {
-                chunks.push(Arc::new(rest.by_ref().take(CHUNK_FILL).collect::<Vec<_>>()));
+        match elements.len() {
+            0 => Self(Shape::Empty),
+            1..=FLAT_MAX => {
+                Self(Shape::Flat(ThinArc::from_header_and_iter((), elements.into_iter())))
             }
-            nodes.push(Arc::new(Node { chunks }));
+            _ => Self(Shape::Tree(Arc::new(Tree::new(elements)))),
         }
-        Self(Shape::Tree { nodes, len })
     }
 
     /// Sorts; `Err` if two elements have the same key.
@@ -120,10 +125,12 @@ impl<E: Element> Sorted<E> {
     }
 
     /// How many elements.
+    #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Shape::Flat(run) => run.len(),
-            Shape::Tree { len, .. } => *len,
+            Shape::Empty => 0,
+            Shape::Flat(run) => run.slice.len(),
+            Shape::Tree(tree) => tree.len,
         }
     }
 
@@ -132,12 +139,23 @@ impl<E: Element> Sorted<E> {
         self.len() == 0
     }
 
+    /// Whether both are one and the same run.
+    pub(crate) fn is_shared_with(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Shape::Empty, Shape::Empty) => true,
+            (Shape::Flat(a), Shape::Flat(b)) => std::ptr::eq(a.slice.as_ptr(), b.slice.as_ptr()),
+            (Shape::Tree(a), Shape::Tree(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
     /// The element with this key.
     pub fn get(&self, key: AtomRef<'_>) -> Option<&E> {
-        let run = match &self.0 {
-            Shape::Flat(run) => run,
-            Shape::Tree { nodes, .. } => {
-                let node = &nodes[node_for(nodes, key)];
+        let run: &[E] = match &self.0 {
+            Shape::Empty => return None,
+            Shape::Flat(run) => &run.slice,
+            Shape::Tree(tree) => {
+                let node = &tree.nodes[node_for(&tree.nodes, key)];
                 &node.chunks[node.chunk_for(key)]
             }
         };
@@ -152,16 +170,26 @@ impl<E: Element> Sorted<E> {
     /// Adds an element; returns the one of equal key that it replaces.
     pub fn insert(&mut self, element: E) -> Option<E> {
         match &mut self.0 {
+            Shape::Empty => {
+                *self = Self::from_sorted(vec![element]);
+                None
+            }
             Shape::Flat(run) => {
-                let replaced = insert_into(run, element);
-                if run.len() > CHUNK_MAX {
-                    *self = Self::from_sorted(std::mem::take(run));
-                }
+                let (mut elements, found) = (run.slice.to_vec(), search(&run.slice, element.key()));
+                let replaced = match found {
+                    Ok(at) => Some(std::mem::replace(&mut elements[at], element)),
+                    Err(at) => {
+                        elements.insert(at, element);
+                        None
+                    }
+                };
+                *self = Self::from_sorted(elements);
                 replaced
             }
-            Shape::Tree { nodes, len } => {
-                let replaced = insert_into_tree(nodes, element);
-                *len += usize::from(replaced.is_none());
+            Shape::Tree(tree) => {
+                let tree = Arc::make_mut(tree);
+                let replaced = insert_into_tree(&mut tree.nodes, element);
+                tree.len += usize::from(replaced.is_none());
                 replaced
             }
         }
@@ -170,12 +198,20 @@ impl<E: Element> Sorted<E> {
     /// Removes and returns the element with this key.
     pub fn remove(&mut self, key: AtomRef<'_>) -> Option<E> {
         match &mut self.0 {
-            Shape::Flat(run) => search(run, key).ok().map(|at| run.remove(at)),
-            Shape::Tree { nodes, len } => {
-                let removed = remove_from_tree(nodes, key)?;
-                *len -= 1;
-                if *len <= CHUNK_MAX / 2 {
-                    *self = Self(Shape::Flat(self.iter().cloned().collect()));
+            Shape::Empty => None,
+            Shape::Flat(run) => {
+                let at = search(&run.slice, key).ok()?;
+                let mut elements = run.slice.to_vec();
+                let removed = elements.remove(at);
+                *self = Self::from_sorted(elements);
+                Some(removed)
+            }
+            Shape::Tree(tree) => {
+                let tree = Arc::make_mut(tree);
+                let removed = remove_from_tree(&mut tree.nodes, key)?;
+                tree.len -= 1;
+                if tree.len <= FLAT_MAX / 2 {
+                    *self = Self::from_sorted(self.iter().cloned().collect());
                 }
                 Some(removed)
             }
@@ -183,20 +219,38 @@ impl<E: Element> Sorted<E> {
     }
 
     /// The elements in ascending order of keys.
+    #[inline]
     pub fn iter(&self) -> Iter<'_, E> {
-        match &self.0 {
-            Shape::Flat(run) => {
-                Iter { nodes: [].iter(), chunks: [].iter(), run: run.iter(), left: run.len() }
+        let run: &[E] = match &self.0 {
+            Shape::Empty => &[],
+            Shape::Flat(run) => &run.slice,
+            Shape::Tree(tree) => {
+                let nodes = tree.nodes.iter();
+                return Iter { nodes, chunks: [].iter(), run: [].iter(), left: tree.len };
             }
-            Shape::Tree { nodes, len } => {
-                Iter { nodes: nodes.iter(), chunks: [].iter(), run: [].iter(), left: *len }
-            }
-        }
+        };
+        Iter { nodes: [].iter(), chunks: [].iter(), run: run.iter(), left: run.len() }
     }
 
     /// The first element.
     pub fn first(&self) -> Option<&E> {
         self.iter().next()
+    }
+}
+
+impl<E: Element> Tree<E> {
+    fn new(elements: Vec<E>) -> Self {
+        let len = elements.len();
+        let mut rest = elements.into_iter();
+        let mut nodes = Vec::new();
+        while rest.len() > 0 {
+            let mut chunks = Vec::new();
+            while rest.len() > 0 && chunks.len() < NODE_MAX * 3 / 4 {
+                chunks.push(Arc::new(rest.by_ref().take(CHUNK_FILL).collect::<Vec<_>>()));
+            }
+            nodes.push(Arc::new(Node { chunks }));
+        }
+        Self { nodes, len }
     }
 }
 
@@ -312,7 +366,7 @@ impl<E> ExactSizeIterator for Iter<'_, E> {}
 
 impl<E: Element + PartialEq> PartialEq for Sorted<E> {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len() && self.iter().eq(other.iter())
+        self.len() == other.len() && (self.is_shared_with(other) || self.iter().eq(other.iter()))
     }
 }
 

@@ -22,13 +22,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         None => chosen.unwrap_or_else(|| run.symbols.fresh()),
     };
     let values = rows::parse(values, schema, &mut run.symbols)?;
-    let mut row = Row::new(uuid, run.symbols.fresh(), schema);
-    for (column, value) in values {
-        // `_uuid` and `_version` may be given, and mean nothing.
-        if !rows::is_system(column) {
-            *row.get_mut(column) = value;
-        }
-    }
+    // `_uuid` and `_version` may be given, and mean nothing.
+    let values = values.into_iter().filter(|(column, _)| !rows::is_system(*column));
+    let row = Row::with_values(uuid, run.symbols.fresh(), schema, values);
     check_defaults(&row, schema)?;
     if let Some(rbac) = &run.rbac {
         rbac.check(schema, Action::Insert, [&row])?;

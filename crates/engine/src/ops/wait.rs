@@ -67,11 +67,8 @@ fn parse_rows(
 ) -> Result<Vec<Row>, Error> {
     let mut parsed = Vec::new();
     for text in text.elements().into_iter().flatten() {
-        let mut row = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
-        for (column, value) in rows::parse(text, schema, &mut run.symbols)? {
-            *row.get_mut(column) = value;
-        }
-        parsed.push(row);
+        let values = rows::parse(text, schema, &mut run.symbols)?;
+        parsed.push(Row::with_values(Uuid::ZERO, Uuid::ZERO, schema, values));
     }
     Ok(parsed)
 }

@@ -31,8 +31,8 @@ pub(super) struct Rows {
 /// How rows of one table are read.
 #[derive(Debug)]
 struct Plan {
-    /// A row of empty values to begin with.
-    blank: Row,
+    /// Room for the values of one row, all columns.
+    cells: Vec<Datum>,
     /// Columns whose default value is not empty.
     defaults: Vec<(ColumnId, Datum)>,
     columns: Vec<ColumnPlan>,
@@ -233,25 +233,32 @@ impl Rows {
     ) -> Result<(), Stop> {
         let schema = self.store.schema().table(table);
         let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
-        let mut row = plan.blank.clone();
-        let cells = row.cells_mut();
+        let mut cells = std::mem::take(&mut plan.cells);
+        // A reading that failed may have left something.
+        cells.fill(Datum::Empty);
         self.mark += 1;
         let last = plan.last.clone();
         let each = |column: ColumnId, _: &mut ColumnPlan, reader: &mut Reader<'_>| {
             let ty = &schema.column(column).ty;
             let value = Datum::read_like(reader, ty, None, last.get(column))?;
-            set(cells, column, value);
+            set(&mut cells, column, value);
             Ok(())
         };
-        plan.read_columns(schema, reader, self.mark, reading, each)?;
+        let read = plan.read_columns(schema, reader, self.mark, reading, each);
+        if read.is_err() {
+            plan.cells = cells;
+            return read;
+        }
         for (column, default) in &plan.defaults {
             if cells.get(column.index()).is_some_and(|cell| cell.as_ref().is_empty()) {
-                set(cells, *column, default.clone());
+                set(&mut cells, *column, default.clone());
             }
         }
         let version = self.versions.next_uuid();
-        set(cells, ColumnId::UUID, Datum::One(weir_data::Atom::Uuid(uuid)));
-        set(cells, ColumnId::VERSION, Datum::One(weir_data::Atom::Uuid(version)));
+        set(&mut cells, ColumnId::UUID, Datum::One(weir_data::Atom::Uuid(uuid)));
+        set(&mut cells, ColumnId::VERSION, Datum::One(weir_data::Atom::Uuid(version)));
+        let row = Row::take(&mut cells);
+        plan.cells = cells;
         plan.last = row.clone();
         self.stage.inserts.push((table, row));
         Ok(())
@@ -316,22 +323,17 @@ impl IsDiff<'_> {
 
 impl Plan {
     fn new(schema: &TableSchema) -> Self {
-        let mut blank = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
-        let mut defaults = Vec::new();
-        let cells = blank.cells_mut();
-        for (column, _) in schema.data_columns() {
-            let default = cells.get_mut(column.index()).map(std::mem::take).unwrap_or_default();
-            if !default.as_ref().is_empty() {
-                defaults.push((column, default));
-            }
-        }
+        let last = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
+        let defaults = schema.data_columns().map(|(id, _)| (id, last.datum(id).clone()));
+        let defaults = defaults.filter(|(_, default)| !default.as_ref().is_empty()).collect();
         let column = |(_, column): (ColumnId, &weir_data::ColumnSchema)| ColumnPlan {
             difference: ColumnType { n_min: 0, n_max: ColumnType::UNLIMITED, ..column.ty.clone() },
             next: ColumnId::UUID,
             mark: 0,
         };
         let columns = schema.column_ids().map(column).collect();
-        Self { last: blank.clone(), blank, defaults, columns, mark: 0 }
+        let cells = vec![Datum::Empty; schema.columns.len()];
+        Self { last, cells, defaults, columns, mark: 0 }
     }
 
     /// Reads a row's columns with `each`.
