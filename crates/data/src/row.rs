@@ -207,7 +207,7 @@ mod tests {
                     0 => Datum::Empty,
                     _ => Datum::One(Atom::Integer(step)),
                 };
-                let shared = (random.next_u64() % 2 == 0).then(|| row.clone());
+                let shared = random.next_u64().is_multiple_of(2).then(|| row.clone());
                 let before = row.clone();
                 *row.get_mut(ColumnId(at as u16 + 2)) = value.clone();
                 assert_eq!(row == before, twin[at] == value);

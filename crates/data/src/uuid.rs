@@ -16,6 +16,30 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Where the text form has its dashes.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
+/// Where it has its digits.
+const DIGITS: [usize; 32] = {
+    let (mut places, mut n, mut at) = ([0; 32], 0, 0);
+    while at < TEXT_LEN {
+        if !matches!(at, 8 | 13 | 18 | 23) {
+            places[n] = at;
+            n += 1;
+        }
+        at += 1;
+    }
+    places
+};
+/// What each byte is as a digit; 255 for none.
+const DIGIT: [u8; 256] = {
+    let (mut digits, mut value) = ([255; 256], 0);
+    while value < 16 {
+        let digit = HEX[value as usize];
+        digits[digit as usize] = value;
+        digits[digit.to_ascii_uppercase() as usize] = value;
+        value += 1;
+    }
+    digits
+};
+
 impl Uuid {
     /// The all-zeros UUID.
     pub const ZERO: Self = Self { high: 0, low: 0 };
@@ -42,24 +66,17 @@ impl Uuid {
 
     /// Parses the text form at the beginning of `text`; what follows is not looked at.
     pub fn parse_prefix(text: &[u8]) -> Option<Self> {
-        let text = text.get(..TEXT_LEN)?;
-        let mut value = 0u128;
-        for (i, &byte) in text.iter().enumerate() {
-            if DASHES.contains(&i) {
-                if byte != b'-' {
-                    return None;
-                }
-            } else {
-                let digit = match byte {
-                    b'0'..=b'9' => byte - b'0',
-                    b'a'..=b'f' => byte - b'a' + 10,
-                    b'A'..=b'F' => byte - b'A' + 10,
-                    _ => return None,
-                };
-                value = value << 4 | u128::from(digit);
-            }
+        let text: &[u8; TEXT_LEN] = text.first_chunk()?;
+        if DASHES.iter().any(|at| text[*at] != b'-') {
+            return None;
         }
-        Some(Self::from_u128(value))
+        let (mut value, mut bad) = (0u128, 0);
+        for at in DIGITS {
+            let digit = DIGIT[usize::from(text[at])];
+            bad |= digit;
+            value = value << 4 | u128::from(digit & 15);
+        }
+        (bad < 16).then(|| Self::from_u128(value))
     }
 
     /// The 36-character text form.

@@ -73,12 +73,9 @@ impl<'s> TableConversion<'s> {
         if self.is_same {
             return Ok(row.clone());
         }
-        let mut converted = Row::new(row.uuid(), uuids.next_uuid(), self.to);
-        for (from, to) in &self.columns {
-            let value = self.value(row, *from, *to)?;
-            converted.cells_mut()[to.index()] = value;
-        }
-        Ok(converted)
+        let value = |(from, to): &(ColumnId, ColumnId)| Ok((*to, self.value(row, *from, *to)?));
+        let values: Vec<_> = self.columns.iter().map(value).collect::<Result<_, Error>>()?;
+        Ok(Row::with_values(row.uuid(), uuids.next_uuid(), self.to, values))
     }
 
     fn value(&self, row: &Row, from: ColumnId, to: ColumnId) -> Result<Datum, Error> {

@@ -2,7 +2,7 @@
 //! `cargo run --release -p weir-log --example throughput -- FILE [TIMES]`.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::time::Instant;
 
 use weir_log::standalone::{Loaded, Replayer, write_snapshot};
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..times {
         let start = Instant::now();
         let mut file = File::open(&path)?;
-        let mut replayer = Replayer::new(&path, 1);
+        let mut replayer = Replayer::seekable(&path, 1, PIECE as u64);
         let mut piece = vec![0; PIECE];
         loop {
             let n = file.read(&mut piece)?;
@@ -25,6 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 break;
             }
             replayer.feed(&piece[..n])?;
+            if let Some(offset) = replayer.again_from() {
+                file.seek(SeekFrom::Start(offset))?;
+            }
         }
         let loaded = replayer.finish()?;
         let seconds = start.elapsed().as_secs_f64();

@@ -279,7 +279,7 @@ impl Reader {
     /// The JSON text of the next record, if it is all here.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
         let Some(header) = self.read_header(false)? else { return Ok(None) };
-        let Header { length, hash: expected, line, .. } = header;
+        let length = header.length;
         let here = self.rest().len();
         let wanted = usize::try_from(length).unwrap_or(usize::MAX).min(here);
         // Hashed as it comes, while it is in the cache.
@@ -290,6 +290,40 @@ impl Reader {
         if (here as u64) < length {
             return Ok(None);
         }
+        self.check_hash(header)?;
+        let start = self.taken;
+        self.taken += wanted;
+        let body = self.buffer.get(start..self.taken).unwrap_or_default();
+        Ok(Some(Record { body, offset: self.offset - length, end: self.offset }))
+    }
+
+    /// Length of the body of the record that is being read, once its header is known.
+    pub fn body_len(&mut self) -> Result<Option<u64>, Error> {
+        Ok(self.read_header(false)?.map(|header| header.length))
+    }
+
+    /// What has come of the current record's body since the last piece. The checksum is compared
+    /// behind the last one: pieces before an error mean nothing.
+    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Error> {
+        let Some(header) = self.read_header(false)? else { return Ok(None) };
+        let length = usize::try_from(header.length).unwrap_or(usize::MAX);
+        let here = self.rest().len().min(length.saturating_sub(self.hashed));
+        let start = self.taken;
+        self.taken += here;
+        self.hash.update(self.buffer.get(start..self.taken).unwrap_or_default());
+        self.hashed += here;
+        let mut end = None;
+        if self.hashed == length {
+            self.check_hash(header)?;
+            end = Some(self.offset);
+        }
+        let piece = self.buffer.get(start..self.taken).unwrap_or_default();
+        Ok((here > 0).then_some(Piece { body: piece, end }))
+    }
+
+    /// Compares the checksum of a body that has been hashed, and goes behind its record.
+    fn check_hash(&mut self, header: Header) -> Result<(), Error> {
+        let Header { length, hash: expected, line, .. } = header;
         self.header = None;
         self.hashed = 0;
         let actual = Hash::of(&mut self.hash);
@@ -297,11 +331,13 @@ impl Reader {
         if actual != expected {
             return Err(Error::Hash { length, offset, actual, expected });
         }
-        let start = self.taken;
-        self.taken += wanted;
         self.offset = offset + length;
-        let body = self.buffer.get(start..self.taken).unwrap_or_default();
-        Ok(Some(Record { body, offset, end: self.offset }))
+        Ok(())
+    }
+
+    /// Goes back to where a record begins; what is there will be fed once more.
+    pub fn rewind_to(&mut self, offset: u64) {
+        *self = Self { offset, first: self.first, ..Self::default() };
     }
 
     /// The file has ended: whether that was between records.
@@ -340,6 +376,15 @@ impl Reader {
         self.header = header;
         Ok(header)
     }
+}
+
+/// A part of one record's body.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// What of the body follows the last piece.
+    pub body: &'a [u8],
+    /// Of the last piece: file offset behind the record.
+    pub end: Option<u64>,
 }
 
 /// One record.

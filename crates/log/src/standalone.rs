@@ -2,6 +2,7 @@
 
 mod replay;
 mod rows;
+mod split;
 mod write;
 
 pub use replay::{LoadError, Loaded, Replayer};

@@ -8,10 +8,23 @@ use weir_data::Uuid;
 use weir_log::record::write_record;
 use weir_log::standalone::{LoadError, Loaded, Replayer};
 
+/// Reads a file, and sees that reading its records while they come makes no difference.
 fn load(bytes: &[u8]) -> Result<Loaded, LoadError> {
     let mut replayer = Replayer::new("db", 1);
-    replayer.feed(bytes)?;
-    replayer.finish()
+    let whole = replayer.feed(bytes).and_then(|()| replayer.finish());
+    for step in [1, 7, 100, bytes.len()] {
+        match (&whole, &sample::load_seekable(bytes, step)) {
+            (Ok(whole), Ok(pieces)) => {
+                assert_eq!(sample::content(&whole.store), sample::content(&pieces.store));
+                assert_eq!(whole.warning, pieces.warning);
+                let lengths = |of: &Loaded| (of.valid_len, of.file_len, of.records);
+                assert_eq!(lengths(whole), lengths(pieces));
+            }
+            (Err(whole), Err(pieces)) => assert_eq!(whole, pieces),
+            (whole, pieces) => panic!("{whole:?} as a whole, {pieces:?} in pieces of {step}"),
+        }
+    }
+    whole
 }
 
 fn rows(loaded: &Loaded) -> usize {

@@ -2,7 +2,7 @@
 
 mod sample;
 
-use sample::{Random, content, file, load, load_pieces};
+use sample::{Random, content, file, load, load_pieces, load_seekable};
 use weir_log::standalone::{Form, write_schema, write_snapshot, write_transaction_as};
 
 #[test]
@@ -19,6 +19,19 @@ fn transactions_are_read_back() {
         assert_eq!(loaded.records, file.states.len() as u64);
         let snapshot = file.states.get(1).or(file.states.first()).unwrap().0;
         assert_eq!(loaded.snapshot_len, snapshot as u64);
+    }
+}
+
+#[test]
+fn records_may_be_read_while_they_come() {
+    for seed in 0..100 {
+        let file = file(&mut Random::new(seed), 12);
+        let step = 1 + seed as usize * 13;
+        let loaded = load_seekable(&file.bytes, step).unwrap();
+        assert_eq!(content(&loaded.store), content(&file.store), "seed {seed}");
+        assert_eq!(loaded.valid_len, file.bytes.len() as u64);
+        assert_eq!(loaded.file_len, file.bytes.len() as u64);
+        assert_eq!(loaded.records, file.states.len() as u64);
     }
 }
 

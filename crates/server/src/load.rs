@@ -4,6 +4,10 @@ use weir_data::store::Snapshot;
 use weir_engine::Database;
 use weir_log::standalone::{self, Replayer};
 
+/// Records with bodies of at least so many bytes are read row by row while they come, instead of
+/// being held as a whole.
+const PIECES_MIN: u64 = 1 << 20;
+
 /// Takes a database file's bytes as they are read.
 pub struct Loader {
     replayer: Replayer,
@@ -31,6 +35,17 @@ impl Loader {
     /// Starts on the file called `path`; `seed` is fresh randomness.
     pub fn new(path: &str, seed: u64) -> Self {
         Self { replayer: Replayer::new(path, seed), path: path.to_owned(), seed }
+    }
+
+    /// As [`Loader::new`], for a caller who can go back in the file: a big record is then never held
+    /// as a whole. After each [`Loader::feed`] the caller must ask [`Loader::again_from`].
+    pub fn seekable(path: &str, seed: u64) -> Self {
+        Self { replayer: Replayer::seekable(path, seed, PIECES_MIN), path: path.to_owned(), seed }
+    }
+
+    /// Where in the file the next bytes must come from, if not from behind the last ones.
+    pub fn again_from(&mut self) -> Option<u64> {
+        self.replayer.again_from()
     }
 
     /// Takes the next bytes; an error means that this is no database the server can open.

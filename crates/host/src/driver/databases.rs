@@ -1,7 +1,7 @@
 //! Effects on database files.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use weir_data::store::Snapshot;
@@ -186,12 +186,18 @@ impl Databases {
 /// Reads a whole file; runs in a helper.
 fn load(name: &str, mut file: std::fs::File) -> Result<Box<Loaded>, String> {
     let [seed, ..] = seed().map_err(|error| read_error(name, &error))?;
-    let mut loader = Loader::new(name, seed);
+    let mut loader = Loader::seekable(name, seed);
     let mut buffer = vec![0; LOAD_BYTES];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return loader.finish().map(Box::new),
-            Ok(count) => loader.feed(&buffer[..count])?,
+            Ok(count) => {
+                loader.feed(&buffer[..count])?;
+                if let Some(offset) = loader.again_from() {
+                    let back = file.seek(SeekFrom::Start(offset));
+                    back.map_err(|error| read_error(name, &error))?;
+                }
+            }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(read_error(name, &error)),
         }

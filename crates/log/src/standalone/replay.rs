@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_data::{Error, Schema, Store};
 
-use crate::record::{self, Magic, Reader};
+use crate::record::{self, Magic, Piece, Reader};
 use crate::standalone::rows::Rows;
 
 /// Why a file cannot be opened as a standalone database; Display is for people.
@@ -45,6 +45,12 @@ pub struct Replayer {
     path: String,
     seed: u64,
     reader: Reader,
+    /// Records with bodies of at least so many bytes are read while they come; some must then be
+    /// fed twice.
+    pieces_min: u64,
+    /// The current record must be read as a whole.
+    whole: bool,
+    again_from: Option<u64>,
     /// From the first record on.
     rows: Option<Rows>,
     valid_len: u64,
@@ -57,10 +63,20 @@ pub struct Replayer {
 impl Replayer {
     /// A replayer for the file that messages call `path`; `seed` is fresh randomness.
     pub fn new(path: &str, seed: u64) -> Self {
+        Self::seekable(path, seed, u64::MAX)
+    }
+
+    /// A replayer that never holds more than a row and what it was fed last of a record whose body
+    /// has at least `pieces_min` bytes. After each [`Replayer::feed`] the caller must ask
+    /// [`Replayer::again_from`].
+    pub fn seekable(path: &str, seed: u64, pieces_min: u64) -> Self {
         Self {
             path: path.to_owned(),
             seed,
             reader: Reader::new(),
+            pieces_min,
+            whole: false,
+            again_from: None,
             rows: None,
             valid_len: 0,
             file_len: 0,
@@ -76,11 +92,13 @@ impl Replayer {
         if self.warning.is_some() {
             return Ok(());
         }
+        debug_assert!(self.again_from.is_none(), "the caller does not go back");
         self.reader.feed(bytes);
         loop {
             match self.next() {
                 Ok(None) => return self.check_magic(),
                 Ok(Some(end)) => {
+                    self.whole = false;
                     self.valid_len = end;
                     self.records += 1;
                     if self.records <= 2 {
@@ -92,10 +110,21 @@ impl Replayer {
         }
     }
 
+    /// Where in the file the next bytes must come from, if not from behind the last ones.
+    pub fn again_from(&mut self) -> Option<u64> {
+        self.again_from.take()
+    }
+
     /// Replays the next record, if it is all there; answers where it ends.
     fn next(&mut self) -> Result<Option<u64>, Problem> {
-        if self.reader.magic() == Some(Magic::Clustered) {
+        if self.reader.magic() == Some(Magic::Clustered) || self.again_from.is_some() {
             return Ok(None);
+        }
+        if self.rows.is_some()
+            && !self.whole
+            && self.reader.body_len()?.is_some_and(|length| length >= self.pieces_min)
+        {
+            return self.next_piece();
         }
         let Some(record) = self.reader.next_record()? else { return Ok(None) };
         let json = record.json()?;
@@ -104,6 +133,28 @@ impl Replayer {
             Some(rows) => rows.replay(json)?,
         }
         Ok(Some(record.end))
+    }
+
+    /// Replays what has come of a big record; if it is all there, answers where it ends.
+    fn next_piece(&mut self) -> Result<Option<u64>, Problem> {
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let start = self.reader.offset();
+        let Piece { body, end } = match self.reader.next_piece() {
+            Ok(None) => return Ok(None),
+            Ok(Some(piece)) => piece,
+            Err(error) => {
+                rows.forget_pieces();
+                return Err(error.into());
+            }
+        };
+        let replayed = rows.replay_piece(body);
+        if replayed.and_then(|()| end.map_or(Ok(()), |_| rows.finish_pieces())).is_ok() {
+            return Ok(end);
+        }
+        rows.forget_pieces();
+        self.reader.rewind_to(start);
+        (self.whole, self.again_from, self.file_len) = (true, Some(start), start);
+        Ok(None)
     }
 
     fn check_magic(&self) -> Result<(), LoadError> {

@@ -13,6 +13,8 @@ use weir_data::{
 };
 use weir_json::{Kind, Reader, Text};
 
+use crate::standalone::split::{Item, Splitter, Unusual};
+
 /// A stage with more places than this is given back after the record that needed it.
 const STAGE_KEPT: usize = 4096;
 
@@ -26,6 +28,18 @@ pub(super) struct Rows {
     versions: UuidSource,
     /// How many objects have been gone through: marks what has been seen in one of them.
     mark: u64,
+    streaming: Option<Streaming>,
+}
+
+/// A record that is read while it comes.
+#[derive(Debug)]
+struct Streaming {
+    splitter: Splitter,
+    is_diff: Option<bool>,
+    /// The record's [`Rows::mark`].
+    mark: u64,
+    /// The table whose rows come.
+    table: TableId,
 }
 
 /// How rows of one table are read.
@@ -82,7 +96,7 @@ enum Reading {
 
 /// Why a reading ends early.
 enum Stop {
-    /// Equal keys.
+    /// Equal keys, or something else that wants a careful reading.
     Equal,
     Bad(Error),
 }
@@ -98,7 +112,7 @@ impl Rows {
         let plans = schema.tables.iter().map(Plan::new).collect();
         let store = Store::new(Arc::new(schema), seed);
         let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
-        Self { store, plans, stage: Stage::default(), versions, mark: 0 }
+        Self { store, plans, stage: Stage::default(), versions, mark: 0, streaming: None }
     }
 
     pub(super) fn into_store(self) -> Store {
@@ -121,6 +135,71 @@ impl Rows {
         })
     }
 
+    /// The next bytes of one transaction. An unusual one is to be replayed as a whole.
+    pub(super) fn replay_piece(&mut self, bytes: &[u8]) -> Result<(), Unusual> {
+        let mut streaming = self.streaming.take().unwrap_or_else(|| {
+            self.stage.clear();
+            self.mark += 1;
+            let (splitter, mark) = (Splitter::new(), self.mark);
+            Streaming { splitter, is_diff: None, mark, table: TableId(0) }
+        });
+        let Streaming { splitter, is_diff, mark, table } = &mut streaming;
+        splitter.feed(bytes, |item| self.take_item(item, is_diff, *mark, table))?;
+        self.streaming = Some(streaming);
+        Ok(())
+    }
+
+    /// All bytes of the transaction have come, and are good.
+    pub(super) fn finish_pieces(&mut self) -> Result<(), Unusual> {
+        let streaming = self.streaming.take().ok_or(Unusual)?;
+        let Streaming { splitter, mut is_diff, mark, mut table } = streaming;
+        splitter.finish(|item| self.take_item(item, &mut is_diff, mark, &mut table))?;
+        if self.stage.names_twice() {
+            return Err(Unusual);
+        }
+        let made = self.make(Reading::Quick);
+        self.stage.clear();
+        made.map_err(|_| Unusual)
+    }
+
+    /// Forgets a transaction of which pieces have come.
+    pub(super) fn forget_pieces(&mut self) {
+        self.streaming = None;
+        self.stage.clear();
+    }
+
+    fn take_item(
+        &mut self,
+        item: Item<'_>,
+        is_diff: &mut Option<bool>,
+        record: u64,
+        table: &mut TableId,
+    ) -> Result<(), Unusual> {
+        match item {
+            Item::Table(key) => {
+                let id = std::str::from_utf8(key).ok();
+                *table = id.and_then(|name| self.store.schema().table_id(name)).ok_or(Unusual)?;
+                let plan = self.plans.get_mut(table.index()).ok_or(Unusual)?;
+                let again = std::mem::replace(&mut plan.mark, record) == record;
+                (!again).then_some(()).ok_or(Unusual)
+            }
+            Item::Member(b"_date", value) if value.kind() == Kind::Integer => Ok(()),
+            Item::Member(b"_comment", _) => Ok(()),
+            Item::Member(b"_is_diff", value) if is_diff.is_none() => {
+                *is_diff = Some(value.bool().ok_or(Unusual)?);
+                Ok(())
+            }
+            Item::Member(..) => Err(Unusual),
+            Item::Row(key, row) => {
+                let uuid = Uuid::parse_bytes(key).ok_or(Unusual)?;
+                let mut is_diff = IsDiff { record: None, known: *is_diff };
+                let read =
+                    self.read_row(*table, uuid, &mut row.reader(), &mut is_diff, Reading::Quick);
+                read.map_err(|_| Unusual)
+            }
+        }
+    }
+
     fn attempt(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
         self.read_record(json, reading)?;
         if reading == Reading::Quick && self.stage.names_twice() {
@@ -131,7 +210,7 @@ impl Rows {
 
     fn read_record(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
         let schema = Arc::clone(self.store.schema());
-        let mut is_diff = IsDiff { record: json, known: None };
+        let mut is_diff = IsDiff { record: Some(json), known: None };
         self.mark += 1;
         let record = self.mark;
         let each = |key: &[u8], reader: &mut Reader<'_>| {
@@ -206,7 +285,7 @@ impl Rows {
             self.stage.deletes.push((table, uuid));
             return Ok(());
         }
-        let is_diff = is_diff.get();
+        let is_diff = is_diff.get()?;
         let schema = self.store.schema().table(table);
         let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
         let changes = &mut self.stage.changes;
@@ -307,17 +386,19 @@ impl Rows {
 /// Whether modified rows are differences; looked for when somebody asks, since a record that only
 /// inserts need not be gone through for it.
 struct IsDiff<'a> {
-    record: Text<'a>,
+    /// Where to look for it, if all of the record is there.
+    record: Option<Text<'a>>,
     known: Option<bool>,
 }
 
 impl IsDiff<'_> {
-    fn get(&mut self) -> bool {
-        *self.known.get_or_insert_with(|| {
-            let members = self.record.members().into_iter().flatten();
+    fn get(&mut self) -> Result<bool, Stop> {
+        if self.known.is_none() {
+            let members = self.record.ok_or(Stop::Equal)?.members().into_iter().flatten();
             let last = members.filter(|(key, _)| **key == *b"_is_diff").last();
-            last.is_some_and(|(_, value)| value.bool() == Some(true))
-        })
+            self.known = Some(last.is_some_and(|(_, value)| value.bool() == Some(true)));
+        }
+        Ok(self.known == Some(true))
     }
 }
 

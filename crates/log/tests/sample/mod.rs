@@ -247,6 +247,18 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Loaded, LoadError> {
     load_pieces([bytes])
 }
 
+/// Reads a file in pieces of `step` bytes and no record as a whole unless it must be.
+pub(crate) fn load_seekable(bytes: &[u8], step: usize) -> Result<Loaded, LoadError> {
+    let mut replayer = Replayer::seekable("db", 3, 0);
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = bytes.len().min(at + step);
+        replayer.feed(&bytes[at..end])?;
+        at = replayer.again_from().map_or(end, |offset| offset as usize);
+    }
+    replayer.finish()
+}
+
 pub(crate) fn load_pieces<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<Loaded, LoadError> {
