@@ -42,6 +42,12 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// The buffer, for one who appends any number of bytes to it.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.drop_taken();
+        &mut self.bytes
+    }
+
     /// True when reading straight into [`Inbox::spare`] saves a copy.
     pub(crate) fn is_big(&self) -> bool {
         self.held_bytes() >= READ_BYTES

@@ -19,10 +19,21 @@ pub enum Address {
         /// Port, never 0.
         port: u16,
     },
+    /// `ssl:HOST[:PORT]`: the same over TLS.
+    Ssl {
+        /// Name or address.
+        host: String,
+        /// Port, never 0.
+        port: u16,
+    },
     /// `punix:FILE`.
     PassiveUnix(PathBuf),
     /// `ptcp:[PORT][:IP]`; port 0 lets the kernel choose.
     PassiveTcp(SocketAddr),
+    /// `pssl:[PORT][:IP]`: the same over TLS.
+    PassiveSsl(SocketAddr),
+    /// `pfd:FD`: a socket that listens already, inherited under this number.
+    PassiveFd(i32),
 }
 
 /// Why a text is no address.
@@ -55,20 +66,30 @@ impl Address {
         match method {
             "unix" => Ok(Self::Unix(rundir.join(rest))),
             "punix" => Ok(Self::PassiveUnix(rundir.join(rest))),
-            "tcp" => active_tcp(rest),
-            "ptcp" => passive_tcp(rest),
+            "tcp" => active_tcp(rest).map(|(host, port)| Self::Tcp { host, port }),
+            "ssl" => active_tcp(rest).map(|(host, port)| Self::Ssl { host, port }),
+            "ptcp" => passive_tcp(rest).map(Self::PassiveTcp),
+            "pssl" => passive_tcp(rest).map(Self::PassiveSsl),
+            "pfd" => match rest.parse() {
+                Ok(number) if number >= 0 => Ok(Self::PassiveFd(number)),
+                _ => Err(malformed(rest, "bad file descriptor")),
+            },
             _ => Err(AddressError::Unsupported),
         }
     }
 
     /// True for what listens.
     pub fn is_passive(&self) -> bool {
-        matches!(self, Self::PassiveUnix(_) | Self::PassiveTcp(_))
+        match self {
+            Self::PassiveUnix(_) | Self::PassiveTcp(_) => true,
+            Self::PassiveSsl(_) | Self::PassiveFd(_) => true,
+            Self::Unix(_) | Self::Tcp { .. } | Self::Ssl { .. } => false,
+        }
     }
 }
 
 /// `HOST[:PORT]`.
-fn active_tcp(target: &str) -> Result<Address, AddressError> {
+fn active_tcp(target: &str) -> Result<(String, u16), AddressError> {
     let tokens = tokens(target)?;
     let (host, port) = match tokens.as_slice() {
         [host] => (host, None),
@@ -85,11 +106,11 @@ fn active_tcp(target: &str) -> Result<Address, AddressError> {
     if port == 0 {
         return Err(bad_port(target, "0"));
     }
-    Ok(Address::Tcp { host: (*host).to_owned(), port })
+    Ok(((*host).to_owned(), port))
 }
 
 /// `[PORT][:IP]`.
-fn passive_tcp(target: &str) -> Result<Address, AddressError> {
+fn passive_tcp(target: &str) -> Result<SocketAddr, AddressError> {
     let tokens = tokens(target)?;
     let (port, ip) = match tokens.as_slice() {
         [port] => (port, ""),
@@ -98,10 +119,10 @@ fn passive_tcp(target: &str) -> Result<Address, AddressError> {
     };
     let port = if port.is_empty() { DEFAULT_PORT } else { parse_port(target, port)? };
     if ip.is_empty() {
-        return Ok(Address::PassiveTcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))));
+        return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
     }
     let bad_ip = || malformed(target, &format!("bad IP address \"{ip}\""));
-    socket_addr(ip, port).map(Address::PassiveTcp).ok_or_else(bad_ip)
+    socket_addr(ip, port).ok_or_else(bad_ip)
 }
 
 /// Splits at colons outside brackets and removes the brackets.
@@ -205,7 +226,7 @@ mod tests {
     fn errors_are_the_texts_of_the_reference() {
         refuses("foo", "Address family not supported by protocol");
         refuses("", "Address family not supported by protocol");
-        refuses("pssl:1", "Address family not supported by protocol");
+        refuses("pfd:x", "x: bad file descriptor");
         refuses("ptcp:foo", "foo: bad port number \"foo\"");
         refuses("ptcp:99999", "99999: bad port number \"99999\"");
         refuses("ptcp:0:::1", "0:::1: port must be specified");

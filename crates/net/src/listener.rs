@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, sockopt};
 
 use crate::address::Address;
 use crate::error::strerror;
+use crate::inherited::duplicate;
 use crate::stream::{Stream, socket, tcp_socket};
 use crate::unix::unix_address;
 
@@ -35,7 +36,22 @@ pub struct Listener {
 #[derive(Debug)]
 enum Place {
     Unix(SocketFile),
-    Tcp { port: u16 },
+    Tcp {
+        port: u16,
+    },
+    /// Over which TLS is to be spoken.
+    Ssl {
+        port: u16,
+    },
+    /// Inherited.
+    Inherited(Family),
+}
+
+/// Of an inherited socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Unix,
+    Tcp,
 }
 
 /// A connection that came in.
@@ -54,6 +70,8 @@ pub enum Peer {
     Unix,
     /// A TCP client.
     Tcp(SocketAddr),
+    /// A TCP client that is to speak TLS.
+    Ssl(SocketAddr),
 }
 
 impl Peer {
@@ -62,6 +80,7 @@ impl Peer {
         match self {
             Self::Unix => format!("unix#{serial}"),
             Self::Tcp(address) => format!("tcp:{address}"),
+            Self::Ssl(address) => format!("ssl:{address}"),
         }
     }
 }
@@ -89,12 +108,20 @@ impl Listener {
                 module: "stream_unix",
                 error,
             }),
-            Address::PassiveTcp(address) => open_tcp(address, dscp).map_err(|(call, error)| {
-                let place = target.strip_prefix("ptcp:").unwrap_or(target);
-                let text = format!("{place}: {call}: {}", strerror(&error));
-                ListenError { text, module: "socket_util", error }
+            Address::PassiveTcp(address) => {
+                let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
+                Ok(Self { fd, place: Place::Tcp { port } })
+            }
+            Address::PassiveSsl(address) => {
+                let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
+                Ok(Self { fd, place: Place::Ssl { port } })
+            }
+            Address::PassiveFd(number) => inherit(*number).map_err(|error| ListenError {
+                text: format!("{target}: {}", strerror(&error)),
+                module: "stream_fd",
+                error,
             }),
-            Address::Unix(_) | Address::Tcp { .. } => {
+            Address::Unix(_) | Address::Tcp { .. } | Address::Ssl { .. } => {
                 let error = io::Error::from(Errno::AFNOSUPPORT);
                 Err(ListenError { text: strerror(&error), module: "stream", error })
             }
@@ -104,16 +131,21 @@ impl Listener {
     /// The TCP port, also when the kernel chose it.
     pub fn port(&self) -> Option<u16> {
         match self.place {
-            Place::Unix(_) => None,
-            Place::Tcp { port } => Some(port),
+            Place::Unix(_) | Place::Inherited(_) => None,
+            Place::Tcp { port } | Place::Ssl { port } => Some(port),
         }
+    }
+
+    /// Whether TLS is to be spoken with those who come in.
+    pub fn is_tls(&self) -> bool {
+        matches!(self.place, Place::Ssl { .. })
     }
 
     /// The file of a Unix socket.
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Unix(file) => Some(&file.path),
-            Place::Tcp { .. } => None,
+            Place::Tcp { .. } | Place::Ssl { .. } | Place::Inherited(_) => None,
         }
     }
 
@@ -130,13 +162,16 @@ impl Listener {
             Err(error) => return Err(error.into()),
         };
         match self.place {
-            Place::Unix(_) => Ok(Some(Accepted { stream: Stream::Unix(fd), peer: Peer::Unix })),
-            Place::Tcp { .. } => {
+            Place::Unix(_) | Place::Inherited(Family::Unix) => {
+                Ok(Some(Accepted { stream: Stream::Unix(fd), peer: Peer::Unix }))
+            }
+            Place::Tcp { .. } | Place::Ssl { .. } | Place::Inherited(Family::Tcp) => {
                 let Some(Ok(address)) = address.map(SocketAddr::try_from) else { return Ok(None) };
                 if sockopt::set_tcp_nodelay(&fd, true).is_err() {
                     return Ok(None);
                 }
-                Ok(Some(Accepted { stream: Stream::Tcp(fd), peer: Peer::Tcp(address) }))
+                let peer = if self.is_tls() { Peer::Ssl(address) } else { Peer::Tcp(address) };
+                Ok(Some(Accepted { stream: Stream::Tcp(fd), peer }))
             }
         }
     }
@@ -177,7 +212,31 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open_tcp(address: &SocketAddr, dscp: Option<u8>) -> Result<Listener, (&'static str, io::Error)> {
+fn tcp_error(target: &str, (call, error): (&'static str, io::Error)) -> ListenError {
+    let place = target.split_once(':').map_or(target, |(_, place)| place);
+    let text = format!("{place}: {call}: {}", strerror(&error));
+    ListenError { text, module: "socket_util", error }
+}
+
+/// A socket that listens already.
+fn inherit(number: RawFd) -> io::Result<Listener> {
+    let fd = duplicate(number)?;
+    if !sockopt::socket_acceptconn(&fd)? {
+        return Err(Errno::INVAL.into());
+    }
+    let family = match sockopt::socket_domain(&fd)? {
+        AddressFamily::UNIX => Family::Unix,
+        AddressFamily::INET | AddressFamily::INET6 => Family::Tcp,
+        _ => return Err(Errno::AFNOSUPPORT.into()),
+    };
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(Listener { fd, place: Place::Inherited(family) })
+}
+
+fn open_tcp(
+    address: &SocketAddr,
+    dscp: Option<u8>,
+) -> Result<(OwnedFd, u16), (&'static str, io::Error)> {
     let fail = |call: &'static str| move |error: Errno| (call, io::Error::from(error));
     let fd = tcp_socket(address).map_err(|error| ("socket", error))?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(fail("setsockopt(SO_REUSEADDR)"))?;
@@ -186,11 +245,11 @@ fn open_tcp(address: &SocketAddr, dscp: Option<u8>) -> Result<Listener, (&'stati
     rustix::net::listen(&fd, LISTEN_BACKLOG).map_err(fail("listen"))?;
     let bound = rustix::net::getsockname(&fd).map_err(fail("getsockname"))?;
     let port = port_of(&bound).unwrap_or(address.port());
-    Ok(Listener { fd, place: Place::Tcp { port } })
+    Ok((fd, port))
 }
 
 /// Accepted sockets inherit it. Some systems refuse it, which harms nobody.
-fn set_dscp(fd: &OwnedFd, address: &SocketAddr, dscp: u8) {
+pub(crate) fn set_dscp(fd: &OwnedFd, address: &SocketAddr, dscp: u8) {
     let tos = (dscp & 0x3f) << 2;
     let _ = match address {
         SocketAddr::V4(_) => sockopt::set_ip_tos(fd, tos),

@@ -3,13 +3,17 @@
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sockopt,
 };
 
 use crate::address::{Address, socket_addr};
+use crate::listener::{DSCP_DEFAULT, set_dscp};
+use crate::tls::{Acceptor, Connector, Line, TlsStream};
 use crate::unix::unix_address;
 
 /// A connection; reads and writes never block.
@@ -19,15 +23,40 @@ pub enum Stream {
     Unix(OwnedFd),
     /// TCP without TLS.
     Tcp(OwnedFd),
+    /// TCP with TLS.
+    Tls(Box<TlsStream>),
+}
+
+/// How far a connection has come, and what the socket must be ready for to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is there.
+    Done,
+    /// When there is something to read.
+    Read,
+    /// When there is room to write.
+    Write,
 }
 
 impl Stream {
-    /// Begins to connect. The stream becomes writable when that is decided; then ask
-    /// [`Stream::connect_error`]. A host name is resolved by the system, which may take a while.
+    /// Begins to connect; go on with [`Stream::finish_connect`]. A host name is resolved by the
+    /// system, which may take a while. `ssl:` needs a connector.
     ///
     /// # Errors
     /// Whatever socket(2), connect(2) or the resolver says at once.
-    pub fn connect(address: &Address) -> io::Result<Self> {
+    pub fn connect(address: &Address, tls: Option<&Connector>) -> io::Result<Self> {
+        Self::connect_with(address, tls, None)
+    }
+
+    /// The same, with a differentiated services code point for TCP.
+    ///
+    /// # Errors
+    /// As [`Stream::connect`].
+    pub fn connect_with(
+        address: &Address,
+        tls: Option<&Connector>,
+        dscp: Option<u8>,
+    ) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
                 let fd = socket(AddressFamily::UNIX)?;
@@ -35,56 +64,144 @@ impl Stream {
                 in_progress(rustix::net::connect(&fd, &address))?;
                 Ok(Self::Unix(fd))
             }
-            Address::Tcp { host, port } => {
-                let address = match socket_addr(host, *port) {
-                    Some(address) => address,
-                    None => resolve(host, *port)?,
-                };
-                let fd = tcp_socket(&address)?;
-                rustix::net::sockopt::set_tcp_nodelay(&fd, true)?;
-                in_progress(rustix::net::connect(&fd, &address))?;
-                Ok(Self::Tcp(fd))
+            Address::Tcp { host, port } => Ok(Self::Tcp(connect_tcp(host, *port, dscp)?)),
+            Address::Ssl { host, port } => {
+                let connector = tls.ok_or(Errno::NOPROTOOPT)?;
+                let fd = connect_tcp(host, *port, dscp)?;
+                Ok(Self::Tls(Box::new(TlsStream::connect(fd, host, connector)?)))
             }
-            Address::PassiveUnix(_) | Address::PassiveTcp(_) => Err(Errno::AFNOSUPPORT.into()),
+            Address::PassiveUnix(_)
+            | Address::PassiveTcp(_)
+            | Address::PassiveSsl(_)
+            | Address::PassiveFd(_) => Err(Errno::AFNOSUPPORT.into()),
         }
     }
 
-    /// The error a connection attempt ended with, if any.
+    /// Puts TLS on a connection that came in; go on with [`Stream::finish_connect`].
     ///
     /// # Errors
-    /// That error.
-    pub fn connect_error(&self) -> io::Result<()> {
-        rustix::net::sockopt::socket_error(self)?.map_err(io::Error::from)
+    /// `EPROTO` on anything but TCP; what rustls says.
+    pub fn accept_tls(self, acceptor: &Acceptor) -> io::Result<Self> {
+        match self {
+            Self::Tcp(fd) => Ok(Self::Tls(Box::new(TlsStream::accept(fd, acceptor)?))),
+            Self::Unix(_) | Self::Tls(_) => Err(Errno::PROTO.into()),
+        }
     }
 
-    /// Reads once. 0 is the end of the stream.
+    /// Goes on with what [`Stream::connect`] or [`Stream::accept_tls`] began, the handshake of TLS
+    /// included. To be called again when the socket is ready for what it says.
+    ///
+    /// # Errors
+    /// Why there will be no connection; [`Stream::take_log`] may know more.
+    pub fn finish_connect(&mut self) -> io::Result<Progress> {
+        if !self.is_ready(PollFlags::OUT, Some(Duration::ZERO))? {
+            return Ok(Progress::Write);
+        }
+        sockopt::socket_error(&*self)?.map_err(io::Error::from)?;
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Ok(Progress::Done),
+            Self::Tls(stream) => stream.handshake(),
+        }
+    }
+
+    /// Sleeps until the socket is ready for `progress`, at most `timeout`; false if it is not.
+    ///
+    /// # Errors
+    /// What poll(2) says.
+    pub fn wait(&self, progress: Progress, timeout: Option<Duration>) -> io::Result<bool> {
+        match progress {
+            Progress::Done => Ok(true),
+            Progress::Read => self.is_ready(PollFlags::IN, timeout),
+            Progress::Write => self.is_ready(PollFlags::OUT, timeout),
+        }
+    }
+
+    fn is_ready(&self, flags: PollFlags, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        match poll(&mut [PollFd::new(self, flags)], timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The common name of the peer's certificate.
+    pub fn peer_name(&self) -> Option<String> {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => None,
+            Self::Tls(stream) => stream.peer_name(),
+        }
+    }
+
+    /// What TLS has to say.
+    pub fn take_log(&mut self) -> Vec<Line> {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Vec::new(),
+            Self::Tls(stream) => stream.take_log(),
+        }
+    }
+
+    /// Reads once. 0 is the end of the stream. Over TLS, bytes may be left that the socket does not
+    /// show: read until it would block.
     ///
     /// # Errors
     /// `WouldBlock` when nothing is there, and what recv(2) says.
     #[inline]
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(self, buffer, RecvFlags::empty())?.0)
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(fd) | Self::Tcp(fd) => receive(fd, buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
     }
 
-    /// Reads once, at most what fits into the capacity of `buffer`, and appends it there.
+    /// Reads once, at most what fits into the capacity of `buffer`, and appends it there. Over TLS
+    /// more may come, so that nothing is left that the socket does not show.
     ///
     /// # Errors
     /// As [`Stream::read`].
-    pub fn read_spare(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        let spare = rustix::buffer::spare_capacity(buffer);
-        Ok(rustix::net::recv(self, spare, RecvFlags::empty())?.0)
+    pub fn read_spare(&mut self, buffer: &mut Vec<u8>, scratch: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(fd) | Self::Tcp(fd) => {
+                let spare = rustix::buffer::spare_capacity(buffer);
+                Ok(rustix::net::recv(fd, spare, RecvFlags::empty())?.0)
+            }
+            Self::Tls(stream) => stream.read_into(buffer, scratch),
+        }
     }
 
-    /// Writes once; a vanished peer is an error, never a signal.
+    /// Writes once; a vanished peer is an error, never a signal. Over TLS, what is taken may still
+    /// be on this side: see [`Stream::write_pending`].
     ///
     /// # Errors
     /// `WouldBlock` when the peer takes nothing, and what sendmsg(2) says.
-    pub fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let [single] = slices {
-            return Ok(rustix::net::send(self, single, SendFlags::NOSIGNAL)?);
+    pub fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(fd) | Self::Tcp(fd) => send(fd, slices),
+            Self::Tls(stream) => stream.write_vectored(slices),
         }
-        let mut control = SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(self, slices, &mut control, SendFlags::NOSIGNAL)?)
+    }
+
+    /// Whether bytes that were taken wait for room in the socket.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => false,
+            Self::Tls(stream) => stream.has_pending(),
+        }
+    }
+
+    /// Writes them; true when none are left.
+    ///
+    /// # Errors
+    /// What sendmsg(2) says.
+    pub fn write_pending(&mut self) -> io::Result<bool> {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Ok(true),
+            Self::Tls(stream) => stream.write_pending(),
+        }
     }
 }
 
@@ -92,8 +209,25 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(fd) | Self::Tcp(fd) => fd.as_fd(),
+            Self::Tls(stream) => stream.as_fd(),
         }
     }
+}
+
+/// recv(2).
+#[inline]
+pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buffer, RecvFlags::empty())?.0)
+}
+
+/// sendmsg(2) without SIGPIPE.
+#[inline]
+pub(crate) fn send(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    if let [single] = slices {
+        return Ok(rustix::net::send(fd, single, SendFlags::NOSIGNAL)?);
+    }
+    let mut control = SendAncillaryBuffer::default();
+    Ok(rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)?)
 }
 
 /// A non-blocking stream socket.
@@ -105,6 +239,18 @@ pub(crate) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
 /// A non-blocking TCP socket of the family of `address`.
 pub(crate) fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
     socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
+}
+
+fn connect_tcp(host: &str, port: u16, dscp: Option<u8>) -> io::Result<OwnedFd> {
+    let address = match socket_addr(host, port) {
+        Some(address) => address,
+        None => resolve(host, port)?,
+    };
+    let fd = tcp_socket(&address)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    set_dscp(&fd, &address, dscp.unwrap_or(DSCP_DEFAULT));
+    in_progress(rustix::net::connect(&fd, &address))?;
+    Ok(fd)
 }
 
 fn in_progress(result: rustix::io::Result<()>) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_net::{Accepted, Address, Listener, Peer, Stream};
+use weir_net::{Accepted, Address, Listener, Peer, Progress, Stream};
 
 /// A fresh directory below the system's temporary one.
 fn directory(name: &str) -> PathBuf {
@@ -36,10 +36,10 @@ fn accept(listener: &Listener) -> Accepted {
     eventually(|| listener.accept().unwrap())
 }
 
-fn read(stream: &Stream) -> Vec<u8> {
+fn read(stream: &mut Stream) -> Vec<u8> {
     eventually(|| {
         let mut buffer = Vec::with_capacity(100);
-        match stream.read_spare(&mut buffer) {
+        match stream.read_spare(&mut buffer, &mut []) {
             Ok(_) => Some(buffer),
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => panic!("{error}"),
@@ -49,15 +49,15 @@ fn read(stream: &Stream) -> Vec<u8> {
 
 fn carries_bytes(listener: &Listener, target: &str) {
     let address = Address::parse(target, Path::new("/nonexistent")).unwrap();
-    let client = Stream::connect(&address).unwrap();
-    let server = accept(listener).stream;
-    client.connect_error().unwrap();
+    let mut client = Stream::connect(&address, None).unwrap();
+    let mut server = accept(listener).stream;
+    assert_eq!(client.finish_connect().unwrap(), Progress::Done);
     let sent = client.write_vectored(&[IoSlice::new(b"[1"), IoSlice::new(b",2]")]).unwrap();
-    assert_eq!((sent, read(&server)), (5, b"[1,2]".to_vec()));
+    assert_eq!((sent, read(&mut server)), (5, b"[1,2]".to_vec()));
     assert_eq!(server.write_vectored(&[IoSlice::new(b"{}")]).unwrap(), 2);
-    assert_eq!(read(&client), b"{}");
+    assert_eq!(read(&mut client), b"{}");
     drop(client);
-    assert_eq!(read(&server), b"", "the end of the stream is an empty read");
+    assert_eq!(read(&mut server), b"", "the end of the stream is an empty read");
 }
 
 #[test]

@@ -55,7 +55,14 @@ impl From<Error> for Reply {
 pub(crate) type Handled = Result<Reply, Reply>;
 
 impl Server {
-    pub(crate) fn accept(&mut self, now: Now, id: SessionId, remote: RemoteId, name: String) {
+    pub(crate) fn accept(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        remote: RemoteId,
+        name: String,
+        client: Option<String>,
+    ) {
         let options = self.remotes.options(remote);
         let session = Session {
             probe_us: self.probes.interval_us(&name, options.probe_ms),
@@ -63,7 +70,7 @@ impl Server {
                 name,
                 read_only: options.read_only,
                 role: options.role,
-                client: None,
+                client,
             }),
             remote,
             db_change_aware: false,

@@ -47,6 +47,8 @@ pub enum Event {
         remote: RemoteId,
         /// Name for logs.
         name: String,
+        /// The common name of the certificate that it has shown over TLS.
+        client: Option<String>,
     },
     /// One complete, framed (not yet validated) JSON-RPC message. The shell delivers at most one a
     /// session and round, and none while the session's outbox is not empty.

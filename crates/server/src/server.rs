@@ -110,7 +110,9 @@ impl Server {
     /// Takes one event.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
-            Event::Accepted { session, remote, name } => self.accept(now, session, remote, name),
+            Event::Accepted { session, remote, name, client } => {
+                self.accept(now, session, remote, name, client);
+            }
             Event::Message { session, bytes } => self.receive(now, session, bytes),
             Event::Activity { session } => self.heard(now, session),
             Event::BadStream { session, error } => self.bad_stream(session, &error),

@@ -247,7 +247,7 @@ impl Connection {
     }
 
     fn flush(&mut self) -> Fate {
-        let stream = &self.stream;
+        let stream = &mut self.stream;
         match self.outbox.flush(|slices| stream.write_vectored(slices)) {
             Ok(Flushed::All | Flushed::Part) => Fate::Keep,
             Err(_) => Fate::Drop,

@@ -122,13 +122,30 @@ impl Sessions {
         }
         let (inbox, outbox) = (Inbox::default(), Outbox::default());
         let (interest, phase) = (Interest::Read, Phase::Open);
+        let client = stream.peer_name();
         let session =
             Session { id, stream, inbox, outbox, interest, phase, dirty: false, served: 0 };
         if slot == self.slots.len() {
             self.slots.push(None);
         }
         self.slots[slot] = Some(session);
-        self.events.push(Event::Accepted { session: id, remote, name });
+        self.events.push(Event::Accepted { session: id, remote, name, client });
+        self.take_early(poller, id);
+    }
+
+    /// What came right behind the handshake of TLS is deciphered already, and the socket does not
+    /// show it.
+    fn take_early(&mut self, poller: &Poller, id: SessionId) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        let Stream::Tls(_) = session.stream else { return };
+        let result = session.stream.read_spare(session.inbox.buffer(), &mut self.scratch);
+        self.held_bytes += session.inbox.held_bytes();
+        match result {
+            Ok(0) => self.lost(poller, id, None),
+            Ok(_) => self.unscanned.push(id),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => self.lost(poller, id, Some(strerror(&error))),
+        }
     }
 
     /// A new round begins: clients that sent several messages at once have their next one taken.
@@ -192,7 +209,9 @@ impl Sessions {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         let held = session.inbox.held_bytes();
         let result = if session.inbox.is_big() {
-            session.stream.read_spare(session.inbox.spare())
+            session.stream.read_spare(session.inbox.spare(), &mut self.scratch)
+        } else if let Stream::Tls(_) = session.stream {
+            session.stream.read_spare(session.inbox.buffer(), &mut self.scratch)
         } else {
             let result = session.stream.read(&mut self.scratch);
             result.inspect(|count| session.inbox.push(&self.scratch[..*count]))
@@ -269,11 +288,7 @@ impl Sessions {
 
     fn flush(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
-        let stream = &session.stream;
-        let result = session.outbox.flush(|slices| {
-            coverage.add(Counter::Writes, 1);
-            stream.write_vectored(slices)
-        });
+        let result = session.flush(coverage);
         let (phase, was_blocked) = (session.phase, session.interest == Interest::Write);
         match result {
             Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
@@ -308,7 +323,7 @@ impl Sessions {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.phase = Phase::Closing;
         self.held_bytes -= mem::take(&mut session.inbox).held_bytes();
-        if session.outbox.is_empty() {
+        if session.is_drained() {
             return self.remove(poller, id);
         }
         self.closing.push((now_us + LINGER_US, id));
@@ -331,7 +346,7 @@ impl Sessions {
 
     /// True when somebody has not yet got everything.
     pub(crate) fn has_output(&self) -> bool {
-        self.slots.iter().flatten().any(|session| !session.outbox.is_empty())
+        self.slots.iter().flatten().any(|session| !session.is_drained())
     }
 
     /// The connection has ended by itself.
@@ -383,7 +398,25 @@ impl Sessions {
 impl Session {
     /// Another message may be taken.
     fn listens(&self) -> bool {
-        self.phase == Phase::Open && self.outbox.is_empty()
+        self.phase == Phase::Open && self.is_drained()
+    }
+
+    /// Everything that was sent is in the socket.
+    fn is_drained(&self) -> bool {
+        self.outbox.is_empty() && !self.stream.has_pending()
+    }
+
+    fn flush(&mut self, coverage: &mut Coverage) -> std::io::Result<Flushed> {
+        let stream = &mut self.stream;
+        let flushed = self.outbox.flush(|slices| {
+            coverage.add(Counter::Writes, 1);
+            stream.write_vectored(slices)
+        })?;
+        // What TLS has taken may still be on this side.
+        if flushed == Flushed::All && !stream.write_pending()? {
+            return Ok(Flushed::Part);
+        }
+        Ok(flushed)
     }
 }
 

@@ -108,7 +108,7 @@ impl Shell {
         let session = SessionId(self.next_session);
         let name = format!("{kind}#{}", self.next_session);
         self.next_session += 1;
-        self.event(Event::Accepted { session, remote: RemoteId(1), name });
+        self.event(Event::Accepted { session, remote: RemoteId(1), name, client: None });
         session
     }
 
