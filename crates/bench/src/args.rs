@@ -57,6 +57,14 @@ impl Args {
         self.rest.len() != before
     }
 
+    /// Ends a scenario's options: nothing may be left.
+    pub(crate) fn finish(&self, scenario: &str) -> Result<(), Error> {
+        match self.rest.first() {
+            Some(word) => Err(Error::Usage(format!("{scenario}: unexpected '{word}'"))),
+            None => Ok(()),
+        }
+    }
+
     /// The positional words, once all options are taken.
     pub(crate) fn words(self) -> Result<Vec<String>, Error> {
         match self.rest.iter().find(|word| word.starts_with("--")) {
@@ -90,6 +98,7 @@ mod tests {
     #[test]
     fn leftovers_and_nonsense_are_refused() {
         assert!(args(&["--bogus"]).words().is_err());
+        assert!(args(&["--bogus"]).finish("set").is_err() && args(&[]).finish("set").is_ok());
         assert!(args(&["--rows"]).text("--rows").is_err());
         assert!(args(&["--rows", "many"]).value::<usize>("--rows").is_err());
         assert_eq!(args(&["--rows", "1,2"]).list::<u32>("--rows").unwrap(), Some(vec![1, 2]));

@@ -4,7 +4,6 @@
 //! ready socket, one write a request, and a search through what monitors receive.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::Error;
-use crate::client::{ECHO_REPLY, Stream};
+use crate::client::{Stream, Target};
 use crate::error::fail;
-use crate::frame::Framer;
+use crate::progress::Progress;
 use crate::stats::Latencies;
 use crate::watch::{Marker, ReadBuffer, Search, Seen, Watch};
+use crate::writer::Writer;
 
 /// A phase in which nothing at all arrives for so long has failed.
 const STALLED: Duration = Duration::from_secs(60);
@@ -45,6 +45,8 @@ pub(crate) struct Load<'a> {
     pub(crate) marker: Marker,
     /// Transactions a second in an open loop; without it, the loop is closed.
     pub(crate) rate: Option<f64>,
+    /// Whether no monitor may see any of it.
+    pub(crate) unseen: bool,
     /// Appends transaction `i`, with `i` as its id.
     pub(crate) request: &'a mut dyn FnMut(usize, &mut Vec<u8>),
     /// Takes the reply to transaction `i`.
@@ -63,19 +65,8 @@ pub(crate) struct Outcome {
     pub(crate) latencies: Latencies,
     /// Bytes that all monitors received.
     pub(crate) delivered: u64,
-}
-
-/// A client that sends transactions one after the other.
-struct Writer {
-    stream: Stream,
-    out: Vec<u8>,
-    sent: usize,
-    /// Whether the socket is watched for room.
-    blocked: bool,
-    input: Vec<u8>,
-    framer: Framer,
-    /// The transaction under way and since when.
-    busy: Option<(usize, Instant)>,
+    /// The longest time in which no reply came.
+    pub(crate) stall: Duration,
 }
 
 /// All connections of a run.
@@ -86,6 +77,9 @@ pub(crate) struct Driver {
     stalled_after: Duration,
     writers: Vec<Writer>,
     pub(crate) watches: Vec<Watch>,
+    /// Where every transaction connects anew, if it does.
+    pub(crate) one_shot: Option<Target>,
+    progress: Progress,
     buffer: ReadBuffer,
     chunk: Vec<u8>,
 }
@@ -100,6 +94,9 @@ struct Phase<'a, 'b> {
     answered: usize,
     expected: Seen,
     latencies: Latencies,
+    /// When the last reply came.
+    replied: Instant,
+    stall: Duration,
 }
 
 impl Driver {
@@ -107,6 +104,7 @@ impl Driver {
         writers: Vec<Stream>,
         watches: Vec<Watch>,
         drain_every: Duration,
+        progress: Progress,
     ) -> Result<Self, Error> {
         let writer_set = ready_set(writers.iter())?;
         let watch_set = ready_set(watches.iter().map(Watch::stream))?;
@@ -119,6 +117,8 @@ impl Driver {
             stalled_after: STALLED,
             writers,
             watches,
+            one_shot: None,
+            progress,
             buffer,
             chunk,
         })
@@ -127,15 +127,18 @@ impl Driver {
     /// Runs one phase until every reply is there and every monitor has seen every row.
     pub(crate) fn run(&mut self, load: &mut Load<'_>) -> Result<Outcome, Error> {
         self.watches.iter_mut().for_each(Watch::reset);
+        let start = Instant::now();
         let mut phase = Phase {
             search: load.marker.search(),
             load,
-            start: Instant::now(),
+            start,
             idle: (0..self.writers.len()).collect(),
             begun: 0,
             answered: 0,
             expected: Seen::default(),
             latencies: Latencies::default(),
+            replied: start,
+            stall: Duration::ZERO,
         };
         let (mut progress, mut drained) = (phase.start, phase.start);
         self.feed(&mut phase)?;
@@ -145,6 +148,7 @@ impl Driver {
             if drained.elapsed() >= self.drain_every {
                 moved |= self.drain(&mut phase)?;
                 drained = Instant::now();
+                self.progress.at(phase.answered);
             }
             if moved {
                 progress = drained;
@@ -154,7 +158,7 @@ impl Driver {
         }
         let wall = phase.start.elapsed();
         let delivered = self.watches.iter().map(|watch| watch.bytes).sum();
-        Ok(Outcome { wall, latencies: phase.latencies, delivered })
+        Ok(Outcome { wall, latencies: phase.latencies, delivered, stall: phase.stall })
     }
 
     /// Whether the phase is over. A monitor that saw as many rows as it should but other ones, or
@@ -216,7 +220,9 @@ impl Driver {
             }
         }
         let now = Instant::now();
-        self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
+        if self.watches.first().is_some_and(|watch| watch.stream().is_tcp()) {
+            self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
+        }
         Ok(!events.is_empty())
     }
 
@@ -229,9 +235,18 @@ impl Driver {
         if !writer.receive(&mut self.chunk)? {
             return Ok(());
         }
+        if writer.release(&self.writer_set, token)? {
+            return Ok(());
+        }
         let Some((i, since)) = writer.busy.take() else { fail!("a reply without a request") };
-        phase.latencies.push(since.elapsed());
-        phase.expected.add((phase.load.reply)(i, &writer.input)?);
+        let now = Instant::now();
+        phase.latencies.push(now.saturating_duration_since(since));
+        phase.stall = phase.stall.max(now - phase.replied);
+        phase.replied = now;
+        let row = (phase.load.reply)(i, &writer.input)?;
+        if !phase.load.unseen {
+            phase.expected.add(row);
+        }
         writer.input.clear();
         phase.answered += 1;
         phase.idle.push_back(token);
@@ -249,11 +264,13 @@ impl Driver {
             let Some(token) = phase.idle.pop_front() else { return Ok(()) };
             let writer = &mut self.writers[token];
             writer.out.clear();
-            writer.sent = 0;
             (phase.load.request)(phase.begun, &mut writer.out);
             writer.busy = Some((phase.begun, due));
             phase.begun += 1;
-            writer.flush(&self.writer_set, token)?;
+            match &self.one_shot {
+                Some(target) => writer.begin_anew(target, &self.writer_set, token)?,
+                None => writer.begin(&self.writer_set, token)?,
+            }
         }
         Ok(())
     }
@@ -291,61 +308,12 @@ fn ready(set: &OwnedFd, limit: Duration) -> Result<Vec<epoll::Event>, Error> {
     Ok(events)
 }
 
-impl Writer {
-    fn new(stream: Stream) -> Self {
-        let (out, input) = (Vec::new(), Vec::new());
-        Self { stream, out, sent: 0, blocked: false, input, framer: Framer::default(), busy: None }
-    }
-
-    /// Writes what the socket takes; the rest waits until it takes more.
-    fn flush(&mut self, epoll: &OwnedFd, token: usize) -> Result<(), Error> {
-        while self.sent < self.out.len() {
-            match (&self.stream).write(&self.out[self.sent..]) {
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) => return Err(Error::Io("writing a request".into(), e)),
-            }
-        }
-        let blocked = self.sent < self.out.len();
-        if blocked != self.blocked {
-            self.blocked = blocked;
-            let mut flags = EventFlags::IN;
-            flags.set(EventFlags::OUT, blocked);
-            epoll::modify(epoll, &self.stream, EventData::new_u64(token as u64), flags)?;
-        }
-        Ok(())
-    }
-
-    /// Reads once; true when the reply is complete in `input`.
-    fn receive(&mut self, chunk: &mut [u8]) -> Result<bool, Error> {
-        let n = match (&self.stream).read(chunk) {
-            Ok(0) => fail!("the server closed a writer's connection"),
-            Ok(n) => n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(e) => return Err(Error::Io("reading a reply".into(), e)),
-        };
-        let mut rest = &chunk[..n];
-        while let Some(end) = self.framer.scan(rest) {
-            self.input.extend_from_slice(&rest[..end]);
-            rest = &rest[end..];
-            if memchr::memmem::find(&self.input, br#""method":"echo""#).is_none() {
-                if !rest.is_empty() {
-                    fail!("unexpected bytes after a reply");
-                }
-                return Ok(true);
-            }
-            (&self.stream).write_all(ECHO_REPLY)?;
-            self.input.clear();
-        }
-        self.input.extend_from_slice(rest);
-        Ok(false)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::ECHO_REPLY;
     use crate::watch::uuid_hash;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     const UUIDS: [&str; 2] =
@@ -373,13 +341,14 @@ mod tests {
             let _ = (&server).read(&mut request);
         });
         let watches = vec![Watch::new(Stream::Unix(watch), true)];
-        let mut driver =
-            Driver::new(vec![Stream::Unix(writer)], watches, Duration::from_micros(10)).unwrap();
+        let (writers, pause) = (vec![Stream::Unix(writer)], Duration::from_micros(10));
+        let mut driver = Driver::new(writers, watches, pause, Progress::hidden()).unwrap();
         driver.stalled_after = Duration::from_millis(200);
         let outcome = driver.run(&mut Load {
             total: 2,
             marker: Marker::Insert,
             rate,
+            unseen: false,
             request: &mut |i, out| out.extend_from_slice(format!("request {i}").as_bytes()),
             reply: &mut |i, _| Ok(uuid_hash(UUIDS[i].as_bytes())),
         });

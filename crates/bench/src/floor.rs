@@ -8,13 +8,14 @@
 //! The paced floor differs in one thing: it keeps updates for up to [`PACE`], so that more
 //! transactions share one. Replies still go at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -29,7 +30,7 @@ const LISTENER: u64 = u64::MAX;
 /// How long the paced floor keeps an update.
 const PACE: Duration = Duration::from_micros(500);
 const EVENTS: usize = 256;
-const READ_SIZE: usize = 64 * 1024;
+const READ_SIZE: usize = 128 * 1024;
 
 /// The command line that runs the floor in a child of our own program.
 pub(crate) fn child(socket: &Path, file: &Path, paced: bool) -> Result<Command, Error> {
@@ -62,6 +63,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
         next: 0,
         filler: Vec::new(),
         sizes: (0, 0),
+        request: 0,
         rows: 0,
         pace: if paced.is_empty() { Duration::ZERO } else { PACE },
         oldest: None,
@@ -80,6 +82,8 @@ struct Floor {
     filler: Vec<u8>,
     /// Bytes a transaction in the update and in the record.
     sizes: (usize, usize),
+    /// Bytes of a request, where it is too long for one read.
+    request: usize,
     rows: u64,
     pace: Duration,
     /// Since when the update waits.
@@ -91,8 +95,20 @@ struct Floor {
 struct Connection {
     stream: UnixStream,
     monitor: bool,
-    /// The reply of this round, or what the socket did not take.
+    /// The reply of this round, or what the socket did not take of it.
     out: Vec<u8>,
+    /// Updates that the socket has not taken, the first one from this byte on.
+    updates: VecDeque<Rc<[u8]>>,
+    sent: usize,
+    /// Of a long request: its id and the bytes that have come.
+    partial: (usize, usize),
+}
+
+impl Connection {
+    fn new(stream: UnixStream) -> Self {
+        let (out, updates) = (Vec::new(), VecDeque::new());
+        Self { stream, monitor: false, out, updates, sent: 0, partial: (0, 0) }
+    }
 }
 
 impl Floor {
@@ -125,7 +141,7 @@ impl Floor {
         let (stream, _) = self.listener.accept()?;
         stream.set_nonblocking(true)?;
         epoll::add(&self.epoll, &stream, EventData::new_u64(self.next), EventFlags::IN)?;
-        self.peers.insert(self.next, Connection { stream, monitor: false, out: Vec::new() });
+        self.peers.insert(self.next, Connection::new(stream));
         self.next += 1;
         Ok(())
     }
@@ -133,8 +149,8 @@ impl Floor {
     /// Reads a request, or goes on writing; true when there is a reply to send.
     fn ready(&mut self, token: u64, chunk: &mut [u8]) -> Result<bool, Error> {
         let Some(peer) = self.peers.get_mut(&token) else { return Ok(false) };
-        if peer.monitor && !peer.out.is_empty() {
-            send(&self.epoll, token, peer)?;
+        if !peer.updates.is_empty() {
+            go_on(&self.epoll, token, peer)?;
         }
         let n = match (&peer.stream).read(chunk) {
             Ok(0) => {
@@ -153,14 +169,26 @@ impl Floor {
             let params = request.rsplit(|&b| b == b'[').next().unwrap_or_default();
             let mut numbers = params.split(|b| !b.is_ascii_digit()).map(number);
             self.sizes = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            self.request = numbers.next().unwrap_or(0);
             self.filler = vec![b'x'; self.sizes.0.max(self.sizes.1)];
             peer.out.extend_from_slice(br#"{"id":0,"result":[],"error":null}"#);
         } else if request.starts_with(br#"{"id":0,"method":"monitor"#) {
             peer.monitor = true;
             peer.out.extend_from_slice(br#"{"id":0,"result":[false,"0",{}],"error":null}"#);
+        } else if request.starts_with(br#"{"id":"db""#) {
+            peer.out.extend_from_slice(br#"{"id":"db","result":[{"rows":[]}],"error":null}"#);
         } else {
             let id = request.get(6..).unwrap_or_default();
-            let id = number(id.split(|b| !b.is_ascii_digit()).next().unwrap_or_default());
+            let mut id = number(id.split(|b| !b.is_ascii_digit()).next().unwrap_or_default());
+            if self.request > 0 {
+                let (first, before) = peer.partial;
+                id = if before == 0 { id } else { first };
+                peer.partial = (id, before + n);
+                if before + n < self.request {
+                    return Ok(false);
+                }
+                peer.partial = (0, 0);
+            }
             let counts = memchr::memmem::find_iter(request, br#""mutate""#).count()
                 + usize::from(memchr::memmem::find(request, br#""delete","table""#).is_some());
             self.transaction(token, id, counts);
@@ -195,7 +223,7 @@ impl Floor {
         }
         for token in replies.drain(..) {
             if let Some(peer) = self.peers.get_mut(&token) {
-                send(&self.epoll, token, peer)?;
+                send(peer);
             }
         }
         if self.update.is_empty() {
@@ -211,13 +239,15 @@ impl Floor {
         self.fan_out()
     }
 
-    /// Sends the update to every monitor.
+    /// Sends the update to every monitor; those that cannot take all of it share the rest.
     fn fan_out(&mut self) -> Result<(), Error> {
         self.update.extend_from_slice(br#"}}],"id":null}"#);
+        let mut shared: Option<Rc<[u8]>> = None;
         for (&token, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.monitor) {
-            if peer.out.is_empty() {
-                // The usual case copies nothing.
-                let n = match (&peer.stream).write(&self.update) {
+            let mut n = 0;
+            let behind = !peer.updates.is_empty();
+            if !behind {
+                n = match (&peer.stream).write(&self.update) {
                     Ok(n) => n,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
                     Err(_) => continue,
@@ -225,32 +255,42 @@ impl Floor {
                 if n == self.update.len() {
                     continue;
                 }
-                peer.out.extend_from_slice(&self.update[n..]);
-            } else {
-                peer.out.extend_from_slice(&self.update);
             }
-            watch_room(&self.epoll, token, peer, true)?;
+            let rest = shared.get_or_insert_with(|| self.update.as_slice().into());
+            peer.updates.push_back(Rc::clone(rest));
+            if !behind {
+                peer.sent = n;
+                watch_room(&self.epoll, token, peer, true)?;
+            }
         }
         self.update.clear();
         Ok(())
     }
 }
 
-/// Writes what the socket takes and asks to be told when it takes the rest.
-fn send(epoll: &OwnedFd, token: u64, peer: &mut Connection) -> Result<(), Error> {
-    let n = match (&peer.stream).write(&peer.out) {
-        Ok(n) => n,
-        Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
-        // The reading side notices that the peer is gone.
-        Err(_) => peer.out.len(),
-    };
-    if n == peer.out.len() {
-        peer.out.clear();
-        // A reply is sent from the start: only monitors ever waited for room.
-        return if peer.monitor { watch_room(epoll, token, peer, false) } else { Ok(()) };
+/// Writes what a monitor's socket takes of the updates that wait.
+fn go_on(epoll: &OwnedFd, token: u64, peer: &mut Connection) -> Result<(), Error> {
+    while let Some(update) = peer.updates.front() {
+        match (&peer.stream).write(&update[peer.sent..]) {
+            Ok(n) => peer.sent += n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            // The reading side notices that the peer is gone.
+            Err(_) => peer.sent = update.len(),
+        }
+        if peer.sent < update.len() {
+            return Ok(());
+        }
+        peer.updates.pop_front();
+        peer.sent = 0;
     }
-    peer.out.drain(..n);
-    watch_room(epoll, token, peer, true)
+    watch_room(epoll, token, peer, false)
+}
+
+/// Writes a reply, which fits every socket's buffer.
+fn send(peer: &mut Connection) {
+    // A peer that is gone shows on the reading side.
+    let _ = (&peer.stream).write(&peer.out);
+    peer.out.clear();
 }
 
 fn watch_room(epoll: &OwnedFd, token: u64, peer: &Connection, on: bool) -> Result<(), Error> {
@@ -298,7 +338,7 @@ pub(crate) mod tests {
         let mut writer = Client::connect(&target).unwrap();
         let mut monitor = Client::connect(&target).unwrap();
         monitor.call("monitor_cond_since", &json!([])).unwrap();
-        writer.call("floor", &json!([300, 200])).unwrap();
+        writer.call("floor", &json!([300, 200, 0])).unwrap();
         let request = br#"{"id":17,"method":"transact","params":["D",{"op":"mutate"}]}"#;
         let reply: Value = serde_json::from_slice(writer.exchange(request).unwrap()).unwrap();
         assert_eq!(reply["id"], 17);

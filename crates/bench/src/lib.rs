@@ -4,76 +4,58 @@
 //! program measures Weir and the reference. It starts and stops the servers itself, reads their
 //! CPU time from the scheduler's account, and fails when a monitor has not received everything.
 
+// The frame: what runs, where, and what is told of it.
 mod args;
-mod by_name;
-mod client;
-mod dbfile;
-mod drive;
 mod error;
+mod peer;
+mod progress;
+mod report;
+mod rounds;
+mod running;
+mod sampler;
+
+// The load: clients, what they count, and the bare loop that they are held against.
+mod client;
+mod drive;
 mod floor;
 mod frame;
-mod make_db;
-mod peer;
-mod ports;
 mod procfs;
+mod pulse;
 mod replica;
-mod report;
 mod rng;
-mod set;
 mod stats;
 mod tally;
 mod watch;
+mod writer;
 
+// Database files.
+mod dbfile;
+mod make_db;
+
+// The scenarios.
+mod all;
+mod big;
+mod by_key;
+mod conditions;
+mod connections;
+mod growth;
+mod herd;
+mod large;
+mod openstack;
+mod ports;
+mod set;
+mod strings;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use args::Args;
+use by_key::Key;
 pub use error::Error;
+use report::Report;
+use rounds::Bench;
 
-const HELP: &str = "\
-weir bench: load tests against any OVSDB server
-
-usage: weir bench COMMAND [OPTIONS]
-
-commands:
-  ports      ports and load balancers added and removed in OVN_Northbound
-  by-name    update, select and delete by a unique name, one client
-  set        one element more or less in a large set
-  make-db    write an OVN_Southbound-like database file
-
-servers (ports, by-name, set):
-  --peer NAME=PATH     a server to start: the program, or a folder with ovsdb-server in it;
-                       may be given several times, the last one is compared with the first
-  --connect METHOD     a running server instead (unix:PATH or tcp:HOST:PORT), with --pid
-  --pid PID            its process, for CPU time and memory
-  --file PATH          its database file, for the file's size
-  --dir DIR            where databases and sockets are made (default: the temporary folder)
-  --no-floor           leave out the bare epoll loop of the same shape
-  --repeat N           run everything N times, peers alternating; medians are shown (1)
-  --json FILE          write all figures
-
-ports:
-  --rows N             ports, and as many load balancers (30000)
-  --writers N          clients in a closed loop (50)
-  --monitors N         clients that watch everything (100)
-  --cycles N           add and remove all rows N times, figures summed (1)
-  --rate N             open loop: N transactions a second, latency from the due time
-  --drain-us N         monitors are drained every N microseconds, 0: all the time (500)
-  --schema FILE        default /usr/share/ovn/ovn-nb.ovsschema
-
-by-name:
-  --rows N[,N...]      rows in the table (4000,60000)
-  --seconds N          time for each kind of transaction (5)
-
-set:
-  --sizes N[,N...]     elements that stay in the set (300,30000)
-  --ops N              transactions at each size (20000)
-  --writers N, --monitors N, --drain-us N   as above (20, 10, 500)
-
-make-db OUT:
-  --megabytes N        size of the file (162)
-  --records N          transactions that it is spread over (1)
-  --seed N             another seed gives other content of the same shape (1)
-  --schema FILE        default /usr/share/ovn/ovn-sb.ovsschema
-";
+const HELP: &str = include_str!("help.txt");
 
 /// Runs `weir bench ARGS`, without the program's name and the word `bench`.
 ///
@@ -83,20 +65,105 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         eprint!("{HELP}");
         return Ok(ExitCode::from(2));
     };
+    if matches!(command.as_str(), "-h" | "--help" | "help")
+        || rest.iter().any(|word| word == "--help" || word == "-h")
+    {
+        print!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
     match command.as_str() {
-        "-h" | "--help" | "help" => {
-            print!("{HELP}");
-            Ok(ExitCode::SUCCESS)
+        "schema" => return print_schema(rest),
+        "make-db" => return make_db::command(rest),
+        floor::COMMAND => return floor::command(rest),
+        _ => {}
+    }
+    let mut args = Args::new(rest);
+    let (json, page) = (args.text("--json")?, args.text("--report")?);
+    let reports = match command.as_str() {
+        "report" => read_all(args)?,
+        "all" => {
+            let bench = Bench::from_args(&mut args)?;
+            all::run(&mut args, &bench)?
         }
-        _ if rest.iter().any(|a| a == "--help" || a == "-h") => {
-            print!("{HELP}");
-            Ok(ExitCode::SUCCESS)
+        scenario_name => {
+            known(scenario_name)?;
+            let bench = Bench::from_args(&mut args)?;
+            vec![scenario(scenario_name, &mut args, &bench)?]
         }
-        "ports" => ports::command(rest),
-        "by-name" => by_name::command(rest),
-        "set" => set::command(rest),
-        "make-db" => make_db::command(rest),
-        floor::COMMAND => floor::command(rest),
-        other => Err(Error::Usage(format!("unknown command '{other}' (see weir bench --help)"))),
+    };
+    let path = |name: Option<String>| name.map(PathBuf::from);
+    report::publish(&reports, path(json).as_deref(), path(page).as_deref())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_all(args: Args) -> Result<Vec<Report>, Error> {
+    let mut reports = Vec::new();
+    for file in args.words()? {
+        reports.append(&mut report::read(file.as_ref())?);
+    }
+    Ok(reports)
+}
+
+/// Prints the schema of the database that a running server must have for a scenario.
+fn print_schema(words: &[String]) -> Result<ExitCode, Error> {
+    let name = words.first().map_or("", String::as_str);
+    let schema = match name {
+        "set" => set::schema(),
+        "by-name" | "by-column" | "may-exist" => by_key::schema(false),
+        "conditions" => conditions::schema(),
+        "connections" => connections::schema(),
+        "strings" => strings::schema(),
+        "ports" | "big" | "openstack" => {
+            dbfile::read_schema(ports::SCHEMA.as_ref(), "of Debian's package ovn-common")?
+        }
+        _ => return Err(Error::Usage(format!("schema: no scenario '{name}' with one"))),
+    };
+    println!("{schema:#}");
+    Ok(ExitCode::SUCCESS)
+}
+
+const SCENARIOS: [&str; 14] = [
+    "ports",
+    "set",
+    "big",
+    "by-name",
+    "by-column",
+    "may-exist",
+    "conditions",
+    "growth",
+    "openstack",
+    "connections",
+    "strings",
+    "herd",
+    "large",
+    "snapshot-memory",
+];
+
+/// Whether there is such a scenario; asked before servers are looked for.
+fn known(name: &str) -> Result<(), Error> {
+    if SCENARIOS.contains(&name) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("unknown command '{name}' (see weir bench --help)")))
+}
+
+/// Runs one scenario.
+fn scenario(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, Error> {
+    match name {
+        "ports" => ports::run(args, bench),
+        "set" => set::run(args, bench),
+        "big" => big::run(args, bench),
+        "by-name" => by_key::run(Key::Name, args, bench),
+        "by-column" => by_key::run(Key::Column, args, bench),
+        "may-exist" => by_key::run(Key::MayExist, args, bench),
+        "conditions" => conditions::run(args, bench),
+        "growth" => growth::run(args, bench),
+        "openstack" => openstack::run(args, bench),
+        "connections" => connections::run(args, bench),
+        "strings" => strings::run(args, bench),
+        "herd" => herd::run(args, bench),
+        "large" => large::run(args, bench),
+        "snapshot-memory" => large::snapshots(args, bench),
+        _ => known(name).and_then(|()| Err(Error::Usage(format!("{name} has no body")))),
     }
 }

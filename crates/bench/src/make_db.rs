@@ -15,7 +15,7 @@ use crate::args::Args;
 use crate::dbfile;
 use crate::rng::Rng;
 
-const SCHEMA: &str = "/usr/share/ovn/ovn-sb.ovsschema";
+pub(crate) const SCHEMA: &str = "/usr/share/ovn/ovn-sb.ovsschema";
 /// Flows of one datapath, as in a switch with a few dozen ports.
 const FLOWS_A_DATAPATH: usize = 600;
 /// Port bindings of one datapath.
@@ -36,14 +36,9 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
     let [path] = words.as_slice() else {
         return Err(Error::Usage("make-db needs the name of one file to write".into()));
     };
-    let schema =
-        dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?.to_string();
     let content = Content::sized(seed, megabytes * 1e6);
     let path = Path::new(path);
-    let file = File::create_new(path).map_err(|e| Error::io("creating", path, e))?;
-    let size = content
-        .write(&mut BufWriter::with_capacity(1 << 20, file), &schema, records)
-        .map_err(|e| Error::io("writing", path, e))?;
+    let size = content.write_file(path, &schema, records)?;
     println!(
         "{}: {:.1} MB, {} logical flows, {} datapaths, {} port bindings, {records} transaction(s)",
         path.display(),
@@ -57,7 +52,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
 
 /// What the database holds. Rows are numbered: datapaths, then ports, then flows.
 #[derive(Clone, Copy)]
-struct Content {
+pub(crate) struct Content {
     seed: u64,
     datapaths: usize,
     flows: usize,
@@ -65,7 +60,7 @@ struct Content {
 
 impl Content {
     /// Content whose file has about `bytes` bytes.
-    fn sized(seed: u64, bytes: f64) -> Self {
+    pub(crate) fn sized(seed: u64, bytes: f64) -> Self {
         let sample = Self { seed, datapaths: SAMPLE / FLOWS_A_DATAPATH + 1, flows: SAMPLE };
         let mut text = Vec::new();
         (0..sample.rows()).for_each(|n| sample.row(n, &mut text));
@@ -73,7 +68,21 @@ impl Content {
         Self { seed, datapaths: flows / FLOWS_A_DATAPATH + 1, flows }
     }
 
-    fn rows(&self) -> usize {
+    /// Writes a new file; returns its size.
+    pub(crate) fn write_file(
+        &self,
+        path: &Path,
+        schema: &str,
+        records: usize,
+    ) -> Result<usize, Error> {
+        let schema = dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?;
+        let file = File::create_new(path).map_err(|e| Error::io("creating", path, e))?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        self.write(&mut out, &schema.to_string(), records)
+            .map_err(|e| Error::io("writing", path, e))
+    }
+
+    pub(crate) fn rows(&self) -> usize {
         self.datapaths * (1 + PORTS_A_DATAPATH) + self.flows
     }
 

@@ -7,7 +7,6 @@
 
 mod objects;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,69 +17,85 @@ use crate::args::Args;
 use crate::client::Client;
 use crate::dbfile;
 use crate::drive::{DRAIN_EVERY, Driver, Load};
-use crate::peer::{Peers, Running};
 use crate::procfs;
+use crate::progress::Progress;
 use crate::replica::Replica;
-use crate::report::{Figures, Metric, Report};
+use crate::report::{About, Figures, Report};
+use crate::rounds::{Bench, Floors};
+use crate::running::{Running, Source};
 use crate::tally::{Clients, Sizes, Tally};
 use crate::watch::{Marker, uuid_hash, uuid_in};
 
 /// The database of the scenario.
 pub(crate) const DB: &str = "OVN_Northbound";
-const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
+/// Where Debian's package ovn-common has its schema.
+pub(crate) const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 /// Bytes a transaction in the update and in the file, where no server of this run showed them.
-const USUAL: Sizes = Sizes { update: 450, record: 450 };
+const USUAL: Sizes = Sizes { update: 450, record: 450, request: 0 };
+const ROWS: usize = 30_000;
+const WRITERS: usize = 50;
+const MONITORS: usize = 100;
+/// Rows of the short form, of which one fits every cache.
+const SHORT_ROWS: usize = 1_500;
 
 struct Config {
     rows: usize,
     clients: Clients,
     cycles: usize,
     rate: Option<f64>,
+    one_shot: bool,
     schema: Value,
 }
 
-/// Runs the command.
-pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
-    let mut args = Args::new(args);
-    let peers = Peers::from_args(&mut args)?;
+/// Runs the scenario.
+pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
     let config = Config {
-        rows: args.value("--rows")?.unwrap_or(30_000).max(1),
+        rows: args.value("--rows")?.unwrap_or(ROWS).max(1),
         clients: Clients {
-            writers: args.value("--writers")?.unwrap_or(50).max(1),
-            monitors: args.value("--monitors")?.unwrap_or(100),
+            writers: args.value("--writers")?.unwrap_or(WRITERS).max(1),
+            monitors: args.value("--monitors")?.unwrap_or(MONITORS),
             drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
         },
         cycles: args.value("--cycles")?.unwrap_or(1).max(1),
         rate: args.value("--rate")?.filter(|&rate: &f64| rate > 0.0),
+        one_shot: args.flag("--one-shot"),
         schema: dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?,
     };
-    if let Some(word) = args.words()?.first() {
-        return Err(Error::Usage(format!("ports: unexpected '{word}'")));
-    }
-    let mut report = Report::new(config.title(), procfs::machine());
+    args.finish("ports")?;
+    let floors = if config.clients.monitors > 0 { Floors::Both } else { Floors::Plain };
     let mut sizes = [USUAL; 4];
-    for run in 1..=peers.repeat {
-        for peer in peers.order(config.clients.monitors > 0) {
-            eprintln!("{} ({run} of {})", peer.name, peers.repeat);
-            let running = peer.start(peers.dir(), &|path| dbfile::create(path, &config.schema))?;
-            let mut run = Run::new(&config, peer.is_floor(), &running, sizes);
-            let figures = run.all().map_err(|e| running.explain(&peer.name, &e))?;
-            report.add(&peer.name, peer.is_floor(), figures);
-            sizes = run.sizes;
-        }
-    }
-    report.publish(peers.json.as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    bench.rounds(config.about(), floors, &mut |peer| {
+        let running = bench.start(peer, Source::Schema(&config.schema))?;
+        let mut run = Run::new(&config, peer.is_floor(), &running, sizes);
+        let figures = run.all(&bench.progress).map_err(|e| running.explain(&peer.name, &e))?;
+        sizes = run.sizes;
+        Ok(figures)
+    })
 }
 
 impl Config {
-    fn title(&self) -> String {
-        let rate = self.rate.map_or("closed loop".into(), |rate| format!("open loop, {rate} tx/s"));
-        format!(
-            "ports: {} rows, {} writers ({rate}), {} monitors, {} cycle(s)",
-            self.rows, self.clients.writers, self.clients.monitors, self.cycles
-        )
+    fn about(&self) -> About {
+        let Clients { writers, monitors, .. } = self.clients;
+        let pace = match (self.rate, self.one_shot) {
+            (Some(rate), _) => format!("open loop, {rate} tx/s"),
+            (None, true) => "a connection for each transaction".into(),
+            (None, false) => "closed loop".into(),
+        };
+        let title = format!(
+            "ports: {} rows, {writers} writers ({pace}), {monitors} monitors, {} cycle(s)",
+            self.rows, self.cycles
+        );
+        let scenario = match (self.rate, self.one_shot, writers, self.rows) {
+            (Some(_), _, _, _) => "ports, fixed rate",
+            (_, true, _, _) => "ports, one-shot",
+            (_, _, 1, _) => "ports, one writer",
+            (_, _, _, rows) if rows <= SHORT_ROWS => "ports, short",
+            _ => "ports",
+        };
+        let usual = monitors == MONITORS && matches!(writers, 1 | WRITERS);
+        let standard = usual && (matches!(self.rows, ROWS | SHORT_ROWS) || writers == 1);
+        About { scenario: scenario.into(), title, standard }
     }
 }
 
@@ -106,22 +121,24 @@ impl<'a> Run<'a> {
         Self { config, running, floor, objects, sizes, tallies }
     }
 
-    fn all(&mut self) -> Result<Figures, Error> {
+    fn all(&mut self, progress: &Progress) -> Result<Figures, Error> {
         let mut control = Client::connect(&self.running.target)?;
         self.objects.create(&mut control, self.floor)?;
         let mut replica = Replica::new(&self.config.schema);
         let target = &self.running.target;
-        let mut driver = self.config.clients.connect(target, DB, &mut replica)?;
-        let mut after_adds = procfs::memory(self.running.pid)?;
+        let mut driver = self.config.clients.connect(target, DB, &mut replica, progress)?;
+        driver.one_shot = self.config.one_shot.then(|| target.clone());
+        let mut after_adds = self.running.memory()?;
         for _ in 0..self.config.cycles {
             for (n, step) in STEPS.into_iter().enumerate() {
                 if self.floor {
                     self.sizes[n].impose(&mut control)?;
                 }
+                progress.phase(step.name(), self.config.rows);
                 self.step(n, step, &mut driver)?;
-                eprintln!("  {}: {:.1} s", step.name(), self.tallies[n].seconds);
+                progress.note(&format!("  {}: {:.1} s", step.name(), self.tallies[n].seconds));
                 if step == Step::LbAdd {
-                    after_adds = procfs::memory(self.running.pid)?;
+                    after_adds = self.running.memory()?;
                 }
                 let kept = driver.watches.first_mut().and_then(|watch| watch.kept.take());
                 if let (Some(kept), false) = (&kept, self.floor) {
@@ -133,7 +150,6 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        let end = procfs::memory(self.running.pid)?;
         if self.config.clients.monitors > 0 && !self.floor {
             replica.check_against(target, DB)?;
         }
@@ -142,7 +158,7 @@ impl<'a> Run<'a> {
                 tally.learn(sizes, self.config.clients.monitors);
             }
         }
-        Ok(self.figures(after_adds, end))
+        self.figures(after_adds)
     }
 
     fn step(&mut self, n: usize, step: Step, driver: &mut Driver) -> Result<(), Error> {
@@ -162,6 +178,7 @@ impl<'a> Run<'a> {
             total: self.config.rows,
             marker: if inserts { Marker::Insert } else { Marker::Delete },
             rate: self.config.rate,
+            unseen: false,
             request: &mut |i, out| objects.request(step, i, &known, out),
             reply: &mut |i, reply| {
                 check_reply(i, reply, step.counts())?;
@@ -184,21 +201,17 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn figures(&mut self, after_adds: procfs::Memory, end: procfs::Memory) -> Figures {
+    fn figures(&self, after_adds: Option<procfs::Memory>) -> Result<Figures, Error> {
+        const SECTION: &str = "memory and disk";
         let mut figures = Figures::default();
-        for (step, tally) in STEPS.into_iter().zip(&mut self.tallies) {
+        for (step, tally) in STEPS.into_iter().zip(&self.tallies) {
             tally.figures(step.name(), &mut figures);
         }
-        let mut push = |name, bytes: u64| {
-            figures.push("memory and disk", Metric { name, digits: 1 }, bytes as f64 / 1e6);
-        };
-        push("RSS after both adds MB", after_adds.rss);
-        push("RSS at the end MB", end.rss);
-        push("peak RSS MB", end.peak);
-        if let Some(size) = self.running.file_size() {
-            push("file MB", size);
+        if let Some(memory) = after_adds {
+            figures.push(SECTION, "RSS after both adds MB", 1, memory.rss as f64 / 1e6);
         }
-        figures
+        self.running.finish(SECTION, &mut figures)?;
+        Ok(figures)
     }
 }
 
@@ -211,7 +224,7 @@ mod tests {
     fn the_floor_goes_through_all_phases() {
         for paced in [false, true] {
             let (target, file) = crate::floor::tests::spawn(&format!("ports{paced}"), paced);
-            let running = Running::found(target, std::process::id(), Some(file.clone()));
+            let running = Running::found(target, Some(std::process::id()), Some(file.clone()));
             let config = Config {
                 rows: 300,
                 clients: Clients {
@@ -221,11 +234,16 @@ mod tests {
                 },
                 cycles: 2,
                 rate: None,
+                one_shot: false,
                 schema: json!({"name": DB, "tables": {}}),
             };
-            let mut run =
-                Run::new(&config, true, &running, [Sizes { update: 400, record: 300 }; 4]);
-            run.all().unwrap();
+            let mut run = Run::new(
+                &config,
+                true,
+                &running,
+                [Sizes { update: 400, record: 300, request: 0 }; 4],
+            );
+            run.all(&Progress::hidden()).unwrap();
             for sum in &run.tallies {
                 assert_eq!(sum.transactions, 600);
                 assert!(sum.delivered >= 600 * 3 * 400, "{}", sum.delivered);

@@ -4,10 +4,24 @@ use std::fs;
 
 use crate::Error;
 
-/// CPU time of all live threads of a process, in nanoseconds (the first field of `schedstat`).
-///
-/// The time of threads that have ended is not in it; servers under test keep theirs.
+/// CPU time of a process in nanoseconds: what the scheduler accounts to its live threads (the
+/// first field of `schedstat`), or where threads have ended and took more with them, the
+/// process's total in clock ticks.
 pub(crate) fn cpu_nanos(pid: u32) -> Result<u64, Error> {
+    Ok(live_threads(pid)?.max(ticks(pid).unwrap_or(0)))
+}
+
+/// User and system time of `/proc/PID/stat`, with that of threads that have ended.
+fn ticks(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything.
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11).map_while(|n| n.parse::<u64>().ok());
+    let ticks = fields.next()? + fields.next()?;
+    Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
+fn live_threads(pid: u32) -> Result<u64, Error> {
     let dir = format!("/proc/{pid}/task");
     let mut sum = 0;
     for entry in fs::read_dir(&dir).map_err(|e| Error::Io(format!("reading {dir}"), e))? {
@@ -40,6 +54,12 @@ pub(crate) fn memory(pid: u32) -> Result<Memory, Error> {
     Ok(Memory { rss: field("VmRSS"), peak: field("VmHWM") })
 }
 
+/// Sets `VmHWM` to what is resident now. A process of another user refuses; then the peak is that
+/// of its whole life.
+pub(crate) fn reset_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
 /// One line about the machine: CPUs, their model, the load of the last minute, the kernel.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -68,6 +88,7 @@ mod tests {
         }
         let memory = memory(pid).unwrap();
         assert!(memory.rss > 0 && memory.peak > 0);
+        assert!(ticks(pid).is_some());
         assert!(cpu_nanos(u32::MAX).is_err());
     }
 }

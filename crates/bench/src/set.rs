@@ -4,7 +4,6 @@
 //! in blocks and the same ones removed again, so that the set keeps its size.
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,13 +11,15 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::args::Args;
 use crate::client::Client;
-use crate::dbfile;
 use crate::drive::{DRAIN_EVERY, Load};
 use crate::error::fail;
-use crate::peer::{Peers, Running};
-use crate::procfs;
+use crate::growth;
+use crate::peer::Peer;
+use crate::progress::Progress;
 use crate::replica::{Datum, Replica};
-use crate::report::{Figures, Metric, Report};
+use crate::report::{About, Figures, Report};
+use crate::rounds::{Bench, Floors};
+use crate::running::{Running, Source};
 use crate::tally::{Clients, Sizes, Tally};
 use crate::watch::{ELEMENT_DIGITS, Marker, uuid_hash, uuid_in};
 
@@ -28,65 +29,68 @@ const BLOCK: usize = 500;
 /// Elements inserted in one transaction while filling the set.
 const FILL: usize = 1_000;
 /// Bytes a transaction, where no server of this run showed them.
-const USUAL: Sizes = Sizes { update: 110, record: 200 };
+pub(crate) const USUAL: Sizes = Sizes { update: 110, record: 200, request: 0 };
+const SIZES: [usize; 2] = [300, 30_000];
 
-struct Config {
-    sizes: Vec<usize>,
-    ops: usize,
-    clients: Clients,
+/// How much is done to sets of which sizes.
+pub(crate) struct Config {
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) ops: usize,
+    pub(crate) clients: Clients,
 }
 
-/// Runs the command.
-pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
-    let mut args = Args::new(args);
-    let peers = Peers::from_args(&mut args)?;
+/// Runs the scenario.
+pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let clients = Clients {
         writers: args.value("--writers")?.unwrap_or(20).max(1),
         monitors: args.value("--monitors")?.unwrap_or(10),
         drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
     };
     let config = Config {
-        sizes: args.list("--sizes")?.unwrap_or_else(|| vec![300, 30_000]),
+        sizes: args.list("--sizes")?.unwrap_or_else(|| SIZES.to_vec()),
         ops: args.value("--ops")?.unwrap_or(20_000).max(1),
         clients,
     };
-    if let Some(word) = args.words()?.first() {
-        return Err(Error::Usage(format!("set: unexpected '{word}'")));
-    }
+    args.finish("set")?;
     let title = format!(
         "set: {} additions and removals at {:?} elements, {} writers, {} monitors",
         config.ops, config.sizes, clients.writers, clients.monitors
     );
-    let mut report = Report::new(title, procfs::machine());
+    let standard = config.sizes == SIZES && config.ops >= 20_000 && clients.monitors == 10;
+    let about = About { scenario: "set".into(), title, standard };
+    let floors = if clients.monitors > 0 { Floors::Both } else { Floors::Plain };
     let mut shape = USUAL;
-    for run in 1..=peers.repeat {
-        for peer in peers.order(clients.monitors > 0) {
-            eprintln!("{} ({run} of {})", peer.name, peers.repeat);
-            let mut figures = Figures::default();
-            let mut costs = Vec::new();
-            for &size in &config.sizes {
-                let running = peer.start(peers.dir(), &|path| dbfile::create(path, &schema()))?;
-                let tally = measure(&config, size, &running, peer.is_floor(), shape);
-                let mut tally = tally.map_err(|e| running.explain(&peer.name, &e))?;
-                if !peer.is_floor() {
-                    tally.learn(&mut shape, clients.monitors);
-                }
-                tally.figures(&format!("{size} elements"), &mut figures);
-                costs.push(tally.cpu_micros());
-                eprintln!("  {size} elements: {:.1} s", tally.seconds);
-            }
-            if let [first, .., last] = costs[..] {
-                let metric = Metric { name: "CPU, last size / first size", digits: 2 };
-                figures.push("growth", metric, last / first);
-            }
-            report.add(&peer.name, peer.is_floor(), figures);
-        }
-    }
-    report.publish(peers.json.as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    bench.rounds(about, floors, &mut |peer| sweep(&config, bench, peer, &mut shape))
 }
 
-fn schema() -> Value {
+/// Measures one server at all sizes.
+pub(crate) fn sweep(
+    config: &Config,
+    bench: &Bench,
+    peer: &Peer,
+    shape: &mut Sizes,
+) -> Result<Figures, Error> {
+    let mut figures = Figures::default();
+    let mut costs = Vec::new();
+    let schema = schema();
+    for &size in &config.sizes {
+        let running = bench.start(peer, Source::Schema(&schema))?;
+        let section = format!("{size} elements");
+        bench.progress.phase(&section, BLOCK);
+        let tally = measure(config, size, &running, peer.is_floor(), *shape, &bench.progress);
+        let tally = tally.map_err(|e| running.explain(&peer.name, &e))?;
+        if !peer.is_floor() {
+            tally.learn(shape, config.clients.monitors);
+        }
+        tally.figures(&section, &mut figures);
+        costs.extend(tally.cpu_micros().map(|cost| (size as f64, cost)));
+        bench.progress.note(&format!("  {section}: {:.1} s", tally.seconds));
+    }
+    growth::draw("one element", "elements in the set", &costs, &mut figures);
+    Ok(figures)
+}
+
+pub(crate) fn schema() -> Value {
     let set = json!({"key": "string", "min": 0, "max": "unlimited"});
     json!({"name": DB, "version": "1.0.0", "tables": {"Holder": {
         "isRoot": true,
@@ -100,6 +104,7 @@ fn measure(
     running: &Running,
     floor: bool,
     shape: Sizes,
+    progress: &Progress,
 ) -> Result<Tally, Error> {
     let mut control = Client::connect(&running.target)?;
     if floor {
@@ -108,7 +113,7 @@ fn measure(
         fill(&mut control, size)?;
     }
     let mut replica = Replica::new(&schema());
-    let mut driver = config.clients.connect(&running.target, DB, &mut replica)?;
+    let mut driver = config.clients.connect(&running.target, DB, &mut replica, progress)?;
     let mut tally = Tally::default();
     let mut base = 0;
     while tally.transactions < config.ops {
@@ -117,6 +122,7 @@ fn measure(
                 total: BLOCK,
                 marker: if floor { Marker::Insert } else { Marker::Element },
                 rate: None,
+                unseen: false,
                 request: &mut |i, out| request(i, base + i, mutator, out),
                 reply: &mut |i, reply| check_reply(i, base + i, reply, floor),
             };

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::client::{Client, Stream, Target};
 use crate::drive::{Driver, Load};
-use crate::peer::Running;
 use crate::procfs;
+use crate::progress::Progress;
 use crate::replica::Replica;
-use crate::report::{Figures, Metric};
+use crate::report::{Curve, Figures};
+use crate::running::Running;
 use crate::stats::Latencies;
 use crate::watch::Watch;
 
@@ -19,12 +20,17 @@ use std::time::Duration;
 pub(crate) struct Tally {
     pub(crate) transactions: usize,
     pub(crate) seconds: f64,
-    pub(crate) server_cpu: u64,
+    /// Nanoseconds, as long as the server's process is known.
+    pub(crate) server_cpu: Option<u64>,
     pub(crate) driver_cpu: u64,
     pub(crate) latencies: Latencies,
     pub(crate) delivered: u64,
     pub(crate) notifications: u64,
     pub(crate) file_growth: u64,
+    /// The longest time in which no reply came.
+    pub(crate) stall: Duration,
+    /// Whether requests were due at fixed times.
+    open: bool,
 }
 
 /// What one transaction takes up, in bytes. The floor gets it from a server of the same run.
@@ -34,12 +40,14 @@ pub(crate) struct Sizes {
     pub(crate) update: u64,
     /// In the file.
     pub(crate) record: u64,
+    /// The request, where it is too long for one read of the floor and all are equally long.
+    pub(crate) request: u64,
 }
 
 impl Sizes {
     /// Has the floor take this shape.
     pub(crate) fn impose(self, control: &mut Client) -> Result<(), Error> {
-        control.call("floor", &json!([self.update, self.record])).map(drop)
+        control.call("floor", &json!([self.update, self.record, self.request])).map(drop)
     }
 }
 
@@ -53,18 +61,21 @@ impl Tally {
     ) -> Result<(), Error> {
         let me = std::process::id();
         let file_before = running.file_size();
-        let (server_before, driver_before) =
-            (procfs::cpu_nanos(running.pid)?, procfs::cpu_nanos(me)?);
+        let (server_before, driver_before) = (running.cpu_nanos()?, procfs::cpu_nanos(me)?);
         let outcome = driver.run(load)?;
-        self.server_cpu += procfs::cpu_nanos(running.pid)?.saturating_sub(server_before);
         self.driver_cpu += procfs::cpu_nanos(me)?.saturating_sub(driver_before);
+        if let (Some(before), Some(after)) = (server_before, running.cpu_nanos()?) {
+            let spent = after.saturating_sub(before);
+            self.server_cpu = Some(self.server_cpu.unwrap_or(0) + spent);
+        }
         self.transactions += load.total;
         self.seconds += outcome.wall.as_secs_f64();
         self.latencies.extend(&outcome.latencies);
         self.delivered += outcome.delivered;
-        if let Some(kept) = driver.watches.first().and_then(|watch| watch.kept.as_ref()) {
-            self.notifications += memchr::memmem::find_iter(kept, br#""update3""#).count() as u64;
-        }
+        self.stall = self.stall.max(outcome.stall);
+        self.open = load.rate.is_some();
+        self.notifications +=
+            driver.watches.first().and_then(|watch| watch.notifications).unwrap_or(0);
         if let (Some(before), Some(after)) = (file_before, running.file_size()) {
             self.file_growth += after.saturating_sub(before);
         }
@@ -82,26 +93,38 @@ impl Tally {
         }
     }
 
-    /// Server CPU a transaction in microseconds.
-    pub(crate) fn cpu_micros(&self) -> f64 {
-        self.server_cpu as f64 / 1e3 / self.transactions as f64
+    /// Server CPU a transaction in microseconds, where it is known.
+    pub(crate) fn cpu_micros(&self) -> Option<f64> {
+        Some(self.server_cpu? as f64 / 1e3 / self.transactions as f64)
     }
 
-    pub(crate) fn figures(&mut self, section: &str, figures: &mut Figures) {
+    /// What the table says of this phase, and the plot of its latencies.
+    pub(crate) fn figures(&self, section: &str, figures: &mut Figures) {
         let transactions = self.transactions as f64;
-        let mut push = |name, digits, value: f64| {
-            figures.push(section, Metric { name, digits }, value);
-        };
+        // A closed loop's latencies are corrected; at fixed rates they count from the due time.
+        let corrected = if self.open { self.latencies.clone() } else { self.latencies.corrected() };
+        let mut push = |name, digits, value: f64| figures.push(section, name, digits, value);
         push("tx/s, all drained", 0, transactions / self.seconds);
-        push("server CPU us/tx", 1, self.cpu_micros());
-        push("p50 us", 0, self.latencies.percentile(50.0));
-        push("p99 us", 0, self.latencies.percentile(99.0));
-        push("max us", 0, self.latencies.percentile(100.0));
+        if let Some(micros) = self.cpu_micros() {
+            push("server CPU us/tx", 1, micros);
+        }
+        push("p50 us", 1, self.latencies.percentile(50.0));
+        push("p99 us", 0, corrected.percentile(99.0));
+        push("p99.9 us", 0, corrected.percentile(99.9));
+        push("longest stall ms", 1, self.stall.as_secs_f64() * 1e3);
         if self.notifications > 0 {
             push("tx a round", 1, transactions / self.notifications as f64);
             push("delivered MB", 1, self.delivered as f64 / 1e6);
+            push("delivered MB/s", 0, self.delivered as f64 / 1e6 / self.seconds);
         }
         push("driver CPU us/tx", 1, self.driver_cpu as f64 / 1e3 / transactions);
+        push("driver busy %", 0, self.driver_cpu as f64 / 1e7 / self.seconds);
+        figures.draw(Curve {
+            plot: format!("latency: {section}"),
+            axes: ["one transaction in ... takes longer".into(), "us".into()],
+            log: [true; 2],
+            points: corrected.distribution(),
+        });
     }
 }
 
@@ -122,6 +145,7 @@ impl Clients {
         target: &Target,
         db: &str,
         replica: &mut Replica,
+        progress: &Progress,
     ) -> Result<Driver, Error> {
         let writers: Result<Vec<Stream>, Error> =
             (0..self.writers).map(|_| target.connect()).collect();
@@ -129,7 +153,7 @@ impl Clients {
         let watches: Result<Vec<Watch>, Error> = (0..self.monitors)
             .map(|n| subscribe(target, db, &requests, (n == 0).then_some(&mut *replica)))
             .collect();
-        Driver::new(writers?, watches?, self.drain_every)
+        Driver::new(writers?, watches?, self.drain_every, progress.clone())
     }
 }
 

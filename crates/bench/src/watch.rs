@@ -21,6 +21,8 @@ pub(crate) const UUID_LEN: usize = 36;
 pub(crate) const ELEMENT_DIGITS: usize = 7;
 /// Bytes carried from one read to the next: the longest marker with its name, less one.
 const TAIL: usize = UUID_LEN + 10;
+/// What the method of a notification of version 3 looks like.
+const NOTIFICATION: &[u8] = br#""update3""#;
 /// How often a monitor over TCP says something, so that the server need not probe it (it does
 /// after 5 s of silence).
 const KEEPALIVE: Duration = Duration::from_secs(2);
@@ -32,6 +34,8 @@ pub(crate) enum Marker {
     Insert,
     /// Rows are deleted: `"UUID":{"delete"`.
     Delete,
+    /// Rows are changed: `"UUID":{"modify"`.
+    Modify,
     /// An element `"element-NNNNNNN"` joins or leaves a set.
     Element,
 }
@@ -51,6 +55,7 @@ impl Marker {
         let (pattern, before, after): (&[u8], _, _) = match self {
             Self::Insert => (br#"":{"insert""#, UUID_LEN, 0),
             Self::Delete => (br#"":{"delete""#, UUID_LEN, 0),
+            Self::Modify => (br#"":{"modify""#, UUID_LEN, 0),
             Self::Element => (br#""element-"#, 0, ELEMENT_DIGITS),
         };
         Search { finder: Finder::new(pattern), pattern: pattern.len(), before, after }
@@ -117,6 +122,8 @@ pub(crate) struct Watch {
     pub(crate) seen: Seen,
     /// Bytes received in this phase.
     pub(crate) bytes: u64,
+    /// Notifications received in this phase, where they are counted.
+    pub(crate) notifications: Option<u64>,
     /// Everything received in this phase, where it is kept.
     pub(crate) kept: Option<Vec<u8>>,
     framer: Framer,
@@ -141,6 +148,7 @@ impl Watch {
             spoke: Instant::now(),
             seen: Seen::default(),
             bytes: 0,
+            notifications: keep.then_some(0),
             kept: keep.then(Vec::new),
             framer: Framer::default(),
             partial: false,
@@ -149,6 +157,17 @@ impl Watch {
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Gives the socket up.
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
+    }
+
+    /// Counts notifications without keeping what comes.
+    pub(crate) fn count_only(mut self) -> Self {
+        (self.notifications, self.kept) = (Some(0), None);
+        self
     }
 
     /// Whether everything kept is whole messages (true where nothing is kept).
@@ -160,6 +179,9 @@ impl Watch {
     pub(crate) fn reset(&mut self) {
         self.seen = Seen::default();
         self.bytes = 0;
+        if let Some(notifications) = &mut self.notifications {
+            *notifications = 0;
+        }
         if let Some(kept) = &mut self.kept {
             kept.clear();
         }
@@ -193,6 +215,11 @@ impl Watch {
     /// Counts what ends after the carried tail, then carries the new tail.
     fn count(&mut self, bytes: &[u8], search: &Search) {
         search.add(bytes, self.tail.len(), &mut self.seen);
+        if let Some(notifications) = &mut self.notifications {
+            let starts = memchr::memmem::find_iter(bytes, NOTIFICATION);
+            let old = self.tail.len();
+            *notifications += starts.filter(|at| at + NOTIFICATION.len() > old).count() as u64;
+        }
         let keep = bytes.len().saturating_sub(TAIL);
         self.tail.clear();
         self.tail.extend_from_slice(&bytes[keep..]);
@@ -235,6 +262,7 @@ mod tests {
                 watch.drain(&mut buffer, &search).unwrap();
             }
             assert_eq!(watch.seen, expected, "cut at {cut}");
+            assert_eq!(watch.notifications, Some(1), "cut at {cut}");
             assert_eq!(watch.kept.as_deref(), Some(text.as_bytes()));
             assert_eq!(watch.bytes, text.len() as u64);
             assert!(watch.whole());

@@ -54,7 +54,7 @@ fn rows_are_found_by_name() {
     bench(&["by-name", &peer, "--no-floor", "--rows=100,2000", "--seconds=0.1", &out]).unwrap();
     let text = std::fs::read_to_string(&json).unwrap();
     let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let update = &figures["servers"]["ref"][0]["update, 2000 rows"];
+    let update = &figures["reports"][0]["servers"]["ref"][0]["update, 2000 rows"];
     assert!(update["transactions"].as_f64().unwrap() >= 1.0);
     let _ = std::fs::remove_file(json);
 }

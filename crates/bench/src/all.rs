@@ -1,0 +1,131 @@
+//! `weir bench all`: the whole table, scenario by scenario, to be resumed where it stopped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::args::Args;
+use crate::report::{self, Report};
+use crate::rounds::Bench;
+use crate::{Error, scenario};
+
+/// A line of the table: its name, the scenario and its options, and those of the short form.
+struct Line {
+    name: &'static str,
+    scenario: &'static str,
+    full: &'static [&'static str],
+    quick: &'static [&'static str],
+}
+
+const fn line(
+    name: &'static str,
+    scenario: &'static str,
+    full: &'static [&'static str],
+    quick: &'static [&'static str],
+) -> Line {
+    Line { name, scenario, full, quick }
+}
+
+const LINES: &[Line] = &[
+    line("ports", "ports", &[], &["--rows=2000", "--monitors=20"]),
+    line(
+        "ports-short",
+        "ports",
+        &["--rows=1500", "--cycles=10"],
+        &["--rows=500", "--monitors=20", "--cycles=2"],
+    ),
+    line(
+        "ports-one-writer",
+        "ports",
+        &["--writers=1", "--rows=10000"],
+        &["--writers=1", "--rows=500", "--monitors=20"],
+    ),
+    line(
+        "ports-5000",
+        "ports",
+        &["--rate=5000", "--rows=30000"],
+        &["--rate=2000", "--rows=2000", "--monitors=5"],
+    ),
+    line(
+        "ports-10000",
+        "ports",
+        &["--rate=10000", "--rows=30000"],
+        &["--rate=3000", "--rows=2000", "--monitors=2"],
+    ),
+    line(
+        "ports-one-shot",
+        "ports",
+        &["--one-shot", "--rows=10000"],
+        &["--one-shot", "--rows=500", "--monitors=5"],
+    ),
+    line("set", "set", &[], &["--ops=2000", "--sizes=300,10000"]),
+    line("big", "big", &[], &["--ops=100", "--monitors=20"]),
+    line(
+        "big-monitors",
+        "big",
+        &["--monitors=10,50,100,250,500,1000", "--gigabytes=10"],
+        &["--ops=50", "--monitors=5,50"],
+    ),
+    line("by-name", "by-name", &[], &["--rows=1000,4000", "--seconds=0.3"]),
+    line("by-column", "by-column", &[], &["--rows=1000,4000", "--seconds=0.3"]),
+    line("may-exist", "may-exist", &[], &["--rows=1000,4000", "--seconds=0.3"]),
+    line("conditions", "conditions", &[], &["--ops=2000", "--monitors=0,50,200"]),
+    line("growth", "growth", &[], &["--rows=100,10000", "--elements=10,5000", "--ops=2000"]),
+    line("openstack", "openstack", &[], &["--ports=100"]),
+    line("connections", "connections", &[], &["--clients=300", "--seconds=0.5", "--ops=500"]),
+    line("strings", "strings", &[], &["--sizes=100000,2000000", "--volume=10000000"]),
+    line("herd", "herd", &[], &["--clients=20", "--megabytes=4"]),
+    line("snapshot-memory", "snapshot-memory", &[], &["--megabytes=8"]),
+    line("large", "large", &[], &["--megabytes=10"]),
+    line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
+];
+
+/// Runs every line, or takes the results of an earlier call from `--results`.
+pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Vec<Report>, Error> {
+    let quick = args.flag("--quick");
+    let only: Option<Vec<String>> = args.list("--only")?;
+    let results = args.text("--results")?.map(PathBuf::from);
+    args.finish("all")?;
+    if let Some(unknown) = only.iter().flatten().find(|name| LINES.iter().all(|l| l.name != **name))
+    {
+        let names: Vec<_> = LINES.iter().map(|line| line.name).collect();
+        return Err(Error::Usage(format!("--only {unknown}: there are {}", names.join(", "))));
+    }
+    if let Some(dir) = &results {
+        fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, e))?;
+    }
+    let mut reports = Vec::new();
+    for line in LINES.iter().filter(|l| only.as_ref().is_none_or(|o| o.iter().any(|n| n == l.name)))
+    {
+        let file = results.as_ref().map(|dir| dir.join(format!("{}.json", line.name)));
+        if let Some(done) = file.as_deref().filter(|file| file.exists()) {
+            bench.progress.note(&format!("== {}: from {}", line.name, done.display()));
+            reports.append(&mut report::read(done)?);
+            continue;
+        }
+        let words = if quick { line.quick } else { line.full };
+        bench.progress.note(&format!("== {} {}", line.scenario, words.join(" ")));
+        let start = Instant::now();
+        let report = one(line, words, bench)?;
+        bench.progress.note(&format!("== {}: {:.0} s", line.name, start.elapsed().as_secs_f64()));
+        if let Some(file) = file {
+            keep(&report, &file)?;
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+fn one(line: &Line, words: &[&str], bench: &Bench) -> Result<Report, Error> {
+    let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    let mut report = scenario(line.scenario, &mut Args::new(&words), bench)?;
+    report.set_command(format!("weir bench {} {}", line.scenario, words.join(" ")));
+    Ok(report)
+}
+
+/// Writes a result under its name at once: half a file would be taken for a whole one.
+fn keep(report: &Report, file: &Path) -> Result<(), Error> {
+    let part = file.with_extension("part");
+    report::write_json(std::slice::from_ref(report), &part)?;
+    fs::rename(&part, file).map_err(|e| Error::io("renaming to", file, e))
+}

@@ -1,0 +1,222 @@
+//! `weir bench conditions`: monitors that want a few rows each, while other rows change.
+//!
+//! What nobody wants to see must cost what it costs without monitors. In the end every watched
+//! row is changed once, and every monitor must have received exactly its own.
+
+use std::io::{Read, Write as _};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::args::Args;
+use crate::client::Client;
+use crate::drive::{DRAIN_EVERY, Driver, Load};
+use crate::error::fail;
+use crate::growth;
+use crate::peer::Peer;
+use crate::report::{About, Figures, Report};
+use crate::rounds::{Bench, Floors};
+use crate::running::{Running, Source};
+use crate::tally::{Sizes, Tally};
+use crate::watch::{Marker, Watch};
+
+const DB: &str = "Bench_Conditions";
+const MONITORS: [usize; 3] = [0, 200, 5_000];
+/// Conditions of a monitor, each on a row of its own.
+const CONDITIONS: usize = 10;
+/// Rows that change.
+const BUSY: usize = 1_000;
+/// Operations of one transaction while filling the table and changing the watched rows.
+const BATCH: usize = 1_000;
+/// How long the watched rows' updates may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Config {
+    ops: usize,
+    writers: usize,
+}
+
+/// Runs the scenario.
+pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
+    let monitors: Vec<usize> = args.list("--monitors")?.unwrap_or_else(|| MONITORS.to_vec());
+    let config = Config {
+        ops: args.value("--ops")?.unwrap_or(20_000).max(1),
+        writers: args.value("--writers")?.unwrap_or(20).max(1),
+    };
+    args.finish("conditions")?;
+    let about = About {
+        scenario: "conditions".into(),
+        title: format!(
+            "conditions: {} updates of rows that none of {monitors:?} monitors with {CONDITIONS} conditions wants, {} writers",
+            config.ops, config.writers
+        ),
+        standard: monitors == MONITORS && config.ops >= 20_000,
+    };
+    let schema = schema();
+    let mut shape = Sizes { update: 0, record: 200, request: 0 };
+    bench.rounds(about, Floors::Plain, &mut |peer| {
+        let (mut figures, mut costs) = (Figures::default(), Vec::new());
+        let sizes = if peer.is_floor() { &[0][..] } else { &monitors[..] };
+        for &monitors in sizes {
+            let running = bench.start(peer, Source::Schema(&schema))?;
+            let section = format!("{monitors} monitors");
+            let tally = measure(&config, bench, peer, &running, monitors, shape);
+            let tally = tally.map_err(|e| running.explain(&peer.name, &e))?;
+            if !peer.is_floor() {
+                tally.learn(&mut shape, 0);
+            }
+            bench.progress.note(&format!("  {section}: {:.1} s", tally.seconds));
+            tally.figures(&section, &mut figures);
+            if let Some(memory) = running.memory()? {
+                figures.push(&section, "RSS MB", 1, memory.rss as f64 / 1e6);
+            }
+            costs.extend(tally.cpu_micros().map(|cost| (monitors as f64, cost)));
+        }
+        growth::relate("monitors", &costs, &mut figures);
+        Ok(figures)
+    })
+}
+
+pub(crate) fn schema() -> Value {
+    json!({"name": DB, "version": "1.0.0", "tables": {"Item": {
+        "isRoot": true,
+        "indexes": [["name"]],
+        "columns": {"name": {"type": "string"}, "value": {"type": "string"}}
+    }}})
+}
+
+fn watched(n: usize) -> String {
+    format!("watched-{n:06}")
+}
+
+fn measure(
+    config: &Config,
+    bench: &Bench,
+    peer: &Peer,
+    running: &Running,
+    monitors: usize,
+    shape: Sizes,
+) -> Result<Tally, Error> {
+    let target = &running.target;
+    let mut control = Client::connect(target)?;
+    if peer.is_floor() {
+        shape.impose(&mut control)?;
+    } else {
+        bench.progress.wait("filling the table");
+        fill(&mut control, monitors * CONDITIONS)?;
+    }
+    let section = format!("{monitors} monitors");
+    bench.progress.phase(&format!("{section}: connecting"), monitors);
+    let watches: Result<Vec<Watch>, Error> = (0..monitors)
+        .map(|n| {
+            bench.progress.at(n);
+            subscribe(Client::connect(target)?, n)
+        })
+        .collect();
+    let writers: Result<Vec<_>, Error> = (0..config.writers).map(|_| target.connect()).collect();
+    let mut driver = Driver::new(writers?, watches?, DRAIN_EVERY, bench.progress.clone())?;
+    bench.progress.phase(&section, config.ops);
+    let mut tally = Tally::default();
+    let mut load = Load {
+        total: config.ops,
+        marker: Marker::Modify,
+        rate: None,
+        unseen: true,
+        request: &mut |i, out| {
+            let _ = write!(
+                out,
+                r#"{{"id":{i},"method":"transact","params":["{DB}",{{"op":"update","table":"Item","where":[["name","==","busy-{:06}"]],"row":{{"value":"value {i}"}}}}]}}"#,
+                i % BUSY
+            );
+        },
+        reply: &mut |i, reply| {
+            let good = memchr::memmem::find(reply, br#"{"count":1}"#).is_some();
+            if !good && !peer.is_floor() {
+                fail!("update {i} was answered {}", String::from_utf8_lossy(reply));
+            }
+            Ok(0)
+        },
+    };
+    tally.run(running, &mut driver, &mut load)?;
+    if !peer.is_floor() {
+        touch_watched(&mut control, monitors * CONDITIONS)?;
+        driver.watches.into_iter().enumerate().try_for_each(|(n, watch)| expect(n, watch))?;
+    }
+    Ok(tally)
+}
+
+fn fill(control: &mut Client, watched_rows: usize) -> Result<(), Error> {
+    let names: Vec<String> =
+        (0..BUSY).map(|n| format!("busy-{n:06}")).chain((0..watched_rows).map(watched)).collect();
+    for batch in names.chunks(BATCH) {
+        let mut params = vec![json!(DB)];
+        params.extend(batch.iter().map(
+            |name| json!({"op": "insert", "table": "Item", "row": {"name": name, "value": "new"}}),
+        ));
+        control.transact(&Value::Array(params))?;
+    }
+    Ok(())
+}
+
+/// A monitor of ten rows.
+fn subscribe(mut client: Client, n: usize) -> Result<Watch, Error> {
+    let clauses: Vec<Value> = (n * CONDITIONS..(n + 1) * CONDITIONS)
+        .map(|row| json!(["name", "==", watched(row)]))
+        .collect();
+    let requests = json!({"Item": [{"columns": ["name", "value"], "where": clauses}]});
+    let reply = client.call(
+        "monitor_cond_since",
+        &json!([DB, n, requests, "00000000-0000-0000-0000-000000000000"]),
+    )?;
+    let rows = reply[2]["Item"].as_object().map_or(0, serde_json::Map::len);
+    if rows != CONDITIONS {
+        fail!("monitor {n} began with {rows} rows of {CONDITIONS}");
+    }
+    Ok(Watch::new(client.into_stream(), false))
+}
+
+fn touch_watched(control: &mut Client, rows: usize) -> Result<(), Error> {
+    let rows: Vec<usize> = (0..rows).collect();
+    for batch in rows.chunks(BATCH) {
+        let mut params = vec![json!(DB)];
+        params.extend(batch.iter().map(|&row| {
+            json!({"op": "update", "table": "Item", "where": [["name", "==", watched(row)]],
+                "row": {"value": format!("last-{row:06}")}})
+        }));
+        control.transact(&Value::Array(params))?;
+    }
+    Ok(())
+}
+
+/// Reads what a monitor has got since the load: exactly its own rows' last values.
+fn expect(n: usize, watch: Watch) -> Result<(), Error> {
+    let stream = watch.into_stream();
+    let (mut text, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
+    let start = Instant::now();
+    loop {
+        let found = memchr::memmem::find_iter(&text, br#""last-"#).count();
+        if found >= CONDITIONS && text.ends_with(b"}") {
+            break;
+        }
+        match (&stream).read(&mut chunk) {
+            Ok(0) => fail!("the server closed the connection of monitor {n}"),
+            Ok(count) => text.extend_from_slice(&chunk[..count]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                if start.elapsed() > PATIENCE {
+                    fail!("monitor {n} received {found} of its {CONDITIONS} rows");
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    let own = (n * CONDITIONS..(n + 1) * CONDITIONS)
+        .all(|row| text.contains(&format!(r#""last-{row:06}""#)));
+    let foreign = text.matches(r#""value":""#).count() != CONDITIONS;
+    if !own || foreign {
+        fail!("monitor {n} received other rows than its own: {text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Small commits at a steady rate while something large goes on beside them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::Error;
+use crate::client::{Client, Target};
+use crate::error::fail;
+use crate::report::Figures;
+use crate::stats::Latencies;
+
+/// Commits a second. Few enough to wake nobody who would not be awake, and a stall of a hundredth
+/// of a second still meets some.
+const RATE: f64 = 200.0;
+
+/// A client that commits until it is stopped.
+pub(crate) struct Pulse {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Latencies, Error>>,
+}
+
+/// Where a pulse writes: one row of `Address_Set` in OVN_Southbound, always equally long.
+pub(crate) fn prepare(target: &Target) -> Result<(), Error> {
+    let row = json!({"name": "weir-bench-pulse", "addresses": "pulse-0000000"});
+    let insert = json!({"op": "insert", "table": "Address_Set", "row": row});
+    Client::connect(target)?.transact(&json!(["OVN_Southbound", insert])).map(drop)
+}
+
+impl Pulse {
+    /// Begins; [`prepare`] must have been called.
+    pub(crate) fn start(target: &Target) -> Result<Self, Error> {
+        let client = Client::connect(target)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || beat(client, &stop)
+        });
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends; returns the latency of every commit from when it was due.
+    pub(crate) fn stop(self) -> Result<Latencies, Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(latencies) => latencies,
+            Err(_) => fail!("the client that commits at a steady rate has failed"),
+        }
+    }
+}
+
+fn beat(mut client: Client, stop: &AtomicBool) -> Result<Latencies, Error> {
+    let mut latencies = Latencies::default();
+    let start = Instant::now();
+    let mut n = 0_u32;
+    while !stop.load(Ordering::Relaxed) || n == 0 {
+        let due = start + Duration::from_secs_f64(f64::from(n) / RATE);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let request = format!(
+            r#"{{"id":{n},"method":"transact","params":["OVN_Southbound",{{"op":"update","table":"Address_Set","where":[["name","==","weir-bench-pulse"]],"row":{{"addresses":"pulse-{:07}"}}}}]}}"#,
+            n % 10_000_000
+        );
+        let reply = client.exchange(request.as_bytes())?;
+        if memchr::memmem::find(reply, br#"[{"count":1}]"#).is_none() {
+            fail!("a commit was answered {}", String::from_utf8_lossy(reply));
+        }
+        latencies.push(due.elapsed());
+        n += 1;
+    }
+    Ok(latencies)
+}
+
+/// What the table says of the commits.
+pub(crate) fn figures(latencies: &Latencies, section: &str, figures: &mut Figures) {
+    let mut push = |name, digits, value| figures.push(section, name, digits, value);
+    push("commit p50 ms", 2, latencies.percentile(50.0) / 1e3);
+    push("commit p99 ms", 2, latencies.percentile(99.0) / 1e3);
+    push("longest stall ms", 1, latencies.percentile(100.0) / 1e3);
+    push("commits meanwhile", 0, latencies.count() as f64);
+}

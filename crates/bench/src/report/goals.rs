@@ -1,0 +1,188 @@
+//! What Weir wants to reach, and whether a report shows it.
+
+use super::{Column, Report};
+
+/// A bound on one figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Limit {
+    /// At most so much.
+    Most(f64),
+    /// At most so much, or so much above the floor of the same run.
+    MostOrFloorPlus(f64, f64),
+    /// At least so much.
+    Least(f64),
+    /// At most so many times the first server's figure.
+    TimesFirst(f64),
+    /// At least so many times the first server's figure.
+    LeastTimesFirst(f64),
+    /// At most so many times the floor's figure.
+    TimesFloor(f64),
+}
+
+/// A goal: scenario, section (a trailing `*` stands for anything), metric, bound.
+type Goal = (&'static str, &'static str, &'static str, Limit);
+
+use Limit::{Least, LeastTimesFirst, Most, MostOrFloorPlus, TimesFirst, TimesFloor};
+
+const CPU: &str = "server CPU us/tx";
+/// The cost at the largest size divided by that at the smallest: flat, measurement aside.
+const FLAT: f64 = 1.2;
+const STALL_MS: f64 = 10.0;
+
+const GOALS: &[Goal] = &[
+    ("ports", "port add", CPU, MostOrFloorPlus(22.0, 12.0)),
+    ("ports", "port add", CPU, TimesFirst(1.0 / 15.0)),
+    ("ports", "LB add", CPU, MostOrFloorPlus(15.0, 12.0)),
+    ("ports", "LB add", CPU, TimesFirst(1.0 / 13.0)),
+    ("ports", "port delete", CPU, MostOrFloorPlus(20.0, 12.0)),
+    ("ports", "port delete", CPU, TimesFirst(1.0 / 15.0)),
+    ("ports", "LB delete", CPU, MostOrFloorPlus(15.0, 12.0)),
+    ("ports", "LB delete", CPU, TimesFirst(1.0 / 10.0)),
+    ("ports", "memory and disk", "RSS after both adds MB", Most(60.0)),
+    ("ports", "memory and disk", "RSS after both adds MB", TimesFirst(0.42)),
+    ("ports", "memory and disk", "peak RSS MB", Most(80.0)),
+    ("ports", "memory and disk", "peak RSS MB", TimesFirst(0.5)),
+    ("ports, short", "port add", CPU, MostOrFloorPlus(20.0, 12.0)),
+    ("ports, short", "port add", CPU, TimesFirst(1.0 / 3.4)),
+    ("ports, one writer", "port add", CPU, MostOrFloorPlus(25.0, 12.0)),
+    ("ports, one writer", "port add", "p50 us", Most(30.0)),
+    ("set", "30000 elements", CPU, Most(20.0)),
+    ("set", "growth", "*", Most(FLAT)),
+    ("big", "100 monitors", CPU, TimesFloor(1.15)),
+    ("big", "100 monitors", "tx/s, all drained", LeastTimesFirst(1.5)),
+    ("big", "100 monitors", "peak RSS MB", Most(150.0)),
+    ("by-name", "update, *", CPU, Most(10.0)),
+    ("by-name", "update, *", "p50 us", Most(16.0)),
+    ("by-name", "select, *", CPU, Most(9.0)),
+    ("by-name", "select, *", "p50 us", Most(16.0)),
+    ("by-name", "delete, *", CPU, Most(10.0)),
+    ("by-name", "delete, *", "p50 us", Most(16.0)),
+    ("by-name", "growth", "*", Most(FLAT)),
+    ("by-column", "growth", "*", Most(FLAT)),
+    ("may-exist", "growth", "*", Most(FLAT)),
+    ("conditions", "growth", "*", Most(FLAT)),
+    ("growth", "growth", "*", Most(FLAT)),
+    ("openstack", "growth", "*", Most(FLAT)),
+    ("large", "start", "s", Most(0.8)),
+    ("large", "start", "MB/s", Least(200.0)),
+    ("large", "start", "RSS MB", Most(350.0)),
+    ("large", "full dump", "s", Most(0.8)),
+    ("large", "full dump", "commit p99 ms", Most(STALL_MS)),
+    ("large", "compaction", "commit p99 ms", Most(STALL_MS)),
+    ("large", "memory and disk", "peak RSS MB", Most(450.0)),
+    ("snapshot-memory", "*", "peak of compaction / RSS before", Most(1.15)),
+    ("herd", "herd", "s", TimesFirst(1.0 / 3.0)),
+    ("herd", "herd", "commit p99 ms", Most(STALL_MS)),
+    ("herd", "memory and disk", "peak RSS MB", Most(300.0)),
+    ("connections", "idle clients", "server bytes a client", Most(30_000.0)),
+    ("connections", "set-up", "connections/s", LeastTimesFirst(2.0)),
+];
+
+/// One goal held against the figures.
+#[derive(Debug, PartialEq)]
+pub(super) struct Judged {
+    pub(super) what: String,
+    pub(super) value: f64,
+    /// The bound in words.
+    pub(super) bound: String,
+    pub(super) met: bool,
+    /// Digits of the value that matter.
+    pub(super) digits: usize,
+}
+
+/// Every goal that the report's last server has a figure for.
+pub(super) fn judge(report: &Report) -> Vec<Judged> {
+    let Some((server, other)) = report.compared() else { return Vec::new() };
+    let first = (!other.floor).then_some(other);
+    let floor = report.columns.iter().find(|column| column.floor);
+    let mut judged = Vec::new();
+    for (section, metric) in &report.rows {
+        let goals = GOALS.iter().filter(|(scenario, of, name, _)| {
+            *scenario == report.about.scenario && fits(of, section) && fits(name, &metric.name)
+        });
+        for (_, _, _, limit) in goals {
+            let Some(value) = server.value(section, &metric.name) else { continue };
+            let of = |column: Option<&Column>| column?.value(section, &metric.name);
+            let Some((bound, met)) = limit.holds(value, of(first), of(floor)) else { continue };
+            let what = format!("{section}: {}", metric.name);
+            judged.push(Judged { what, value, bound, met, digits: metric.digits });
+        }
+    }
+    judged
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => text.starts_with(start),
+        None => pattern == text,
+    }
+}
+
+impl Limit {
+    /// The bound in words and whether it holds; `None` where there is nothing to compare with.
+    fn holds(self, value: f64, first: Option<f64>, floor: Option<f64>) -> Option<(String, bool)> {
+        Some(match self {
+            Most(bound) => (format!("at most {bound}"), value <= bound),
+            Least(bound) => (format!("at least {bound}"), value >= bound),
+            MostOrFloorPlus(bound, plus) => match floor {
+                Some(floor) => (
+                    format!("at most {bound}, or floor + {plus} = {:.1}", floor + plus),
+                    value <= bound.max(floor + plus),
+                ),
+                None => (format!("at most {bound}"), value <= bound),
+            },
+            TimesFirst(times) => {
+                let bound = first? * times;
+                (format!("at most 1/{:.3} of the first = {bound:.1}", 1.0 / times), value <= bound)
+            }
+            LeastTimesFirst(times) => {
+                let bound = first? * times;
+                (format!("at least {times} times the first = {bound:.0}"), value >= bound)
+            }
+            TimesFloor(times) => {
+                let bound = floor? * times;
+                (format!("at most {times} times the floor = {bound:.1}"), value <= bound)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{About, Figures};
+    use super::*;
+
+    fn report(cpu: [f64; 3]) -> Report {
+        let about = About { scenario: "ports".into(), title: String::new(), standard: true };
+        let mut report = Report::new(about, String::new(), String::new());
+        for (name, cpu) in ["ref", "weir", "floor"].into_iter().zip(cpu) {
+            let mut figures = Figures::default();
+            figures.push("port add", CPU, 1, cpu);
+            report.add(name, name == "floor", figures);
+        }
+        report
+    }
+
+    #[test]
+    fn a_goal_is_met_absolutely_or_near_the_floor_and_against_the_first_server() {
+        let met = |cpu| judge(&report(cpu)).iter().map(|goal| goal.met).collect::<Vec<_>>();
+        assert_eq!(met([400.0, 21.0, 5.0]), [true, true]);
+        assert_eq!(met([400.0, 25.0, 15.0]), [true, true]);
+        assert_eq!(met([400.0, 28.0, 15.0]), [false, false]);
+        assert_eq!(met([300.0, 21.0, 5.0]), [true, false]);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_ending() {
+        assert!(fits("update, *", "update, 4000 rows"));
+        assert!(!fits("update, *", "delete, 4000 rows"));
+        assert!(fits("growth", "growth") && !fits("growth", "growths"));
+    }
+
+    #[test]
+    fn a_report_without_goals_has_none() {
+        let mut other = report([400.0, 21.0, 5.0]);
+        other.about.scenario = "strings".into();
+        assert!(judge(&other).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! What every scenario runs in: the servers, how often, and where progress is shown.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Error;
+use crate::args::Args;
+use crate::peer::{Peer, Peers};
+use crate::procfs;
+use crate::progress::Progress;
+use crate::report::{About, Figures, Report};
+use crate::running::{Running, Source};
+
+/// Which floors a scenario can be measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floors {
+    /// There is no bare loop of this shape.
+    None,
+    /// Replies only.
+    Plain,
+    /// Replies and updates; the paced floor too.
+    Both,
+}
+
+/// The setting of a run.
+pub(crate) struct Bench {
+    peers: Peers,
+    pub(crate) progress: Progress,
+    /// Whether a server that was found has been used, so that its rows are ours.
+    used: Cell<bool>,
+}
+
+impl Bench {
+    /// Takes the options about servers out of `args`.
+    pub(crate) fn from_args(args: &mut Args) -> Result<Self, Error> {
+        raise_files();
+        let peers = Peers::from_args(args)?;
+        Ok(Self { peers, progress: Progress::new(), used: Cell::new(false) })
+    }
+
+    /// Runs `run` for every server in turn, as often as asked for.
+    pub(crate) fn rounds(
+        &self,
+        about: About,
+        floors: Floors,
+        run: &mut dyn FnMut(&Peer) -> Result<Figures, Error>,
+    ) -> Result<Report, Error> {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let mut report =
+            Report::new(about, procfs::machine(), format!("weir {}", command.join(" ")));
+        for round in 1..=self.peers.repeat {
+            for peer in self.peers.order(floors) {
+                self.progress.note(&format!("{} ({round} of {})", peer.name, self.peers.repeat));
+                let figures = run(&peer)?;
+                report.add(&peer.name, peer.is_floor(), figures);
+            }
+        }
+        self.progress.clear();
+        Ok(report)
+    }
+
+    /// Starts a server, or takes the one that runs already.
+    pub(crate) fn start(&self, peer: &Peer, source: Source<'_>) -> Result<Running, Error> {
+        self.progress.wait(&format!("{}: starting", peer.name));
+        let running = peer.start(&self.peers.dir, source)?;
+        if let (Source::Schema(schema), true) = (source, running.is_found()) {
+            running.make_empty(schema, self.peers.clear || self.used.get())?;
+            self.used.set(true);
+        }
+        Ok(running)
+    }
+
+    /// Where files of our own may be made.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.peers.dir.join(format!("weir-bench-{}-{name}", std::process::id()))
+    }
+}
+
+/// Thousands of clients need as many descriptors, here and in the servers, which inherit the limit.
+fn raise_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // A refusal shows when a connection cannot be made.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

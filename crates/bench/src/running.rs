@@ -1,0 +1,255 @@
+//! A server that is up: started in a folder of its own, measured, stopped.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::client::{Client, Target};
+use crate::dbfile;
+use crate::error::fail;
+use crate::procfs::{self, Memory};
+use crate::report::Figures;
+use crate::sampler::Sampler;
+
+/// How long a server may take until it listens: the largest databases take the reference half a
+/// minute on a quiet machine.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a server may take to stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The database file and the socket in a server's folder.
+pub(crate) const FILE: &str = "db";
+pub(crate) const SOCKET: &str = "sock";
+const CONTROL: &str = "ctl";
+/// Lines of a server's log shown with a failure.
+const LOG_LINES: usize = 5;
+
+/// What a server's database begins as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    /// Empty.
+    Schema(&'a Value),
+    /// A copy of this file.
+    File(&'a Path),
+}
+
+impl Source<'_> {
+    /// Makes the database file.
+    pub(crate) fn place(self, path: &Path) -> Result<(), Error> {
+        match self {
+            Self::Schema(schema) => dbfile::create(path, schema),
+            Self::File(from) => fs::copy(from, path)
+                .map(drop)
+                .map_err(|e| Error::io("copying a database to", path, e)),
+        }
+    }
+}
+
+/// A server that is up.
+pub(crate) struct Running {
+    /// Where it listens.
+    pub(crate) target: Target,
+    /// Its process, where it is known.
+    pub(crate) pid: Option<u32>,
+    file: Option<PathBuf>,
+    sampler: Option<Sampler>,
+    own: Option<Own>,
+}
+
+/// What is ours to stop and remove.
+struct Own {
+    child: Child,
+    dir: PathBuf,
+    log: PathBuf,
+    started: Instant,
+}
+
+/// Starts what `command` gives in a new folder and waits until it listens.
+pub(crate) fn launch(
+    name: &str,
+    parent: &Path,
+    command: &dyn Fn(&Path) -> Result<Command, Error>,
+) -> Result<Running, Error> {
+    let dir = make_dir(parent)?;
+    let log = dir.join("log");
+    let command = command(&dir)?;
+    let started = Instant::now();
+    let child = spawn(command, &dir, &log)?;
+    let pid = child.id();
+    let mut running = Running {
+        target: Target::Unix(dir.join(SOCKET)),
+        pid: Some(pid),
+        file: Some(dir.join(FILE)),
+        sampler: Some(Sampler::start(pid)),
+        own: Some(Own { child, dir, log, started }),
+    };
+    running.wait_until_listening(name)?;
+    Ok(running)
+}
+
+/// A new folder of our own, named so that two runs at a time do not meet.
+fn make_dir(parent: &Path) -> Result<PathBuf, Error> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = parent.join(format!("weir-bench-{}-{n}", std::process::id()));
+    fs::create_dir(&dir).map_err(|e| Error::io("creating", &dir, e))?;
+    dir.canonicalize().map_err(|e| Error::io("finding", &dir, e))
+}
+
+/// The command line of a server. One that goes by its link's name gets such a link.
+pub(crate) fn server_command(program: &Path, dir: &Path) -> Result<Command, Error> {
+    let named = program.file_name().is_some_and(|name| name == "ovsdb-server");
+    let start = if named { program.to_owned() } else { dir.join("ovsdb-server") };
+    if !named {
+        symlink(program, &start).map_err(|e| Error::io("linking", &start, e))?;
+    }
+    let mut command = Command::new(start);
+    command
+        .arg("-vconsole:warn")
+        .arg(format!("--remote=punix:{}", dir.join(SOCKET).display()))
+        .arg(format!("--unixctl={}", dir.join(CONTROL).display()))
+        .arg(dir.join(FILE));
+    Ok(command)
+}
+
+fn spawn(mut command: Command, dir: &Path, log: &Path) -> Result<Child, Error> {
+    let output = File::create(log).map_err(|e| Error::io("creating", log, e))?;
+    command
+        .env("OVS_RUNDIR", dir)
+        .env("OVS_LOGDIR", dir)
+        .env("OVS_DBDIR", dir)
+        .env("OVS_SYSLOG_METHOD", "null")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    let program = command.get_program().to_owned();
+    command.spawn().map_err(|e| Error::io("starting", Path::new(&program), e))
+}
+
+impl Running {
+    /// A server that somebody else runs.
+    pub(crate) fn found(target: Target, pid: Option<u32>, file: Option<PathBuf>) -> Self {
+        Self { target, pid, file, sampler: pid.map(Sampler::start), own: None }
+    }
+
+    pub(crate) fn is_found(&self) -> bool {
+        self.own.is_none()
+    }
+
+    /// CPU time so far in nanoseconds, where the process is known.
+    pub(crate) fn cpu_nanos(&self) -> Result<Option<u64>, Error> {
+        self.pid.map(procfs::cpu_nanos).transpose()
+    }
+
+    /// Memory now, where the process is known.
+    pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
+        self.pid.map(procfs::memory).transpose()
+    }
+
+    /// Lets the peak begin anew at what is resident now, where the kernel allows that.
+    pub(crate) fn reset_peak(&self) {
+        if let Some(pid) = self.pid {
+            procfs::reset_peak(pid);
+        }
+    }
+
+    /// How long ago it was started.
+    pub(crate) fn age(&self) -> Duration {
+        self.own.as_ref().map_or(Duration::ZERO, |own| own.started.elapsed())
+    }
+
+    /// Where it takes administrators' commands.
+    pub(crate) fn control(&self) -> Option<Target> {
+        self.own.as_ref().map(|own| Target::Unix(own.dir.join(CONTROL)))
+    }
+
+    /// The database file's size in bytes, where the file is known.
+    pub(crate) fn file_size(&self) -> Option<u64> {
+        Some(fs::metadata(self.file.as_ref()?).ok()?.len())
+    }
+
+    /// Adds memory and file size at the end of a run, and memory over time.
+    pub(crate) fn finish(&self, section: &str, figures: &mut Figures) -> Result<(), Error> {
+        if let Some(memory) = self.memory()? {
+            let peak = memory.peak.max(self.sampler.as_ref().map_or(0, Sampler::peak));
+            figures.push(section, "RSS at the end MB", 1, memory.rss as f64 / 1e6);
+            figures.push(section, "peak RSS MB", 1, peak as f64 / 1e6);
+        }
+        if let Some(size) = self.file_size() {
+            figures.push(section, "file MB", 1, size as f64 / 1e6);
+        }
+        if let Some(sampler) = &self.sampler {
+            figures.draw(sampler.curve());
+        }
+        Ok(())
+    }
+
+    /// Empties the database of a server that somebody else runs, or refuses where it holds rows
+    /// that are not ours.
+    pub(crate) fn make_empty(&self, schema: &Value, ours: bool) -> Result<(), Error> {
+        let db = &schema["name"];
+        let mut client = Client::connect(&self.target)?;
+        let tables = schema["tables"].as_object().into_iter().flat_map(|tables| tables.keys());
+        let mut deletes = vec![db.clone()];
+        for table in tables {
+            let select = json!({"op": "select", "table": table, "where": [], "columns": ["_uuid"]});
+            let results = client.transact(&json!([db, select]))?;
+            let empty = results[0]["rows"].as_array().is_none_or(Vec::is_empty);
+            if !empty && !ours {
+                fail!("table {table} of {db} has rows; --clear deletes all rows of the database");
+            }
+            deletes.push(json!({"op": "delete", "table": table, "where": []}));
+        }
+        client.transact(&Value::Array(deletes)).map(drop)
+    }
+
+    fn wait_until_listening(&mut self, name: &str) -> Result<(), Error> {
+        let start = Instant::now();
+        while self.target.connect().is_err() {
+            if let Some(own) = &mut self.own
+                && let Some(status) = own.child.try_wait()?
+            {
+                let log = fs::read_to_string(&own.log).unwrap_or_default();
+                fail!("{name}: the server ended at once ({status}): {}", log.trim());
+            }
+            if start.elapsed() > START_TIMEOUT {
+                fail!("{name}: the server does not listen on {}", self.target);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// A failure with the server's name and the end of its log.
+    pub(crate) fn explain(&self, name: &str, error: &Error) -> Error {
+        let log = self.own.as_ref().map(|own| fs::read_to_string(&own.log).unwrap_or_default());
+        let lines: Vec<_> = log.iter().flat_map(|log| log.lines().rev().take(LOG_LINES)).collect();
+        let tail: String = lines.into_iter().rev().map(|line| format!("\n  {line}")).collect();
+        Error::Check(format!("{name}: {error}{tail}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut own) = self.own.take() else { return };
+        if let Some(pid) = i32::try_from(own.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let start = Instant::now();
+        while matches!(own.child.try_wait(), Ok(None)) {
+            if start.elapsed() > STOP_TIMEOUT {
+                let _ = own.child.kill();
+                let _ = own.child.wait();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = fs::remove_dir_all(&own.dir);
+    }
+}

@@ -1,0 +1,197 @@
+//! Every scenario of `weir bench` in miniature against Weir itself, so that none of them rots:
+//! whatever they check of answers and monitors holds, and each has the figures it promises.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Scratch, WEIR};
+
+const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
+const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";
+
+fn installed(schema: &str) -> bool {
+    let there = Path::new(schema).exists();
+    if !there {
+        eprintln!("skipped: {schema} is not installed");
+    }
+    there
+}
+
+/// Runs a scenario; returns the figures of Weir's one run by section.
+fn bench(words: &[&str]) -> serde_json::Value {
+    let scratch = Scratch::new();
+    let (peer, json) = (format!("--peer=weir={WEIR}"), scratch.text("out.json"));
+    let page = scratch.text("out.html");
+    let dir = scratch.path("dir");
+    std::fs::create_dir(&dir).expect("a folder for the servers");
+    let mut args = vec!["bench"];
+    args.extend(words);
+    let dir = dir.display().to_string();
+    args.extend([&peer, "--json", &json, "--report", &page, "--dir", &dir]);
+    let output = scratch.run(WEIR, &args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {stderr}");
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("</html>") && !page.contains("NaN"), "{words:?}: a broken page");
+    let left = std::fs::read_dir(&dir).expect("the servers' folder").count();
+    assert_eq!(left, 0, "{words:?}: files are left");
+    let text = std::fs::read_to_string(json).expect("figures");
+    let figures: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    figures["reports"][0]["servers"]["weir"][0].clone()
+}
+
+fn positive(figures: &serde_json::Value, section: &str, metric: &str) {
+    let value = figures[section][metric].as_f64();
+    assert!(value.is_some_and(|value| value > 0.0), "{section}: {metric}: {value:?}: {figures:#}");
+}
+
+#[test]
+fn ports_come_and_go_in_every_manner() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let size = ["ports", "--rows=200", "--writers=8", "--monitors=4"];
+    let closed = bench(&[&size[..], &["--cycles=2"]].concat());
+    for section in ["port add", "LB add", "port delete", "LB delete"] {
+        positive(&closed, section, "server CPU us/tx");
+        positive(&closed, section, "p99.9 us");
+        positive(&closed, section, "tx a round");
+    }
+    positive(&closed, "memory and disk", "peak RSS MB");
+    let open = bench(&[&size[..], &["--rate=2000", "--no-floor"]].concat());
+    positive(&open, "port add", "p99 us");
+    let one_shot = bench(&[&size[..], &["--one-shot", "--no-floor"]].concat());
+    positive(&one_shot, "LB delete", "tx/s, all drained");
+}
+
+#[test]
+fn sets_and_tables_grow() {
+    let set = bench(&["set", "--sizes=10,3000", "--ops=500", "--no-floor"]);
+    positive(&set, "growth", "one element, 3000 / 10");
+    let growth =
+        bench(&["growth", "--rows=10,2000", "--elements=10,100", "--ops=500", "--no-floor"]);
+    positive(&growth, "growth", "insert, 2000 / 10");
+    positive(&growth, "growth", "delete, 2000 / 10");
+    positive(&growth, "growth", "one element, 100 / 10");
+}
+
+#[test]
+fn rows_are_named_in_three_ways() {
+    for scenario in ["by-name", "by-column", "may-exist"] {
+        let figures = bench(&[scenario, "--rows=100,1000", "--seconds=0.05", "--no-floor"]);
+        for kind in ["update", "select", "delete"] {
+            positive(&figures, &format!("{kind}, 1000 rows"), "p50 us");
+            positive(&figures, "growth", &format!("{kind}, 1000 / 100"));
+        }
+    }
+}
+
+#[test]
+fn big_transactions_reach_all_monitors() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let figures = bench(&["big", "--ops=60", "--writers=5", "--monitors=3,6"]);
+    positive(&figures, "3 monitors", "delivered MB/s");
+    positive(&figures, "6 monitors", "tx/s, all drained");
+}
+
+#[test]
+fn monitors_with_conditions_see_only_their_rows() {
+    let figures = bench(&["conditions", "--ops=300", "--monitors=0,30", "--no-floor"]);
+    positive(&figures, "growth", "30 / 0 monitors");
+}
+
+#[test]
+fn a_follower_has_every_port() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let figures = bench(&["openstack", "--ports=50"]);
+    positive(&figures, "growth", "time a port, last tenth / first");
+}
+
+#[test]
+fn idle_clients_are_counted() {
+    let figures = bench(&["connections", "--clients=100", "--seconds=0.1", "--ops=100"]);
+    positive(&figures, "set-up", "connections/s");
+    positive(&figures, "one writer, everybody watches", "delivered MB");
+}
+
+#[test]
+fn strings_come_back_as_they_were() {
+    let figures = bench(&["strings", "--sizes=1000,300000", "--volume=1000000"]);
+    positive(&figures, "300000 bytes, 10 % quotes, 1 % control", "server CPU ns/byte");
+}
+
+#[test]
+fn large_databases_are_dumped_and_compacted_beside_commits() {
+    if !installed(SOUTHBOUND) {
+        return;
+    }
+    let large = bench(&["large", "--megabytes=2"]);
+    positive(&large, "start", "MB/s");
+    positive(&large, "full dump", "commit p99 ms");
+    positive(&large, "compaction", "commits meanwhile");
+    let memory = bench(&["snapshot-memory", "--megabytes=1,2"]);
+    positive(&memory, "2 MB", "peak of compaction / RSS before");
+    let herd = bench(&["herd", "--clients=6", "--megabytes=1"]);
+    positive(&herd, "herd", "commit p99 ms");
+}
+
+#[test]
+fn a_table_is_resumed_from_its_results() {
+    let scratch = Scratch::new();
+    let (peer, results) = (format!("--peer=weir={WEIR}"), scratch.text("results"));
+    let all = |only: &str| {
+        let only = format!("--only={only}");
+        scratch.run(WEIR, &["bench", "all", "--quick", &peer, "--results", &results, &only])
+    };
+    let first = all("openstack");
+    if !installed(NORTHBOUND) {
+        assert!(!first.status.success());
+        return;
+    }
+    assert!(first.status.success());
+    let second = all("openstack");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("openstack.json"));
+    assert_eq!(first.stdout, second.stdout);
+    let put_together = scratch.run(WEIR, &["bench", "report", "results/openstack.json"]);
+    assert_eq!(first.stdout, put_together.stdout);
+    assert!(!all("nonsense").status.success());
+}
+
+#[test]
+fn a_server_that_runs_already_is_measured_and_its_rows_are_left_alone() {
+    let scratch = Scratch::new();
+    let schema = scratch.run(WEIR, &["bench", "schema", "set"]);
+    scratch.write("set.ovsschema", &String::from_utf8_lossy(&schema.stdout));
+    let made = scratch.run(WEIR, &["tool", "create", "set.db", "set.ovsschema"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let socket = scratch.text("sock");
+    let mut server = scratch
+        .command(WEIR)
+        .args(["server", "--no-chdir", "-vconsole:off", "set.db", "--unixctl=none"])
+        .arg(format!("--remote=punix:{socket}"))
+        .spawn()
+        .expect("a server");
+    let begun = std::time::Instant::now();
+    while !Path::new(&socket).exists() && begun.elapsed() < support::PATIENCE {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let target = format!("--server=unix:{socket}");
+    let bench = |more: &[&str]| {
+        let words = ["bench", "set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
+        scratch.run(WEIR, &[&words[..], more].concat())
+    };
+    let first = bench(&[]);
+    let (second, cleared) = (bench(&[]), bench(&["--clear"]));
+    server.kill().expect("the server is there");
+    server.wait().expect("the server ends");
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let text = String::from_utf8_lossy(&first.stdout);
+    assert!(text.contains("tx/s") && !text.contains("server CPU"), "no process, no CPU: {text}");
+    assert!(!second.status.success() && cleared.status.success());
+    assert!(String::from_utf8_lossy(&second.stderr).contains("--clear"));
+}
