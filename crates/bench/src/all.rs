@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::report::{self, Report};
 use crate::rounds::Bench;
-use crate::{Error, scenario};
+use crate::{Error, scenarios};
 
 /// A line of the table: its name, the scenario and its options, and those of the short form.
 struct Line {
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Vec<Report>, Error> 
 
 fn one(line: &Line, words: &[&str], bench: &Bench) -> Result<Report, Error> {
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-    let mut report = scenario(line.scenario, &mut Args::new(&words), bench)?;
+    let mut report = scenarios::run(line.scenario, &mut Args::new(&words), bench)?;
     report.set_command(format!("weir bench {} {}", line.scenario, words.join(" ")));
     Ok(report)
 }

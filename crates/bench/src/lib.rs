@@ -43,6 +43,7 @@ mod herd;
 mod large;
 mod openstack;
 mod ports;
+mod scenarios;
 mod set;
 mod strings;
 
@@ -50,7 +51,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use args::Args;
-use by_key::Key;
 pub use error::Error;
 use report::Report;
 use rounds::Bench;
@@ -72,7 +72,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     match command.as_str() {
-        "schema" => return print_schema(rest),
+        "schema" => return scenarios::print_schema(rest),
         "make-db" => return make_db::command(rest),
         floor::COMMAND => return floor::command(rest),
         _ => {}
@@ -86,9 +86,9 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
             all::run(&mut args, &bench)?
         }
         scenario_name => {
-            known(scenario_name)?;
+            scenarios::known(scenario_name)?;
             let bench = Bench::from_args(&mut args)?;
-            vec![scenario(scenario_name, &mut args, &bench)?]
+            vec![scenarios::run(scenario_name, &mut args, &bench)?]
         }
     };
     let path = |name: Option<String>| name.map(PathBuf::from);
@@ -102,68 +102,4 @@ fn read_all(args: Args) -> Result<Vec<Report>, Error> {
         reports.append(&mut report::read(file.as_ref())?);
     }
     Ok(reports)
-}
-
-/// Prints the schema of the database that a running server must have for a scenario.
-fn print_schema(words: &[String]) -> Result<ExitCode, Error> {
-    let name = words.first().map_or("", String::as_str);
-    let schema = match name {
-        "set" => set::schema(),
-        "by-name" | "by-column" | "may-exist" => by_key::schema(false),
-        "conditions" => conditions::schema(),
-        "connections" => connections::schema(),
-        "strings" => strings::schema(),
-        "ports" | "big" | "openstack" => {
-            dbfile::read_schema(ports::SCHEMA.as_ref(), "of Debian's package ovn-common")?
-        }
-        _ => return Err(Error::Usage(format!("schema: no scenario '{name}' with one"))),
-    };
-    println!("{schema:#}");
-    Ok(ExitCode::SUCCESS)
-}
-
-const SCENARIOS: [&str; 14] = [
-    "ports",
-    "set",
-    "big",
-    "by-name",
-    "by-column",
-    "may-exist",
-    "conditions",
-    "growth",
-    "openstack",
-    "connections",
-    "strings",
-    "herd",
-    "large",
-    "snapshot-memory",
-];
-
-/// Whether there is such a scenario; asked before servers are looked for.
-fn known(name: &str) -> Result<(), Error> {
-    if SCENARIOS.contains(&name) {
-        return Ok(());
-    }
-    Err(Error::Usage(format!("unknown command '{name}' (see weir bench --help)")))
-}
-
-/// Runs one scenario.
-fn scenario(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, Error> {
-    match name {
-        "ports" => ports::run(args, bench),
-        "set" => set::run(args, bench),
-        "big" => big::run(args, bench),
-        "by-name" => by_key::run(Key::Name, args, bench),
-        "by-column" => by_key::run(Key::Column, args, bench),
-        "may-exist" => by_key::run(Key::MayExist, args, bench),
-        "conditions" => conditions::run(args, bench),
-        "growth" => growth::run(args, bench),
-        "openstack" => openstack::run(args, bench),
-        "connections" => connections::run(args, bench),
-        "strings" => strings::run(args, bench),
-        "herd" => herd::run(args, bench),
-        "large" => large::run(args, bench),
-        "snapshot-memory" => large::snapshots(args, bench),
-        _ => known(name).and_then(|()| Err(Error::Usage(format!("{name} has no body")))),
-    }
 }
