@@ -36,10 +36,10 @@ impl Database {
     /// # Errors
     /// As a commit's, had one transaction inserted all rows.
     pub fn from_store(store: Store, seed: u64) -> Result<Self, Error> {
-        load::derive(Self::bare(store, seed))
+        load::derive(Self::bare(store, seed)).map(|(database, _)| database)
     }
 
-    fn bare(store: Store, seed: u64) -> Self {
+    pub(crate) fn bare(store: Store, seed: u64) -> Self {
         let links = Links::new(store.schema(), seed);
         let indexes = Indexes::new(store.schema(), seed);
         Self { store, links, indexes, position: 0, seed }

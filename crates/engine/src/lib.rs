@@ -31,7 +31,7 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
-pub use convert::convert;
+pub use convert::{Converted, convert};
 pub use database::Database;
 pub use execute::{Done, Env, Outcome, ReadOnly, execute};
 pub use planner::Work;

@@ -2,14 +2,14 @@
 //!
 //! The checks and repairs are a commit's, in its order, over all rows at once.
 
-use weir_data::{Error, TableId, Uuid};
+use weir_data::{Delta, Error, TableId, Uuid};
 
 use crate::commit::{self, StrongCounts};
 use crate::database::Database;
 use crate::transaction::Transaction;
 
-/// Builds what is derived from the rows.
-pub(crate) fn derive(mut db: Database) -> Result<Database, Error> {
+/// Builds what is derived from the rows; the delta says what had to go.
+pub(crate) fn derive(mut db: Database) -> Result<(Database, Delta), Error> {
     count_strong(&mut db)?;
     let mut counts = StrongCounts::new(db.seed);
     let unreferenced = unreferenced(&db);
@@ -22,11 +22,11 @@ pub(crate) fn derive(mut db: Database) -> Result<Database, Error> {
     while commit::remove_dangling_of_all_rows(&mut txn, &mut counts)? {
         commit::collect_garbage(&mut txn, &mut counts);
     }
-    txn.finish();
+    let (_, repairs) = txn.finish();
     counts.apply(&mut db.links);
     db.links.link_weak(&db.store);
     index_rows(&mut db)?;
-    Ok(db)
+    Ok((db, repairs))
 }
 
 fn count_strong(db: &mut Database) -> Result<(), Error> {

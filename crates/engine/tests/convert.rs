@@ -34,7 +34,7 @@ impl World {
     }
 
     fn convert(&mut self, tables: &str) -> Result<(), Error> {
-        self.db = convert(&self.db.snapshot(), schema(tables), &mut self.uuids, 7)?;
+        self.db = convert(&self.db.snapshot(), schema(tables), &mut self.uuids, 7)?.database;
         Ok(())
     }
 

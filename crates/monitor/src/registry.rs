@@ -125,6 +125,37 @@ impl Monitors {
         }
     }
 
+    /// The database has been converted to another schema. Monitors that know everything and watch
+    /// only tables that `target` has a new number for go on; the others end. Answers with the keys
+    /// of those that go on, ascending.
+    pub fn convert(
+        &mut self,
+        schema: &Schema,
+        target: impl Fn(TableId) -> Option<TableId>,
+        seed: u64,
+    ) -> Vec<MonitorKey> {
+        let mut new = Self::new(seed);
+        let mut kept = Vec::new();
+        for (key, owner) in &self.owners {
+            let place = self.strays.get(key).copied().unwrap_or(self.base);
+            let Some(group) = self.groups.get(&owner.group) else { continue };
+            let subscription = group.subscription.with_tables(&target);
+            let Some(subscription) = subscription else { continue };
+            if !self.has_changed(owner, place) {
+                kept.push((*key, Arc::clone(&owner.label), subscription));
+            }
+        }
+        kept.sort_by_key(|(key, ..)| *key);
+        let keys = kept.iter().map(|(key, ..)| *key).collect();
+        for (key, label, subscription) in kept {
+            new.join(key, label, subscription, schema);
+        }
+        new.last_txn_id = self.last_txn_id;
+        (new.composed, new.initials) = (self.composed, self.initials);
+        *self = new;
+        keys
+    }
+
     /// Adds a monitor that knows the store as it is now. `id` is the JSON text of its name;
     /// `requests` are `<monitor-requests>`, errors as the reference's.
     pub fn add(

@@ -112,6 +112,18 @@ impl Subscription {
         Ok(changed)
     }
 
+    /// The same of tables that have other numbers now; `None` if one of them has none.
+    pub(crate) fn with_tables(&self, target: &impl Fn(TableId) -> Option<TableId>) -> Option<Self> {
+        let mut changed = self.clone();
+        for table in &mut changed.tables {
+            let mut shape = Shape::clone(&table.shape);
+            shape.table = target(shape.table)?;
+            table.shape = Arc::new(shape);
+        }
+        changed.tables.sort_by_key(|table| table.shape.table);
+        Some(changed)
+    }
+
     /// What is asked of a table.
     pub(crate) fn table(&self, table: TableId) -> Option<&TableSubscription> {
         let at = self.tables.binary_search_by_key(&table, |of| of.shape.table).ok()?;

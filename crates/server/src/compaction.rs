@@ -20,6 +20,9 @@ impl Server {
     /// Begins a compaction, or joins the one under way.
     pub(crate) fn compact(&mut self, now: Now, id: DbId, command: Option<CommandId>) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
+        if db.conversions.is_busy() {
+            return db.conversions.join(command);
+        }
         let snapshot = db.engine.snapshot();
         let Storage::Standalone(file) = &mut db.storage else { return };
         if let Some(compaction) = &mut file.compaction {
@@ -47,7 +50,7 @@ impl Server {
                 // The tail is complete: whatever is appended after this effect, before its answer,
                 // goes to the new file.
                 let tail = std::mem::take(&mut compaction.tail);
-                self.effect(Effect::FinishCompaction { db: id, tail });
+                self.effect(Effect::FinishCompaction { db: id, tail, sync: false });
             }
         }
     }

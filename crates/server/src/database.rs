@@ -4,6 +4,7 @@
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
+use crate::conversion::Conversions;
 use crate::event::CommandId;
 use crate::trigger::Trigger;
 
@@ -67,6 +68,8 @@ pub(crate) struct Db {
     pub(crate) waiting: Vec<Trigger>,
     /// Where commits go.
     pub(crate) storage: Storage,
+    /// Conversions to another schema.
+    pub(crate) conversions: Conversions,
     /// Records of this round.
     pub(crate) append: Vec<u8>,
     /// Number of those records.
@@ -88,6 +91,7 @@ impl Db {
             monitors: Monitors::new(seed),
             waiting: Vec::new(),
             storage,
+            conversions: Conversions::default(),
             append: Vec::new(),
             append_records: 0,
             append_sync: false,

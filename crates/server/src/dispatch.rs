@@ -98,6 +98,12 @@ impl Server {
             Err(malformed) => self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Request { method: "transact", params, id: request }) => {
                 if let Some(origin) = self.transaction_origin(now, id, params, request) {
+                    if let Some(db) = self.dbs.get_mut(&origin.db)
+                        && db.conversions.is_frozen()
+                    {
+                        let trigger = Trigger { origin, message: bytes, deadline_us: None };
+                        return db.conversions.hold(trigger);
+                    }
                     let operations: Vec<Text<'_>> =
                         params.elements().into_iter().flatten().skip(1).collect();
                     if let Some(outcome) = self.execute(now, &origin, &operations) {
@@ -136,10 +142,14 @@ impl Server {
         (!self.is_in_flight(&origin)).then_some(origin)
     }
 
-    /// Whether the session has a waiting transaction with the same id.
-    fn is_in_flight(&self, origin: &Origin) -> bool {
-        self.dbs.values().flat_map(|db| &db.waiting).any(|trigger| {
-            trigger.origin.session == origin.session && trigger.origin.id == origin.id
+    /// Whether a request of the session with the same id is not answered yet.
+    pub(crate) fn is_in_flight(&self, origin: &Origin) -> bool {
+        self.dbs.values().any(|db| {
+            let waiting = db.waiting.iter().map(|trigger| &trigger.origin);
+            let conversions = db.conversions.in_flight().map(|(origin, _)| origin);
+            waiting
+                .chain(conversions)
+                .any(|other| other.session == origin.session && other.id == origin.id)
         })
     }
 
@@ -153,6 +163,12 @@ impl Server {
             Ok(Message::Request { method, params, id }) => {
                 let mut request = Vec::new();
                 id.write(&mut request);
+                if method == "convert" {
+                    if let Err(reply) = self.convert(now, session, params, &request) {
+                        self.answer(session, &request, reply);
+                    }
+                    return;
+                }
                 let (Ok(reply) | Err(reply)) = self.method(now, session, method, params);
                 self.answer(session, &request, reply);
                 if method.starts_with("monitor") || matches!(method, "lock" | "steal") {
@@ -210,12 +226,8 @@ impl Server {
             Method::Steal => self.lock(session, params, name, LockMode::Steal),
             Method::Unlock => self.unlock(session, params, name),
             Method::SetDbChangeAware => self.set_db_change_aware(session, params),
-            Method::Convert => {
-                self.lookup(params, name)?;
-                let details = "online schema conversion is not available in this version";
-                Err(Error::new("not supported", details).into())
-            }
-            Method::Cancel => Err(Reply::error_string("unknown method")),
+            // Answered elsewhere, and no request.
+            Method::Convert | Method::Cancel => Err(Reply::error_string("unknown method")),
         }
     }
 
@@ -387,6 +399,7 @@ impl Server {
         }
         for db in self.dbs.values_mut() {
             db.waiting.retain(|trigger| trigger.origin.session != id);
+            db.conversions.forget(id);
         }
         for name in session.locks.into_keys() {
             self.release(id, &name);

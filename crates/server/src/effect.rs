@@ -3,7 +3,11 @@
 //! Effects are executed in the order in which they are polled. The core emits a `Send` only when
 //! the commit position it was computed at has been written (the `Appended` event has come).
 
+use std::sync::Arc;
+
+use weir_data::Schema;
 use weir_data::store::Snapshot;
+use weir_engine::Database;
 
 use crate::event::{Bytes, CommandId, DbId, RemoteId, SessionId};
 
@@ -108,6 +112,30 @@ pub enum Effect {
         db: DbId,
         /// Whole records.
         tail: Vec<u8>,
+        /// Everything must be on disk, the directory included, before the answer.
+        sync: bool,
+    },
+    /// In a helper: convert the rows to another schema and write the result to `FILE.tmp` as
+    /// `Effect::Compact` does; answer with `Event::Converted`. `Effect::FinishCompaction` puts it
+    /// in the file's place.
+    Convert {
+        /// Which database.
+        db: DbId,
+        /// The rows to convert.
+        snapshot: Snapshot,
+        /// The schema to convert them to.
+        schema: Arc<Schema>,
+        /// `_comment` of the snapshot record.
+        comment: String,
+        /// `_date` of the snapshot record, ms since 1970.
+        date_ms: i64,
+        /// Randomness for UUIDs and hashes.
+        seed: [u64; 4],
+    },
+    /// In a helper: free a database that nobody needs any more.
+    Free {
+        /// Which.
+        database: Box<Database>,
     },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,

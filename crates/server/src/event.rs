@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use weir_data::Error;
+use weir_engine::Converted;
+
 use crate::load::Loaded;
 
 /// A client connection, numbered by the shell, never reused in a process.
@@ -33,6 +36,15 @@ pub struct Now {
     pub monotonic_us: u64,
     /// Milliseconds since 1970-01-01 UTC.
     pub wall_ms: i64,
+}
+
+/// Why a database was not converted.
+#[derive(Debug)]
+pub enum ConversionError {
+    /// Its rows do not conform to the new schema.
+    Refused(Error),
+    /// The new file could not be written: strerror(3) text.
+    Failed(String),
 }
 
 /// What happened.
@@ -116,6 +128,13 @@ pub enum Event {
         db: DbId,
         /// New size of the file in bytes, or what failed (the old file is still in place).
         result: Result<u64, String>,
+    },
+    /// Result of `Effect::Convert`: the converted copy is written and synced.
+    Converted {
+        /// Which database.
+        db: DbId,
+        /// The database under the new schema, or why there is none.
+        result: Result<Box<Converted>, ConversionError>,
     },
     /// Result of `Effect::Listen`.
     Listening {

@@ -33,6 +33,9 @@ impl Server {
         let waiting = self.dbs.values().flat_map(|db| &db.waiting);
         let waiting = waiting.filter(|trigger| trigger.origin.session == id);
         let waiting = waiting.map(|trigger| trigger.message.len());
+        let conversions = self.dbs.values().flat_map(|db| db.conversions.in_flight());
+        let conversions = conversions.filter(|(origin, _)| origin.session == id);
+        let waiting = waiting.chain(conversions.map(|(_, bytes)| bytes));
         monitors.chain(locks).chain(waiting).map(|bytes| bytes + OVERHEAD_BYTES).sum()
     }
 }

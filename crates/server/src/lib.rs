@@ -18,6 +18,7 @@
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
 mod compaction;
+mod conversion;
 mod database;
 mod dispatch;
 pub mod effect;

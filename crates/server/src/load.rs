@@ -1,8 +1,13 @@
 //! From the bytes of a database file to a database, and back for compaction.
 
+use std::sync::Arc;
+
 use weir_data::store::Snapshot;
-use weir_engine::Database;
+use weir_data::{Schema, UuidSource};
+pub use weir_engine::{Converted, Database};
 use weir_log::standalone::{self, Replayer};
+
+use crate::event::ConversionError;
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
@@ -74,6 +79,21 @@ impl Loaded {
     pub fn valid_len(&self) -> u64 {
         self.valid_len
     }
+}
+
+/// Converts rows to another schema; runs in a helper.
+///
+/// # Errors
+/// Why the rows do not conform to it.
+pub fn convert_rows(
+    snapshot: &Snapshot,
+    schema: Arc<Schema>,
+    seed: [u64; 4],
+) -> Result<Box<Converted>, ConversionError> {
+    let mut uuids = UuidSource::new(seed);
+    let seed = uuids.next_u64();
+    let converted = weir_engine::convert(snapshot, schema, &mut uuids, seed);
+    converted.map(Box::new).map_err(ConversionError::Refused)
 }
 
 /// Streams a compacted file: schema record, then one record with all rows. Returns its length.

@@ -131,10 +131,14 @@ impl Server {
     }
 
     /// A database goes: sessions that know of such things learn which monitors went with it.
-    pub(crate) fn cancel_monitors(&mut self, db: DbId) {
+    /// `kept` are the keys, ascending, of those that go on.
+    pub(crate) fn cancel_monitors(&mut self, db: DbId, kept: &[MonitorKey]) {
         let mut canceled = Vec::new();
+        let ends = |monitor: &SessionMonitor| {
+            monitor.db == db && kept.binary_search(&monitor.key).is_err()
+        };
         for (&id, session) in &mut self.sessions {
-            for monitor in session.monitors.extract_if(.., |monitor| monitor.db == db) {
+            for monitor in session.monitors.extract_if(.., |monitor| ends(monitor)) {
                 self.monitor_sessions.remove(&monitor.key);
                 if session.db_change_aware {
                     canceled.push((id, monitor.id));
@@ -210,7 +214,7 @@ impl Server {
         }
     }
 
-    fn flush_db(&mut self, now: Now, id: DbId) {
+    pub(crate) fn flush_db(&mut self, now: Now, id: DbId) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.updates_since_us = None;
         db.flushed_us = now.monotonic_us;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use weir_data::{Committed, Delta, Error, Uuid};
-use weir_engine::{Env, Outcome, ReadOnly};
+use weir_engine::{Converted, Env, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
 
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
-use crate::event::{CommandId, DbId, Now, SessionId};
+use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
 
@@ -31,6 +31,10 @@ pub(crate) enum Deferred {
     Command { id: CommandId, name: String, args: Vec<String> },
     /// A compacted copy is complete but for what was appended meanwhile.
     CompactionWritten { db: DbId, result: Result<u64, String> },
+    /// A converted copy is complete but for what was committed meanwhile.
+    Converted { db: DbId, result: Result<Box<Converted>, ConversionError> },
+    /// It has taken the file's place.
+    ConversionFinished { db: DbId, result: Result<u64, String> },
 }
 
 /// What has been handled since the last round ended.
@@ -86,10 +90,8 @@ impl Server {
     /// Runs waiting transactions again, in order of arrival, until no more of them commit.
     pub(crate) fn wake(&mut self, now: Now, db: DbId) {
         loop {
-            let Some(waiting) = self.dbs.get_mut(&db).map(|db| std::mem::take(&mut db.waiting))
-            else {
-                return;
-            };
+            let thawed = self.dbs.get_mut(&db).filter(|db| !db.conversions.is_frozen());
+            let Some(waiting) = thawed.map(|db| std::mem::take(&mut db.waiting)) else { return };
             let mut committed = false;
             for trigger in waiting {
                 committed |= self.run(now, trigger, Writes::Accepted);
@@ -246,6 +248,10 @@ impl Server {
             match deferred {
                 Deferred::Command { id, name, args } => self.command(now, id, &name, &args),
                 Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
+                Deferred::Converted { db, result } => self.snapshot_converted(now, db, result),
+                Deferred::ConversionFinished { db, result } => {
+                    self.conversion_finished(now, db, result);
+                }
             }
         }
         // A command may have ended somebody's wait on `_Server`.
@@ -257,6 +263,7 @@ impl Server {
     /// Tells a database's monitors, and whoever reads remotes from it, of a commit.
     pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
+        db.conversions.note(&delta);
         let committed = Committed { position: db.engine.position(), txn_id: Uuid::ZERO, delta };
         db.monitors.commit(&committed, db.engine.schema());
         if db.monitors.has_pending() {

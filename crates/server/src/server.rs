@@ -124,7 +124,16 @@ impl Server {
             Event::CompactionWritten { db, result } => {
                 self.round.deferred.push(Deferred::CompactionWritten { db, result });
             }
-            Event::CompactionFinished { db, result } => self.compaction_finished(now, db, result),
+            Event::CompactionFinished { db, result } => {
+                if self.dbs.get(&db).is_some_and(|db| db.conversions.is_busy()) {
+                    self.round.deferred.push(Deferred::ConversionFinished { db, result });
+                } else {
+                    self.compaction_finished(now, db, result);
+                }
+            }
+            Event::Converted { db, result } => {
+                self.round.deferred.push(Deferred::Converted { db, result });
+            }
             Event::Listening { remote, result } => self.listening(remote, result),
             Event::Command { id, name, args } => {
                 self.round.deferred.push(Deferred::Command { id, name, args });
@@ -139,6 +148,7 @@ impl Server {
         if self.round.is_decided() {
             self.flush_if_due(now);
             self.compact_if_due(now);
+            self.start_conversions(now);
         }
     }
 
@@ -282,7 +292,8 @@ impl Server {
     pub(crate) fn remove_database(&mut self, now: Now, id: DbId) {
         let Some(mut db) = self.dbs.remove(&id) else { return };
         self.db_names.remove(&db.name);
-        self.cancel_monitors(id);
+        self.cancel_monitors(id, &[]);
+        self.cancel_conversions(std::mem::take(&mut db.conversions));
         for trigger in db.waiting.drain(..) {
             self.reply_canceled(&trigger);
         }
@@ -293,7 +304,7 @@ impl Server {
     }
 
     /// Makes one change to `_Server` and shows it to its monitors.
-    fn change_server_db(&mut self, now: Now, operation: &weir_json::Value) {
+    pub(crate) fn change_server_db(&mut self, now: Now, operation: &weir_json::Value) {
         let Some(&id) = self.db_names.get(server_db::NAME) else { return };
         let Some(db) = self.dbs.get_mut(&id) else { return };
         if let Some(delta) = server_db::execute(&mut db.engine, operation, &mut self.uuids) {

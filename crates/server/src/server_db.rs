@@ -43,6 +43,17 @@ pub(crate) fn insert(name: &str, schema: &Schema, row: Uuid) -> Value {
     ])
 }
 
+/// The operations that put a converted database's schema into its row.
+pub(crate) fn set_schema(name: &str, schema: &Schema) -> Value {
+    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    object([
+        ("op", "update".into()),
+        ("table", "Database".into()),
+        ("where", Value::Array(vec![clause])),
+        ("row", object([("schema", schema.to_string().into())])),
+    ])
+}
+
 /// The operations that remove a database's row.
 pub(crate) fn delete(name: &str) -> Value {
     let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);

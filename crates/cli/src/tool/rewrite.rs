@@ -49,6 +49,7 @@ pub(super) fn convert(tool: &Tool, args: &[String]) -> Outcome {
         let old = database.snapshot();
         drop(database);
         weir_engine::convert(&old, schema, &mut uuids, random[0])
+            .map(|converted| converted.database)
             .map_err(|error| Failure::new(error.to_string()))
     })
 }

@@ -126,8 +126,9 @@ impl DatabaseFile {
 
     /// Appends `tail` to the replacement and puts it in this file's place; returns its length.
     ///
-    /// The replacement is on disk but for the tail, which waits for the disk only if somebody was
-    /// promised that; the directory is for [`DatabaseFile::directory_sync`], done elsewhere.
+    /// The replacement is on disk but for the tail, which waits for the disk only if `sync` or if
+    /// somebody was promised that; the directory is for [`DatabaseFile::directory_sync`], done
+    /// elsewhere, unless `sync`.
     ///
     /// # Errors
     /// As strerror(3) puts it; this file is then still in place.
@@ -135,8 +136,9 @@ impl DatabaseFile {
         &mut self,
         mut replacement: Replacement,
         tail: &[u8],
+        sync: bool,
     ) -> Result<u64, String> {
-        let promised = self.promised;
+        let promised = self.promised || sync;
         let renamed = (|| {
             replacement.write(tail)?;
             if promised {
@@ -148,7 +150,8 @@ impl DatabaseFile {
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
         (self.file, self.valid_len, self.torn) = (file, len, false);
-        self.renamed = Arc::new(AtomicBool::new(true));
+        let is_shown = sync && sync_directory(&self.path).is_ok();
+        self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)
     }
 

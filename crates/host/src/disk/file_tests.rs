@@ -76,7 +76,7 @@ fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
     replacement.sync().unwrap();
     file.append(b"meanwhile\n", false).unwrap();
     assert_eq!(text(&path), "old1\nold2\nmeanwhile\n");
-    assert_eq!(file.replace(replacement, b"meanwhile\n"), Ok(14));
+    assert_eq!(file.replace(replacement, b"meanwhile\n", false), Ok(14));
     assert!(file.renamed.load(Ordering::Acquire));
     file.directory_sync()();
     assert!(!file.renamed.load(Ordering::Acquire));
@@ -99,7 +99,7 @@ fn durability_promised_in_the_old_file_holds_in_the_new_one() {
     replacement.write(b"new\n").unwrap();
     file.append(b"promised\n", true).unwrap();
     assert!(file.promised, "so the tail of the replacement waits for the disk");
-    file.replace(replacement, b"promised\n").unwrap();
+    file.replace(replacement, b"promised\n", false).unwrap();
     file.append(b"later\n", true).unwrap();
     assert!(!file.renamed.load(Ordering::Acquire), "nor may the rename get lost");
     assert_eq!(text(&path), "new\npromised\nlater\n");

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use weir_data::store::Snapshot;
 use weir_net::error::strerror;
-use weir_server::event::{DbId, Event};
-use weir_server::load::{Loaded, Loader, write_snapshot};
+use weir_server::event::{ConversionError, DbId, Event};
+use weir_server::load::{Converted, Loaded, Loader, write_snapshot};
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, inode};
@@ -134,6 +134,7 @@ impl Databases {
         events: &mut Vec<Event>,
     ) {
         let Some(entry) = self.files.get_mut(&db) else { return };
+        entry.replacement = None;
         match entry.file.replacement() {
             Ok(replacement) => {
                 entry.compacting = true;
@@ -162,11 +163,66 @@ impl Databases {
         events.push(Event::CompactionWritten { db, result });
     }
 
+    /// Has a helper convert the database and write the result.
+    pub(crate) fn convert(
+        &mut self,
+        db: DbId,
+        convert: impl FnOnce() -> Result<(Snapshot, Box<Converted>), ConversionError> + Send + 'static,
+        comment: String,
+        date_ms: i64,
+        jobs: &Jobs,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        entry.replacement = None;
+        match entry.file.replacement() {
+            Ok(replacement) => {
+                entry.compacting = true;
+                let failed = move |error| Done::Converted(db, Err(ConversionError::Failed(error)));
+                let work = move || {
+                    let result = convert().and_then(|(snapshot, converted)| {
+                        write_copy(replacement, &snapshot, &comment, date_ms)
+                            .map(|replacement| (replacement, converted))
+                            .map_err(ConversionError::Failed)
+                    });
+                    Done::Converted(db, result)
+                };
+                jobs.spawn("convert", work, failed);
+            }
+            Err(error) => {
+                let result = Err(ConversionError::Failed(strerror(&error)));
+                events.push(Event::Converted { db, result });
+            }
+        }
+    }
+
+    /// A helper has converted the database and written the copy.
+    pub(crate) fn converted(
+        &mut self,
+        db: DbId,
+        result: Result<(Replacement, Box<Converted>), ConversionError>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        entry.compacting = false;
+        let result = result.map(|(replacement, converted)| {
+            entry.replacement = Some(replacement);
+            converted
+        });
+        events.push(Event::Converted { db, result });
+    }
+
     /// Puts the copy in the file's place.
-    pub(crate) fn finish_compaction(&mut self, db: DbId, tail: &[u8], jobs: &Jobs) -> Event {
+    pub(crate) fn finish_compaction(
+        &mut self,
+        db: DbId,
+        tail: &[u8],
+        sync: bool,
+        jobs: &Jobs,
+    ) -> Event {
         let replaced = self.files.get_mut(&db).and_then(|entry| {
             let replacement = entry.replacement.take()?;
-            let result = entry.file.replace(replacement, tail);
+            let result = entry.file.replace(replacement, tail, sync);
             let sync = entry.file.directory_sync();
             jobs.spawn(
                 "sync",

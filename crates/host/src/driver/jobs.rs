@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_server::event::DbId;
-use weir_server::load::Loaded;
+use weir_server::event::{ConversionError, DbId};
+use weir_server::load::{Converted, Database, Loaded};
 
 use crate::disk::Replacement;
 
@@ -20,6 +20,8 @@ pub(crate) enum Done {
     Loaded(DbId, Result<Box<Loaded>, String>),
     /// The compacted copy of a database is written and synced.
     Compacted(DbId, Result<Replacement, String>),
+    /// The converted copy of a database is written and synced.
+    Converted(DbId, Result<(Replacement, Box<Converted>), ConversionError>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
     /// Something that nobody waits for.
@@ -59,6 +61,15 @@ impl Jobs {
             let done = failed(weir_net::error::strerror(&error));
             report(&self.sender, &self.wake, done);
         }
+    }
+
+    /// Frees a database, which takes a while.
+    pub(crate) fn free(&self, database: Box<Database>) {
+        let work = move || {
+            drop(database);
+            Done::Nothing
+        };
+        self.spawn("free", work, |_| Done::Nothing);
     }
 
     /// What has been done since the last call.

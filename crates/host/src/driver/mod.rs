@@ -27,6 +27,7 @@ use std::time::Duration;
 use weir_net::Listener;
 use weir_server::effect::{self, Effect};
 use weir_server::event::{Event, Now, SessionId};
+use weir_server::load::convert_rows;
 use weir_server::{Server, StartStatus};
 
 use crate::clock::Clock;
@@ -269,6 +270,9 @@ impl Driver {
                 Done::Compacted(db, result) => {
                     self.databases.compacted(db, result, &mut self.events);
                 }
+                Done::Converted(db, result) => {
+                    self.databases.converted(db, result, &mut self.events);
+                }
                 Done::Command(result) => self.command = Some(result),
                 Done::Nothing => {}
             }
@@ -348,9 +352,17 @@ impl Driver {
             Effect::Compact { db, snapshot, comment, date_ms } => {
                 databases.compact(db, snapshot, comment, date_ms, &self.jobs, events);
             }
-            Effect::FinishCompaction { db, tail } => {
-                events.push(databases.finish_compaction(db, &tail, &self.jobs));
+            Effect::FinishCompaction { db, tail, sync } => {
+                events.push(databases.finish_compaction(db, &tail, sync, &self.jobs));
             }
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+                let convert = move || {
+                    let converted = convert_rows(&snapshot, schema, seed)?;
+                    Ok((converted.database.snapshot(), converted))
+                };
+                databases.convert(db, convert, comment, date_ms, &self.jobs, events);
+            }
+            Effect::Free { database } => self.jobs.free(database),
             Effect::TrimMemory => (self.trim_memory)(),
             Effect::CommandReply { id, reply } => {
                 self.admin.reply(poller, id, reply, coverage, events);

@@ -92,7 +92,7 @@ impl Shell {
     }
 
     /// Puts the copy with `tail` behind it in the file's place.
-    pub(super) fn replace(&mut self, db: DbId, tail: &[u8]) -> Result<u64, String> {
+    pub(super) fn replace(&mut self, db: DbId, tail: &[u8], sync: bool) -> Result<u64, String> {
         let path = self.open[&db].clone();
         let mut copy = self.files.remove(&format!("{path}.tmp")).unwrap();
         if let Some(error) = self.disk_error {
@@ -100,7 +100,7 @@ impl Shell {
         }
         let mut synced = copy.len();
         copy.extend_from_slice(tail);
-        if self.disk.promised {
+        if self.disk.promised || sync {
             synced = copy.len();
         }
         let size = copy.len() as u64;
@@ -108,7 +108,11 @@ impl Shell {
         let old_synced = self.disk.synced.insert(path.clone(), synced).unwrap();
         self.disk.torn.remove(&path);
         // Of two compactions that the directory does not show yet, the first one's file stays.
-        self.disk.replaced.entry(path).or_insert((old, old_synced));
+        if sync {
+            self.disk.replaced.remove(&path);
+        } else {
+            self.disk.replaced.entry(path).or_insert((old, old_synced));
+        }
         Ok(size)
     }
 

@@ -8,10 +8,11 @@ mod disk;
 pub(crate) use disk::Lost;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use weir_server::effect::Effect;
-use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
-use weir_server::load::{Loader, write_snapshot};
+use weir_server::event::{CommandId, ConversionError, DbId, Event, Now, RemoteId, SessionId};
+use weir_server::load::{Loader, convert_rows, write_snapshot};
 use weir_server::{Config, Server, StartStatus};
 
 pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -67,8 +68,8 @@ impl Shell {
     pub(crate) fn start_on(file: Vec<u8>) -> Self {
         let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
-            // Another one after every restart: UUIDs never come again.
-            seed: [1, 2, 3, file.len() as u64],
+            // Another one for every other file: UUIDs that are in it never come again.
+            seed: [1, 2, 3, BuildHasherDefault::<DefaultHasher>::default().hash_one(&file)],
             server_name: "ovsdb-server",
             remotes: vec!["punix:/sock".into()],
             databases: vec![PATH.into()],
@@ -244,8 +245,23 @@ impl Shell {
                     self.event(event);
                 }
             }
-            Effect::FinishCompaction { db, tail } => {
-                let result = self.replace(db, &tail);
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+                let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
+                    let rows = converted.database.snapshot();
+                    self.write_copy(db, |sink| write_snapshot(&rows, &comment, date_ms, sink))
+                        .map(|_| converted)
+                        .map_err(ConversionError::Failed)
+                });
+                let event = Event::Converted { db, result };
+                if self.slow_helper {
+                    self.helper.push_back(event);
+                } else {
+                    self.event(event);
+                }
+            }
+            Effect::Free { database } => drop(database),
+            Effect::FinishCompaction { db, tail, sync } => {
+                let result = self.replace(db, &tail, sync);
                 self.event(Event::CompactionFinished { db, result });
             }
             Effect::CommandReply { id, reply } => {

@@ -1,0 +1,326 @@
+//! Online conversion to another schema (ovsdb-server(7) §4.1.20): the method `convert`.
+//!
+//! 1. The request is checked and waits for its turn: for earlier conversions, for a compaction.
+//! 2. A snapshot is taken. A helper converts it, writes the result beside the file and syncs it.
+//!    Meanwhile transactions commit as ever, and it is noted which rows they change.
+//! 3. Those rows are converted too, as one transaction on the new database. That fails rarely, and
+//!    when it does, step 2 begins anew; the last time, transactions are held until it is done.
+//! 4. Their record is appended to the new file, which takes the old one's place.
+//! 5. The new database takes the old one's place. Sessions that know of such things learn which
+//!    of their monitors ended; those whose tables are as they were go on. The others are
+//!    disconnected.
+//!
+//! Until step 5 nobody sees anything of it, and an error in any step leaves all as it was.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use weir_data::{Delta, Error, Schema, TableId, Uuid};
+use weir_engine::{Converted, convert, rbac};
+use weir_json::Text;
+use weir_log::standalone;
+
+use crate::database::{Db, Storage};
+use crate::dispatch::{Reply, exactly};
+use crate::effect::{Effect, Level};
+use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
+use crate::server::Server;
+use crate::server_db;
+use crate::trigger::{Origin, Trigger};
+
+/// `_comment` of a converted file's snapshot.
+const COMMENT: &str = "converted by ovsdb-server";
+
+/// How often a conversion begins before it holds transactions until it is done.
+const ATTEMPTS_FREE: u32 = 3;
+
+/// A database's conversions.
+#[derive(Debug, Default)]
+pub(crate) struct Conversions {
+    /// Checked requests in the order of their arrival.
+    queue: VecDeque<Request>,
+    /// The one under way.
+    current: Option<Box<Conversion>>,
+    /// Transactions that came when the new file was about to take the old one's place.
+    held: Vec<Trigger>,
+    /// Transactions are held.
+    is_frozen: bool,
+}
+
+#[derive(Debug)]
+struct Request {
+    origin: Origin,
+    schema: Arc<Schema>,
+    /// Length of the schema's text.
+    bytes: usize,
+}
+
+/// A conversion from the snapshot to the rename.
+#[derive(Debug)]
+struct Conversion {
+    request: Request,
+    /// Rows changed by what was committed since the snapshot.
+    changed: BTreeSet<(TableId, Uuid)>,
+    attempts: u32,
+    started_us: u64,
+    /// Complete but for the file.
+    converted: Option<Box<Converted>>,
+    /// Compactions that were asked for meanwhile: a converted file is a compacted one.
+    commands: Vec<CommandId>,
+}
+
+impl Conversions {
+    /// Whether a conversion is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether transactions must not run now.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
+    /// Keeps a transaction until the conversion is done.
+    pub(crate) fn hold(&mut self, trigger: Trigger) {
+        self.held.push(trigger);
+    }
+
+    /// A compaction that the conversion under way makes superfluous.
+    pub(crate) fn join(&mut self, command: Option<CommandId>) {
+        if let Some(current) = &mut self.current {
+            current.commands.extend(command);
+        }
+    }
+
+    /// Takes note of a commit.
+    pub(crate) fn note(&mut self, delta: &Delta) {
+        if let Some(current) = &mut self.current {
+            current.changed.extend(delta.rows().map(|(table, uuid, _)| (table, uuid)));
+        }
+    }
+
+    /// Requests that are not answered, and what is kept for each of them, in bytes.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&Origin, usize)> {
+        let current = self.current.iter().map(|current| &current.request);
+        let requests = current.chain(&self.queue).map(|request| (&request.origin, request.bytes));
+        requests.chain(self.held.iter().map(|held| (&held.origin, held.message.len())))
+    }
+
+    /// The session is gone: nobody waits for what has not begun.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.queue.retain(|request| request.origin.session != session);
+        self.held.retain(|held| held.origin.session != session);
+    }
+}
+
+impl Server {
+    /// `convert`: the answer comes later, unless the request is refused.
+    pub(crate) fn convert(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        params: Text<'_>,
+        id: &[u8],
+    ) -> Result<(), Reply> {
+        let (name, db) = self.lookup(params, "convert")?;
+        let Some(state) = self.sessions.get(&session) else { return Ok(()) };
+        let identity = Arc::clone(&state.identity);
+        let created_us = now.monotonic_us;
+        let origin = Origin { session, identity, id: id.to_owned(), db, created_us };
+        if self.is_in_flight(&origin) {
+            return Err(Error::syntax(params, "convert: duplicate request ID").into());
+        }
+        if !origin.identity.role.is_empty() {
+            return Err(rbac::conversion_refused(origin.identity.client(), &name).into());
+        }
+        let Some(state) = self.dbs.get_mut(&db) else { return Ok(()) };
+        if origin.identity.read_only || state.is_reserved() {
+            let details = format!("conversion is not allowed for read-only database {name}");
+            return Err(Error::new("not allowed", details).into());
+        }
+        let [_, text] = exactly(params).ok_or_else(|| Error::syntax(params, "array expected"))?;
+        let schema = Schema::parse(text)?;
+        convert::check_name(&schema, &name)?;
+        let bytes = text.as_bytes().len();
+        let request = Request { origin, schema: Arc::new(schema), bytes };
+        state.conversions.queue.push_back(request);
+        self.check_kept(session);
+        Ok(())
+    }
+
+    /// Begins the conversions whose turn it is; the tables are as they are in the files.
+    pub(crate) fn start_conversions(&mut self, now: Now) {
+        let waits = |db: &Db| !db.conversions.queue.is_empty() && !db.conversions.is_busy();
+        let ids: Vec<DbId> = self
+            .dbs
+            .iter()
+            .filter(|(_, db)| waits(db))
+            .filter(|(_, db)| {
+                matches!(&db.storage, Storage::Standalone(file) if file.compaction.is_none())
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            let Some(db) = self.dbs.get_mut(&id) else { continue };
+            let Some(request) = db.conversions.queue.pop_front() else { continue };
+            db.conversions.current = Some(Box::new(Conversion {
+                request,
+                changed: BTreeSet::new(),
+                attempts: 0,
+                started_us: now.monotonic_us,
+                converted: None,
+                commands: Vec::new(),
+            }));
+            self.attempt_conversion(now, id);
+        }
+    }
+
+    fn attempt_conversion(&mut self, now: Now, id: DbId) {
+        let seed = std::array::from_fn(|_| self.uuids.next_u64());
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(current) = &mut db.conversions.current else { return };
+        current.attempts += 1;
+        current.changed.clear();
+        current.converted = None;
+        db.conversions.is_frozen = current.attempts > ATTEMPTS_FREE;
+        let (snapshot, schema) = (db.engine.snapshot(), Arc::clone(&current.request.schema));
+        let (comment, date_ms) = (COMMENT.to_owned(), now.wall_ms);
+        self.effect(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
+    }
+
+    /// The helper is done with the snapshot.
+    pub(crate) fn snapshot_converted(
+        &mut self,
+        now: Now,
+        id: DbId,
+        result: Result<Box<Converted>, ConversionError>,
+    ) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(current) = &mut db.conversions.current else { return };
+        let mut converted = match result {
+            Ok(converted) => converted,
+            Err(error) => return self.conversion_failed(now, id, &error.into_error()),
+        };
+        // What had to go may have been referred to again since.
+        let is_stale = !converted.repaired.is_empty() && !current.changed.is_empty();
+        let followed = if is_stale {
+            None
+        } else {
+            converted.follow(db.engine.store(), &current.changed, &mut self.uuids).ok()
+        };
+        let Some(delta) = followed else { return self.attempt_conversion(now, id) };
+        let mut tail = Vec::new();
+        let store = converted.database.store();
+        standalone::write_transaction(&mut tail, &delta, store, now.wall_ms, Some(COMMENT));
+        current.converted = Some(converted);
+        db.conversions.is_frozen = true;
+        self.effect(Effect::FinishCompaction { db: id, tail, sync: true });
+    }
+
+    /// The converted file has taken the old one's place, or has not.
+    pub(crate) fn conversion_finished(&mut self, now: Now, id: DbId, result: Result<u64, String>) {
+        let size = match result {
+            Ok(size) => size,
+            Err(error) => {
+                let error = ConversionError::Failed(error).into_error();
+                return self.conversion_failed(now, id, &error);
+            }
+        };
+        // Under the old schema for the last time.
+        self.flush_db(now, id);
+        let seed = self.uuids.next_u64();
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(mut current) = db.conversions.current.take() else { return };
+        let Some(converted) = current.converted.take() else { return };
+        let Converted { database, repaired } = *converted;
+        let old = std::mem::replace(&mut db.engine, database);
+        let target = |table: TableId| target_of(table, old.schema(), db.engine.schema(), &repaired);
+        let kept = db.monitors.convert(db.engine.schema(), target, seed);
+        if let Storage::Standalone(file) = &mut db.storage {
+            file.size = size;
+            file.snapshot_size = size;
+            file.records = 0;
+            file.compacted_us = now.monotonic_us;
+        }
+        let Request { origin, schema, .. } = current.request;
+        let name = db.name.clone();
+        let canceled = std::mem::take(&mut db.waiting);
+        self.effect(Effect::Free { database: Box::new(old) });
+        self.cancel_monitors(id, &kept);
+        self.reply(origin.session, weir_wire::reply_result(&origin.id, b"{}"));
+        for trigger in canceled {
+            self.reply_canceled(&trigger);
+        }
+        let took_ms = now.monotonic_us.saturating_sub(current.started_us) / 1000;
+        self.log("ovsdb", Level::Info, format!("{name}: converted in {took_ms} ms"));
+        self.change_server_db(now, &server_db::set_schema(&name, &schema));
+        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
+        self.remotes_changed();
+        for id in current.commands {
+            self.effect(Effect::CommandReply { id, reply: Ok(String::new()) });
+        }
+        self.thaw(now, id);
+    }
+
+    /// All is as it was.
+    fn conversion_failed(&mut self, now: Now, id: DbId, error: &Error) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(current) = db.conversions.current.take() else { return };
+        let origin = current.request.origin;
+        let mut text = Vec::new();
+        error.write(&mut text);
+        self.reply(origin.session, weir_wire::reply_error(&origin.id, &text));
+        for command in current.commands {
+            self.compact(now, id, Some(command));
+        }
+        self.thaw(now, id);
+    }
+
+    /// Transactions run again.
+    fn thaw(&mut self, now: Now, id: DbId) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        db.conversions.is_frozen = false;
+        db.waiting.append(&mut db.conversions.held);
+        self.wake(now, id);
+    }
+
+    /// The database goes: whoever wanted it converted learns as much as from a transaction.
+    pub(crate) fn cancel_conversions(&mut self, conversions: Conversions) {
+        let Conversions { queue, current, held, .. } = conversions;
+        let current = current.map(|current| *current);
+        let (requests, commands): (Vec<Request>, Vec<_>) =
+            current.map(|current| (current.request, current.commands)).into_iter().unzip();
+        for request in requests.into_iter().chain(queue) {
+            self.reply_canceled(&Trigger {
+                origin: request.origin,
+                message: Vec::new(),
+                deadline_us: None,
+            });
+        }
+        held.iter().for_each(|trigger| self.reply_canceled(trigger));
+        for id in commands.into_iter().flatten() {
+            self.effect(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
+        }
+    }
+}
+
+/// The number under the new schema of a table whose rows are the same there.
+fn target_of(
+    table: TableId,
+    old: &Schema,
+    new: &Schema,
+    repaired: &BTreeSet<TableId>,
+) -> Option<TableId> {
+    let from = old.table(table);
+    let target = new.table_id(&from.name).filter(|target| !repaired.contains(target))?;
+    convert::is_unaffected(from, new.table(target)).then_some(target)
+}
+
+impl ConversionError {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Refused(error) => error,
+            Self::Failed(error) => Error::io(Some("conversion failed".into()), error),
+        }
+    }
+}
