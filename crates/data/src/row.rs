@@ -10,7 +10,7 @@ use triomphe::{Arc, HeaderSlice};
 
 use crate::atom::Atom;
 use crate::datum::{Datum, DatumRef};
-use crate::schema::{ColumnId, TableSchema};
+use crate::schema::{ColumnId, TableId, TableSchema};
 use crate::uuid::Uuid;
 
 /// Columns that are kept only where they hold something.
@@ -25,6 +25,17 @@ static NOTHING: Datum = Datum::Empty;
 /// schema. A cell may be empty: columns that were emptied keep theirs.
 #[derive(Clone, Debug)]
 pub struct Row(Arc<HeaderSlice<u64, [Datum]>>);
+
+/// What a row is like now, as somebody else who has it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowImage {
+    /// In which table.
+    pub table: TableId,
+    /// Which row.
+    pub uuid: Uuid,
+    /// Its values, perhaps not of all columns; `None` if the row is gone.
+    pub values: Option<Vec<(ColumnId, Datum)>>,
+}
 
 impl Row {
     /// A row of default values (RFC 7047 §5.2.1).

@@ -10,7 +10,8 @@
 //! 6. [`execute()`]: a request's operations in order; each is a file in `ops`.
 //! 7. [`rbac`]: which of them a client with a role may run.
 //! 8. [`convert()`]: the rows of one schema under another.
-//! 9. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 9. [`replicate`]: rows of another database made to be here too.
+//! 10. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
@@ -26,6 +27,7 @@ mod ops;
 mod ordered;
 pub mod planner;
 pub mod rbac;
+pub mod replicate;
 mod transaction;
 
 #[cfg(test)]

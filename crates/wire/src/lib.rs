@@ -9,4 +9,6 @@ mod write;
 
 pub use message::{Malformed, Message};
 pub use method::Method;
-pub use write::{notification, reply_error, reply_error_string, reply_result, reply_result_around};
+pub use write::{
+    notification, reply_error, reply_error_string, reply_result, reply_result_around, request,
+};

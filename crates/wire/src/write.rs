@@ -52,3 +52,16 @@ fn notification_head(method: &str) -> Vec<u8> {
     out.extend_from_slice(b"\",\"params\":");
     out
 }
+
+/// A request; `id` and the array `params` are JSON text.
+pub fn request(id: &[u8], method: &str, params: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(id.len() + method.len() + params.len() + 32);
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(id);
+    out.extend_from_slice(b",\"method\":\"");
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(b"\",\"params\":");
+    out.extend_from_slice(params);
+    out.push(b'}');
+    out
+}

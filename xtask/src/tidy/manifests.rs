@@ -38,7 +38,8 @@ const LAYERS: &[Layer] = &[
     layer("log", &[]),
     layer("engine", &[]),
     layer("monitor", &[]),
-    layer("server", &["engine", "monitor", "log", "wire"]),
+    layer("upstream", &["wire"]),
+    layer("server", &["engine", "monitor", "log", "wire", "upstream"]),
     base("net", &["wire"]),
     // The effects that host executes name types of log and wire.
     layer("host", &["server", "net", "log", "wire"]),
