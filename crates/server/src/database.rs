@@ -5,7 +5,9 @@ use weir_engine::Database;
 use weir_monitor::Monitors;
 
 use crate::conversion::Conversions;
+use crate::configuration::{DbConfig, Model};
 use crate::event::CommandId;
+use crate::replication::ActiveBackup;
 use crate::trigger::Trigger;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
@@ -70,6 +72,8 @@ pub(crate) struct Db {
     pub(crate) storage: Storage,
     /// Conversions to another schema.
     pub(crate) conversions: Conversions,
+    /// If it is an active-backup database.
+    pub(crate) active_backup: Option<ActiveBackup>,
     /// Records of this round.
     pub(crate) append: Vec<u8>,
     /// Number of those records.
@@ -92,6 +96,7 @@ impl Db {
             waiting: Vec::new(),
             storage,
             conversions: Conversions::default(),
+            active_backup: None,
             append: Vec::new(),
             append_records: 0,
             append_sync: false,
@@ -113,6 +118,27 @@ impl Db {
     pub(crate) fn is_flush_wanted(&self) -> bool {
         let is_stream = |since: u64| since < self.flushed_us.saturating_add(STREAM_US);
         self.updates_since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// Whether it follows a source, which alone may write.
+    pub(crate) fn is_backup(&self) -> bool {
+        self.active_backup.as_ref().is_some_and(|backup| backup.following.is_some())
+    }
+
+    /// How it is served.
+    pub(crate) fn model(&self) -> Model {
+        if self.active_backup.is_some() { Model::ActiveBackup } else { Model::Standalone }
+    }
+
+    /// How it is served, as a configuration says it.
+    pub(crate) fn config(&self) -> DbConfig {
+        let backup = self.active_backup.as_ref();
+        DbConfig {
+            model: Some(self.model()),
+            source: backup.and_then(|backup| backup.source.clone()),
+            backup: self.is_backup(),
+            exclude: backup.and_then(|backup| backup.exclude.clone()),
+        }
     }
 
     /// Whether only the server itself may write.

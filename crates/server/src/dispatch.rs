@@ -333,7 +333,8 @@ impl Server {
     }
 
     fn lock_name(&self, id: SessionId, params: Text<'_>, method: &str) -> Result<String, Reply> {
-        if self.sessions.get(&id).is_some_and(|session| session.identity.read_only) {
+        let is_read_only = |session: &Session| session.identity.read_only;
+        if self.sessions.get(&id).is_some_and(is_read_only) || self.is_all_backup() {
             let text = "lock and unlock methods not allowed, DB server is read only.";
             return Err(Reply::error_string(text));
         }

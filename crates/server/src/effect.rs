@@ -9,7 +9,7 @@ use weir_data::Schema;
 use weir_data::store::Snapshot;
 use weir_engine::Database;
 
-use crate::event::{Bytes, CommandId, DbId, RemoteId, SessionId};
+use crate::event::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +37,8 @@ pub struct RemoteOptions {
     pub role: String,
     /// IP DSCP value.
     pub dscp: Option<u8>,
+    /// Longest pause between attempts to connect, in ms; `None` is the default.
+    pub max_backoff_ms: Option<u64>,
 }
 
 /// What the shell must do.
@@ -79,6 +81,37 @@ pub enum Effect {
     Unlisten {
         /// Its number.
         remote: RemoteId,
+    },
+    /// Begin to connect; answer with `Event::LinkUp` or `Event::LinkDown`.
+    Connect {
+        /// Its number.
+        link: LinkId,
+        /// `tcp:HOST:PORT`, `unix:FILE`.
+        target: String,
+        /// IP DSCP value.
+        dscp: Option<u8>,
+    },
+    /// Queue a message on such a connection.
+    SendTo {
+        /// Which.
+        link: LinkId,
+        /// The message text.
+        bytes: Vec<u8>,
+    },
+    /// Close it, or give up the attempt. No `LinkDown` event follows.
+    CloseLink {
+        /// Which.
+        link: LinkId,
+    },
+    /// Read the configuration file; answer with `Event::ConfigurationRead`.
+    ReadConfiguration {
+        /// Its absolute path.
+        path: String,
+    },
+    /// Keep this for the child that takes this process's place after a crash (`--monitor`).
+    SaveConfiguration {
+        /// What `Config::saved` is to be then.
+        bytes: Vec<u8>,
     },
     /// Lock, open and load a database file; answer with `Event::Opened`.
     Open {

@@ -22,6 +22,11 @@ pub struct RemoteId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DbId(pub u64);
 
+/// A connection that the server makes itself, numbered by the core, never reused in a process: each
+/// attempt has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u64);
+
 /// An admin command in flight, numbered by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CommandId(pub u64);
@@ -143,6 +148,35 @@ pub enum Event {
         /// The bound TCP port if any, or the strerror(3) text of the failure (the shell retries by
         /// itself and reports again).
         result: Result<Option<u16>, String>,
+    },
+    /// The connection of `Effect::Connect` is open.
+    LinkUp {
+        /// Which.
+        link: LinkId,
+    },
+    /// One complete, framed message has come on it.
+    LinkMessage {
+        /// Which.
+        link: LinkId,
+        /// The message text.
+        bytes: Vec<u8>,
+    },
+    /// Some bytes of an incomplete message have come.
+    LinkActivity {
+        /// Which.
+        link: LinkId,
+    },
+    /// The attempt failed, or the connection ended; nothing more is heard of this number.
+    LinkDown {
+        /// Which.
+        link: LinkId,
+        /// The failure as strerror(3) text, `None` for an orderly end of file.
+        error: Option<String>,
+    },
+    /// Result of `Effect::ReadConfiguration`.
+    ConfigurationRead {
+        /// The file's bytes, or strerror(3) text.
+        result: Result<Vec<u8>, String>,
     },
     /// An admin command that the shell does not answer itself.
     Command {

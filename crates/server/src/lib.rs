@@ -19,6 +19,7 @@
 
 mod compaction;
 mod conversion;
+pub mod configuration;
 mod database;
 mod dispatch;
 pub mod effect;
@@ -28,7 +29,9 @@ pub mod load;
 mod lock;
 mod monitors;
 mod probe;
+mod reconfigure;
 mod remotes;
+mod replication;
 mod round;
 mod server;
 mod server_db;

@@ -59,6 +59,7 @@ impl Server {
     /// Everything that time alone brings about.
     pub(crate) fn run_timers(&mut self, now: Now) {
         self.run_waits(now);
+        self.run_replications(now);
         self.forget_initial_if_due(now);
         while let Some(id) = self.probes.pop_due(now.monotonic_us) {
             self.probe(now, id);

@@ -20,8 +20,8 @@ struct Remote {
 /// The configured remotes and the listeners that follow from them.
 #[derive(Debug)]
 pub(crate) struct Remotes {
-    /// As configured, sorted; `db:` ones stand for what a table says.
-    configured: Vec<String>,
+    /// As configured; `db:` ones stand for what a table says.
+    configured: BTreeMap<String, RemoteOptions>,
     /// By target.
     listeners: BTreeMap<String, Remote>,
     /// The tables that `db:` remotes are read from.
@@ -33,11 +33,9 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    pub(crate) fn new(mut configured: Vec<String>) -> Self {
-        configured.sort();
-        configured.dedup();
+    pub(crate) fn new() -> Self {
         Self {
-            configured,
+            configured: BTreeMap::new(),
             listeners: BTreeMap::new(),
             sources: Vec::new(),
             complaints: BTreeMap::new(),
@@ -46,9 +44,19 @@ impl Remotes {
         }
     }
 
-    /// Whether the first look at the configuration has happened.
-    pub(crate) fn started(&self) -> bool {
-        self.started
+    /// What is configured, from now on.
+    pub(crate) fn configure(&mut self, configured: BTreeMap<String, RemoteOptions>) {
+        self.configured = configured;
+    }
+
+    /// What is configured.
+    pub(crate) fn configured(&self) -> &BTreeMap<String, RemoteOptions> {
+        &self.configured
+    }
+
+    /// The databases of the start are open: remotes may be looked up in them.
+    pub(crate) fn start(&mut self) {
+        self.started = true;
     }
 
     /// Whether every listener has been opened, or has failed once.
@@ -141,6 +149,7 @@ fn target_of_row(db: &Db, table: TableId, row: &Row) -> Option<(String, RemoteOp
         read_only: matches!(scalar("read_only"), Some(weir_data::AtomRef::Boolean(true))),
         role: scalar("role").and_then(|role| role.as_str()).unwrap_or_default().to_owned(),
         dscp: other("dscp").and_then(|dscp| dscp.parse().ok()).filter(|dscp| *dscp < 64),
+        max_backoff_ms: integer("max_backoff"),
     };
     Some((target, options))
 }
@@ -158,24 +167,18 @@ pub(crate) fn check_target(target: &str) -> Result<(), String> {
 }
 
 impl Server {
-    /// The first look at the configuration: a wrong `db:` remote is fatal now, a warning later.
-    pub(crate) fn start_remotes(&mut self) {
-        self.remotes.started = true;
-        let remotes = self.remotes.configured.clone();
-        for remote in remotes.iter().filter(|remote| remote.starts_with("db:")) {
-            if let Err(error) = place(self, remote) {
-                self.start_errors.push(error);
-            }
-        }
-        if !self.start_errors.is_empty() {
-            return;
-        }
-        self.remotes_changed();
+    /// What is wrong with `db:` remotes, a line each: that fails a reconfiguration, while later it is
+    /// only worth a warning.
+    pub(crate) fn remote_errors(&self) -> String {
+        let remotes = self.remotes.configured.keys().filter(|remote| remote.starts_with("db:"));
+        let errors = remotes.filter_map(|remote| place(self, remote).err());
+        errors.map(|error| error + "\n").collect()
     }
 
     /// Something that remotes may depend on has changed: opens and closes listeners accordingly.
     pub(crate) fn remotes_changed(&mut self) {
-        if !self.remotes.started {
+        // What is wrong while databases are being opened may be right at the end.
+        if !self.remotes.started || self.reconfiguring.is_some() {
             return;
         }
         self.remotes.sources = self.remote_sources();
@@ -205,7 +208,7 @@ impl Server {
 
     fn remote_sources(&self) -> Vec<(DbId, TableId)> {
         let mut sources = Vec::new();
-        let remotes = self.remotes.configured.iter().filter(|remote| remote.starts_with("db:"));
+        let remotes = self.remotes.configured.keys().filter(|remote| remote.starts_with("db:"));
         for (db, place) in remotes.filter_map(|remote| place(self, remote).ok()) {
             let column = db.engine.schema().table(place.table).column(place.column);
             sources.push((place.db, place.table));
@@ -217,7 +220,7 @@ impl Server {
     fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, BTreeMap<String, String>) {
         let mut wanted = BTreeMap::new();
         let mut complaints = BTreeMap::new();
-        for remote in &self.remotes.configured {
+        for (remote, options) in &self.remotes.configured {
             let named = if remote.starts_with("db:") {
                 match place(self, remote) {
                     Ok((db, place)) => targets(db, &place),
@@ -227,7 +230,7 @@ impl Server {
                     }
                 }
             } else {
-                vec![(remote.clone(), RemoteOptions::default())]
+                vec![(remote.clone(), options.clone())]
             };
             for (target, options) in named {
                 match check_target(&target) {
@@ -279,24 +282,24 @@ impl Server {
         } else if remote.starts_with("pfd:") {
             return Err("pfd: remotes can only be specified on the command line".into());
         }
-        if let Err(at) = self.remotes.configured.binary_search(&remote.to_owned()) {
-            self.remotes.configured.insert(at, remote.to_owned());
+        if !self.remotes.configured.contains_key(remote) {
+            self.remotes.configured.insert(remote.to_owned(), RemoteOptions::default());
             self.remotes_changed();
+            self.save_configuration();
         }
         Ok(String::new())
     }
 
     /// `ovsdb-server/remove-remote`
     pub(crate) fn remove_remote(&mut self, remote: &str) -> Result<String, String> {
-        let found = self.remotes.configured.binary_search(&remote.to_owned());
-        let at = found.map_err(|_| "no such remote".to_owned())?;
-        self.remotes.configured.remove(at);
+        self.remotes.configured.remove(remote).ok_or("no such remote")?;
         self.remotes_changed();
+        self.save_configuration();
         Ok(String::new())
     }
 
     /// `ovsdb-server/list-remotes`
     pub(crate) fn list_remotes(&self) -> String {
-        self.remotes.configured.iter().map(|remote| format!("{remote}\n")).collect()
+        self.remotes.configured.keys().map(|remote| format!("{remote}\n")).collect()
     }
 }

@@ -20,8 +20,9 @@ pub(crate) const FLUSH_BYTES_MAX: usize = 64 << 10;
 
 /// A transaction that has run in this round.
 struct Done {
-    trigger: Trigger,
-    reply: Vec<u8>,
+    db: DbId,
+    /// The request and its reply; none if the change came from the database's source.
+    request: Option<(Trigger, Vec<u8>)>,
     delta: Option<Arc<Delta>>,
 }
 
@@ -35,6 +36,8 @@ pub(crate) enum Deferred {
     Converted { db: DbId, result: Result<Box<Converted>, ConversionError> },
     /// It has taken the file's place.
     ConversionFinished { db: DbId, result: Result<u64, String> },
+    /// The configuration file has been read: databases may go.
+    ConfigurationRead { result: Result<Vec<u8>, String> },
 }
 
 /// What has been handled since the last round ended.
@@ -124,7 +127,7 @@ impl Server {
         let (locks, session) = (&self.locks, origin.session);
         let mut env = Env {
             uuids: &mut self.uuids,
-            read_only: match (db.is_reserved(), origin.identity.read_only) {
+            read_only: match (db.is_reserved(), origin.identity.read_only || db.is_backup()) {
                 (true, _) => Some(ReadOnly::ReservedDatabase),
                 (false, true) => Some(ReadOnly::Server),
                 (false, false) => None,
@@ -165,8 +168,22 @@ impl Server {
             }
         }
         let committed = delta.is_some();
-        self.round.done.push(Done { trigger, reply, delta: delta.map(Arc::new) });
+        let db = trigger.origin.db;
+        self.round.done.push(Done {
+            db,
+            request: Some((trigger, reply)),
+            delta: delta.map(Arc::new),
+        });
         committed
+    }
+
+    /// A change that no client asked for, and that has been made already, is written and told with
+    /// the others of the round.
+    pub(crate) fn join_round(&mut self, now: Now, id: DbId, delta: Delta) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        // Only a client's change can be refused here.
+        let _ = db.record(&delta, now.wall_ms, None, false, Writes::Accepted);
+        self.round.done.push(Done { db: id, request: None, delta: Some(Arc::new(delta)) });
     }
 
     /// All events are in: has the round's records written, or answers right away.
@@ -207,7 +224,7 @@ impl Server {
     /// The database's records could not be written: undoes its transactions, newest first, and runs
     /// every request of the round again, read-only and failed ones included.
     fn undo_round(&mut self, now: Now, id: DbId, error: &str) {
-        let of_db = |done: &Done| done.trigger.origin.db == id;
+        let of_db = |done: &Done| done.db == id;
         let done = std::mem::take(&mut self.round.done);
         let (undone, rest): (Vec<_>, Vec<_>) = done.into_iter().partition(of_db);
         self.round.done = rest;
@@ -221,13 +238,18 @@ impl Server {
         }
         let text = format!("{error}: transactions of this round are not committed");
         self.log("ovsdb_log", crate::effect::Level::Warning, format!("write failed ({text})"));
-        let mut triggers: Vec<Trigger> = undone.into_iter().map(|done| done.trigger).collect();
+        let replicated = undone.iter().any(|done| done.request.is_none());
+        let requests = undone.into_iter().filter_map(|done| done.request);
+        let mut triggers: Vec<Trigger> = requests.map(|(trigger, _)| trigger).collect();
         triggers.sort_by_key(|trigger| trigger.origin.created_us);
         for trigger in triggers {
             self.run(now, trigger, Writes::Refused(error));
         }
         // What made others wait may be undone.
         self.wake(now, id);
+        if replicated {
+            self.replication_not_written(now, id);
+        }
     }
 
     /// What was written is committed: monitors learn of it, then everybody is answered.
@@ -235,10 +257,10 @@ impl Server {
         let done = std::mem::take(&mut self.round.done);
         for done in &done {
             if let Some(delta) = &done.delta {
-                self.publish(now, done.trigger.origin.db, Arc::clone(delta));
+                self.publish(now, done.db, Arc::clone(delta));
             }
         }
-        for Done { trigger, reply, .. } in done {
+        for (trigger, reply) in done.into_iter().filter_map(|done| done.request) {
             self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
         }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
@@ -252,6 +274,7 @@ impl Server {
                 Deferred::ConversionFinished { db, result } => {
                     self.conversion_finished(now, db, result);
                 }
+                Deferred::ConfigurationRead { result } => self.configuration_read(now, result),
             }
         }
         // A command may have ended somebody's wait on `_Server`.

@@ -12,19 +12,23 @@ use weir_data::{Uuid, UuidSource};
 use weir_log::compact;
 use weir_monitor::MonitorKey;
 
+use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level};
-use crate::event::{Bytes, CommandId, DbId, Event, Now, SessionId};
+use crate::event::{Bytes, CommandId, DbId, Event, LinkId, Now, SessionId};
 use crate::load::Loaded;
 use crate::lock::Locks;
 use crate::probe::Probes;
+use crate::reconfigure::{Opening, Reconfiguration};
 use crate::remotes::Remotes;
+use crate::replication::Sync;
 use crate::round::{Deferred, Round};
 use crate::server_db;
 use crate::session::Session;
+use weir_upstream::replication::Input;
 
 /// What the server is told at its start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// Fresh randomness: UUIDs and hash seeds derive from it.
     pub seed: [u64; 4],
@@ -34,6 +38,17 @@ pub struct Config {
     pub remotes: Vec<String>,
     /// Absolute paths of database files.
     pub databases: Vec<String>,
+    /// `--sync-from`: the server that databases follow.
+    pub sync_from: Option<String>,
+    /// `--sync-exclude-tables`, which [`crate::configuration::check_excluded`] has accepted.
+    pub sync_exclude: Option<String>,
+    /// `--active`: they do not follow it yet.
+    pub sync_active: bool,
+    /// `--config-file`, absolute: it says what the fields above say otherwise.
+    pub config_file: Option<String>,
+    /// What a child of the same monitor process was told to save last
+    /// ([`Effect::SaveConfiguration`]); it counts instead of the command line.
+    pub saved: Option<Vec<u8>>,
 }
 
 /// How far the start has come.
@@ -54,7 +69,13 @@ pub struct Server {
     pub(crate) id: Uuid,
     pub(crate) dbs: BTreeMap<DbId, Db>,
     pub(crate) db_names: BTreeMap<String, DbId>,
-    pub(crate) opening: BTreeMap<DbId, Option<CommandId>>,
+    pub(crate) opening: BTreeMap<DbId, Opening>,
+    pub(crate) reconfiguring: Option<Reconfiguration>,
+    pub(crate) config_file: Option<String>,
+    pub(crate) sync: Sync,
+    /// Connections that databases have made to their sources.
+    pub(crate) links: BTreeMap<LinkId, DbId>,
+    pub(crate) next_link: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) monitor_sessions: HashMap<MonitorKey, SessionId, FixedState>,
     pub(crate) locks: Locks,
@@ -79,10 +100,15 @@ impl Server {
             dbs: BTreeMap::new(),
             db_names: BTreeMap::new(),
             opening: BTreeMap::new(),
+            reconfiguring: None,
+            config_file: config.config_file.clone(),
+            sync: Sync::default(),
+            links: BTreeMap::new(),
+            next_link: 0,
             sessions: BTreeMap::new(),
             monitor_sessions: HashMap::with_hasher(FixedState::with_seed(uuids.next_u64())),
             locks: Locks::default(),
-            remotes: Remotes::new(config.remotes),
+            remotes: Remotes::new(),
             probes: Probes::default(),
             round: Round::default(),
             trim_on_compaction: true,
@@ -100,10 +126,7 @@ impl Server {
             }
             Err(error) => server.start_errors.push(error),
         }
-        for path in config.databases {
-            server.open_database(path, None);
-        }
-        server.databases_opened();
+        server.begin(now, config);
         server
     }
 
@@ -135,6 +158,17 @@ impl Server {
                 self.round.deferred.push(Deferred::Converted { db, result });
             }
             Event::Listening { remote, result } => self.listening(remote, result),
+            Event::LinkUp { link } => self.link_event(now, link, Input::Up),
+            Event::LinkMessage { link, bytes } => {
+                self.link_event(now, link, Input::Message(&bytes));
+            }
+            Event::LinkActivity { link } => self.link_event(now, link, Input::Activity),
+            Event::LinkDown { link, error } => {
+                self.link_event(now, link, Input::Down(error.as_deref()));
+            }
+            Event::ConfigurationRead { result } => {
+                self.round.deferred.push(Deferred::ConfigurationRead { result });
+            }
             Event::Command { id, name, args } => {
                 self.round.deferred.push(Deferred::Command { id, name, args });
             }
@@ -164,14 +198,15 @@ impl Server {
         let probe = self.probes.next_us();
         let compaction = self.next_compaction_us();
         let initial = self.forget_initial_us;
-        waits.chain(updates).chain(probe).chain(compaction).chain(initial).min()
+        let links = self.next_replication_us();
+        waits.chain(links).chain(updates).chain(probe).chain(compaction).chain(initial).min()
     }
 
     /// How far the start has come.
     pub fn start_status(&self) -> StartStatus {
         if !self.start_errors.is_empty() {
             StartStatus::Failed(self.start_errors.clone())
-        } else if self.opening.is_empty() && self.remotes.all_tried() {
+        } else if self.reconfiguring.is_none() && self.remotes.all_tried() {
             StartStatus::Ready
         } else {
             StartStatus::Starting
@@ -213,32 +248,45 @@ impl Server {
     }
 
     /// Asks the shell for a database file.
-    pub(crate) fn open_database(&mut self, path: String, command: Option<CommandId>) {
+    pub(crate) fn open_database(
+        &mut self,
+        path: String,
+        config: DbConfig,
+        command: Option<CommandId>,
+    ) {
         let db = self.next_db_id();
-        self.opening.insert(db, command);
+        let name = path.clone();
+        self.opening.insert(db, Opening { name, config, command });
         self.effect(Effect::Open { db, path });
     }
 
     fn opened(&mut self, now: Now, db: DbId, result: Result<Loaded, String>) {
-        let Some(command) = self.opening.remove(&db) else { return };
-        let result = result.and_then(|loaded| self.check_name(loaded));
+        let Some(Opening { name, config, command }) = self.opening.remove(&db) else { return };
+        let is_clustered = config.model == Some(Model::Clustered);
+        let result = result.and_then(|loaded| match is_clustered {
+            true => Err(format!("ovsdb error: {name}: database is standalone and not clustered")),
+            false => self.check_name(loaded),
+        });
         let reply = match result {
             Ok(loaded) => {
                 self.install(now, db, loaded);
+                self.configure_database(db, config);
                 Ok(String::new())
             }
             Err(error) => {
                 self.effect(Effect::Close { db });
-                if command.is_none() {
-                    self.start_errors.push(error.clone());
-                }
                 Err(error)
             }
         };
-        if let Some(id) = command {
-            self.effect(Effect::CommandReply { id, reply });
+        match (command, reply) {
+            (Some(id), reply) => {
+                self.effect(Effect::CommandReply { id, reply });
+                self.save_configuration();
+            }
+            (None, Err(error)) => self.open_failed(&name, &error),
+            (None, Ok(_)) => {}
         }
-        self.databases_opened();
+        self.continue_reconfiguration();
     }
 
     fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
@@ -289,7 +337,8 @@ impl Server {
     }
 
     /// Removes a database and everything that depends on it.
-    pub(crate) fn remove_database(&mut self, now: Now, id: DbId) {
+    pub(crate) fn remove_database(&mut self, now: Now, id: DbId, reason: &str) {
+        self.stop_following(id);
         let Some(mut db) = self.dbs.remove(&id) else { return };
         self.db_names.remove(&db.name);
         self.cancel_monitors(id, &[]);
@@ -299,8 +348,9 @@ impl Server {
         }
         self.effect(Effect::Close { db: id });
         self.change_server_db(now, &server_db::delete(&db.name));
-        self.disconnect_unaware(&format!("removing {} database by user request", db.name));
+        self.disconnect_unaware(reason);
         self.remotes_changed();
+        self.save_configuration();
     }
 
     /// Makes one change to `_Server` and shows it to its monitors.
@@ -310,13 +360,6 @@ impl Server {
         if let Some(delta) = server_db::execute(&mut db.engine, operation, &mut self.uuids) {
             self.publish(now, id, Arc::new(delta));
             self.wake(now, id);
-        }
-    }
-
-    /// Once the last database of the start is open, remotes can be looked up in them.
-    fn databases_opened(&mut self) {
-        if self.opening.is_empty() && self.start_errors.is_empty() && !self.remotes.started() {
-            self.start_remotes();
         }
     }
 }

@@ -10,6 +10,15 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("memory/show", "", 0, 0),
     ("ovsdb-server/add-db", "DB", 1, 1),
     ("ovsdb-server/add-remote", "REMOTE", 1, 1),
+    ("ovsdb-server/connect-active-ovsdb-server", "", 0, 0),
+    ("ovsdb-server/disconnect-active-ovsdb-server", "", 0, 0),
+    ("ovsdb-server/get-active-ovsdb-server", "", 0, 0),
+    ("ovsdb-server/get-sync-exclude-tables", "", 0, 0),
+    ("ovsdb-server/reload", "", 0, 0),
+    ("ovsdb-server/set-active-ovsdb-server", "", 1, 1),
+    ("ovsdb-server/set-active-ovsdb-server-probe-interval", "", 1, 1),
+    ("ovsdb-server/set-relay-source-probe-interval", "", 1, 1),
+    ("ovsdb-server/set-sync-exclude-tables", "", 0, 1),
     ("ovsdb-server/compact", "", 0, 1),
     ("ovsdb-server/get-db-storage-status", "DB", 1, 1),
     ("ovsdb-server/list-dbs", "", 0, 0),
@@ -21,6 +30,20 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/sync-status", "", 0, 0),
 ];
 
+/// Commands that change what a configuration file says; with one, it is the place to do that.
+const CONFIGURING: &[&str] = &[
+    "ovsdb-server/add-db",
+    "ovsdb-server/add-remote",
+    "ovsdb-server/connect-active-ovsdb-server",
+    "ovsdb-server/disconnect-active-ovsdb-server",
+    "ovsdb-server/remove-db",
+    "ovsdb-server/remove-remote",
+    "ovsdb-server/set-active-ovsdb-server",
+    "ovsdb-server/set-active-ovsdb-server-probe-interval",
+    "ovsdb-server/set-relay-source-probe-interval",
+    "ovsdb-server/set-sync-exclude-tables",
+];
+
 /// What a command answers; `None` for later.
 type Reply = Option<Result<String, String>>;
 
@@ -28,10 +51,14 @@ impl Server {
     /// Runs an admin command.
     pub(crate) fn command(&mut self, now: Now, id: CommandId, name: &str, args: &[String]) {
         let argument = args.first().map_or("", String::as_str);
+        if let Some(path) = self.config_file.as_ref().filter(|_| CONFIGURING.contains(&name)) {
+            let reply = Err(format!("Update the {path} and use ovsdb-server/reload instead"));
+            return self.effect(Effect::CommandReply { id, reply });
+        }
         let reply: Reply = match name {
             "memory/show" => Some(Ok(self.memory_show())),
             "ovsdb-server/add-db" => {
-                self.open_database(argument.to_owned(), Some(id));
+                self.open_database(argument.to_owned(), self.config_of_new_db(), Some(id));
                 None
             }
             "ovsdb-server/remove-db" => Some(self.remove_db(now, argument)),
@@ -48,7 +75,25 @@ impl Server {
                 self.disconnect_where("user ran ovsdb-server/reconnect", |_| true);
                 Some(Ok(String::new()))
             }
-            "ovsdb-server/sync-status" => Some(Ok("state: active\n".into())),
+            "ovsdb-server/reload" => {
+                self.reload(id);
+                None
+            }
+            "ovsdb-server/set-active-ovsdb-server" => Some(self.set_active_server(argument)),
+            "ovsdb-server/get-active-ovsdb-server" => {
+                Some(Ok(self.sync.from.clone().unwrap_or_default()))
+            }
+            "ovsdb-server/connect-active-ovsdb-server" => Some(self.connect_active_server()),
+            "ovsdb-server/disconnect-active-ovsdb-server" => Some(self.disconnect_active_server()),
+            "ovsdb-server/set-active-ovsdb-server-probe-interval" => {
+                Some(self.set_replication_probe(argument))
+            }
+            "ovsdb-server/set-relay-source-probe-interval" => Some(self.set_relay_probe(argument)),
+            "ovsdb-server/set-sync-exclude-tables" => Some(self.set_excluded_tables(argument)),
+            "ovsdb-server/get-sync-exclude-tables" => {
+                Some(Ok(self.sync.exclude.clone().unwrap_or_default()))
+            }
+            "ovsdb-server/sync-status" => Some(Ok(self.sync_status())),
             _ => Some(Err(format!("\"{name}\" is not a valid command"))),
         };
         if let Some(reply) = reply {
@@ -76,7 +121,7 @@ impl Server {
             return Err("Cannot remove reserved database.".into());
         }
         let id = *self.db_names.get(name).ok_or("Failed to find the database.")?;
-        self.remove_database(now, id);
+        self.remove_database(now, id, &format!("removing {name} database by user request"));
         Ok(String::new())
     }
 
