@@ -70,7 +70,18 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     let databases = databases(&given, dirs)?;
     let pid = |name: Option<String>| dirs.run.join(name.unwrap_or(format!("{PROGRAM}.pid")));
     Ok(Options {
-        server: Config { seed: [0; 4], server_name: PROGRAM, remotes: given.remotes, databases },
+        server: Config {
+            server_name: PROGRAM,
+            remotes: given.remotes,
+            databases,
+            sync_from: given.sync_from,
+            sync_exclude: given.sync_exclude,
+            sync_active: given.active,
+            config_file: given
+                .config_file
+                .map(|path| dirs.db.join(path).to_string_lossy().into_owned()),
+            ..Config::default()
+        },
         rundir: dirs.run.clone(),
         unixctl: match given.unixctl.as_deref() {
             None => Unixctl::Default,
@@ -94,7 +105,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
 /// The databases to open. Messages name a file as the user did, as long as that name stays good:
 /// a daemon leaves the directory that relative names start from.
 fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure> {
-    if given.databases.is_empty() && !given.no_dbs {
+    if given.databases.is_empty() && !given.no_dbs && given.config_file.is_none() {
         return Ok(vec![dirs.default_database().to_string_lossy().into_owned()]);
     }
     let leaves = given.detach && !given.no_chdir;

@@ -155,6 +155,7 @@ fn host_options(folder: &Path, database: &Path, socket: &Path, port: Option<u16>
             server_name: "weir",
             remotes,
             databases: vec![database.to_string_lossy().into_owned()],
+            ..Config::default()
         },
         rundir: folder.to_owned(),
         unixctl: Unixctl::Path(folder.join(ADMIN_SOCKET)),

@@ -14,7 +14,6 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// Cuts a byte stream into JSON messages. Every byte is scanned once and moved at most twice.
-#[derive(Default)]
 pub(crate) struct Inbox {
     /// Messages not yet taken and the beginning of the next one.
     bytes: Vec<u8>,
@@ -23,9 +22,23 @@ pub(crate) struct Inbox {
     /// How far the framer has come.
     scanned: usize,
     framer: Framer,
+    /// Longest message, in bytes.
+    message_bytes_max: usize,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::with_limit(MESSAGE_BYTES_MAX)
+    }
 }
 
 impl Inbox {
+    /// An inbox for messages of at most so many bytes.
+    pub(crate) fn with_limit(message_bytes_max: usize) -> Self {
+        let (bytes, framer) = (Vec::new(), Framer::default());
+        Self { bytes, start: 0, scanned: 0, framer, message_bytes_max }
+    }
+
     /// Bytes held that are no message yet.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len() - self.start
@@ -70,8 +83,8 @@ impl Inbox {
             Some(consumed) => self.scanned + consumed,
             None => self.bytes.len(),
         };
-        if end - self.start > MESSAGE_BYTES_MAX {
-            return Err(format!("message exceeds {MESSAGE_BYTES_MAX} bytes"));
+        if end - self.start > self.message_bytes_max {
+            return Err(format!("message exceeds {} bytes", self.message_bytes_max));
         }
         if fed.is_some() {
             return Ok(Some(self.cut(end)));

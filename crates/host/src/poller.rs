@@ -18,6 +18,8 @@ pub(crate) enum Interest {
     Read,
     /// Room to write.
     Write,
+    /// Both.
+    ReadWrite,
     /// Only that the peer is gone.
     Nothing,
 }
@@ -27,6 +29,7 @@ impl Interest {
         match self {
             Self::Read => EventFlags::IN,
             Self::Write => EventFlags::OUT,
+            Self::ReadWrite => EventFlags::IN | EventFlags::OUT,
             Self::Nothing => EventFlags::empty(),
         }
     }

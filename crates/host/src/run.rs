@@ -1,5 +1,7 @@
 //! A whole server process, from its options to its exit status.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -99,12 +101,14 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
     }
     kill_on_fault();
     raise_descriptor_limit();
+    let saved = options.daemon.monitor.then(state_file).transpose()?;
     let mut daemon = match Daemon::start(&options.daemon, log)? {
         Role::Parent(code) => return Ok(ExitCode::from(code)),
         Role::Server(daemon) => daemon,
     };
     let program = options.server.server_name;
     options.server.seed = seed()?;
+    options.server.saved = saved.as_ref().and_then(read_state);
     let config = options.server.clone();
     let commands = Commands::new(program, log.clone(), weir_server::unixctl::COMMANDS);
     let mut driver = Driver::new(
@@ -115,6 +119,9 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
         options.trim_memory,
         log.clone(),
     )?;
+    if let Some(file) = saved {
+        driver.save_in(file);
+    }
     loop {
         match driver.run()? {
             Turn::Ready => begin_service(&mut driver, &mut daemon, &options, log)?,
@@ -143,6 +150,21 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
             }
         }
     }
+}
+
+/// A file without a name that the monitor and all its children share: what admin commands have
+/// configured survives a crash in it.
+fn state_file() -> std::io::Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Ok(rustix::fs::memfd_create("ovsdb-server-configuration", flags)?.into())
+}
+
+/// What a child before this one has saved, if there was one that came so far.
+fn read_state(file: &File) -> Option<Vec<u8>> {
+    let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
 /// All is open: admins may come, the parent may go.

@@ -40,6 +40,7 @@ fn serve_if_told() {
             server_name: "ovsdb-server",
             remotes: vec!["punix:db.sock".to_owned(), "ptcp:0:127.0.0.1".to_owned()],
             databases: vec![database.display().to_string()],
+            ..Config::default()
         },
         rundir: directory.clone(),
         unixctl: Unixctl::Path("ctl".into()),

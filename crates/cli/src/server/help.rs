@@ -59,9 +59,17 @@ Databases:
   --disable-file-column-diff  write whole columns to database files
   --disable-file-no-data-conversion  write all rows when a schema is converted
 
+  --config-file=FILE      take databases and remotes from this JSON file, again
+                          at each ovsdb-server/reload (goes without DATABASE,
+                          --remote and the options that follow)
+
+Backup of another server:
+  --sync-from=SERVER      keep the databases like those of SERVER, read-only
+  --sync-exclude-tables=DB:TABLE,...  leave these tables alone
+  --active                be ready for it, but begin as an active server
+
 Not supported yet:
-  --config-file=FILE, --sync-from=SERVER, --sync-exclude-tables=DB:TABLE,...,
-  --active, --record[=DIR], --replay[=DIR], relay:SCHEMA:REMOTE
+  --record[=DIR], --replay[=DIR], relay:SCHEMA:REMOTE
 
 Other:
   -h, --help              show this text

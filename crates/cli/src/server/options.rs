@@ -4,6 +4,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
 use crate::program::Failure;
+use weir_server::configuration::check_excluded;
 
 /// What one option means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,11 @@ enum Id {
     SyslogMethod,
     SyslogTarget,
     Tls(TlsOption),
+    SyncFrom,
+    SyncExclude,
+    Active,
     NoDbs,
+    ConfigFile,
     NoColumnDiff,
     NoDataConversion,
     /// Known to the reference, not to us yet.
@@ -84,13 +89,13 @@ const TABLE: &[Spec<Id>] = &[
     long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName)),
     long("record", MaybeValue, Id::NotYet("--record")),
     long("replay", MaybeValue, Id::NotYet("--replay")),
-    long("sync-from", Value, Id::NotYet("--sync-from")),
-    long("sync-exclude-tables", Value, Id::NotYet("--sync-exclude-tables")),
-    long("active", Nothing, Id::NotYet("--active")),
+    long("sync-from", Value, Id::SyncFrom),
+    long("sync-exclude-tables", Value, Id::SyncExclude),
+    long("active", Nothing, Id::Active),
     long("no-dbs", Nothing, Id::NoDbs),
     long("disable-file-column-diff", Nothing, Id::NoColumnDiff),
     long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion),
-    long("config-file", Value, Id::NotYet("--config-file")),
+    long("config-file", Value, Id::ConfigFile),
 ];
 
 /// A command line that starts a server.
@@ -122,6 +127,14 @@ pub(crate) struct ServerOptions {
     pub(crate) log: Vec<LogOption>,
     /// TLS options, in order: a file or text, or `db:DB,TABLE,COLUMN` that holds it.
     pub(crate) tls: Vec<(TlsOption, String)>,
+    /// `--sync-from`
+    pub(crate) sync_from: Option<String>,
+    /// `--sync-exclude-tables`
+    pub(crate) sync_exclude: Option<String>,
+    /// `--active`
+    pub(crate) active: bool,
+    /// `--config-file`, as given.
+    pub(crate) config_file: Option<String>,
     /// `--no-dbs`
     pub(crate) no_dbs: bool,
     /// `--disable-file-column-diff`
@@ -160,10 +173,16 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
             Id::Help => return Ok(Asked::Help),
             Id::Version => return Ok(Asked::Version),
             Id::NotYet(name) => return Err(Mistake::Fatal(Failure::not_yet(name))),
+            Id::SyncExclude => {
+                let list = value.unwrap_or_default();
+                check_excluded(&list).map_err(|error| Mistake::Fatal(Failure::new(error)))?;
+                given.sync_exclude = Some(list);
+            }
             id => given.take(id, value),
         }
     }
     given.databases = options.into_positional();
+    given.check_config_file().map_err(|text| Mistake::Fatal(Failure::new(text)))?;
     if let Some(relay) = given.databases.iter().find(|name| name.starts_with("relay:")) {
         let what = format!("{relay}: a relay database");
         return Err(Mistake::Fatal(Failure::not_yet(what)));
@@ -191,11 +210,34 @@ impl ServerOptions {
             Id::SyslogMethod => self.log.push(LogOption::SyslogMethod(text())),
             Id::SyslogTarget => self.log.push(LogOption::SyslogTarget(text())),
             Id::Tls(option) => self.tls.push((option, text())),
+            Id::SyncFrom => self.sync_from = value,
+            Id::Active => self.active = true,
+            Id::ConfigFile => self.config_file = value,
             Id::NoDbs => self.no_dbs = true,
             Id::NoColumnDiff => self.no_column_diff = true,
             Id::NoDataConversion => self.no_data_conversion = true,
-            Id::Help | Id::Version | Id::NotYet(_) => {}
+            Id::Help | Id::Version | Id::NotYet(_) | Id::SyncExclude => {}
         }
+    }
+
+    /// A configuration file says all of what it can say.
+    fn check_config_file(&self) -> Result<(), &'static str> {
+        if self.config_file.is_none() {
+            return Ok(());
+        }
+        if self.sync_from.is_some() || self.sync_exclude.is_some() || self.active {
+            return Err(
+                "--config-file is mutually exclusive with --sync-from, --sync-exclude and \
+                        --active",
+            );
+        }
+        if !self.remotes.is_empty() {
+            return Err("--config-file is mutually exclusive with --remote");
+        }
+        if !self.databases.is_empty() {
+            return Err("Databases should be specified in a config file");
+        }
+        Ok(())
     }
 }
 
@@ -287,6 +329,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_configuration_file_goes_without() {
+        let excluded = "--config-file is mutually exclusive with --sync-from, --sync-exclude and \
+                        --active";
+        for (args, expected) in [
+            (&["--config-file=x", "--active"][..], excluded),
+            (&["--sync-from=tcp:192.0.2.1", "--config-file=x"], excluded),
+            (&["--sync-exclude-tables=D:T", "--config-file=x"], excluded),
+            (
+                &["--remote=ptcp:1", "--config-file=x"],
+                "--config-file is mutually exclusive with --remote",
+            ),
+            (&["--config-file=x", "a.db"], "Databases should be specified in a config file"),
+            (&["--sync-exclude-tables=D:T,U"], "Can't parse excluded table: U"),
+        ] {
+            assert_eq!(mistake(args), format!("fatal: {expected}"), "{args:?}");
+        }
+        assert_eq!(served(&["--config-file", "x"]).config_file.as_deref(), Some("x"));
+        let backup = served(&["--sync-from=unix:s", "--active", "--sync-exclude-tables=D:T"]);
+        assert_eq!(backup.sync_from.as_deref(), Some("unix:s"));
+        assert!(backup.active && backup.sync_exclude.is_some());
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (args, expected) in [
             (&["--nonsense"][..], "usage: unrecognized option '--nonsense'"),
@@ -305,9 +370,7 @@ mod tests {
             assert_eq!(mistake(args), expected);
         }
         for (args, option) in [
-            (&["--config-file=x"][..], "--config-file"),
-            (&["--sync-from=tcp:192.0.2.1:6640"], "--sync-from"),
-            (&["--active"], "--active"),
+            (&["--record"][..], "--record"),
             (&["relay:D:tcp:192.0.2.1:6640"], "relay:D:tcp:192.0.2.1:6640: a relay database"),
         ] {
             let start = format!("fatal: {option} is not supported yet by Weir ");

@@ -12,22 +12,27 @@
 mod admin;
 mod databases;
 mod jobs;
+mod links;
 mod listeners;
 mod sessions;
 mod token;
 mod trace;
 
+pub use links::LINK_MESSAGE_BYTES_MAX;
 pub use sessions::UNPARSED_BYTES_MAX;
 
+use std::fs::File;
 use std::io;
 use std::mem;
+use std::os::unix::fs::FileExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use weir_net::Listener;
+use weir_net::error::strerror;
 use weir_server::effect::{self, Effect};
-use weir_server::event::{Event, Now, SessionId};
 use weir_server::load::convert_rows;
+use weir_server::event::{Event, LinkId, Now, SessionId};
 use weir_server::{Server, StartStatus};
 
 use crate::clock::Clock;
@@ -39,6 +44,7 @@ use crate::vlog::{Level, Vlog};
 use admin::Admin;
 use databases::Databases;
 use jobs::{Done, Jobs};
+use links::Links;
 use listeners::Listeners;
 use sessions::Sessions;
 use token::Token;
@@ -70,6 +76,9 @@ pub(crate) struct Driver {
     clock: Clock,
     sessions: Sessions,
     listeners: Listeners,
+    links: Links,
+    /// Where a configuration is kept for the next child of the monitor.
+    saved: Option<File>,
     databases: Databases,
     admin: Admin,
     jobs: Jobs,
@@ -107,7 +116,9 @@ impl Driver {
             signals,
             clock,
             sessions: Sessions::new(UNPARSED_BYTES_MAX),
-            listeners: Listeners::new(rundir, log.clone()),
+            listeners: Listeners::new(rundir.clone(), log.clone()),
+            links: Links::new(rundir, log.clone()),
+            saved: None,
             databases: Databases::default(),
             admin: Admin::new(commands, log.clone()),
             jobs,
@@ -143,6 +154,11 @@ impl Driver {
     /// Opens the admin socket.
     pub(crate) fn listen_for_admins(&mut self, listener: Listener) -> io::Result<()> {
         self.admin.listen(&self.poller, listener)
+    }
+
+    /// Where the core's configuration is kept from now on.
+    pub(crate) fn save_in(&mut self, file: File) {
+        self.saved = Some(file);
     }
 
     /// Starts the command of `--run`; its end is a [`Turn`].
@@ -247,6 +263,7 @@ impl Driver {
             Token::Admin(number) => {
                 self.admin.ready(&self.poller, number, &self.coverage, &mut self.events);
             }
+            Token::Link(id) => self.links.ready(&self.poller, LinkId(id), &mut self.events),
             Token::AdminListener => self.admin.accept(&self.poller, &mut self.unix_serial),
             Token::Jobs => self.take_jobs(),
             Token::Signal => {}
@@ -347,6 +364,16 @@ impl Driver {
                 self.listeners.listen(poller, remote, target, options, events);
             }
             Effect::Unlisten { remote } => self.listeners.unlisten(poller, remote),
+            Effect::Connect { link, target, dscp: _ } => {
+                self.links.connect(poller, link, &target, events);
+            }
+            Effect::SendTo { link, bytes } => self.links.send(poller, link, bytes, events),
+            Effect::CloseLink { link } => self.links.close(poller, link),
+            Effect::ReadConfiguration { path } => {
+                let result = std::fs::read(path).map_err(|error| strerror(&error));
+                events.push(Event::ConfigurationRead { result });
+            }
+            Effect::SaveConfiguration { bytes } => save(self.saved.as_ref(), &bytes, &self.log),
             Effect::Open { db, path } => databases.open(db, path, &self.jobs, &self.log, events),
             Effect::Close { db } => databases.close(db),
             Effect::Compact { db, snapshot, comment, date_ms } => {
@@ -372,6 +399,16 @@ impl Driver {
                 None => self.log.log(module, severity(level), &text),
             },
         }
+    }
+}
+
+/// What a new child finds is either whole or, after a crash in between, no configuration at all.
+fn save(file: Option<&File>, bytes: &[u8], log: &Vlog) {
+    let Some(file) = file else { return };
+    let written = file.set_len(0).and_then(|()| file.write_all_at(bytes, 0));
+    if let Err(error) = written {
+        let text = format!("failed to write temporary file ({})", strerror(&error));
+        log.log("ovsdb_server", Level::Warn, &text);
     }
 }
 

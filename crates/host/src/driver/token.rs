@@ -18,6 +18,8 @@ pub(crate) enum Token {
     Signal,
     /// A helper has finished something.
     Jobs,
+    /// A connection that the core has made.
+    Link(u64),
 }
 
 impl Token {
@@ -29,6 +31,7 @@ impl Token {
             Self::AdminListener => (3, 0),
             Self::Signal => (4, 0),
             Self::Jobs => (5, 0),
+            Self::Link(number) => (6, number),
         };
         kind << NUMBER_BITS | number
     }
@@ -41,6 +44,7 @@ impl Token {
             2 => Self::Admin(number),
             3 => Self::AdminListener,
             4 => Self::Signal,
+            6 => Self::Link(number),
             _ => Self::Jobs,
         }
     }
@@ -53,7 +57,8 @@ mod tests {
     #[test]
     fn tokens_survive_the_kernel() {
         let number = (1 << 61) - 1;
-        let numbered = [Token::Session(number), Token::Listener(7), Token::Admin(0)];
+        let numbered =
+            [Token::Session(number), Token::Listener(7), Token::Admin(0), Token::Link(9)];
         let plain = [Token::AdminListener, Token::Signal, Token::Jobs];
         for token in numbered.into_iter().chain(plain) {
             assert_eq!(Token::decode(token.encode()), token);

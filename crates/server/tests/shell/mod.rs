@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use weir_server::effect::Effect;
-use weir_server::event::{CommandId, ConversionError, DbId, Event, Now, RemoteId, SessionId};
+use weir_server::event::{CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId};
 use weir_server::load::{Loader, convert_rows, write_snapshot};
 use weir_server::{Config, Server, StartStatus};
 
@@ -53,6 +53,12 @@ pub(crate) struct Shell {
     pub(crate) listening: Vec<String>,
     remotes: BTreeMap<RemoteId, String>,
     next_session: u64,
+    /// What the core has sent on each connection of its own.
+    pub(crate) links: BTreeMap<LinkId, Vec<u8>>,
+    /// Connections that it has begun to make, and where to.
+    pub(crate) connecting: Vec<(LinkId, String)>,
+    /// What it wants to be told after a crash.
+    pub(crate) saved: Option<Vec<u8>>,
 }
 
 impl Shell {
@@ -66,6 +72,11 @@ impl Shell {
 
     /// The same, on the bytes of a file.
     pub(crate) fn start_on(file: Vec<u8>) -> Self {
+        Self::start_with(file, Config::default())
+    }
+
+    /// The same, with more options than the file.
+    pub(crate) fn start_with(file: Vec<u8>, config: Config) -> Self {
         let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             // Another one for every other file: UUIDs that are in it never come again.
@@ -73,6 +84,7 @@ impl Shell {
             server_name: "ovsdb-server",
             remotes: vec!["punix:/sock".into()],
             databases: vec![PATH.into()],
+            ..config
         };
         let mut shell = Self {
             server: Server::new(now, config),
@@ -93,6 +105,9 @@ impl Shell {
             listening: Vec::new(),
             remotes: BTreeMap::new(),
             next_session: 0,
+            links: BTreeMap::new(),
+            connecting: Vec::new(),
+            saved: None,
         };
         shell.settle();
         assert_eq!(shell.server.start_status(), StartStatus::Ready);
@@ -230,6 +245,22 @@ impl Shell {
                 let target = self.remotes.remove(&remote);
                 self.listening.retain(|open| Some(open) != target.as_ref());
             }
+            Effect::Connect { link, target, .. } => {
+                self.links.insert(link, Vec::new());
+                self.connecting.push((link, target));
+            }
+            Effect::SendTo { link, bytes } => {
+                self.links.entry(link).or_default().extend_from_slice(&bytes);
+            }
+            Effect::CloseLink { link } => {
+                self.links.remove(&link);
+            }
+            Effect::ReadConfiguration { path } => {
+                let missing = || "No such file or directory".to_owned();
+                let result = self.files.get(&path).cloned().ok_or_else(missing);
+                self.event(Event::ConfigurationRead { result });
+            }
+            Effect::SaveConfiguration { bytes } => self.saved = Some(bytes),
             Effect::TrimMemory => {}
             Effect::Open { db, path } => self.open(db, path),
             Effect::Close { db } => {

@@ -1,0 +1,195 @@
+//! Connections that the core makes itself, to servers that databases follow.
+//!
+//! They are watched for input at all times, and for room while something waits to be written.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use weir_net::error::strerror;
+use weir_net::{Address, AddressError, Stream};
+use weir_server::event::{Event, LinkId};
+
+use crate::driver::token::Token;
+use crate::inbox::{Inbox, READ_BYTES};
+use crate::outbox::{Flushed, Outbox};
+use crate::poller::{Interest, Poller};
+use crate::vlog::{Level, Vlog};
+
+/// Longest message taken from a server that a database follows, in bytes: all rows of a database
+/// come in one. The connection ends at a longer one.
+pub const LINK_MESSAGE_BYTES_MAX: usize = 4 << 30;
+
+/// All of them.
+pub(crate) struct Links {
+    links: BTreeMap<LinkId, Link>,
+    /// Where relative sockets are.
+    rundir: PathBuf,
+    scratch: Box<[u8]>,
+    log: Vlog,
+}
+
+struct Link {
+    stream: Stream,
+    inbox: Inbox,
+    outbox: Outbox,
+    interest: Interest,
+    connecting: bool,
+}
+
+impl Links {
+    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
+        let scratch = vec![0; READ_BYTES].into_boxed_slice();
+        Self { links: BTreeMap::new(), rundir, scratch, log }
+    }
+
+    /// Begins to connect.
+    pub(crate) fn connect(
+        &mut self,
+        poller: &Poller,
+        id: LinkId,
+        target: &str,
+        events: &mut Vec<Event>,
+    ) {
+        let result = self.try_connect(poller, id, target);
+        let link = result.map(|stream| Link {
+            stream,
+            inbox: Inbox::with_limit(LINK_MESSAGE_BYTES_MAX),
+            outbox: Outbox::default(),
+            interest: Interest::Write,
+            connecting: true,
+        });
+        match link {
+            Ok(link) => {
+                self.links.insert(id, link);
+            }
+            Err(error) => events.push(Event::LinkDown { link: id, error: Some(error) }),
+        }
+    }
+
+    fn try_connect(&self, poller: &Poller, id: LinkId, target: &str) -> Result<Stream, String> {
+        let address = Address::parse(target, &self.rundir).map_err(|error| {
+            if let AddressError::Malformed(text) = &error {
+                self.log.log("socket_util", Level::Err, text);
+            }
+            strerror(&Errno::AFNOSUPPORT.into())
+        })?;
+        let stream = Stream::connect(&address).map_err(|error| strerror(&error))?;
+        let token = Token::Link(id.0).encode();
+        poller.add(&stream, token, Interest::Write).map_err(|error| strerror(&error))?;
+        Ok(stream)
+    }
+
+    /// Queues and writes a message.
+    pub(crate) fn send(
+        &mut self,
+        poller: &Poller,
+        id: LinkId,
+        bytes: Vec<u8>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.outbox.push(&Arc::new(bytes));
+        let result = if link.connecting { Ok(()) } else { link.flush() };
+        self.settle(poller, id, result.map_err(Some), events);
+    }
+
+    /// Closes, without a word to the core.
+    pub(crate) fn close(&mut self, poller: &Poller, id: LinkId) {
+        if let Some(link) = self.links.remove(&id) {
+            poller.remove(&link.stream);
+        }
+    }
+
+    /// The socket is ready.
+    pub(crate) fn ready(&mut self, poller: &Poller, id: LinkId, events: &mut Vec<Event>) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let result = if link.connecting {
+            link.finish_connecting(id, events)
+        } else {
+            link.read(id, &mut self.scratch, events).and_then(|()| link.flush().map_err(Some))
+        };
+        self.settle(poller, id, result, events);
+    }
+
+    /// Watches a connection for what it waits for, or tells the core of its end.
+    fn settle(
+        &mut self,
+        poller: &Poller,
+        id: LinkId,
+        result: Result<(), Option<String>>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let wanted = match (link.connecting, link.outbox.is_empty()) {
+            (true, _) => Interest::Write,
+            (false, true) => Interest::Read,
+            (false, false) => Interest::ReadWrite,
+        };
+        let result = result.and_then(|()| {
+            if wanted == link.interest {
+                return Ok(());
+            }
+            link.interest = wanted;
+            let token = Token::Link(id.0).encode();
+            poller.change(&link.stream, token, wanted).map_err(|error| Some(strerror(&error)))
+        });
+        if let Err(error) = result {
+            self.close(poller, id);
+            events.push(Event::LinkDown { link: id, error });
+        }
+    }
+}
+
+impl Link {
+    fn finish_connecting(
+        &mut self,
+        id: LinkId,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Option<String>> {
+        self.stream.connect_error().map_err(|error| Some(strerror(&error)))?;
+        self.connecting = false;
+        events.push(Event::LinkUp { link: id });
+        self.flush().map_err(Some)
+    }
+
+    /// Reads once and takes all messages that are complete; `Err(None)` is an orderly end.
+    fn read(
+        &mut self,
+        id: LinkId,
+        scratch: &mut [u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), Option<String>> {
+        let result = if self.inbox.is_big() {
+            self.stream.read_spare(self.inbox.spare())
+        } else {
+            self.stream.read(scratch).inspect(|count| self.inbox.push(&scratch[..*count]))
+        };
+        match result {
+            Ok(0) => return Err(None),
+            Ok(_) => {}
+            Err(error) => {
+                let again = [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind());
+                return if again { Ok(()) } else { Err(Some(strerror(&error))) };
+            }
+        }
+        let before = events.len();
+        while let Some(bytes) = self.inbox.next_message().map_err(Some)? {
+            events.push(Event::LinkMessage { link: id, bytes });
+        }
+        if events.len() == before {
+            events.push(Event::LinkActivity { link: id });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        let stream = &self.stream;
+        match self.outbox.flush(|slices| stream.write_vectored(slices)) {
+            Ok(Flushed::All | Flushed::Part) => Ok(()),
+            Err(error) => Err(strerror(&error)),
+        }
+    }
+}
