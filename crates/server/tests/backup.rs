@@ -1,0 +1,236 @@
+//! Active-backup databases and configuration files under a scripted shell.
+
+mod shell;
+
+use shell::{PATH, SCHEMA, Shell, insert, ports, transact};
+use weir_server::Config;
+use weir_server::event::{Event, LinkId};
+
+const SOURCE: &str = "tcp:192.0.2.1:6640";
+const OTHER_ID: &str = r#""00000000-0000-0000-0000-000000000008""#;
+const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
+fn empty_file() -> Vec<u8> {
+    let mut file = Vec::new();
+    let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    file
+}
+
+fn start(exclude: Option<&str>, active: bool) -> Shell {
+    let config = Config {
+        sync_from: Some(SOURCE.to_owned()),
+        sync_exclude: exclude.map(str::to_owned),
+        sync_active: active,
+        ..Config::default()
+    };
+    Shell::start_with(empty_file(), config)
+}
+
+/// The connection that was begun last, now open.
+fn open_link(shell: &mut Shell) -> LinkId {
+    let (link, target) = shell.connecting.pop().expect("a connection was begun");
+    assert_eq!(target, SOURCE);
+    shell.event(Event::LinkUp { link });
+    shell.settle();
+    link
+}
+
+fn say(shell: &mut Shell, link: LinkId, message: &str) {
+    shell.event(Event::LinkMessage { link, bytes: message.as_bytes().to_vec() });
+    shell.settle();
+}
+
+/// Answers the request that the server made last.
+fn answer(shell: &mut Shell, link: LinkId, result: &str) -> String {
+    let sent = std::mem::take(shell.links.get_mut(&link).expect("an open link"));
+    let request: serde_json::Value = serde_json::from_slice(&sent).expect("one request");
+    let message = format!(r#"{{"id":{},"result":{result},"error":null}}"#, request["id"]);
+    say(shell, link, &message);
+    request["method"].as_str().unwrap().to_owned()
+}
+
+/// The dialogue up to the rows.
+fn replicate(shell: &mut Shell, rows: &str) -> LinkId {
+    let link = open_link(shell);
+    let answers = [OTHER_ID, r#"["Net","_Server"]"#, SCHEMA, rows];
+    let asked: Vec<String> = answers.iter().map(|result| answer(shell, link, result)).collect();
+    assert_eq!(asked, ["get_server_id", "list_dbs", "get_schema", "monitor"]);
+    link
+}
+
+fn row(uuid: &str, name: &str) -> String {
+    format!(r#""{uuid}":{{"new":{{"name":"{name}","tags":["set",[]],"up":false}}}}"#)
+}
+
+fn update(rows: &str) -> String {
+    format!(r#"{{"id":null,"method":"update","params":["Net",{{"Port":{{{rows}}}}}]}}"#)
+}
+
+fn sync_status(shell: &mut Shell) -> String {
+    shell.command("ovsdb-server/sync-status", &[]).unwrap().unwrap()
+}
+
+#[test]
+fn rows_of_the_source_replace_those_of_the_backup_and_keep_their_uuids() {
+    let mut shell = start(None, true);
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("old")));
+    shell.command("ovsdb-server/connect-active-ovsdb-server", &[]).unwrap().unwrap();
+    replicate(&mut shell, &format!(r#"{{"Port":{{{},{}}}}}"#, row(A, "a"), row(B, "b")));
+    assert_eq!(ports(&mut shell), ["a", "b"]);
+    let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
+    assert!(file.contains(&format!(r#""{A}":{{"name":"a"}}"#)), "{file}");
+    let reopened = Shell::start_on(shell.files[PATH].clone());
+    assert_eq!(ports(&mut { reopened }), ["a", "b"]);
+}
+
+#[test]
+fn an_update_of_the_source_is_one_transaction_for_monitors_and_file() {
+    let mut shell = start(None, false);
+    let watcher = shell.connect();
+    let link = replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    let monitor = r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{"columns":["name"]}}]}"#;
+    shell.call(watcher, monitor);
+    let appends = shell.appends;
+    let rows = format!(r#"{},"{A}":{{"old":{{"name":"a"}}}}"#, row(B, "b"));
+    say(&mut shell, link, &update(&rows));
+    assert_eq!(shell.appends, appends + 1);
+    let updates = shell.received(watcher);
+    let expected = format!(
+        r#"{{"id":null,"method":"update","params":["m",{{"Port":{{"{A}":{{"old":{{"name":"a"}}}},"{B}":{{"new":{{"name":"b"}}}}}}}}]}}"#
+    );
+    assert_eq!(updates, [expected]);
+}
+
+#[test]
+fn what_is_equal_already_is_not_touched_when_the_connection_comes_back() {
+    let mut shell = start(None, false);
+    let rows = format!(r#"{{"Port":{{{}}}}}"#, row(A, "a"));
+    let link = replicate(&mut shell, &rows);
+    let appends = shell.appends;
+    shell.event(Event::LinkDown { link, error: Some("Connection reset by peer".into()) });
+    shell.settle();
+    shell.advance_ms(1000);
+    shell.settle();
+    replicate(&mut shell, &rows);
+    assert_eq!(shell.appends, appends);
+    assert!(sync_status(&mut shell).contains("replicating: "));
+}
+
+#[test]
+fn a_backup_is_read_only_until_it_is_told_otherwise() {
+    let mut shell = start(None, false);
+    let client = shell.connect();
+    replicate(&mut shell, "{}");
+    let reply = shell.call(client, &transact(1, &insert("p")));
+    let refusal = "insert operation not allowed when database server is in read only mode";
+    assert!(reply.contains(refusal), "{reply}");
+    let lock = r#"{"id":2,"method":"lock","params":["l"]}"#;
+    let reply = shell.call(client, lock);
+    assert!(reply.contains("lock and unlock methods not allowed, DB server is read only."));
+    shell.command("ovsdb-server/disconnect-active-ovsdb-server", &[]).unwrap().unwrap();
+    assert!(shell.links.is_empty());
+    assert!(shell.call(client, lock).contains(r#"{"locked":true}"#));
+    shell.call(client, &transact(3, &insert("p")));
+    assert_eq!(ports(&mut shell), ["p"]);
+    assert_eq!(sync_status(&mut shell), "database: Net\nstate: active\n\n");
+}
+
+#[test]
+fn excluded_tables_are_left_alone() {
+    let mut shell = start(Some("Net:Port,Other:Port"), true);
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("own")));
+    shell.command("ovsdb-server/connect-active-ovsdb-server", &[]).unwrap().unwrap();
+    let link = open_link(&mut shell);
+    for result in [OTHER_ID, r#"["Net"]"#, SCHEMA] {
+        answer(&mut shell, link, result);
+    }
+    let monitor = String::from_utf8(shell.links[&link].clone()).unwrap();
+    assert!(monitor.contains(r#""params":["Net","Net",{}]"#), "{monitor}");
+    answer(&mut shell, link, "{}");
+    assert_eq!(ports(&mut shell), ["own"]);
+    let expected = format!(
+        "database: Net\nstate: backup\nreplicating: {SOURCE}\nexclude: Net:Port\n"
+    );
+    assert_eq!(sync_status(&mut shell), expected);
+    let list = shell.command("ovsdb-server/get-sync-exclude-tables", &[]).unwrap();
+    assert_eq!(list, Ok("Net:Port,Other:Port".into()));
+    let reply = shell.command("ovsdb-server/set-sync-exclude-tables", &["Port"]).unwrap();
+    assert_eq!(reply, Ok("Can't parse excluded table: Port".into()));
+}
+
+#[test]
+fn nobody_follows_himself_and_failures_make_the_database_active() {
+    let mut shell = start(None, false);
+    let client = shell.connect();
+    let reply = shell.call(client, r#"{"id":1,"method":"get_server_id","params":[]}"#);
+    let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+    let link = open_link(&mut shell);
+    answer(&mut shell, link, &reply["result"].to_string());
+    let said = "unexpected ovsdb error: Server ID check failed: Net: Self replicating is not allowed";
+    assert!(shell.log.iter().any(|line| line == said), "{:?}", shell.log);
+    assert!(shell.links.is_empty());
+    shell.call(client, &transact(2, &insert("p")));
+    assert_eq!(ports(&mut shell), ["p"]);
+}
+
+#[test]
+fn rows_that_cannot_be_written_are_asked_for_again() {
+    let mut shell = start(None, false);
+    let link = replicate(&mut shell, "{}");
+    shell.disk_error = Some("No space left on device");
+    say(&mut shell, link, &update(&row(A, "a")));
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+    assert!(shell.links.is_empty());
+    shell.disk_error = None;
+    shell.advance_ms(10_000);
+    shell.settle();
+    replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    assert_eq!(ports(&mut shell), ["a"]);
+}
+
+#[test]
+fn the_active_server_is_set_before_it_is_connected_to() {
+    let mut shell = Shell::start();
+    let connect = "ovsdb-server/connect-active-ovsdb-server";
+    let reply = shell.command(connect, &[]).unwrap();
+    assert_eq!(reply, Ok("Unable to connect: active server is not specified.\n".into()));
+    assert_eq!(sync_status(&mut shell), "state: active\n");
+    let get = "ovsdb-server/get-active-ovsdb-server";
+    assert_eq!(shell.command(get, &[]).unwrap(), Ok(String::new()));
+    shell.command("ovsdb-server/set-active-ovsdb-server", &[SOURCE]).unwrap().unwrap();
+    assert_eq!(shell.command(get, &[]).unwrap(), Ok(SOURCE.into()));
+    assert!(shell.connecting.is_empty());
+    shell.command(connect, &[]).unwrap().unwrap();
+    let status = sync_status(&mut shell);
+    assert_eq!(status, format!("database: Net\nstate: backup\nconnecting: {SOURCE}\n"));
+    assert_eq!(shell.connecting.len(), 1);
+    for (command, argument) in [
+        ("ovsdb-server/set-active-ovsdb-server-probe-interval", "x"),
+        ("ovsdb-server/set-relay-source-probe-interval", "5.5"),
+    ] {
+        let reply = shell.command(command, &[argument]).unwrap();
+        assert_eq!(reply, Err("Invalid probe interval, integer value expected".into()));
+        assert_eq!(shell.command(command, &["7000"]).unwrap(), Ok(String::new()));
+    }
+}
+
+#[test]
+fn what_admin_commands_configured_survives_a_crash() {
+    let mut shell = Shell::start();
+    shell.command("ovsdb-server/add-remote", &["punix:/more"]).unwrap().unwrap();
+    shell.command("ovsdb-server/set-sync-exclude-tables", &["Net:Port"]).unwrap().unwrap();
+    shell.command("ovsdb-server/set-active-ovsdb-server", &[SOURCE]).unwrap().unwrap();
+    shell.command("ovsdb-server/connect-active-ovsdb-server", &[]).unwrap().unwrap();
+    let status = sync_status(&mut shell);
+    let config = Config { saved: shell.saved.clone(), ..Config::default() };
+    assert!(config.saved.is_some());
+    let mut shell = Shell::start_with(shell.files[PATH].clone(), config);
+    assert_eq!(shell.listening, ["punix:/more", "punix:/sock"]);
+    assert_eq!(sync_status(&mut shell), status);
+    let list = shell.command("ovsdb-server/get-sync-exclude-tables", &[]).unwrap();
+    assert_eq!(list, Ok("Net:Port".into()));
+}
