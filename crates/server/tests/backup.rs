@@ -91,7 +91,8 @@ fn an_update_of_the_source_is_one_transaction_for_monitors_and_file() {
     let mut shell = start(None, false);
     let watcher = shell.connect();
     let link = replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
-    let monitor = r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{"columns":["name"]}}]}"#;
+    let monitor =
+        r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{"columns":["name"]}}]}"#;
     shell.call(watcher, monitor);
     let appends = shell.appends;
     let rows = format!(r#"{},"{A}":{{"old":{{"name":"a"}}}}"#, row(B, "b"));
@@ -152,9 +153,8 @@ fn excluded_tables_are_left_alone() {
     assert!(monitor.contains(r#""params":["Net","Net",{}]"#), "{monitor}");
     answer(&mut shell, link, "{}");
     assert_eq!(ports(&mut shell), ["own"]);
-    let expected = format!(
-        "database: Net\nstate: backup\nreplicating: {SOURCE}\nexclude: Net:Port\n"
-    );
+    let expected =
+        format!("database: Net\nstate: backup\nreplicating: {SOURCE}\nexclude: Net:Port\n");
     assert_eq!(sync_status(&mut shell), expected);
     let list = shell.command("ovsdb-server/get-sync-exclude-tables", &[]).unwrap();
     assert_eq!(list, Ok("Net:Port,Other:Port".into()));
@@ -170,7 +170,8 @@ fn nobody_follows_himself_and_failures_make_the_database_active() {
     let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
     let link = open_link(&mut shell);
     answer(&mut shell, link, &reply["result"].to_string());
-    let said = "unexpected ovsdb error: Server ID check failed: Net: Self replicating is not allowed";
+    let said =
+        "unexpected ovsdb error: Server ID check failed: Net: Self replicating is not allowed";
     assert!(shell.log.iter().any(|line| line == said), "{:?}", shell.log);
     assert!(shell.links.is_empty());
     shell.call(client, &transact(2, &insert("p")));
