@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(refused("[]"), "configuration in a file must be a JSON object");
         assert_eq!(
             refused("{\n  remotes: {}\n}"),
-            "config: reading JSON failed (line 1, column 2, byte 4: invalid keyword 'remotes')"
+            "config: reading JSON failed (line 1, column 9, byte 11: invalid keyword 'remotes')"
         );
         assert_eq!(
             refused(r#"{"remotes":{},7:{}}"#),
