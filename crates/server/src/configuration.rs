@@ -160,7 +160,7 @@ impl Configuration {
     pub(crate) fn to_value(&self) -> Value {
         let remotes = self.remotes.iter().map(|(target, options)| {
             let options = options_value(options.probe_ms, options.max_backoff_ms, options.dscp)
-                .chain(options.read_only.then(|| ("read-only", Value::Bool(true))))
+                .chain(options.read_only.then_some(("read-only", Value::Bool(true))))
                 .chain((!options.role.is_empty()).then(|| ("role", options.role.as_str().into())));
             (target.clone(), members(options))
         });
@@ -213,7 +213,7 @@ impl DbConfig {
             ("source", Value::Object([(source.target.clone(), options)].into()))
         });
         let is_backup = self.model == Some(Model::ActiveBackup);
-        let backup = is_backup.then(|| ("backup", Value::Bool(self.backup)));
+        let backup = is_backup.then_some(("backup", Value::Bool(self.backup)));
         let exclude = self.exclude.as_ref().filter(|_| is_backup).map(|list| {
             ("exclude-tables", Value::Array(excluded_names(list).map(Value::from).collect()))
         });
