@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_net::{Address, AddressError, Stream};
+use weir_net::tls::{Line, Severity};
+use weir_net::{Address, AddressError, Progress, Stream, Tls};
 use weir_server::event::{Event, LinkId};
 
 use crate::driver::token::Token;
@@ -36,7 +37,8 @@ struct Link {
     inbox: Inbox,
     outbox: Outbox,
     interest: Interest,
-    connecting: bool,
+    /// What the attempt waits for.
+    connecting: Option<Interest>,
 }
 
 impl Links {
@@ -51,15 +53,17 @@ impl Links {
         poller: &Poller,
         id: LinkId,
         target: &str,
+        dscp: Option<u8>,
+        tls: Option<&mut Tls>,
         events: &mut Vec<Event>,
     ) {
-        let result = self.try_connect(poller, id, target);
+        let result = self.try_connect(poller, id, target, dscp, tls);
         let link = result.map(|stream| Link {
             stream,
             inbox: Inbox::with_limit(LINK_MESSAGE_BYTES_MAX),
             outbox: Outbox::default(),
             interest: Interest::Write,
-            connecting: true,
+            connecting: Some(Interest::Write),
         });
         match link {
             Ok(link) => {
@@ -69,17 +73,45 @@ impl Links {
         }
     }
 
-    fn try_connect(&self, poller: &Poller, id: LinkId, target: &str) -> Result<Stream, String> {
+    fn try_connect(
+        &self,
+        poller: &Poller,
+        id: LinkId,
+        target: &str,
+        dscp: Option<u8>,
+        tls: Option<&mut Tls>,
+    ) -> Result<Stream, String> {
         let address = Address::parse(target, &self.rundir).map_err(|error| {
             if let AddressError::Malformed(text) = &error {
                 self.log.log("socket_util", Level::Err, text);
             }
             strerror(&Errno::AFNOSUPPORT.into())
         })?;
-        let stream = Stream::connect(&address).map_err(|error| strerror(&error))?;
+        let connector = match (&address, tls) {
+            (Address::Ssl { .. }, Some(tls)) => {
+                let connector = tls.connector();
+                self.log_tls(&tls.take_log());
+                Some(connector.map_err(|error| strerror(&error))?)
+            }
+            _ => None,
+        };
+        let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
+        let stream = stream.map_err(|error| strerror(&error))?;
         let token = Token::Link(id.0).encode();
         poller.add(&stream, token, Interest::Write).map_err(|error| strerror(&error))?;
         Ok(stream)
+    }
+
+    fn log_tls(&self, lines: &[Line]) {
+        for line in lines {
+            let level = match line.severity {
+                Severity::Error => Level::Err,
+                Severity::Warning => Level::Warn,
+                Severity::Info => Level::Info,
+                Severity::Debug => Level::Dbg,
+            };
+            self.log.log("stream_ssl", level, &line.text);
+        }
     }
 
     /// Queues and writes a message.
@@ -92,7 +124,7 @@ impl Links {
     ) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.outbox.push(&Arc::new(bytes));
-        let result = if link.connecting { Ok(()) } else { link.flush() };
+        let result = if link.connecting.is_some() { Ok(()) } else { link.flush() };
         self.settle(poller, id, result.map_err(Some), events);
     }
 
@@ -106,11 +138,17 @@ impl Links {
     /// The socket is ready.
     pub(crate) fn ready(&mut self, poller: &Poller, id: LinkId, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        let result = if link.connecting {
-            link.finish_connecting(id, events)
-        } else {
-            link.read(id, &mut self.scratch, events).and_then(|()| link.flush().map_err(Some))
-        };
+        let mut result = Ok(());
+        if link.connecting.is_some() {
+            result = link.go_on_connecting(id, events);
+        }
+        // What came right behind a handshake is here already, and the socket does not show it.
+        if result.is_ok() && link.connecting.is_none() {
+            result = link.read(id, &mut self.scratch, events);
+            result = result.and_then(|()| link.flush().map_err(Some));
+        }
+        let tls = link.stream.take_log();
+        self.log_tls(&tls);
         self.settle(poller, id, result, events);
     }
 
@@ -123,10 +161,10 @@ impl Links {
         events: &mut Vec<Event>,
     ) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        let wanted = match (link.connecting, link.outbox.is_empty()) {
-            (true, _) => Interest::Write,
-            (false, true) => Interest::Read,
-            (false, false) => Interest::ReadWrite,
+        let wanted = match link.connecting {
+            Some(interest) => interest,
+            None if link.outbox.is_empty() && !link.stream.has_pending() => Interest::Read,
+            None => Interest::ReadWrite,
         };
         let result = result.and_then(|()| {
             if wanted == link.interest {
@@ -144,15 +182,21 @@ impl Links {
 }
 
 impl Link {
-    fn finish_connecting(
+    fn go_on_connecting(
         &mut self,
         id: LinkId,
         events: &mut Vec<Event>,
     ) -> Result<(), Option<String>> {
-        self.stream.connect_error().map_err(|error| Some(strerror(&error)))?;
-        self.connecting = false;
-        events.push(Event::LinkUp { link: id });
-        self.flush().map_err(Some)
+        let progress = self.stream.finish_connect().map_err(|error| Some(strerror(&error)))?;
+        self.connecting = match progress {
+            Progress::Done => None,
+            Progress::Read => Some(Interest::Read),
+            Progress::Write => Some(Interest::Write),
+        };
+        if self.connecting.is_none() {
+            events.push(Event::LinkUp { link: id });
+        }
+        Ok(())
     }
 
     /// Reads once and takes all messages that are complete; `Err(None)` is an orderly end.
@@ -163,7 +207,9 @@ impl Link {
         events: &mut Vec<Event>,
     ) -> Result<(), Option<String>> {
         let result = if self.inbox.is_big() {
-            self.stream.read_spare(self.inbox.spare())
+            self.stream.read_spare(self.inbox.spare(), scratch)
+        } else if let Stream::Tls(_) = self.stream {
+            self.stream.read_spare(self.inbox.buffer(), scratch)
         } else {
             self.stream.read(scratch).inspect(|count| self.inbox.push(&scratch[..*count]))
         };
@@ -186,10 +232,12 @@ impl Link {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        let stream = &self.stream;
-        match self.outbox.flush(|slices| stream.write_vectored(slices)) {
-            Ok(Flushed::All | Flushed::Part) => Ok(()),
-            Err(error) => Err(strerror(&error)),
-        }
+        let stream = &mut self.stream;
+        let flushed = self.outbox.flush(|slices| stream.write_vectored(slices));
+        let flushed = flushed.and_then(|flushed| match flushed {
+            Flushed::All => stream.write_pending().map(|_| ()),
+            Flushed::Part => Ok(()),
+        });
+        flushed.map_err(|error| strerror(&error))
     }
 }

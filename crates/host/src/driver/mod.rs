@@ -364,8 +364,8 @@ impl Driver {
                 self.listeners.listen(poller, remote, target, options, events);
             }
             Effect::Unlisten { remote } => self.listeners.unlisten(poller, remote),
-            Effect::Connect { link, target, dscp: _ } => {
-                self.links.connect(poller, link, &target, events);
+            Effect::Connect { link, target, dscp } => {
+                self.links.connect(poller, link, &target, dscp, None, events);
             }
             Effect::SendTo { link, bytes } => self.links.send(poller, link, bytes, events),
             Effect::CloseLink { link } => self.links.close(poller, link),
