@@ -4,8 +4,8 @@
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
-use crate::conversion::Conversions;
 use crate::configuration::{DbConfig, Model};
+use crate::conversion::Conversions;
 use crate::event::CommandId;
 use crate::replication::ActiveBackup;
 use crate::trigger::Trigger;

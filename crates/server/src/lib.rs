@@ -18,8 +18,8 @@
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
 mod compaction;
-mod conversion;
 pub mod configuration;
+mod conversion;
 mod database;
 mod dispatch;
 pub mod effect;

@@ -31,8 +31,8 @@ use std::time::Duration;
 use weir_net::Listener;
 use weir_net::error::strerror;
 use weir_server::effect::{self, Effect};
-use weir_server::load::convert_rows;
 use weir_server::event::{Event, LinkId, Now, SessionId};
+use weir_server::load::convert_rows;
 use weir_server::{Server, StartStatus};
 
 use crate::clock::Clock;

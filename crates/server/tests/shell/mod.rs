@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use weir_server::effect::Effect;
-use weir_server::event::{CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId};
+use weir_server::event::{
+    CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
+};
 use weir_server::load::{Loader, convert_rows, write_snapshot};
 use weir_server::{Config, Server, StartStatus};
 
