@@ -134,7 +134,7 @@ impl Server {
             return Err(rbac::conversion_refused(origin.identity.client(), &name).into());
         }
         let Some(state) = self.dbs.get_mut(&db) else { return Ok(()) };
-        if origin.identity.read_only || state.is_reserved() {
+        if origin.identity.read_only || state.is_reserved() || state.is_backup() {
             let details = format!("conversion is not allowed for read-only database {name}");
             return Err(Error::new("not allowed", details).into());
         }
