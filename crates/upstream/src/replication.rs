@@ -421,10 +421,12 @@ mod tests {
     }
 
     fn log(outputs: &[Output]) -> Vec<&str> {
-        let text = |output| match output {
-            &Output::Log { ref text, .. } => Some(text.as_str()),
-            _ => None,
-        };
+        fn text(output: &Output) -> Option<&str> {
+            match output {
+                Output::Log { text, .. } => Some(text),
+                _ => None,
+            }
+        }
         outputs.iter().filter_map(text).filter(|text| !text.starts_with("tcp:")).collect()
     }
 
