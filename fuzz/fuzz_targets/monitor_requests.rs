@@ -50,6 +50,8 @@ impl Scene {
             has_lock: &|_| false,
             client: Client::default(),
             elapsed_ms: 0,
+            may_wait: true,
+            budget: u64::MAX,
         };
         let Outcome::Done(done) = execute(&mut self.db, &operations, &mut env) else { return };
         let Some(delta) = done.delta else { return };

@@ -240,4 +240,24 @@ impl Snapshot {
     pub fn rows(&self, table: TableId) -> impl Iterator<Item = &Row> {
         rows(&self.tables[table.index()])
     }
+
+    /// A store of these rows, in the same slots. Rows can be looked up in `tables` only: finding
+    /// out where they are takes a visit to each.
+    pub fn to_store(&self, tables: &[TableId], seed: u64) -> Store {
+        let mut store = Store::new(Arc::clone(&self.schema), seed);
+        for (at, (table, pages)) in store.tables.iter_mut().zip(&self.tables).enumerate() {
+            table.pages.clone_from(pages);
+            if !tables.iter().any(|id| id.index() == at) {
+                continue;
+            }
+            for (at, page) in pages.iter().enumerate() {
+                for (place, row) in page.iter().enumerate() {
+                    if let Some(row) = row {
+                        table.slots.insert(row.uuid(), Slot((at * PAGE_ROWS + place) as u32));
+                    }
+                }
+            }
+        }
+        store
+    }
 }

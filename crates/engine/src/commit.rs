@@ -21,18 +21,31 @@ pub(crate) use references::{StrongCounts, nonexistent};
 pub(crate) use uniqueness::{INSERTED, duplicate};
 pub(crate) use weak::remove_dangling_of_all_rows;
 
+/// As [`within_budget`], for a transaction that may cost as much as it takes.
+///
+/// # Errors
+/// As there.
+pub(crate) fn commit(txn: Transaction<'_>, uuids: &mut UuidSource) -> Result<Delta, Error> {
+    Ok(within_budget(txn, uuids)?.expect("the transaction has no budget"))
+}
+
 /// Ends a transaction: either all of it takes effect, derived structures included, or none of it.
-/// The delta is empty, and nothing has happened, if nothing is left of the transaction.
+/// The delta is empty, and nothing has happened, if nothing is left of the transaction. `None` if
+/// it has cost more than it may; it is then undone, too.
 ///
 /// # Errors
 /// `referential integrity violation` and `constraint violation` (RFC 7047 §4.1.3); the transaction
 /// is then undone.
-pub(crate) fn commit(
+pub(crate) fn within_budget(
     mut transaction: Transaction<'_>,
     uuids: &mut UuidSource,
-) -> Result<Delta, Error> {
+) -> Result<Option<Delta>, Error> {
     match run_phases(&mut transaction, uuids) {
-        Ok(counts) => Ok(take_effect(transaction, &counts)),
+        Ok(Some(counts)) => Ok(Some(take_effect(transaction, &counts))),
+        Ok(None) => {
+            transaction.abort();
+            Ok(None)
+        }
         Err(error) => {
             transaction.abort();
             Err(error)
@@ -40,18 +53,31 @@ pub(crate) fn commit(
     }
 }
 
-fn run_phases(txn: &mut Transaction<'_>, uuids: &mut UuidSource) -> Result<StrongCounts, Error> {
+/// `None` if the meter stopped a cascade.
+fn run_phases(
+    txn: &mut Transaction<'_>,
+    uuids: &mut UuidSource,
+) -> Result<Option<StrongCounts>, Error> {
     txn.drop_unchanged();
     let mut counts = references::count_strong(txn)?;
     references::check_deleted(txn, &counts)?;
     garbage::collect(txn, &mut counts);
+    if txn.meter.is_over() {
+        return Ok(None);
+    }
     max_rows::check(txn)?;
     while weak::remove_dangling(txn, &mut counts)? {
         garbage::collect(txn, &mut counts);
+        if txn.meter.is_over() {
+            return Ok(None);
+        }
+    }
+    if txn.meter.is_over() {
+        return Ok(None);
     }
     uniqueness::check(txn)?;
     renew_versions(txn, uuids);
-    Ok(counts)
+    Ok(Some(counts))
 }
 
 /// Gives every row that changed a new `_version`; an inserted row has had its own all along.

@@ -9,11 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_data::parser::{ID, Parser};
-use weir_data::{Delta, Error, Schema, UuidSource};
+use weir_data::{Delta, Error, Schema, Snapshot, TableId, UuidSource};
 use weir_json::Text;
 
 use crate::commit;
 use crate::database::Database;
+use crate::meter;
 use crate::ops::{self, Op, Run, Stop};
 use crate::planner::Work;
 use crate::rbac::Client;
@@ -33,6 +34,8 @@ pub struct Env<'e> {
     /// Whether somebody would run the request again: else a `wait` that is not satisfied fails at
     /// once.
     pub may_wait: bool,
+    /// The most that the request may cost, in units of about 50 ns; `u64::MAX` for any amount.
+    pub budget: u64,
 }
 
 /// Why nothing may be written.
@@ -55,6 +58,9 @@ pub enum Outcome {
         /// The age at which the `wait` fails.
         timeout_ms: Option<u64>,
     },
+    /// Nothing happened, because the request costs more than its budget: to be run again, all of
+    /// it, where it holds up nobody.
+    TooLong,
 }
 
 /// A finished request.
@@ -70,6 +76,20 @@ pub struct Done {
     pub comment: Option<String>,
     /// What finding the rows took.
     pub work: Work,
+    /// What all of it cost, in units of about 50 ns: an estimate, and the same in every run.
+    pub cost: u64,
+}
+
+/// Whether none of the operations can change anything, whatever becomes of them.
+pub fn is_read_only(operations: &[Text<'_>]) -> bool {
+    operations.iter().all(|operation| {
+        let mut members = operation.members().into_iter().flatten();
+        members.all(|(key, value)| {
+            let kind =
+                if *key == *b"op" { value.str().as_deref().and_then(ops::find) } else { None };
+            kind.is_none_or(|kind| !kind.writes)
+        })
+    })
 }
 
 /// Runs a request: `operations` are the parameters after the database's name.
@@ -95,6 +115,10 @@ pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) ->
                 run.txn.abort();
                 return Outcome::Wait { timeout_ms };
             }
+            Err(Stop::TooLong) => {
+                run.txn.abort();
+                return Outcome::TooLong;
+            }
             Err(Stop::Failed(error)) => {
                 run.out.truncate(start);
                 error.write(&mut run.out);
@@ -103,26 +127,41 @@ pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) ->
         }
     }
     let Run { txn, mut out, planner, durable, comment, .. } = run;
-    let work = planner.work;
+    let (work, cost) = (planner.work, txn.meter.spent());
     let delta = if failed {
         txn.abort();
         None
     } else {
-        commit::commit(txn, env.uuids).map_or_else(
-            |error| {
+        match commit::within_budget(txn, env.uuids) {
+            Ok(Some(delta)) => Some(delta),
+            Ok(None) => return Outcome::TooLong,
+            Err(error) => {
                 if !operations.is_empty() {
                     out.push(b',');
                 }
                 error.write(&mut out);
                 None
-            },
-            Some,
-        )
+            }
+        }
     };
     out.push(b']');
     let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
     let delta = delta.filter(|delta| !delta.is_empty());
-    Outcome::Done(Done { reply: out, delta, durable, comment, work })
+    Outcome::Done(Done { reply: out, delta, durable, comment, work, cost })
+}
+
+/// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they were at one moment, while the
+/// database itself goes on. `seed` is any: no answer depends on it.
+pub fn read(snapshot: &Snapshot, operations: &[Text<'_>], env: &mut Env<'_>, seed: u64) -> Outcome {
+    let schema = snapshot.schema();
+    let members = operations.iter().flat_map(|operation| operation.members().into_iter().flatten());
+    let named = members.filter(|(key, _)| **key == *b"table");
+    let named = named.filter_map(|(_, value)| schema.table_id(&value.str()?));
+    let of_roles = ["RBAC_Role", "RBAC_Permission"].map(|name| schema.table_id(name));
+    let mut tables: Vec<TableId> = named.chain(of_roles.into_iter().flatten()).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    execute(&mut Database::view(snapshot, &tables, seed), operations, env)
 }
 
 /// Runs one operation and writes its result.
@@ -133,6 +172,9 @@ fn step(
     place: &Place,
     read_only: Option<ReadOnly>,
 ) -> Result<(), Stop> {
+    run.txn.meter.spend(meter::OPERATION);
+    run.txn.meter.parsed(text.as_bytes().len());
+    run.txn.meter.check()?;
     let mut op = Op { parser: Parser::new(text, place), text, schema };
     let name = op.parser.member("op", ID).and_then(Text::str);
     let kind = name.as_deref().and_then(ops::find);
@@ -144,6 +186,9 @@ fn step(
         }
         (None, None) => Ok(()),
     };
+    if let Err(Stop::TooLong) = result {
+        return result;
+    }
     // A complaint about the operation's text overrides what its execution led to.
     op.parser.finish()?;
     result?;

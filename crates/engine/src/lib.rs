@@ -7,11 +7,12 @@
 //! 3. `commit` and its phases: references, garbage, `maxRows`, weak references, uniqueness.
 //! 4. `links`, `index`: strong counts, weak back-links and unique indexes.
 //! 5. `load`: all of that for rows from a file.
-//! 6. [`execute()`]: a request's operations in order; each is a file in `ops`.
-//! 7. [`rbac`]: which of them a client with a role may run.
-//! 8. [`convert()`]: the rows of one schema under another.
-//! 9. [`replicate`]: rows of another database made to be here too.
-//! 10. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 6. `meter`: what all of it costs, and the most it may.
+//! 7. [`execute()`]: a request's operations in order; each is a file in `ops`.
+//! 8. [`rbac`]: which of them a client with a role may run.
+//! 9. [`convert()`]: the rows of one schema under another.
+//! 10. [`replicate`]: rows of another database made to be here too.
+//! 11. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
@@ -22,6 +23,7 @@ pub mod execute;
 mod index;
 mod links;
 mod load;
+mod meter;
 mod mutation;
 mod ops;
 mod ordered;
@@ -35,6 +37,6 @@ mod tests;
 
 pub use convert::{Converted, convert};
 pub use database::Database;
-pub use execute::{Done, Env, Outcome, ReadOnly, execute};
+pub use execute::{Done, Env, Outcome, ReadOnly, execute, is_read_only, read};
 pub use planner::Work;
 pub use rbac::Client;

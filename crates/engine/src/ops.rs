@@ -20,6 +20,7 @@ use weir_json::Text;
 
 use crate::database::Database;
 use crate::execute::Env;
+use crate::meter::TooLong;
 use crate::planner::Planner;
 use crate::rbac::{Action, Rbac};
 use crate::transaction::Transaction;
@@ -53,6 +54,14 @@ pub(crate) enum Stop {
     Failed(Error),
     /// A `wait` is not satisfied yet.
     Wait { timeout_ms: Option<u64> },
+    /// It has cost more than it may.
+    TooLong,
+}
+
+impl From<TooLong> for Stop {
+    fn from(TooLong: TooLong) -> Self {
+        Self::TooLong
+    }
 }
 
 impl From<Error> for Stop {
@@ -96,7 +105,7 @@ impl<'db, 'e> Run<'db, 'e> {
         Self {
             planner: Planner::new(db.seed),
             rbac: Rbac::new(&db.store, env.client),
-            txn: Transaction::new(db),
+            txn: Transaction::with_budget(db, env.budget),
             symbols: SymbolTable::new(env.uuids),
             has_lock: env.has_lock,
             elapsed_ms: env.elapsed_ms,
@@ -107,14 +116,10 @@ impl<'db, 'e> Run<'db, 'e> {
         }
     }
 
-    /// The rows that satisfy a condition.
-    fn rows(&mut self, table: TableId, condition: &Condition) -> Vec<&Row> {
-        self.planner.rows(&self.txn, table, condition)
-    }
-
     /// The UUIDs of the rows that satisfy a condition, to change them.
-    fn uuids(&mut self, table: TableId, condition: &Condition) -> Vec<Uuid> {
-        self.rows(table, condition).into_iter().map(Row::uuid).collect()
+    fn uuids(&mut self, table: TableId, condition: &Condition) -> Result<Vec<Uuid>, TooLong> {
+        let rows = self.planner.rows(&self.txn, table, condition)?;
+        Ok(rows.into_iter().map(Row::uuid).collect())
     }
 
     /// Whether the client's role permits this to all these rows.

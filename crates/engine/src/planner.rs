@@ -14,6 +14,7 @@ use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
 use crate::digest;
+use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
 
 /// What finding rows took, for tests and coverage counters: work, not time.
@@ -69,13 +70,15 @@ impl Planner {
         Self { work: Work::default(), moved: Vec::new(), hasher }
     }
 
-    /// The rows that satisfy every clause, in slot order.
+    /// The rows that satisfy every clause, in slot order, unless looking for them costs more than
+    /// the transaction may.
     pub(crate) fn rows<'t>(
         &mut self,
         txn: &'t Transaction<'_>,
         table: TableId,
         condition: &Condition,
-    ) -> Vec<&'t Row> {
+    ) -> Result<Vec<&'t Row>, TooLong> {
+        let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
         let candidates = match plan(condition, txn.schema().table(table)) {
             Plan::Nothing => Vec::new(),
@@ -90,15 +93,19 @@ impl Planner {
             Plan::Scan => {
                 self.work.scans += 1;
                 self.work.rows_visited += rows.len() as u64;
-                return rows.iter().filter(|row| condition.matches_all(row)).collect();
+                // Before the work, not after it.
+                txn.meter.spend_each(rows.len(), meter::CLAUSE * clauses);
+                txn.meter.check()?;
+                return Ok(rows.iter().filter(|row| condition.matches_all(row)).collect());
             }
         };
         let mut slots: Vec<_> = candidates.iter().filter_map(|uuid| rows.slot(*uuid)).collect();
         slots.sort_unstable();
         slots.dedup();
         self.work.rows_visited += slots.len() as u64;
+        txn.meter.spend_each(slots.len(), meter::CLAUSE * clauses);
         let found = slots.into_iter().filter_map(|slot| rows.at(slot));
-        found.filter(|row| condition.matches_all(row)).collect()
+        Ok(found.filter(|row| condition.matches_all(row)).collect())
     }
 
     /// Takes note that a row was inserted, or changed in `column`.

@@ -14,6 +14,7 @@ use weir_data::delta::{Change, ColumnDelta, TableDelta};
 use weir_data::{ColumnId, Delta, Row, RowDelta, Schema, Store, TableId, Uuid};
 
 use crate::database::Database;
+use crate::meter::{self, Meter};
 use crate::ordered::Ordered;
 
 /// What a transaction has done to one row so far.
@@ -60,13 +61,20 @@ impl Journal {
 pub(crate) struct Transaction<'db> {
     db: &'db mut Database,
     journal: Journal,
+    /// What it has cost so far.
+    pub(crate) meter: Meter,
 }
 
 impl<'db> Transaction<'db> {
-    /// Begins a transaction.
+    /// Begins a transaction that may cost as much as it takes.
     pub(crate) fn new(db: &'db mut Database) -> Self {
+        Self::with_budget(db, u64::MAX)
+    }
+
+    /// Begins a transaction that ends when it has cost more than `budget`.
+    pub(crate) fn with_budget(db: &'db mut Database, budget: u64) -> Self {
         let seed = db.seed;
-        Self { db, journal: Journal { tables: Vec::new(), seed } }
+        Self { db, journal: Journal { tables: Vec::new(), seed }, meter: Meter::new(budget) }
     }
 
     /// The database: rows with the changes made so far, derived structures without them.
@@ -87,6 +95,7 @@ impl<'db> Transaction<'db> {
     /// Adds a row. Its UUID is not in the table, and it has its `_version` already: an insertion's
     /// is the one that the transaction itself sees.
     pub(crate) fn insert(&mut self, table: TableId, row: Row) {
+        self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
         let touch = self.journal.table_mut(table);
         *touch.get_or_insert_with(row.uuid(), || Touch::Nothing) = Touch::Inserted;
         self.db.store.insert(table, row);
@@ -95,6 +104,7 @@ impl<'db> Transaction<'db> {
     /// Removes a row, if it is there.
     pub(crate) fn delete(&mut self, table: TableId, uuid: Uuid) {
         let Some((_, mut row)) = self.db.store.remove(table, uuid) else { return };
+        self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
         let rows = self.journal.table_mut(table);
         let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
         *touch = match std::mem::replace(touch, Touch::Nothing) {
@@ -116,6 +126,7 @@ impl<'db> Transaction<'db> {
         if change.is_empty() {
             return;
         }
+        self.meter.spend(meter::CHANGE + elements(change) as u64);
         self.db.store.change(table, uuid, column, change);
         let rows = self.journal.table_mut(table);
         let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
@@ -219,5 +230,14 @@ impl<'db> Transaction<'db> {
         }
         tables.sort_by_key(|delta| delta.table);
         (self.db, Delta { tables })
+    }
+}
+
+/// How many elements a change is made of.
+fn elements(change: &Change) -> usize {
+    match change {
+        Change::Replace { .. } => 1,
+        Change::Set { added, removed } => added.len() + removed.len(),
+        Change::Map { added, removed } => added.len() + removed.len(),
     }
 }

@@ -54,10 +54,11 @@ impl World {
             has_lock: &|_| false,
             elapsed_ms: 0,
             may_wait: true,
+            budget: u64::MAX,
         };
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
-            Outcome::Wait { .. } => panic!("nothing waits here"),
+            Outcome::Wait { .. } | Outcome::TooLong => panic!("nothing waits here"),
         }
     }
 

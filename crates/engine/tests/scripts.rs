@@ -67,6 +67,7 @@ impl Stage {
             has_lock: &has_lock,
             elapsed_ms,
             may_wait: true,
+            budget: u64::MAX,
         };
         let before = self.db.state_hash();
         let outcome = execute(&mut self.db, &operations, &mut env);
@@ -75,6 +76,10 @@ impl Stage {
             Outcome::Done(done) => {
                 assert_eq!(changed, done.delta.is_some(), "a trace without a change");
                 self.describe(&done, words.contains(&"work"))
+            }
+            Outcome::TooLong => {
+                assert!(!changed, "a trace of a request that is too long");
+                "-- too long\n".to_owned()
             }
             Outcome::Wait { timeout_ms } => {
                 assert!(!changed, "a trace of a request that waits");

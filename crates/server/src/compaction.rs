@@ -23,7 +23,7 @@ impl Server {
         if db.conversions.is_busy() {
             return db.conversions.join(command);
         }
-        let snapshot = db.engine.snapshot();
+        let Some(snapshot) = db.engine.snapshot() else { return };
         let Storage::Standalone(file) = &mut db.storage else { return };
         if let Some(compaction) = &mut file.compaction {
             compaction.commands.extend(command);

@@ -23,10 +23,12 @@ use weir_log::standalone;
 use crate::database::{Db, Storage};
 use crate::dispatch::{Reply, exactly};
 use crate::effect::{Effect, Level};
+use crate::engine::Engine;
 use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
 use crate::server::Server;
 use crate::server_db;
 use crate::trigger::{Origin, Trigger};
+use crate::work::Garbage;
 
 /// `_comment` of a converted file's snapshot.
 const COMMENT: &str = "converted by ovsdb-server";
@@ -41,9 +43,7 @@ pub(crate) struct Conversions {
     queue: VecDeque<Request>,
     /// The one under way.
     current: Option<Box<Conversion>>,
-    /// Transactions that came when the new file was about to take the old one's place.
-    held: Vec<Trigger>,
-    /// Transactions are held.
+    /// Transactions wait in the database's queue: the new file is about to take the old one's place.
     is_frozen: bool,
 }
 
@@ -80,11 +80,6 @@ impl Conversions {
         self.is_frozen
     }
 
-    /// Keeps a transaction until the conversion is done.
-    pub(crate) fn hold(&mut self, trigger: Trigger) {
-        self.held.push(trigger);
-    }
-
     /// A compaction that the conversion under way makes superfluous.
     pub(crate) fn join(&mut self, command: Option<CommandId>) {
         if let Some(current) = &mut self.current {
@@ -102,14 +97,12 @@ impl Conversions {
     /// Requests that are not answered, and what is kept for each of them, in bytes.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&Origin, usize)> {
         let current = self.current.iter().map(|current| &current.request);
-        let requests = current.chain(&self.queue).map(|request| (&request.origin, request.bytes));
-        requests.chain(self.held.iter().map(|held| (&held.origin, held.message.len())))
+        current.chain(&self.queue).map(|request| (&request.origin, request.bytes))
     }
 
     /// The session is gone: nobody waits for what has not begun.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.queue.retain(|request| request.origin.session != session);
-        self.held.retain(|held| held.origin.session != session);
     }
 }
 
@@ -183,7 +176,8 @@ impl Server {
         current.changed.clear();
         current.converted = None;
         db.conversions.is_frozen = current.attempts > ATTEMPTS_FREE;
-        let (snapshot, schema) = (db.engine.snapshot(), Arc::clone(&current.request.schema));
+        let schema = Arc::clone(&current.request.schema);
+        let Some(snapshot) = db.engine.snapshot() else { return };
         let (comment, date_ms) = (COMMENT.to_owned(), now.wall_ms);
         self.effect(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
     }
@@ -203,11 +197,9 @@ impl Server {
         };
         // What had to go may have been referred to again since.
         let is_stale = !converted.repaired.is_empty() && !current.changed.is_empty();
-        let followed = if is_stale {
-            None
-        } else {
-            converted.follow(db.engine.store(), &current.changed, &mut self.uuids).ok()
-        };
+        let store = db.engine.store().filter(|_| !is_stale);
+        let followed =
+            store.and_then(|store| converted.follow(store, &current.changed, &mut self.uuids).ok());
         let Some(delta) = followed else { return self.attempt_conversion(now, id) };
         let mut tail = Vec::new();
         let store = converted.database.store();
@@ -233,7 +225,7 @@ impl Server {
         let Some(mut current) = db.conversions.current.take() else { return };
         let Some(converted) = current.converted.take() else { return };
         let Converted { database, repaired } = *converted;
-        let old = std::mem::replace(&mut db.engine, database);
+        let mut old = std::mem::replace(&mut db.engine, Engine::new(database));
         let target = |table: TableId| target_of(table, old.schema(), db.engine.schema(), &repaired);
         let kept = db.monitors.convert(db.engine.schema(), target, seed);
         if let Storage::Standalone(file) = &mut db.storage {
@@ -244,8 +236,8 @@ impl Server {
         }
         let Request { origin, schema, .. } = current.request;
         let name = db.name.clone();
-        let canceled = std::mem::take(&mut db.waiting);
-        self.effect(Effect::Free { database: Box::new(old) });
+        let canceled = db.waiting.take();
+        old.leave().into_iter().for_each(|old| self.free(Garbage::Database(old)));
         self.cancel_monitors(id, &kept);
         self.reply(origin.session, weir_wire::reply_result(&origin.id, b"{}"));
         for trigger in canceled {
@@ -280,24 +272,20 @@ impl Server {
     fn thaw(&mut self, now: Now, id: DbId) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.conversions.is_frozen = false;
-        db.waiting.append(&mut db.conversions.held);
+        let queue = std::mem::take(&mut db.queue);
+        self.go_on(queue);
         self.wake(now, id);
     }
 
     /// The database goes: whoever wanted it converted learns as much as from a transaction.
     pub(crate) fn cancel_conversions(&mut self, conversions: Conversions) {
-        let Conversions { queue, current, held, .. } = conversions;
+        let Conversions { queue, current, .. } = conversions;
         let current = current.map(|current| *current);
         let (requests, commands): (Vec<Request>, Vec<_>) =
             current.map(|current| (current.request, current.commands)).into_iter().unzip();
         for request in requests.into_iter().chain(queue) {
-            self.reply_canceled(&Trigger {
-                origin: request.origin,
-                message: Vec::new(),
-                deadline_us: None,
-            });
+            self.reply_canceled(&Trigger::new(request.origin, Arc::default()));
         }
-        held.iter().for_each(|trigger| self.reply_canceled(trigger));
         for id in commands.into_iter().flatten() {
             self.effect(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
         }

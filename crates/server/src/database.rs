@@ -1,14 +1,18 @@
 //! One open database: its tables, its monitors, its waiting transactions, and where its commits
 //! go.
 
+use std::collections::VecDeque;
+
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
+use crate::away::Queued;
 use crate::configuration::{DbConfig, Model};
 use crate::conversion::Conversions;
+use crate::engine::Engine;
 use crate::event::CommandId;
 use crate::replication::ActiveBackup;
-use crate::trigger::Trigger;
+use crate::trigger::Waiting;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
 const STREAM_US: u64 = 1000;
@@ -63,11 +67,13 @@ pub(crate) struct Db {
     /// The schema's name.
     pub(crate) name: String,
     /// Tables and commits.
-    pub(crate) engine: Database,
+    pub(crate) engine: Engine,
     /// Who watches.
     pub(crate) monitors: Monitors,
     /// Transactions that wait, in order of arrival.
-    pub(crate) waiting: Vec<Trigger>,
+    pub(crate) waiting: Waiting,
+    /// Who needs the tables while they are away, in order of arrival.
+    pub(crate) queue: VecDeque<Queued>,
     /// Where commits go.
     pub(crate) storage: Storage,
     /// Conversions to another schema.
@@ -91,9 +97,10 @@ impl Db {
     pub(crate) fn new(engine: Database, storage: Storage, seed: u64) -> Self {
         Self {
             name: engine.schema().name.clone(),
-            engine,
+            engine: Engine::new(engine),
             monitors: Monitors::new(seed),
-            waiting: Vec::new(),
+            waiting: Waiting::default(),
+            queue: VecDeque::new(),
             storage,
             conversions: Conversions::default(),
             active_backup: None,
@@ -117,7 +124,13 @@ impl Db {
     /// is not: the next one is on its way, and one message will do for both.
     pub(crate) fn is_flush_wanted(&self) -> bool {
         let is_stream = |since: u64| since < self.flushed_us.saturating_add(STREAM_US);
-        self.updates_since_us.is_some_and(|since| !is_stream(since))
+        // While the tables are away no update can be composed.
+        !self.engine.is_away() && self.updates_since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// Whether no transaction can run now: the tables are away, or about to be replaced.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.engine.is_away() || self.conversions.is_frozen()
     }
 
     /// Whether it follows a source, which alone may write.

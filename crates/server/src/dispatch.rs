@@ -6,11 +6,16 @@ use weir_data::Error;
 use weir_json::{Kind, Text};
 use weir_wire::{Message, Method};
 
+use crate::away::EXAMINE_BYTES_MIN;
+use crate::database::Db;
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
 use crate::server::Server;
 use crate::session::{Identity, LockMode, Session};
 use crate::trigger::{Origin, Trigger};
+
+/// Results from this size on are not copied into their message, in bytes.
+const SHARED_BYTES_MIN: usize = 64 << 10;
 
 /// What a request is answered with.
 pub(crate) enum Reply {
@@ -79,6 +84,7 @@ impl Server {
             locks: std::collections::BTreeMap::new(),
             heard_us: now.monotonic_us,
             probing: false,
+            hold: crate::hold::Hold::default(),
         };
         self.probes.watch(id, now.monotonic_us, session.probe_us);
         self.sessions.insert(id, session);
@@ -87,8 +93,13 @@ impl Server {
     /// Takes one framed message.
     pub(crate) fn receive(&mut self, now: Now, id: SessionId, bytes: Vec<u8>) {
         self.heard(now, id);
-        if !self.sessions.contains_key(&id) {
-            return;
+        self.take_or_queue(now, id, bytes);
+    }
+
+    /// Handles a message whose turn it is.
+    pub(crate) fn take(&mut self, now: Now, id: SessionId, bytes: Vec<u8>) {
+        if bytes.len() >= EXAMINE_BYTES_MIN {
+            return self.examine(now, id, bytes);
         }
         let text = match weir_json::validate(&bytes) {
             Ok(text) => text,
@@ -98,11 +109,8 @@ impl Server {
             Err(malformed) => self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Request { method: "transact", params, id: request }) => {
                 if let Some(origin) = self.transaction_origin(now, id, params, request) {
-                    if let Some(db) = self.dbs.get_mut(&origin.db)
-                        && db.conversions.is_frozen()
-                    {
-                        let trigger = Trigger { origin, message: bytes, deadline_us: None };
-                        return db.conversions.hold(trigger);
+                    if self.is_closed(origin.db) {
+                        return self.wait_for(id, origin.db, bytes);
                     }
                     let operations: Vec<Text<'_>> =
                         params.elements().into_iter().flatten().skip(1).collect();
@@ -154,13 +162,16 @@ impl Server {
     }
 
     /// Handles a request or notification that is not a running transaction.
-    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: &[u8]) {
+    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: Vec<u8>) {
         if !self.sessions.contains_key(&session) {
             return;
         }
-        let Ok(text) = weir_json::validate(bytes) else { return };
+        let Ok(text) = weir_json::validate(&bytes) else { return };
         match Message::parse(text) {
             Ok(Message::Request { method, params, id }) => {
+                if let Some(db) = self.away_tables(session, method, params) {
+                    return self.wait_for(session, db, bytes);
+                }
                 let mut request = Vec::new();
                 id.write(&mut request);
                 if method == "convert" {
@@ -180,11 +191,48 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
-        match reply {
-            Reply::Result(result) => {
-                self.reply(session, weir_wire::reply_result(request, &result));
+    /// Whether no transaction can run on a database now.
+    fn is_closed(&self, db: DbId) -> bool {
+        self.dbs.get(&db).is_some_and(Db::is_closed)
+    }
+
+    /// Whether a helper has the tables.
+    pub(crate) fn is_away(&self, db: DbId) -> bool {
+        self.dbs.get(&db).is_some_and(|db| db.engine.is_away())
+    }
+
+    /// The database whose tables a request needs, if they are away.
+    fn away_tables(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<DbId> {
+        let first = params.elements()?.next()?;
+        let db = match Method::parse(method)? {
+            Method::Monitor | Method::MonitorCond | Method::MonitorCondSince | Method::Convert => {
+                *self.db_names.get(&*first.str()?)?
             }
+            Method::MonitorCondChange => {
+                let mut name = Vec::new();
+                first.write(&mut name);
+                self.sessions.get(&id)?.monitor(&name)?.db
+            }
+            _ => return None,
+        };
+        self.is_away(db).then_some(db)
+    }
+
+    /// Answers with a result, copied only if that costs little.
+    pub(crate) fn reply_result(&mut self, session: SessionId, request: &[u8], result: Vec<u8>) {
+        if result.len() < SHARED_BYTES_MIN {
+            return self.reply(session, weir_wire::reply_result(request, &result));
+        }
+        let body = Arc::new(result);
+        self.answer(session, request, Reply::Shared { before: Vec::new(), body, behind: b"" });
+    }
+
+    fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
+        if !self.sessions.contains_key(&session) {
+            return;
+        }
+        match reply {
+            Reply::Result(result) => self.reply_result(session, request, result),
             Reply::Error(error) => self.reply(session, weir_wire::reply_error(request, &error)),
             Reply::Shared { before, body, behind } => {
                 let (mut head, tail) = weir_wire::reply_result_around(request);
@@ -273,12 +321,11 @@ impl Server {
         let Some(id) = params.elements().into_iter().flatten().next() else { return };
         let mut request = Vec::new();
         id.write(&mut request);
-        let is_meant = |trigger: &mut Trigger| {
-            trigger.origin.session == session && trigger.origin.id == request
-        };
+        let is_meant =
+            |trigger: &Trigger| trigger.origin.session == session && trigger.origin.id == request;
         let mut canceled = Vec::new();
         for db in self.dbs.values_mut() {
-            canceled.extend(db.waiting.extract_if(.., is_meant));
+            canceled.extend(db.waiting.take_where(is_meant));
         }
         for trigger in canceled {
             self.reply_canceled(&trigger);
@@ -399,7 +446,7 @@ impl Server {
             }
         }
         for db in self.dbs.values_mut() {
-            db.waiting.retain(|trigger| trigger.origin.session != id);
+            db.waiting.take_where(|trigger| trigger.origin.session == id);
             db.conversions.forget(id);
         }
         for name in session.locks.into_keys() {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use weir_data::Schema;
 use weir_data::store::Snapshot;
-use weir_engine::Database;
 
 use crate::event::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId};
+use crate::work::{Work, WorkId};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +62,23 @@ pub enum Effect {
         head: Bytes,
         /// What they share.
         body: Bytes,
+    },
+    /// Take no more messages from this session until `GoOnReading`.
+    StopReading {
+        /// From whom.
+        session: SessionId,
+    },
+    /// Take messages again.
+    GoOnReading {
+        /// From whom.
+        session: SessionId,
+    },
+    /// Run this elsewhere, urgent work first, and answer with `Event::WorkDone`.
+    Work {
+        /// The number to answer with.
+        id: WorkId,
+        /// What to do.
+        work: Work,
     },
     /// Flush the outbox as far as the peer takes it, then close. No `Closed` event follows.
     Disconnect {
@@ -164,11 +181,6 @@ pub enum Effect {
         date_ms: i64,
         /// Randomness for UUIDs and hashes.
         seed: [u64; 4],
-    },
-    /// In a helper: free a database that nobody needs any more.
-    Free {
-        /// Which.
-        database: Box<Database>,
     },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,

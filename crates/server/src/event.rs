@@ -9,6 +9,7 @@ use weir_data::Error;
 use weir_engine::Converted;
 
 use crate::load::Loaded;
+use crate::work::{Finished, WorkId};
 
 /// A client connection, numbered by the shell, never reused in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -140,6 +141,13 @@ pub enum Event {
         db: DbId,
         /// The database under the new schema, or why there is none.
         result: Result<Box<Converted>, ConversionError>,
+    },
+    /// Result of `Effect::Work`.
+    WorkDone {
+        /// Which piece of work.
+        id: WorkId,
+        /// What came out of it.
+        finished: Box<Finished>,
     },
     /// Result of `Effect::Listen`.
     Listening {

@@ -4,7 +4,8 @@ use crate::effect::Level;
 use crate::event::SessionId;
 use crate::server::Server;
 
-/// Most bytes kept for one session: its waiting transactions, monitors and locks, by the texts that
+/// Most bytes kept for one session: its waiting transactions, monitors and locks, and its messages that were not handled yet, by the
+/// texts that
 /// asked for them. Beyond it, the session is disconnected.
 pub(crate) const SESSION_BYTES_MAX: usize = 256 << 20;
 
@@ -30,12 +31,14 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else { return 0 };
         let monitors = session.monitors.iter().map(|monitor| monitor.bytes);
         let locks = session.locks.keys().map(String::len);
-        let waiting = self.dbs.values().flat_map(|db| &db.waiting);
+        let waiting = self.dbs.values().flat_map(|db| db.waiting.iter());
         let waiting = waiting.filter(|trigger| trigger.origin.session == id);
         let waiting = waiting.map(|trigger| trigger.message.len());
         let conversions = self.dbs.values().flat_map(|db| db.conversions.in_flight());
         let conversions = conversions.filter(|(origin, _)| origin.session == id);
         let waiting = waiting.chain(conversions.map(|(_, bytes)| bytes));
-        monitors.chain(locks).chain(waiting).map(|bytes| bytes + OVERHEAD_BYTES).sum()
+        let kept: usize =
+            monitors.chain(locks).chain(waiting).map(|bytes| bytes + OVERHEAD_BYTES).sum();
+        kept + session.hold.queued_bytes()
     }
 }

@@ -14,16 +14,20 @@
 //! 6. Other requests of the round (monitors, locks, echo) run last, on what is now committed, and
 //!    then admin commands. A session has at most one message in a round, so no session sees its
 //!    requests reordered.
-//! 7. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
+//! 7. What cost more than a step may is handed to a helper now (`away`, `hold`).
+//! 8. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
+mod away;
 mod compaction;
 pub mod configuration;
 mod conversion;
 mod database;
 mod dispatch;
 pub mod effect;
+mod engine;
 pub mod event;
+mod hold;
 mod kept;
 pub mod load;
 mod lock;
@@ -38,5 +42,6 @@ mod server_db;
 mod session;
 mod trigger;
 pub mod unixctl;
+pub mod work;
 
 pub use server::{Config, Server, StartStatus};

@@ -11,7 +11,7 @@ use crate::effect::{Effect, Level};
 use crate::event::{DbId, Now, SessionId};
 use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
 use crate::server::Server;
-use crate::session::SessionMonitor;
+use crate::session::{Session, SessionMonitor};
 
 /// How long initial rows are kept for others who ask for the same, after the last who did, in
 /// microseconds.
@@ -61,8 +61,9 @@ impl Server {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
         }
         let Some(db) = self.dbs.get_mut(&db_id) else { return Ok(Reply::empty()) };
-        let key = db.monitors.add(version, name.clone(), requests, db.engine.store())?;
-        let rows = db.monitors.initial(key, db.engine.store());
+        let Some(store) = db.engine.store() else { return Ok(Reply::empty()) };
+        let key = db.monitors.add(version, name.clone(), requests, store)?;
+        let rows = db.monitors.initial(key, store);
         let bytes = name.len() + requests.as_bytes().len();
         state.monitors.push(SessionMonitor { id: name, db: db_id, key, bytes });
         self.monitor_sessions.insert(key, session);
@@ -100,7 +101,7 @@ impl Server {
         }
         self.flush_session(id);
         let Some(db) = self.dbs.get_mut(&monitor.db) else { return Ok(Reply::empty()) };
-        let store = db.engine.store();
+        let Some(store) = db.engine.store() else { return Ok(Reply::empty()) };
         let update =
             db.monitors.change_condition(monitor.key, new_name.clone(), requests, store)?;
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -160,7 +161,8 @@ impl Server {
     }
 
     pub(crate) fn flush_session(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else { return };
+        let found = self.sessions.get(&id).filter(|session| !session.hold.is_working());
+        let Some(session) = found else { return };
         let mut updates = Vec::new();
         let mut monitors = session.monitors.as_slice();
         while let Some(first) = monitors.first() {
@@ -168,9 +170,9 @@ impl Server {
             let (these, rest) = monitors.split_at(length);
             monitors = rest;
             let Some(db) = self.dbs.get_mut(&first.db) else { continue };
-            if db.monitors.has_pending() {
+            if let Some(store) = db.engine.store().filter(|_| db.monitors.has_pending()) {
                 let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
-                db.monitors.flush(&keys, db.engine.store(), &mut updates);
+                db.monitors.flush(&keys, store, &mut updates);
             }
         }
         self.send_updates(updates);
@@ -216,14 +218,15 @@ impl Server {
 
     pub(crate) fn flush_db(&mut self, now: Now, id: DbId) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(store) = db.engine.store() else { return };
         db.updates_since_us = None;
         db.flushed_us = now.monotonic_us;
         let (sessions, owners) = (&self.sessions, &self.monitor_sessions);
         let blocked = |key: MonitorKey| {
-            owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(|s| s.blocked)
+            owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(Session::takes_no_updates)
         };
         let mut updates = Vec::new();
-        db.monitors.flush_all(db.engine.store(), &blocked, &mut updates);
+        db.monitors.flush_all(store, &blocked, &mut updates);
         let overflowed = db.monitors.overflowed();
         self.send_updates(updates);
         for key in overflowed {
@@ -240,6 +243,11 @@ impl Server {
     /// A session's outbox is empty again: what waited for that may go.
     pub(crate) fn drained(&mut self, now: Now, id: SessionId) {
         self.set_blocked(id, false);
+        self.want_updates(now, id);
+    }
+
+    /// What has been held back from a session may go.
+    pub(crate) fn want_updates(&mut self, now: Now, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let dbs: Vec<DbId> = session.monitors.iter().map(|monitor| monitor.db).collect();
         for db in dbs {
@@ -266,6 +274,7 @@ impl Server {
     }
 
     pub(crate) fn flush_deadline_us(db: &Db) -> Option<u64> {
-        db.updates_since_us.map(|since| since + FLUSH_DELAY_US_MAX)
+        let since = db.updates_since_us.filter(|_| !db.engine.is_away());
+        since.map(|since| since + FLUSH_DELAY_US_MAX)
     }
 }

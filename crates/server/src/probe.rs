@@ -73,6 +73,11 @@ impl Server {
             let from = session.heard_us;
             return self.probes.watch(id, from, interval);
         }
+        if session.hold.is_stopped() {
+            // Whatever it says, nobody listens.
+            (session.heard_us, session.probing) = (now.monotonic_us, false);
+            return self.probes.watch(id, now.monotonic_us, interval);
+        }
         if session.probing {
             let seconds = interval / 1_000_000;
             let name = session.identity.name.clone();

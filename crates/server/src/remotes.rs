@@ -29,6 +29,8 @@ pub(crate) struct Remotes {
     /// Complaints about `db:` remotes that have been logged.
     complaints: BTreeMap<String, String>,
     started: bool,
+    /// Tables that they are read from were away when something changed.
+    stale: bool,
     next: u64,
 }
 
@@ -40,6 +42,7 @@ impl Remotes {
             sources: Vec::new(),
             complaints: BTreeMap::new(),
             started: false,
+            stale: false,
             next: 0,
         }
     }
@@ -111,7 +114,7 @@ fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String
 
 /// Targets that the column names, directly or through rows that it refers to.
 fn targets(db: &Db, place: &Place) -> Vec<(String, RemoteOptions)> {
-    let store = db.engine.store();
+    let Some(store) = db.engine.store() else { return Vec::new() };
     let schema = db.engine.schema();
     let reference = schema.table(place.table).column(place.column).refs.key;
     let mut found = Vec::new();
@@ -181,6 +184,10 @@ impl Server {
         if !self.remotes.started || self.reconfiguring.is_some() {
             return;
         }
+        self.remotes.stale = self.remote_tables_are_away();
+        if self.remotes.stale {
+            return;
+        }
         self.remotes.sources = self.remote_sources();
         let (wanted, complaints) = self.wanted_remotes();
         for (remote, complaint) in &complaints {
@@ -203,6 +210,19 @@ impl Server {
             if !self.remotes.listeners.contains_key(&target) {
                 self.open_remote(target, options);
             }
+        }
+    }
+
+    fn remote_tables_are_away(&self) -> bool {
+        let remotes = self.remotes.configured.keys().filter(|remote| remote.starts_with("db:"));
+        let places = remotes.filter_map(|remote| place(self, remote).ok());
+        places.into_iter().any(|(db, _)| db.engine.is_away())
+    }
+
+    /// Tables are back: what could not be read meanwhile is.
+    pub(crate) fn remotes_may_have_changed(&mut self) {
+        if self.remotes.stale {
+            self.remotes_changed();
         }
     }
 

@@ -163,14 +163,16 @@ impl Server {
             return;
         };
         let schema = Arc::clone(db.engine.schema());
+        // A long transaction from before it became a backup is still at work.
+        let Some(engine) = db.engine.here_mut() else {
+            return self.replication_not_written(now, id);
+        };
         let result = match images {
-            Images::Some(images) => {
-                replicate::apply_images(&mut db.engine, images, &mut self.uuids)
-            }
+            Images::Some(images) => replicate::apply_images(engine, images, &mut self.uuids),
             Images::All(images) => {
                 let excluded = &following.replication.source().excluded;
                 let replaces = |table| !excluded.contains(&schema.table(table).name);
-                replicate::replace_rows(&mut db.engine, images, replaces, &mut self.uuids)
+                replicate::replace_rows(engine, images, replaces, &mut self.uuids)
             }
         };
         match result {

@@ -7,11 +7,13 @@ use weir_engine::{Converted, Env, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
 
+use crate::away::STEP_PART_MIN;
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
 use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
+use crate::work::{Garbage, append_error};
 
 /// Longest that updates wait for an idle moment, in microseconds.
 pub(crate) const FLUSH_DELAY_US_MAX: u64 = 500;
@@ -24,6 +26,17 @@ struct Done {
     /// The request and its reply; none if the change came from the database's source.
     request: Option<(Trigger, Vec<u8>)>,
     delta: Option<Arc<Delta>>,
+}
+
+/// A reply that waits for the end of the round only because everything does.
+pub(crate) struct Answer {
+    pub(crate) session: SessionId,
+    /// The request's id, as JSON text.
+    pub(crate) id: Vec<u8>,
+    /// JSON text.
+    pub(crate) result: Vec<u8>,
+    /// The session is held until it has left.
+    pub(crate) holds: bool,
 }
 
 /// Events that wait until the round's transactions are decided.
@@ -43,8 +56,16 @@ pub(crate) enum Deferred {
 /// What has been handled since the last round ended.
 #[derive(Default)]
 pub(crate) struct Round {
+    /// Counts rounds.
+    pub(crate) number: u64,
+    /// What its transactions have cost, in units of about 50 ns.
+    cost: u64,
     /// Transactions, in the order in which they ran.
     done: Vec<Done>,
+    /// Transactions that are too long for a step.
+    pub(crate) long: Vec<Trigger>,
+    /// What helpers have found out.
+    pub(crate) answers: Vec<Answer>,
     /// Other requests: they run when the transactions are decided.
     pub(crate) requests: Vec<(SessionId, Vec<u8>)>,
     /// What else must see the tables as they are in the files, and runs after the requests.
@@ -57,7 +78,7 @@ pub(crate) struct Round {
 
 /// Whether a transaction that runs may write to the file.
 #[derive(Clone, Copy)]
-enum Writes<'a> {
+pub(crate) enum Writes<'a> {
     Accepted,
     /// The file refuses, with this strerror(3) text.
     Refused(&'a str),
@@ -79,22 +100,18 @@ impl Server {
         message: Vec<u8>,
         outcome: Outcome,
     ) {
-        let trigger = Trigger { origin, message, deadline_us: None };
-        let (session, db) = (trigger.origin.session, trigger.origin.db);
-        let waits = matches!(outcome, Outcome::Wait { .. });
+        let trigger = Trigger::new(origin, Arc::new(message));
+        let db = trigger.origin.db;
         if self.settle(now, trigger, outcome, Writes::Accepted) {
             self.wake(now, db);
-        }
-        if waits {
-            self.check_kept(session);
         }
     }
 
     /// Runs waiting transactions again, in order of arrival, until no more of them commit.
     pub(crate) fn wake(&mut self, now: Now, db: DbId) {
         loop {
-            let thawed = self.dbs.get_mut(&db).filter(|db| !db.conversions.is_frozen());
-            let Some(waiting) = thawed.map(|db| std::mem::take(&mut db.waiting)) else { return };
+            let Some(state) = self.dbs.get_mut(&db).filter(|db| !db.is_closed()) else { return };
+            let waiting = state.waiting.take();
             let mut committed = false;
             for trigger in waiting {
                 committed |= self.run(now, trigger, Writes::Accepted);
@@ -108,15 +125,20 @@ impl Server {
     /// Runs a transaction from scratch: it waits, or is done for this round. True if it changed
     /// something.
     fn run(&mut self, now: Now, trigger: Trigger, writes: Writes<'_>) -> bool {
-        let Ok(message) = weir_json::validate(&trigger.message) else { return false };
-        let operations = Trigger::operations(message);
-        match self.execute(now, &trigger.origin, &operations) {
+        if trigger.is_long {
+            self.set_aside(trigger, writes);
+            return false;
+        }
+        let message = Arc::clone(&trigger.message);
+        let Ok(text) = weir_json::validate(&message) else { return false };
+        match self.execute(now, &trigger.origin, &Trigger::operations(text)) {
             Some(outcome) => self.settle(now, trigger, outcome, writes),
             None => false,
         }
     }
 
-    /// Executes operations for `origin`; `None` if the database is gone.
+    /// Executes operations for `origin`, as long as that takes no longer than a step may; `None` if
+    /// the database is gone.
     pub(crate) fn execute(
         &mut self,
         now: Now,
@@ -125,9 +147,13 @@ impl Server {
     ) -> Option<Outcome> {
         let db = self.dbs.get_mut(&origin.db)?;
         let (locks, session) = (&self.locks, origin.session);
+        let (is_reserved, is_backup) = (db.is_reserved(), db.is_backup());
+        let engine = db.engine.here_mut()?;
+        let left = self.step_cost_max.saturating_sub(self.round.cost);
+        let budget = left.max(self.step_cost_max / STEP_PART_MIN);
         let mut env = Env {
             uuids: &mut self.uuids,
-            read_only: match (db.is_reserved(), origin.identity.read_only || db.is_backup()) {
+            read_only: match (is_reserved, origin.identity.read_only || is_backup) {
                 (true, _) => Some(ReadOnly::ReservedDatabase),
                 (false, true) => Some(ReadOnly::Server),
                 (false, false) => None,
@@ -136,37 +162,49 @@ impl Server {
             has_lock: &|lock| locks.owner(lock) == Some(session),
             elapsed_ms: now.monotonic_us.saturating_sub(origin.created_us) / 1000,
             may_wait: true,
+            budget: if is_reserved { u64::MAX } else { budget },
         };
-        Some(weir_engine::execute(&mut db.engine, operations, &mut env))
+        let outcome = weir_engine::execute(engine, operations, &mut env);
+        let cost = if let Outcome::Done(done) = &outcome { done.cost } else { 0 };
+        self.round.cost = self.round.cost.saturating_add(cost);
+        Some(outcome)
     }
 
     /// Takes a transaction's outcome: it waits, or joins the round. True if it changed something.
-    fn settle(
-        &mut self,
-        now: Now,
-        mut trigger: Trigger,
-        outcome: Outcome,
-        writes: Writes<'_>,
-    ) -> bool {
-        let Some(db) = self.dbs.get_mut(&trigger.origin.db) else { return false };
+    fn settle(&mut self, now: Now, trigger: Trigger, outcome: Outcome, writes: Writes<'_>) -> bool {
         let done = match outcome {
             Outcome::Wait { timeout_ms } => {
-                let created_us = trigger.origin.created_us;
-                trigger.deadline_us = timeout_ms.map(|ms| deadline_us(created_us, ms));
-                db.waiting.push(trigger);
+                self.make_wait(now, trigger, timeout_ms);
+                return false;
+            }
+            Outcome::TooLong => {
+                self.set_aside(trigger, writes);
                 return false;
             }
             Outcome::Done(done) => done,
         };
+        let Some(db) = self.dbs.get_mut(&trigger.origin.db) else { return false };
         let (mut reply, mut delta) = (done.reply, done.delta);
         if let Some(change) = &delta {
             let comment = done.comment.as_deref();
             if let Err(error) = db.record(change, now.wall_ms, comment, done.durable, writes) {
-                db.engine.revert(change);
+                if let Some(engine) = db.engine.here_mut() {
+                    engine.revert(change);
+                }
                 append_error(&mut reply, &error);
                 delta = None;
             }
         }
+        self.answer_with_round(trigger, reply, delta)
+    }
+
+    /// A transaction has run: it is answered with its round. True if it changed something.
+    pub(crate) fn answer_with_round(
+        &mut self,
+        trigger: Trigger,
+        reply: Vec<u8>,
+        delta: Option<Delta>,
+    ) -> bool {
         let committed = delta.is_some();
         let db = trigger.origin.db;
         self.round.done.push(Done {
@@ -184,6 +222,20 @@ impl Server {
         // Only a client's change can be refused here.
         let _ = db.record(&delta, now.wall_ms, None, false, Writes::Accepted);
         self.round.done.push(Done { db: id, request: None, delta: Some(Arc::new(delta)) });
+    }
+
+    /// A transaction waits until its database changes, or its time is up.
+    pub(crate) fn make_wait(&mut self, now: Now, mut trigger: Trigger, timeout_ms: Option<u64>) {
+        let Origin { session, created_us, db, .. } = trigger.origin;
+        trigger.deadline_us = timeout_ms.map(|ms| deadline_us(created_us, ms));
+        if std::mem::take(&mut trigger.holds) {
+            self.let_go(now, session);
+        }
+        let is_open = self.sessions.contains_key(&session);
+        if let Some(db) = self.dbs.get_mut(&db).filter(|_| is_open) {
+            db.waiting.push(trigger);
+            self.check_kept(session);
+        }
     }
 
     /// All events are in: has the round's records written, or answers right away.
@@ -230,8 +282,8 @@ impl Server {
         self.round.done = rest;
         if let Some(db) = self.dbs.get_mut(&id) {
             for done in undone.iter().rev() {
-                if let Some(delta) = &done.delta {
-                    db.engine.revert(delta);
+                if let (Some(delta), Some(engine)) = (&done.delta, db.engine.here_mut()) {
+                    engine.revert(delta);
                 }
             }
             db.note_append_failed();
@@ -254,40 +306,80 @@ impl Server {
 
     /// What was written is committed: monitors learn of it, then everybody is answered.
     fn answer_round(&mut self, now: Now) {
+        self.round.number += 1;
+        self.round.cost = 0;
         let done = std::mem::take(&mut self.round.done);
         for done in &done {
             if let Some(delta) = &done.delta {
                 self.publish(now, done.db, Arc::clone(delta));
             }
         }
-        for (trigger, reply) in done.into_iter().filter_map(|done| done.request) {
-            self.reply(trigger.origin.session, weir_wire::reply_result(&trigger.origin.id, &reply));
+        for (trigger, result) in done.into_iter().filter_map(|done| done.request) {
+            let Trigger { origin, message, holds, .. } = trigger;
+            self.free(Garbage::Bytes(message));
+            self.give(now, Answer { session: origin.session, id: origin.id, result, holds });
+        }
+        for answer in std::mem::take(&mut self.round.answers) {
+            self.give(now, answer);
         }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
-            self.request(now, session, &bytes);
+            self.request(now, session, bytes);
         }
         for deferred in std::mem::take(&mut self.round.deferred) {
-            match deferred {
-                Deferred::Command { id, name, args } => self.command(now, id, &name, &args),
-                Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
-                Deferred::Converted { db, result } => self.snapshot_converted(now, db, result),
-                Deferred::ConversionFinished { db, result } => {
-                    self.conversion_finished(now, db, result);
-                }
-                Deferred::ConfigurationRead { result } => self.configuration_read(now, result),
-            }
+            self.do_deferred(now, deferred);
         }
-        // A command may have ended somebody's wait on `_Server`.
-        if !self.round.done.is_empty() {
+        if self.round.done.is_empty() {
+            self.hand_over_all(now);
+        } else {
+            // A command has ended somebody's wait on `_Server`.
             self.finish_round(now);
         }
+    }
+
+    fn give(&mut self, now: Now, answer: Answer) {
+        if answer.holds {
+            self.let_go(now, answer.session);
+        }
+        self.reply_result(answer.session, &answer.id, answer.result);
+    }
+
+    fn do_deferred(&mut self, now: Now, deferred: Deferred) {
+        match deferred {
+            Deferred::Command { id, name, args } => {
+                if self.must_wait(&name, &args) {
+                    self.round.deferred.push(Deferred::Command { id, name, args });
+                } else {
+                    self.command(now, id, &name, &args);
+                }
+            }
+            Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
+            Deferred::Converted { db, result } => {
+                if self.is_away(db) {
+                    self.round.deferred.push(Deferred::Converted { db, result });
+                } else {
+                    self.snapshot_converted(now, db, result);
+                }
+            }
+            Deferred::ConversionFinished { db, result } => {
+                self.conversion_finished(now, db, result);
+            }
+            Deferred::ConfigurationRead { result } => self.configuration_read(now, result),
+        }
+    }
+
+    /// Whether an admin command removes a database that long transactions are at work on.
+    fn must_wait(&self, command: &str, args: &[String]) -> bool {
+        let name = args.first().filter(|_| command == "ovsdb-server/remove-db");
+        let id = name.and_then(|name| self.db_names.get(name));
+        id.is_some_and(|id| self.is_at_work(*id))
     }
 
     /// Tells a database's monitors, and whoever reads remotes from it, of a commit.
     pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.conversions.note(&delta);
-        let committed = Committed { position: db.engine.position(), txn_id: Uuid::ZERO, delta };
+        let position = db.engine.here().map_or(0, weir_engine::Database::position);
+        let committed = Committed { position, txn_id: Uuid::ZERO, delta };
         db.monitors.commit(&committed, db.engine.schema());
         if db.monitors.has_pending() {
             db.updates_since_us.get_or_insert(now.monotonic_us);
@@ -299,12 +391,11 @@ impl Server {
 
     /// Times out waiting transactions.
     pub(crate) fn run_waits(&mut self, now: Now) {
-        let is_due =
-            |trigger: &Trigger| trigger.deadline_us.is_some_and(|at| at <= now.monotonic_us);
+        let is_due = |db: &Db| db.waiting.deadline_us().is_some_and(|at| at <= now.monotonic_us);
         let due: Vec<DbId> = self
             .dbs
             .iter()
-            .filter(|(_, db)| db.waiting.iter().any(is_due))
+            .filter(|(_, db)| !db.is_closed() && is_due(db))
             .map(|(id, _)| *id)
             .collect();
         for id in due {
@@ -331,7 +422,7 @@ impl Db {
             return Ok(());
         }
         let start = self.append.len();
-        let store = self.engine.store();
+        let Some(store) = self.engine.store() else { return Ok(()) };
         if !standalone::write_transaction(&mut self.append, delta, store, date_ms, comment) {
             return Ok(());
         }
@@ -342,6 +433,17 @@ impl Db {
         self.append_records += 1;
         self.append_sync |= durable;
         Ok(())
+    }
+
+    /// Adds a record that has been made elsewhere.
+    pub(crate) fn add_record(&mut self, record: Vec<u8>, durable: bool) {
+        if self.append.is_empty() {
+            self.append = record;
+        } else {
+            self.append.extend_from_slice(&record);
+        }
+        self.append_records += 1;
+        self.append_sync |= durable;
     }
 
     /// Keeps count of what goes to the file; a compaction under way needs a copy.
@@ -369,14 +471,4 @@ impl Db {
             compaction.tail_records = compaction.tail_records.saturating_sub(records);
         }
     }
-}
-
-/// Adds an error behind the results in a reply's array (RFC 7047 §4.1.3).
-fn append_error(reply: &mut Vec<u8>, error: &Error) {
-    reply.pop();
-    if reply.len() > 1 {
-        reply.push(b',');
-    }
-    error.write(reply);
-    reply.push(b']');
 }

@@ -3,7 +3,7 @@
 //! Method families: `handle` and `end_round` take what happened; `poll_effects`,
 //! `next_wakeup_us`, `has_pending_updates` and `start_status` say what to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -12,6 +12,7 @@ use weir_data::{Uuid, UuidSource};
 use weir_log::compact;
 use weir_monitor::MonitorKey;
 
+use crate::away::{Out, STEP_COST_MAX};
 use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level};
@@ -25,6 +26,7 @@ use crate::replication::Sync;
 use crate::round::{Deferred, Round};
 use crate::server_db;
 use crate::session::Session;
+use crate::work::{Garbage, WorkId};
 use weir_upstream::replication::Input;
 
 /// What the server is told at its start.
@@ -82,6 +84,13 @@ pub struct Server {
     pub(crate) remotes: Remotes,
     pub(crate) probes: Probes,
     pub(crate) round: Round,
+    /// Work that is out.
+    pub(crate) out: BTreeMap<WorkId, Out>,
+    pub(crate) next_work: u64,
+    /// Sessions with messages that wait for nothing but their turn.
+    pub(crate) ready: VecDeque<SessionId>,
+    /// See [`STEP_COST_MAX`].
+    pub(crate) step_cost_max: u64,
     pub(crate) trim_on_compaction: bool,
     pub(crate) compaction_check_us: u64,
     /// When initial rows kept for a herd of equal monitors go.
@@ -111,6 +120,10 @@ impl Server {
             remotes: Remotes::new(),
             probes: Probes::default(),
             round: Round::default(),
+            out: BTreeMap::new(),
+            next_work: 0,
+            ready: VecDeque::new(),
+            step_cost_max: STEP_COST_MAX,
             trim_on_compaction: true,
             compaction_check_us: 0,
             forget_initial_us: None,
@@ -137,6 +150,7 @@ impl Server {
                 self.accept(now, session, remote, name, client);
             }
             Event::Message { session, bytes } => self.receive(now, session, bytes),
+            Event::WorkDone { id, finished } => self.work_done(now, id, *finished),
             Event::Activity { session } => self.heard(now, session),
             Event::BadStream { session, error } => self.bad_stream(session, &error),
             Event::Closed { session, error } => self.closed(session, error.as_deref()),
@@ -178,6 +192,7 @@ impl Server {
     /// All ready events have been handled: runs timers, asks for appends, answers what needs none.
     pub fn end_round(&mut self, now: Now) {
         self.run_timers(now);
+        self.take_queued(now);
         self.finish_round(now);
         if self.round.is_decided() {
             self.flush_if_due(now);
@@ -193,13 +208,23 @@ impl Server {
 
     /// When `end_round` must be called even if nothing happens, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
-        let waits = self.dbs.values().flat_map(|db| &db.waiting).filter_map(|t| t.deadline_us);
+        // While tables are away nobody can say whether a wait is over.
+        let here = self.dbs.values().filter(|db| !db.is_closed());
+        let waits = here.filter_map(|db| db.waiting.deadline_us());
+        let ready = (!self.ready.is_empty()).then_some(0);
         let updates = self.dbs.values().filter_map(Self::flush_deadline_us);
         let probe = self.probes.next_us();
         let compaction = self.next_compaction_us();
         let initial = self.forget_initial_us;
         let links = self.next_replication_us();
-        waits.chain(links).chain(updates).chain(probe).chain(compaction).chain(initial).min()
+        let others = [probe, compaction, initial, links, ready].into_iter().flatten();
+        waits.chain(updates).chain(others).min()
+    }
+
+    /// Sets the most that one transaction may cost in a step of the core, in units of about 50 ns.
+    /// 0 sends everything to helpers, `u64::MAX` nothing; answers do not depend on it.
+    pub fn set_step_cost_max(&mut self, units: u64) {
+        self.step_cost_max = units;
     }
 
     /// How far the start has come.
@@ -343,8 +368,12 @@ impl Server {
         self.db_names.remove(&db.name);
         self.cancel_monitors(id, &[]);
         self.cancel_conversions(std::mem::take(&mut db.conversions));
-        for trigger in db.waiting.drain(..) {
+        for trigger in db.waiting.take() {
             self.reply_canceled(&trigger);
+        }
+        self.go_on(std::mem::take(&mut db.queue));
+        if let Some(engine) = db.engine.leave() {
+            self.free(Garbage::Database(engine));
         }
         self.effect(Effect::Close { db: id });
         self.change_server_db(now, &server_db::delete(&db.name));
@@ -357,7 +386,8 @@ impl Server {
     pub(crate) fn change_server_db(&mut self, now: Now, operation: &weir_json::Value) {
         let Some(&id) = self.db_names.get(server_db::NAME) else { return };
         let Some(db) = self.dbs.get_mut(&id) else { return };
-        if let Some(delta) = server_db::execute(&mut db.engine, operation, &mut self.uuids) {
+        let Some(engine) = db.engine.here_mut() else { return };
+        if let Some(delta) = server_db::execute(engine, operation, &mut self.uuids) {
             self.publish(now, id, Arc::new(delta));
             self.wake(now, id);
         }

@@ -78,10 +78,11 @@ pub(crate) fn execute(
         has_lock: &|_| false,
         elapsed_ms: 0,
         may_wait: true,
+        budget: u64::MAX,
         client: Client::default(),
     };
     match weir_engine::execute(database, &[operation], &mut env) {
         Outcome::Done(done) => done.delta,
-        Outcome::Wait { .. } => None,
+        Outcome::Wait { .. } | Outcome::TooLong => None,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_monitor::MonitorKey;
 
 use crate::event::{DbId, RemoteId};
+use crate::hold::Hold;
 
 /// One of a session's monitors.
 #[derive(Clone, Debug)]
@@ -70,9 +71,16 @@ pub(crate) struct Session {
     pub(crate) heard_us: u64,
     /// A probe is out.
     pub(crate) probing: bool,
+    /// Its messages that wait, and for what.
+    pub(crate) hold: Hold,
 }
 
 impl Session {
+    /// Whether no update is to be composed for it: its outbox is not empty, or its own work is out.
+    pub(crate) fn takes_no_updates(&self) -> bool {
+        self.blocked || self.hold.is_working()
+    }
+
     /// The monitor that the client calls `id`.
     pub(crate) fn monitor(&self, id: &[u8]) -> Option<&SessionMonitor> {
         self.monitors.iter().find(|monitor| monitor.id == id)

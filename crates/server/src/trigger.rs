@@ -1,5 +1,6 @@
 //! A `transact` request from its arrival to its reply; it may wait in between.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_json::Text;
@@ -28,16 +29,97 @@ pub(crate) struct Trigger {
     /// Where it came from.
     pub(crate) origin: Origin,
     /// The whole message: a transaction that waits or is undone is executed from scratch.
-    pub(crate) message: Vec<u8>,
+    pub(crate) message: Arc<Vec<u8>>,
     /// When its `wait` operation gives up.
     pub(crate) deadline_us: Option<u64>,
+    /// It costs more than a step may: it runs with a helper from now on.
+    pub(crate) is_long: bool,
+    /// Whether it changes nothing, if that is known.
+    pub(crate) is_read_only: Option<bool>,
+    /// Its session is held until it is answered.
+    pub(crate) holds: bool,
+    /// Locks that its session owned when it was set aside.
+    pub(crate) locks: Vec<String>,
+    /// The file refuses what it writes, with this strerror(3) text.
+    pub(crate) refused: Option<String>,
 }
 
 impl Trigger {
+    /// A request that has just come.
+    pub(crate) fn new(origin: Origin, message: Arc<Vec<u8>>) -> Self {
+        Self {
+            origin,
+            message,
+            deadline_us: None,
+            is_long: false,
+            is_read_only: None,
+            holds: false,
+            locks: Vec::new(),
+            refused: None,
+        }
+    }
+
     /// The operations of a `transact` message: the parameters behind the database's name.
     pub(crate) fn operations(message: Text<'_>) -> Vec<Text<'_>> {
         let params = message.members().into_iter().flatten().filter(|(key, _)| **key == *b"params");
         let params = params.last().and_then(|(_, params)| params.elements());
         params.into_iter().flatten().skip(1).collect()
+    }
+
+    /// Whether no operation can change anything.
+    pub(crate) fn reads_only(&self) -> bool {
+        weir_json::validate(&self.message)
+            .is_ok_and(|message| weir_engine::is_read_only(&Self::operations(message)))
+    }
+}
+
+/// Transactions that wait, in order of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    triggers: Vec<Trigger>,
+    /// How many of them give up when.
+    deadlines: BTreeMap<u64, usize>,
+}
+
+impl Waiting {
+    pub(crate) fn push(&mut self, trigger: Trigger) {
+        if let Some(at) = trigger.deadline_us {
+            *self.deadlines.entry(at).or_default() += 1;
+        }
+        self.triggers.push(trigger);
+    }
+
+    /// All of them.
+    pub(crate) fn take(&mut self) -> Vec<Trigger> {
+        self.deadlines.clear();
+        std::mem::take(&mut self.triggers)
+    }
+
+    /// Those that are meant.
+    pub(crate) fn take_where(&mut self, is_meant: impl Fn(&Trigger) -> bool) -> Vec<Trigger> {
+        let taken: Vec<Trigger> =
+            self.triggers.extract_if(.., |trigger| is_meant(trigger)).collect();
+        for at in taken.iter().filter_map(|trigger| trigger.deadline_us) {
+            if let Some(count) = self.deadlines.get_mut(&at) {
+                *count -= 1;
+                if *count == 0 {
+                    self.deadlines.remove(&at);
+                }
+            }
+        }
+        taken
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        self.triggers.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.triggers.len()
+    }
+
+    /// When the first of them gives up.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        self.deadlines.keys().next().copied()
     }
 }

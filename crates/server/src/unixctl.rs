@@ -104,10 +104,10 @@ impl Server {
     fn memory_show(&self) -> String {
         let dbs = || self.dbs.values();
         let counts = [
-            ("atoms", dbs().map(|db| db.engine.store().atoms()).sum()),
-            ("cells", dbs().map(|db| db.engine.store().cells()).sum()),
+            ("atoms", dbs().map(|db| db.engine.sizes().atoms).sum()),
+            ("cells", dbs().map(|db| db.engine.sizes().cells).sum()),
             ("monitors", dbs().map(|db| db.monitors.len()).sum()),
-            ("n-weak-refs", dbs().map(|db| db.engine.weak_refs()).sum()),
+            ("n-weak-refs", dbs().map(|db| db.engine.sizes().weak_refs).sum()),
             ("sessions", self.sessions.len()),
             ("triggers", dbs().map(|db| db.waiting.len()).sum()),
         ];

@@ -22,20 +22,6 @@ fn a_transaction_is_written_before_it_is_answered() {
 }
 
 #[test]
-fn transactions_of_a_round_share_one_append() {
-    let mut shell = Shell::start();
-    let clients: Vec<_> = (0..10).map(|_| shell.connect()).collect();
-    let before = shell.appends;
-    for (i, client) in clients.iter().enumerate() {
-        shell.send(*client, &transact(1, &insert(&format!("p{i}"))));
-    }
-    shell.round();
-    assert_eq!(shell.appends - before, 1);
-    assert_eq!(shell.syncs, 0);
-    assert!(clients.iter().all(|client| shell.received(*client).len() == 1));
-}
-
-#[test]
 fn durable_commits_sync_and_ephemeral_ones_write_nothing() {
     let mut shell = Shell::start();
     let client = shell.connect();
@@ -59,28 +45,6 @@ fn a_client_sees_its_own_change_before_the_reply() {
     assert_eq!(received.len(), 2, "{received:?}");
     assert!(received[0].contains(r#""update2","params":["mon",{"Port":{""#), "{received:?}");
     assert!(received[1].starts_with(r#"{"id":2,"result""#), "{received:?}");
-}
-
-#[test]
-fn updates_to_others_merge_while_there_is_more_to_do() {
-    let mut shell = Shell::start();
-    let (writer, watcher) = (shell.connect(), shell.connect());
-    shell.call(watcher, MONITOR);
-    for i in 0..5 {
-        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
-        shell.round();
-    }
-    assert_eq!(shell.received(watcher).len(), 0);
-    shell.settle();
-    let updates = shell.received(watcher);
-    assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].matches("insert").count(), 5);
-    // A busy server sends them all the same when they have waited long enough.
-    shell.send(writer, &transact(9, &insert("p9")));
-    shell.round();
-    shell.advance_ms(1);
-    shell.round();
-    assert_eq!(shell.received(watcher).len(), 1);
 }
 
 #[test]
@@ -312,27 +276,4 @@ fn a_weak_reference_that_commit_takes_back_is_no_change_of_its_column() {
     assert!(updates[0].contains(r#""params":[2,"#), "{updates:?}");
     assert!(updates[0].contains(r#""old":{"_version":"#), "{updates:?}");
     assert_eq!(updates[0].matches(r#""to""#).count(), 1, "{updates:?}");
-}
-
-#[test]
-fn a_lone_update_goes_at_once_and_those_of_a_stream_together() {
-    let mut shell = Shell::start();
-    let (writer, watcher) = (shell.connect(), shell.connect());
-    shell.call(watcher, MONITOR);
-    shell.send(writer, &transact(0, &insert("p0")));
-    shell.round();
-    assert!(shell.server.has_pending_updates());
-    shell.settle();
-    assert_eq!(shell.received(watcher).len(), 1);
-    for i in 1..5 {
-        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
-        shell.round();
-        assert!(!shell.server.has_pending_updates());
-    }
-    assert_eq!(shell.server.next_wakeup_us(), Some(shell.now.monotonic_us + 500));
-    shell.now.monotonic_us += 500;
-    shell.round();
-    let updates = shell.received(watcher);
-    assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].matches("insert").count(), 4);
 }

@@ -80,12 +80,13 @@ fn perform(
         has_lock: &|_| false,
         elapsed_ms: 0,
         may_wait: false,
+        budget: u64::MAX,
         client: Client { role: tool.role.as_deref().unwrap_or_default(), id: None },
     };
     match execute(database, operations, &mut env) {
         Executed::Done(done) => Some(done),
-        // Ruled out by `may_wait`.
-        Executed::Wait { .. } => None,
+        // Ruled out by `may_wait` and `budget`.
+        Executed::Wait { .. } | Executed::TooLong => None,
     }
 }
 

@@ -18,7 +18,8 @@ pub(crate) fn collect(txn: &mut Transaction<'_>, counts: &mut StrongCounts) {
     sweep(txn, counts, candidates);
 }
 
-/// Deletes `garbage` and what becomes garbage by that; iterative, each row and reference once.
+/// Deletes `garbage` and what becomes garbage by that; iterative, each row and reference once. Stops
+/// early, with garbage left, when the transaction has cost more than it may.
 pub(crate) fn sweep(
     txn: &mut Transaction<'_>,
     counts: &mut StrongCounts,
@@ -27,6 +28,9 @@ pub(crate) fn sweep(
     let mut next = 0;
     while let Some(&(table, uuid)) = garbage.get(next) {
         next += 1;
+        if txn.meter.is_over() {
+            return;
+        }
         let Some(row) = txn.store().get(table, uuid).cloned() else { continue };
         txn.delete(table, uuid);
         let held: Vec<(TableId, Uuid)> = txn

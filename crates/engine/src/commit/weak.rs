@@ -127,6 +127,9 @@ fn remove(
 ) -> Result<bool, Error> {
     let mut any_strong = false;
     for ((table, uuid, column), mut lost) in dangling.into_entries() {
+        if txn.meter.is_over() {
+            break;
+        }
         lost.keys.sort();
         lost.keys.dedup();
         let Some(row) = txn.store().get(table, uuid) else { continue };

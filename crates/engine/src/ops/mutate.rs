@@ -23,7 +23,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         .map(|text| Mutation::parse(text, schema, &mut run.symbols))
         .collect::<Result<_, _>>()?;
     let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
-    let uuids = run.uuids(table, &condition);
+    let uuids = run.uuids(table, &condition)?;
     // Without mutations it only counts rows, which is not restricted.
     if !mutations.is_empty() {
         let columns: Vec<ColumnId> = mutations.iter().map(|mutation| mutation.column).collect();
@@ -31,6 +31,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     }
     for uuid in &uuids {
         mutate_row(run, table, schema, *uuid, &mutations)?;
+        run.txn.meter.check()?;
     }
     run.write_count(uuids.len());
     Ok(())

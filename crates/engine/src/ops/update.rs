@@ -26,18 +26,21 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         }
     }
     let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
-    let uuids = run.uuids(table, &condition);
+    let uuids = run.uuids(table, &condition)?;
     let columns: Vec<ColumnId> = values.iter().map(|(column, _)| *column).collect();
     run.check_role(table, Action::Update(&columns), &uuids)?;
     for uuid in &uuids {
         for (column, value) in &values {
             let ty = &schema.column(*column).ty;
             let row = run.txn.store().get(table, *uuid);
+            let compared = row.map_or(0, |row| row.get(*column).len()) + value.as_ref().len();
+            run.txn.meter.spend(compared as u64);
             let change = row.and_then(|row| Change::between(row.datum(*column), value, ty));
             if let Some(change) = change {
                 run.change(table, *uuid, *column, &change);
             }
         }
+        run.txn.meter.check()?;
     }
     run.write_count(uuids.len());
     Ok(())

@@ -8,6 +8,7 @@ use weir_data::{ColumnId, Error, Row, TableSchema, Uuid};
 use weir_json::Text;
 
 use super::{Op, OpResult, Run, Stop, columns, rows};
+use crate::meter;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let timeout = op.member("timeout", INTEGER | OPTIONAL);
@@ -28,7 +29,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let until_equal = parse_until(until)?;
     let expected = parse_rows(run, expected, schema)?;
 
-    let actual = run.planner.rows(&run.txn, table, &condition);
+    let actual = run.planner.rows(&run.txn, table, &condition)?;
+    run.txn.meter.spend_each(actual.len() + expected.len(), meter::ROW);
+    run.txn.meter.check()?;
     if same_set(expected.iter().collect(), actual, &columns) == until_equal {
         run.write_empty();
         return Ok(());

@@ -1,18 +1,26 @@
 //! Helper threads: what takes long is done beside the loop, and its end is an event of the loop.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weir_server::event::{ConversionError, DbId};
-use weir_server::load::{Converted, Database, Loaded};
+use weir_server::load::{Converted, Loaded};
+use weir_server::work::{Finished, Work, WorkId};
 
 use crate::disk::Replacement;
+
+/// Most pieces of the core's work that run at once; others wait in their order.
+pub(crate) const WORKERS_MAX: usize = 2;
+
+/// Most pieces of urgent work that run besides.
+const URGENT_WORKERS_MAX: usize = 2;
 
 /// What a helper has done.
 pub(crate) enum Done {
@@ -22,6 +30,8 @@ pub(crate) enum Done {
     Compacted(DbId, Result<Replacement, String>),
     /// The converted copy of a database is written and synced.
     Converted(DbId, Result<(Replacement, Box<Converted>), ConversionError>),
+    /// A piece of the core's work is done; `None` if it panicked.
+    Work(WorkId, Option<Box<Finished>>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
     /// Something that nobody waits for.
@@ -33,13 +43,63 @@ pub(crate) struct Jobs {
     wake: Arc<OwnedFd>,
     sender: Sender<Done>,
     done: Receiver<Done>,
+    queue: Arc<Queue>,
+    /// Workers that have been started.
+    workers: usize,
+}
+
+/// The core's work that waits for a worker.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    work: VecDeque<(WorkId, Work)>,
+    /// Workers with nothing to do.
+    idle: usize,
+    /// Pieces of work that run and are not urgent.
+    running: usize,
 }
 
 impl Jobs {
     pub(crate) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, done) = channel();
-        Ok(Self { wake: Arc::new(wake), sender, done })
+        let queue = Arc::new(Queue::default());
+        Ok(Self { wake: Arc::new(wake), sender, done, queue, workers: 0 })
+    }
+
+    /// Runs a piece of the core's work in a worker, as soon as there is one.
+    pub(crate) fn work(&mut self, id: WorkId, work: Work) {
+        let is_taken = self.queue.push(id, work);
+        if !is_taken && self.workers < WORKERS_MAX + URGENT_WORKERS_MAX {
+            self.start_worker();
+        }
+    }
+
+    fn start_worker(&mut self) {
+        let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
+        let queue = Arc::clone(&self.queue);
+        let body = move || {
+            loop {
+                let (id, work) = queue.pop();
+                let is_urgent = work.is_urgent();
+                let done = run(id, work);
+                queue.done(is_urgent);
+                report(&sender, &wake, done);
+            }
+        };
+        if thread::Builder::new().name("work".to_owned()).spawn(body).is_ok() {
+            self.workers += 1;
+        } else if self.workers == 0
+            && let Some((id, work)) = self.queue.try_pop()
+        {
+            // The system has no thread for us: better slowly than never.
+            report(&self.sender, &self.wake, run(id, work));
+        }
     }
 
     /// Runs `work` in a thread; `failed` makes the result of one that panicked or never began.
@@ -63,20 +123,65 @@ impl Jobs {
         }
     }
 
-    /// Frees a database, which takes a while.
-    pub(crate) fn free(&self, database: Box<Database>) {
-        let work = move || {
-            drop(database);
-            Done::Nothing
-        };
-        self.spawn("free", work, |_| Done::Nothing);
-    }
-
     /// What has been done since the last call.
     pub(crate) fn take(&self) -> Vec<Done> {
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         self.done.try_iter().collect()
     }
+}
+
+impl Queue {
+    /// Whether a worker will take it without another being started.
+    fn push(&self, id: WorkId, work: Work) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if work.is_urgent() {
+            waiting.work.push_front((id, work));
+        } else {
+            waiting.work.push_back((id, work));
+        }
+        self.came.notify_all();
+        waiting.idle >= waiting.work.len()
+    }
+
+    fn pop(&self) -> (WorkId, Work) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(work) = waiting.next() {
+                return work;
+            }
+            waiting.idle += 1;
+            waiting = self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.idle -= 1;
+        }
+    }
+
+    fn done(&self, is_urgent: bool) {
+        if !is_urgent {
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
+            self.came.notify_all();
+        }
+    }
+
+    fn try_pop(&self) -> Option<(WorkId, Work)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).work.pop_front()
+    }
+}
+
+impl Waiting {
+    /// The first piece that may run now.
+    fn next(&mut self) -> Option<(WorkId, Work)> {
+        let is_urgent = self.work.front()?.1.is_urgent();
+        if !is_urgent && self.running >= WORKERS_MAX {
+            return None;
+        }
+        self.running += usize::from(!is_urgent);
+        self.work.pop_front()
+    }
+}
+
+fn run(id: WorkId, work: Work) -> Done {
+    let finished = catch_unwind(AssertUnwindSafe(|| work.run()));
+    Done::Work(id, finished.ok().map(Box::new))
 }
 
 fn report(sender: &Sender<Done>, wake: &OwnedFd, done: Done) {

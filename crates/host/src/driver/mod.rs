@@ -290,6 +290,12 @@ impl Driver {
                 Done::Converted(db, result) => {
                     self.databases.converted(db, result, &mut self.events);
                 }
+                Done::Work(id, finished) => {
+                    // The tables may have gone with it; as a panic of the loop itself, this ends
+                    // the process.
+                    let finished = finished.expect("a piece of work panicked");
+                    self.events.push(Event::WorkDone { id, finished });
+                }
                 Done::Command(result) => self.command = Some(result),
                 Done::Nothing => {}
             }
@@ -355,6 +361,9 @@ impl Driver {
                 let Self { sessions, .. } = self;
                 to.into_iter().for_each(|id| sessions.send(id, &head, &body));
             }
+            Effect::StopReading { session } => sessions.stop_reading(poller, session),
+            Effect::GoOnReading { session } => sessions.go_on_reading(poller, session),
+            Effect::Work { id, work } => self.jobs.work(id, work),
             Effect::Disconnect { session } => {
                 let now_us = self.clock.monotonic_us();
                 self.trace.forget(session);
@@ -389,7 +398,6 @@ impl Driver {
                 };
                 databases.convert(db, convert, comment, date_ms, &self.jobs, events);
             }
-            Effect::Free { database } => self.jobs.free(database),
             Effect::TrimMemory => (self.trim_memory)(),
             Effect::CommandReply { id, reply } => {
                 self.admin.reply(poller, id, reply, coverage, events);

@@ -60,6 +60,8 @@ struct Session {
     outbox: Outbox,
     interest: Interest,
     phase: Phase,
+    /// The core wants no more of its messages for now.
+    stopped: bool,
     /// In `Sessions::dirty`.
     dirty: bool,
     /// The round in which its last message was taken.
@@ -123,8 +125,17 @@ impl Sessions {
         let (inbox, outbox) = (Inbox::default(), Outbox::default());
         let (interest, phase) = (Interest::Read, Phase::Open);
         let client = stream.peer_name();
-        let session =
-            Session { id, stream, inbox, outbox, interest, phase, dirty: false, served: 0 };
+        let session = Session {
+            id,
+            stream,
+            inbox,
+            outbox,
+            interest,
+            phase,
+            stopped: false,
+            dirty: false,
+            served: 0,
+        };
         if slot == self.slots.len() {
             self.slots.push(None);
         }
@@ -296,7 +307,7 @@ impl Sessions {
                 if session.inbox.has_unscanned() {
                     self.unscanned.push(id);
                 }
-                let deaf = phase == Phase::Deaf;
+                let deaf = phase == Phase::Deaf || session.stopped;
                 self.watch(poller, id, if deaf { Interest::Nothing } else { Interest::Read });
                 self.events.push(Event::Drained { session: id });
             }
@@ -329,6 +340,27 @@ impl Sessions {
         self.closing.push((now_us + LINGER_US, id));
         if session.interest != Interest::Write {
             self.flush(poller, id, coverage);
+        }
+    }
+
+    /// The core wants no more messages of a session for now.
+    pub(crate) fn stop_reading(&mut self, poller: &Poller, id: SessionId) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        session.stopped = true;
+        if session.phase == Phase::Open && session.interest == Interest::Read {
+            self.watch(poller, id, Interest::Nothing);
+        }
+    }
+
+    /// It wants them again.
+    pub(crate) fn go_on_reading(&mut self, poller: &Poller, id: SessionId) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        session.stopped = false;
+        if session.listens() && session.interest == Interest::Nothing {
+            if session.inbox.has_unscanned() {
+                self.unscanned.push(id);
+            }
+            self.watch(poller, id, Interest::Read);
         }
     }
 
@@ -375,7 +407,10 @@ impl Sessions {
             return;
         }
         for id in mem::take(&mut self.paused) {
-            if self.get(id).is_some_and(|session| session.interest == Interest::Nothing) {
+            if self
+                .get(id)
+                .is_some_and(|session| session.interest == Interest::Nothing && !session.stopped)
+            {
                 self.watch(poller, id, Interest::Read);
             }
         }
@@ -398,7 +433,7 @@ impl Sessions {
 impl Session {
     /// Another message may be taken.
     fn listens(&self) -> bool {
-        self.phase == Phase::Open && self.is_drained()
+        self.phase == Phase::Open && self.is_drained() && !self.stopped
     }
 
     /// Everything that was sent is in the socket.

@@ -7,7 +7,7 @@ mod disk;
 
 pub(crate) use disk::Lost;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use weir_server::effect::Effect;
@@ -15,6 +15,7 @@ use weir_server::event::{
     CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
 use weir_server::load::{Loader, convert_rows, write_snapshot};
+use weir_server::work::{Work, WorkId};
 use weir_server::{Config, Server, StartStatus};
 
 pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -41,6 +42,14 @@ pub(crate) struct Shell {
     /// Compactions are written only when [`Shell::helper_is_done`] says so.
     pub(crate) slow_helper: bool,
     helper: VecDeque<Event>,
+    /// Work is done only when [`Shell::do_work`] says so.
+    pub(crate) slow_work: bool,
+    /// Work that waits for that.
+    pub(crate) work: Vec<(WorkId, Work)>,
+    /// Pieces of work that the core has sent out, by kind.
+    pub(crate) sent_out: Vec<String>,
+    /// From whom no messages are taken.
+    pub(crate) stopped: BTreeSet<SessionId>,
     open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
     pub(crate) disk_error: Option<&'static str>,
@@ -96,6 +105,10 @@ impl Shell {
             fuse: None,
             slow_helper: false,
             helper: VecDeque::new(),
+            slow_work: false,
+            work: Vec::new(),
+            sent_out: Vec::new(),
+            stopped: BTreeSet::new(),
             open: BTreeMap::new(),
             disk_error: None,
             syncs: 0,
@@ -111,6 +124,9 @@ impl Shell {
             connecting: Vec::new(),
             saved: None,
         };
+        if env!("CARGO_CRATE_NAME").ends_with("_long") {
+            shell.server.set_step_cost_max(0);
+        }
         shell.settle();
         assert_eq!(shell.server.start_status(), StartStatus::Ready);
         shell
@@ -213,6 +229,14 @@ impl Shell {
         }
     }
 
+    /// Does a piece of the work that waits.
+    pub(crate) fn do_work(&mut self, at: usize) {
+        if !self.work.is_empty() && !self.is_dead() {
+            let (id, work) = self.work.remove(at % self.work.len());
+            self.event(Event::WorkDone { id, finished: Box::new(work.run()) });
+        }
+    }
+
     /// The fuse has blown: nothing happens any more.
     pub(crate) fn is_dead(&self) -> bool {
         self.fuse == Some(0)
@@ -264,6 +288,20 @@ impl Shell {
             }
             Effect::SaveConfiguration { bytes } => self.saved = Some(bytes),
             Effect::TrimMemory => {}
+            Effect::StopReading { session } => {
+                self.stopped.insert(session);
+            }
+            Effect::GoOnReading { session } => {
+                self.stopped.remove(&session);
+            }
+            Effect::Work { id, work } => {
+                self.sent_out.push(format!("{work:?}"));
+                if self.slow_work {
+                    self.work.push((id, work));
+                } else {
+                    self.event(Event::WorkDone { id, finished: Box::new(work.run()) });
+                }
+            }
             Effect::Open { db, path } => self.open(db, path),
             Effect::Close { db } => {
                 self.open.remove(&db);
@@ -292,7 +330,6 @@ impl Shell {
                     self.event(event);
                 }
             }
-            Effect::Free { database } => drop(database),
             Effect::FinishCompaction { db, tail, sync } => {
                 let result = self.replace(db, &tail, sync);
                 self.event(Event::CompactionFinished { db, result });

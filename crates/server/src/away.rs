@@ -1,0 +1,264 @@
+//! Long transactions: set aside, handed to a helper, and answered when it is done.
+//!
+//! 1. A transaction that costs more than a step may is reverted by the engine and set aside. Its
+//!    session is held; the locks that it may `assert` are those that the session owns now.
+//! 2. When the round is decided the transaction is handed over. One that only reads gets a
+//!    snapshot, and the database goes on. One that writes gets the tables: until they are back,
+//!    requests that need them wait, in order of arrival, and everything else goes on.
+//! 3. Done: the tables are home, and the transaction joins the round as if it had run at this
+//!    moment. Nothing else was committed between the hand-over and now, so it may as well have.
+//! 4. Whoever waited goes on, in order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_engine::{Outcome, ReadOnly};
+
+use crate::effect::Effect;
+use crate::event::{DbId, Now, SessionId};
+use crate::round::{Answer, Writes};
+use crate::server::Server;
+use crate::trigger::{Origin, Trigger};
+use crate::work::{
+    Content, Examined, Finished, Garbage, Read, Request, Work, WorkId, Write, Written,
+};
+
+/// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
+/// costs more runs with a helper.
+pub(crate) const STEP_COST_MAX: u64 = 100_000;
+
+/// The transactions of one round share that; each gets at least this part of it.
+pub(crate) const STEP_PART_MIN: u64 = 64;
+
+/// Messages from this size on are checked by a helper, in bytes; transactions among them run there.
+pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;
+
+/// From this size on memory is freed by a helper, in bytes.
+const FREE_BYTES_MIN: usize = 4 << 20;
+
+/// What a finished piece of work was for.
+#[derive(Debug)]
+pub(crate) enum Out {
+    Examine {
+        session: SessionId,
+        came_us: u64,
+    },
+    Write(Trigger),
+    /// With the database's position at that moment.
+    Read(Trigger, u64),
+    Free,
+}
+
+/// Who waits for tables that are away.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// The first message of a session's queue.
+    Session(SessionId),
+    /// A long transaction.
+    Trigger(Trigger),
+}
+
+impl Server {
+    /// Hands a piece of work to the shell.
+    pub(crate) fn send_out(&mut self, work: Work, out: Out) {
+        self.next_work += 1;
+        let id = WorkId(self.next_work);
+        self.out.insert(id, out);
+        self.effect(Effect::Work { id, work });
+    }
+
+    /// A piece of work is done.
+    pub(crate) fn work_done(&mut self, now: Now, id: WorkId, finished: Finished) {
+        match (self.out.remove(&id), finished) {
+            (Some(Out::Examine { session, came_us }), Finished::Examined(examined)) => {
+                self.examined(now, session, came_us, examined);
+            }
+            (Some(Out::Write(trigger)), Finished::Written(written)) => {
+                self.come_home(now, trigger, written);
+            }
+            (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
+                self.have_read(now, trigger, position, outcome);
+            }
+            _ => {}
+        }
+    }
+
+    /// A message that is too big to be looked at here.
+    pub(crate) fn examine(&mut self, now: Now, session: SessionId, message: Vec<u8>) {
+        self.hold(session);
+        let came_us = now.monotonic_us;
+        self.send_out(Work::Examine(message), Out::Examine { session, came_us });
+    }
+
+    fn examined(&mut self, now: Now, id: SessionId, came_us: u64, examined: Examined) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let identity = Arc::clone(&session.identity);
+        let Examined { message, content } = examined;
+        match content {
+            Content::Malformed(error) => return self.bad_stream(id, &error),
+            Content::Transact { db, id: request, is_read_only } => {
+                let db = self.db_names.get(&db).copied();
+                let origin = db.map(|db| Origin {
+                    session: id,
+                    identity,
+                    id: request,
+                    db,
+                    created_us: came_us,
+                });
+                if let Some(origin) = origin.filter(|origin| !self.is_in_flight(origin)) {
+                    let mut trigger = Trigger::new(origin, Arc::new(message));
+                    trigger.holds = true;
+                    trigger.is_read_only = Some(is_read_only);
+                    return self.set_aside(trigger, Writes::Accepted);
+                }
+                self.round.requests.push((id, message));
+            }
+            Content::Echo { id: request, result } => {
+                let answer = Answer { session: id, id: request, result, holds: false };
+                self.round.answers.push(answer);
+            }
+            Content::Other => self.round.requests.push((id, message)),
+        }
+        self.took(id);
+        self.let_go(now, id);
+    }
+
+    /// A transaction is not for a step of the core: it waits for the end of the round.
+    pub(crate) fn set_aside(&mut self, mut trigger: Trigger, writes: Writes<'_>) {
+        let session = trigger.origin.session;
+        trigger.is_long = true;
+        trigger.refused = match writes {
+            Writes::Accepted => None,
+            Writes::Refused(error) => Some(error.to_owned()),
+        };
+        let locks = self.sessions.get(&session).into_iter().flat_map(|s| s.locks.keys());
+        let owned = locks.filter(|lock| self.locks.owner(lock) == Some(session));
+        trigger.locks = owned.cloned().collect();
+        if !std::mem::replace(&mut trigger.holds, true) {
+            self.hold(session);
+        }
+        self.round.long.push(trigger);
+    }
+
+    /// The round is decided: hands over what was set aside.
+    pub(crate) fn hand_over_all(&mut self, now: Now) {
+        for trigger in std::mem::take(&mut self.round.long) {
+            self.hand_over(now, trigger);
+        }
+    }
+
+    fn hand_over(&mut self, now: Now, mut trigger: Trigger) {
+        let id = trigger.origin.db;
+        let Some(db) = self.dbs.get_mut(&id) else {
+            self.let_go(now, trigger.origin.session);
+            return self.reply_canceled(&trigger);
+        };
+        if db.is_closed() {
+            return db.queue.push_back(Queued::Trigger(trigger));
+        }
+        let read_only = trigger.origin.identity.read_only || db.is_backup();
+        // What may write nothing changes nothing either, whatever it asks for.
+        let is_read_only =
+            read_only || trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
+        let request = Request {
+            message: Arc::clone(&trigger.message),
+            identity: Arc::clone(&trigger.origin.identity),
+            read_only: read_only.then_some(ReadOnly::Server),
+            locks: std::mem::take(&mut trigger.locks),
+            elapsed_ms: now.monotonic_us.saturating_sub(trigger.origin.created_us) / 1000,
+            seed: std::array::from_fn(|_| self.uuids.next_u64()),
+        };
+        if is_read_only {
+            let Some(snapshot) = db.engine.snapshot() else { return };
+            let position = db.engine.here().map_or(0, weir_engine::Database::position);
+            let work = Work::Read(Box::new(Read { request, snapshot }));
+            return self.send_out(work, Out::Read(trigger, position));
+        }
+        // What others have not been told cannot be composed while the tables are away.
+        self.flush_db(now, id);
+        let Some(database) = self.dbs.get_mut(&id).and_then(|db| db.engine.leave()) else { return };
+        let refused = trigger.refused.take();
+        let write = Write { request, database, date_ms: now.wall_ms, refused };
+        self.send_out(Work::Write(Box::new(write)), Out::Write(trigger));
+    }
+
+    fn have_read(&mut self, now: Now, trigger: Trigger, position: u64, outcome: Outcome) {
+        let Some(db) = self.dbs.get_mut(&trigger.origin.db) else {
+            self.let_go(now, trigger.origin.session);
+            return self.reply_canceled(&trigger);
+        };
+        match outcome {
+            Outcome::Done(done) => self.answer_later(trigger, done.reply),
+            // What it waits for may have come since.
+            _ if db.engine.here().is_none_or(|here| here.position() != position) => {
+                self.set_aside(trigger, Writes::Accepted);
+            }
+            Outcome::Wait { timeout_ms } => self.make_wait(now, trigger, timeout_ms),
+            Outcome::TooLong => self.let_go(now, trigger.origin.session),
+        }
+    }
+
+    fn answer_later(&mut self, trigger: Trigger, result: Vec<u8>) {
+        let Trigger { origin, message, holds, .. } = trigger;
+        self.free(Garbage::Bytes(message));
+        self.round.answers.push(Answer { session: origin.session, id: origin.id, result, holds });
+    }
+
+    fn come_home(&mut self, now: Now, trigger: Trigger, written: Written) {
+        let id = trigger.origin.db;
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Written { database, outcome, record } = written;
+        let garbage = db.engine.come_home(database);
+        let queue = std::mem::take(&mut db.queue);
+        let committed = match outcome {
+            Outcome::Done(done) => {
+                if !record.is_empty() {
+                    db.add_record(record, done.durable);
+                }
+                self.answer_with_round(trigger, done.reply, done.delta)
+            }
+            Outcome::Wait { timeout_ms } => {
+                self.make_wait(now, trigger, timeout_ms);
+                false
+            }
+            Outcome::TooLong => false,
+        };
+        garbage.into_iter().for_each(|snapshot| self.free(Garbage::Rows(snapshot)));
+        self.go_on(queue);
+        if committed {
+            self.wake(now, id);
+        }
+    }
+
+    /// Tables are back: whoever waited for them goes on.
+    pub(crate) fn go_on(&mut self, queue: VecDeque<Queued>) {
+        for queued in queue {
+            match queued {
+                Queued::Session(session) => self.stop_waiting(session),
+                Queued::Trigger(trigger) => self.round.long.push(trigger),
+            }
+        }
+        self.remotes_may_have_changed();
+    }
+
+    /// Whether long transactions on this database are out, or about to go.
+    pub(crate) fn is_at_work(&self, id: DbId) -> bool {
+        let of_db = |trigger: &Trigger| trigger.origin.db == id;
+        let is_out = |out: &Out| match out {
+            Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
+            Out::Examine { .. } | Out::Free => false,
+        };
+        self.round.long.iter().any(of_db) || self.out.values().any(is_out)
+    }
+
+    /// Forgets what nobody needs any more, elsewhere if there is much of it.
+    pub(crate) fn free(&mut self, garbage: Garbage) {
+        let is_big = match &garbage {
+            Garbage::Bytes(bytes) => bytes.len() >= FREE_BYTES_MIN,
+            Garbage::Rows(_) | Garbage::Database(_) => true,
+        };
+        if is_big {
+            self.send_out(Work::Free(garbage), Out::Free);
+        }
+    }
+}

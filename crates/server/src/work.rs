@@ -1,0 +1,240 @@
+//! What takes too long for a step of the core: pure pieces of work that the shell runs elsewhere.
+//!
+//! A piece owns or shares all that it needs, [`Work::run`] is a function of that, and its result
+//! comes back as `Event::WorkDone` at any later moment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_data::{Error, Snapshot, UuidSource};
+use weir_engine::{Database, Env, Outcome, ReadOnly};
+use weir_json::Text;
+use weir_log::standalone;
+use weir_wire::Message;
+
+use crate::session::Identity;
+use crate::trigger::Trigger;
+
+/// A piece of work in flight, numbered by the core, never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkId(pub u64);
+
+/// A piece of work.
+pub enum Work {
+    /// Checks the text of a big message and finds out what it asks for.
+    Examine(Vec<u8>),
+    /// A long transaction on the tables themselves, which nobody else can reach meanwhile.
+    Write(Box<Write>),
+    /// A long transaction that only reads, on rows as they were at one moment.
+    Read(Box<Read>),
+    /// Gives memory back, which takes a while if there is much of it.
+    Free(Garbage),
+}
+
+/// What is to be forgotten.
+#[derive(Debug)]
+pub enum Garbage {
+    /// Text.
+    Bytes(Arc<Vec<u8>>),
+    /// The rows that nobody else has.
+    Rows(Snapshot),
+    /// A database that was removed.
+    Database(Box<Database>),
+}
+
+/// What came out of a piece of work.
+pub enum Finished {
+    /// Of [`Work::Examine`].
+    Examined(Examined),
+    /// Of [`Work::Write`].
+    Written(Written),
+    /// Of [`Work::Read`].
+    Read(Outcome),
+    /// Of [`Work::Free`].
+    Freed,
+}
+
+/// A request, and all that it needs besides tables.
+pub(crate) struct Request {
+    pub(crate) message: Arc<Vec<u8>>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) read_only: Option<ReadOnly>,
+    /// The locks that its session owned when it came.
+    pub(crate) locks: Vec<String>,
+    pub(crate) elapsed_ms: u64,
+    pub(crate) seed: [u64; 4],
+}
+
+/// [`Work::Write`]
+pub struct Write {
+    pub(crate) request: Request,
+    pub(crate) database: Box<Database>,
+    /// Wall clock for the log record.
+    pub(crate) date_ms: i64,
+    /// The file refuses records, with this strerror(3) text.
+    pub(crate) refused: Option<String>,
+}
+
+/// [`Work::Read`]
+pub struct Read {
+    pub(crate) request: Request,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// The result of a [`Work::Write`].
+pub struct Written {
+    pub(crate) database: Box<Database>,
+    pub(crate) outcome: Outcome,
+    /// The log record of what changed, if that is for the file.
+    pub(crate) record: Vec<u8>,
+}
+
+/// The result of a [`Work::Examine`].
+pub struct Examined {
+    pub(crate) message: Vec<u8>,
+    pub(crate) content: Content,
+}
+
+/// What a big message turned out to be.
+pub(crate) enum Content {
+    /// No JSON, in the reference's words.
+    Malformed(String),
+    /// A transaction on the database of this name; the request's id as JSON text.
+    Transact { db: String, id: Vec<u8>, is_read_only: bool },
+    /// `echo`: the request's id, and the result.
+    Echo { id: Vec<u8>, result: Vec<u8> },
+    /// Anything else.
+    Other,
+}
+
+impl Work {
+    /// Does it.
+    pub fn run(self) -> Finished {
+        match self {
+            Self::Examine(message) => {
+                let content = examine(&message);
+                Finished::Examined(Examined { message, content })
+            }
+            Self::Write(write) => Finished::Written(write.run()),
+            Self::Read(read) => Finished::Read(read.run()),
+            Self::Free(garbage) => {
+                drop(garbage);
+                Finished::Freed
+            }
+        }
+    }
+
+    /// Whether a database waits for it: it goes before everything else.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Self::Write(_))
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Examine(_) => "Examine",
+            Self::Write(_) => "Write",
+            Self::Read(_) => "Read",
+            Self::Free(_) => "Free",
+        })
+    }
+}
+
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Examined(_) => "Examined",
+            Self::Written(_) => "Written",
+            Self::Read(_) => "Read",
+            Self::Freed => "Freed",
+        })
+    }
+}
+
+impl Request {
+    fn run(&self, run: impl FnOnce(&[Text<'_>], &mut Env<'_>) -> Outcome) -> Outcome {
+        // It was checked when it came; an empty request changes nothing.
+        let message = weir_json::validate(&self.message);
+        let operations = message.map_or_else(|_| Vec::new(), Trigger::operations);
+        let mut uuids = UuidSource::new(self.seed);
+        let mut env = Env {
+            uuids: &mut uuids,
+            read_only: self.read_only,
+            client: self.identity.client(),
+            has_lock: &|lock| self.locks.iter().any(|owned| owned == lock),
+            elapsed_ms: self.elapsed_ms,
+            may_wait: true,
+            budget: u64::MAX,
+        };
+        run(&operations, &mut env)
+    }
+}
+
+impl Write {
+    fn run(self) -> Written {
+        let Self { request, mut database, date_ms, refused } = self;
+        let mut outcome =
+            request.run(|operations, env| weir_engine::execute(&mut database, operations, env));
+        let mut record = Vec::new();
+        if let Outcome::Done(done) = &mut outcome
+            && let Some(delta) = &done.delta
+        {
+            let (store, comment) = (database.store(), done.comment.as_deref());
+            let is_record =
+                standalone::write_transaction(&mut record, delta, store, date_ms, comment);
+            if let (true, Some(error)) = (is_record, refused) {
+                database.revert(delta);
+                append_error(&mut done.reply, &Error::io(None, &error));
+                done.delta = None;
+                record = Vec::new();
+            }
+        }
+        Written { database, outcome, record }
+    }
+}
+
+impl Read {
+    fn run(self) -> Outcome {
+        let Self { request, snapshot } = self;
+        let seed = request.seed[0];
+        request.run(|operations, env| weir_engine::read(&snapshot, operations, env, seed))
+    }
+}
+
+fn examine(message: &[u8]) -> Content {
+    let text = match weir_json::validate(message) {
+        Ok(text) => text,
+        Err(error) => return Content::Malformed(error.to_string()),
+    };
+    let (method, params, id) = match Message::parse(text) {
+        Ok(Message::Request { method, params, id }) => (method, params, id),
+        _ => return Content::Other,
+    };
+    let mut request = Vec::new();
+    id.write(&mut request);
+    match method {
+        "transact" => {
+            let name = params.elements().into_iter().flatten().next().and_then(Text::str);
+            let Some(db) = name.map(|name| name.into_owned()) else { return Content::Other };
+            let is_read_only = weir_engine::is_read_only(&Trigger::operations(text));
+            Content::Transact { db, id: request, is_read_only }
+        }
+        "echo" => {
+            let mut result = Vec::new();
+            params.write(&mut result);
+            Content::Echo { id: request, result }
+        }
+        _ => Content::Other,
+    }
+}
+
+/// Adds an error behind the results in a reply's array (RFC 7047 §4.1.3).
+pub(crate) fn append_error(reply: &mut Vec<u8>, error: &Error) {
+    reply.pop();
+    if reply.len() > 1 {
+        reply.push(b',');
+    }
+    error.write(reply);
+    reply.push(b']');
+}

@@ -1,0 +1,66 @@
+//! What a busy server does together: transactions of a round in one append, updates in one message.
+
+mod shell;
+
+use shell::{Shell, insert, transact};
+
+const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
+
+#[test]
+fn transactions_of_a_round_share_one_append() {
+    let mut shell = Shell::start();
+    let clients: Vec<_> = (0..10).map(|_| shell.connect()).collect();
+    let before = shell.appends;
+    for (i, client) in clients.iter().enumerate() {
+        shell.send(*client, &transact(1, &insert(&format!("p{i}"))));
+    }
+    shell.round();
+    assert_eq!(shell.appends - before, 1);
+    assert_eq!(shell.syncs, 0);
+    assert!(clients.iter().all(|client| shell.received(*client).len() == 1));
+}
+
+#[test]
+fn updates_to_others_merge_while_there_is_more_to_do() {
+    let mut shell = Shell::start();
+    let (writer, watcher) = (shell.connect(), shell.connect());
+    shell.call(watcher, MONITOR);
+    for i in 0..5 {
+        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
+        shell.round();
+    }
+    assert_eq!(shell.received(watcher).len(), 0);
+    shell.settle();
+    let updates = shell.received(watcher);
+    assert_eq!(updates.len(), 1);
+    assert_eq!(updates[0].matches("insert").count(), 5);
+    // A busy server sends them all the same when they have waited long enough.
+    shell.send(writer, &transact(9, &insert("p9")));
+    shell.round();
+    shell.advance_ms(1);
+    shell.round();
+    assert_eq!(shell.received(watcher).len(), 1);
+}
+
+#[test]
+fn a_lone_update_goes_at_once_and_those_of_a_stream_together() {
+    let mut shell = Shell::start();
+    let (writer, watcher) = (shell.connect(), shell.connect());
+    shell.call(watcher, MONITOR);
+    shell.send(writer, &transact(0, &insert("p0")));
+    shell.round();
+    assert!(shell.server.has_pending_updates());
+    shell.settle();
+    assert_eq!(shell.received(watcher).len(), 1);
+    for i in 1..5 {
+        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
+        shell.round();
+        assert!(!shell.server.has_pending_updates());
+    }
+    assert_eq!(shell.server.next_wakeup_us(), Some(shell.now.monotonic_us + 500));
+    shell.now.monotonic_us += 500;
+    shell.round();
+    let updates = shell.received(watcher);
+    assert_eq!(updates.len(), 1);
+    assert_eq!(updates[0].matches("insert").count(), 4);
+}

@@ -1,0 +1,321 @@
+//! Transactions too long for a step of the core: what goes on while helpers run them.
+
+mod shell;
+
+use shell::{PATH, Shell, insert, ports, transact};
+use weir_server::event::{CommandId, Event, SessionId};
+
+const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
+const SELECT: &str = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+
+/// What an insertion or a lookup by name may cost here, and little more.
+const SMALL: u64 = 500;
+
+/// A server with 300 ports that does helpers' work only when told to.
+fn start() -> Shell {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("old{i}"))).collect();
+    shell.call(client, &transact(1, &rows.join(",")));
+    shell.server.set_step_cost_max(SMALL * 64);
+    shell.slow_work = true;
+    shell
+}
+
+/// Tags all ports: too long for a step.
+fn tag_all(tag: &str) -> String {
+    format!(
+        r#"{{"op":"mutate","table":"Port","where":[["name","!=",""]],"mutations":[["tags","insert","{tag}"]]}}"#
+    )
+}
+
+fn begin(shell: &mut Shell, client: SessionId, id: u32, operations: &str) {
+    shell.server.set_step_cost_max(SMALL);
+    shell.send(client, &transact(id, operations));
+    shell.settle();
+}
+
+#[test]
+fn a_long_reader_holds_up_nobody_and_sees_one_moment() {
+    let mut shell = start();
+    let (reader, writer) = (shell.connect(), shell.connect());
+    begin(&mut shell, reader, 1, SELECT);
+    assert_eq!(shell.sent_out, ["Read"]);
+    assert!(shell.call(writer, &transact(2, &insert("meanwhile"))).contains("uuid"));
+    assert_eq!(shell.received(reader), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    let reply = shell.received(reader).pop().unwrap();
+    assert_eq!(reply.matches("old").count(), 300);
+    assert!(!reply.contains("meanwhile"), "{reply}");
+}
+
+#[test]
+fn while_a_long_writer_has_the_tables_others_queue_and_the_rest_goes_on() {
+    let mut shell = start();
+    let (long, small, aware) = (shell.connect(), shell.connect(), shell.connect());
+    shell.call(aware, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    begin(&mut shell, long, 1, &tag_all("t"));
+    assert_eq!(shell.sent_out, ["Write"]);
+    shell.send(small, &transact(2, &insert("after")));
+    shell.settle();
+    assert_eq!(shell.received(small), Vec::<String>::new());
+    for (method, params, part) in [
+        ("echo", "[7]", "[7]"),
+        ("list_dbs", "[]", "Net"),
+        ("get_schema", r#"["Net"]"#, "Port"),
+        ("lock", r#"["l"]"#, "true"),
+        ("monitor", r#"["_Server",1,{"Database":{"columns":["name"]}}]"#, "Net"),
+        ("transact", r#"["_Server",{"op":"select","table":"Database","where":[]}]"#, "Net"),
+    ] {
+        let request = format!(r#"{{"id":3,"method":"{method}","params":{params}}}"#);
+        assert!(shell.call(aware, &request).contains(part), "{method}");
+    }
+    // Those who wait for the tables still answer, and are answered, `echo`.
+    let echo = r#"{"id":9,"method":"echo","params":[]}"#;
+    assert!(shell.call(long, echo).contains(r#""id":9"#));
+    assert!(shell.call(small, echo).contains(r#""id":9"#));
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(long)[0].contains(r#"{"count":300}"#));
+    assert!(shell.received(small)[0].contains("uuid"));
+    let file = shell.files[PATH].clone();
+    assert_eq!(ports(&mut Shell::start_on(file)).len(), 301);
+}
+
+#[test]
+fn a_session_is_answered_in_the_order_of_its_requests() {
+    let mut shell = start();
+    let client = shell.connect();
+    shell.call(client, MONITOR);
+    begin(&mut shell, client, 1, &tag_all("t"));
+    for id in 2..5 {
+        shell.send(client, &transact(id, &insert(&format!("p{id}"))));
+        shell.settle();
+    }
+    shell.send(client, r#"{"id":5,"method":"monitor_cancel","params":["mon"]}"#);
+    shell.settle();
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    let received = shell.received(client);
+    let kinds: Vec<String> = received
+        .iter()
+        .map(|message| {
+            let message: serde_json::Value = serde_json::from_str(message).unwrap();
+            if message["id"].is_null() { "update".into() } else { message["id"].to_string() }
+        })
+        .collect();
+    assert_eq!(kinds, ["update", "1", "update", "2", "update", "3", "update", "4", "5"]);
+}
+
+#[test]
+fn nothing_is_told_to_a_session_while_its_own_work_is_out() {
+    let mut shell = start();
+    let (reader, writer) = (shell.connect(), shell.connect());
+    shell.call(reader, MONITOR);
+    begin(&mut shell, reader, 1, SELECT);
+    for i in 0..3 {
+        shell.call(writer, &transact(2, &insert(&format!("p{i}"))));
+    }
+    assert_eq!(shell.received(reader), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    let received = shell.received(reader);
+    let reply = received.iter().position(|message| message.starts_with(r#"{"id":1"#)).unwrap();
+    assert!(!received[reply].contains("\"p0\""));
+    let updates: usize = received.iter().map(|message| message.matches("insert").count()).sum();
+    assert_eq!(updates, 3);
+}
+
+#[test]
+fn a_lock_counts_that_was_owned_when_the_request_came() {
+    let mut shell = start();
+    let (owner, thief) = (shell.connect(), shell.connect());
+    let lock = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":["l"]}}"#);
+    shell.call(owner, &lock("lock"));
+    let asserts = format!(r#"{{"op":"assert","lock":"l"}},{}"#, tag_all("t"));
+    begin(&mut shell, owner, 2, &asserts);
+    assert!(shell.call(thief, &lock("steal")).contains("true"));
+    let queued = transact(3, &format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("late")));
+    shell.send(owner, &queued);
+    shell.settle();
+    shell.do_work(0);
+    shell.settle();
+    let received = shell.received(owner);
+    assert!(received[0].contains("stolen"), "{received:?}");
+    assert!(received[1].contains(r#"{"count":300}"#), "{received:?}");
+    // What had not been looked at when the lock went is refused.
+    assert!(received[2].contains("not owner"), "{received:?}");
+}
+
+#[test]
+fn what_a_closed_session_began_is_finished_and_what_it_queued_is_not() {
+    let mut shell = start();
+    let (client, other) = (shell.connect(), shell.connect());
+    begin(&mut shell, client, 1, &tag_all("t"));
+    shell.send(client, &transact(2, &insert("never")));
+    shell.send(other, &transact(3, &insert("p")));
+    shell.event(Event::Closed { session: client, error: None });
+    shell.settle();
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(other)[0].contains("uuid"));
+    let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
+    assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
+    assert!(!file.contains("never"));
+}
+
+#[test]
+fn a_database_is_removed_when_its_tables_are_back() {
+    let mut shell = start();
+    let (client, waiting) = (shell.connect(), shell.connect());
+    for session in [client, waiting] {
+        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    }
+    begin(&mut shell, client, 1, &tag_all("t"));
+    shell.send(waiting, &transact(2, &insert("p")));
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), None);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(client)[0].contains(r#"{"count":300}"#));
+    assert!(shell.received(waiting)[0].contains("uuid"));
+    assert_eq!(shell.replies.values().last(), Some(&Ok(String::new())));
+    let gone = shell.call(client, &transact(3, SELECT));
+    assert!(gone.contains("unknown database"), "{gone}");
+}
+
+#[test]
+fn a_full_disk_undoes_a_long_transaction_too() {
+    let mut shell = start();
+    let (client, reader) = (shell.connect(), shell.connect());
+    let file = shell.files[PATH].clone();
+    begin(&mut shell, client, 1, &tag_all("t"));
+    shell.disk_error = Some("No space left on device");
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let refused = shell.received(client).pop().unwrap();
+    assert!(refused.contains(r#""error":"I/O error","io-error":"No space left"#), "{refused}");
+    assert_eq!(shell.files[PATH], file);
+    let tagged =
+        r#"{"op":"select","table":"Port","where":[["name","==","old7"]],"columns":["tags"]}"#;
+    let reply = shell.call(reader, &transact(2, tagged));
+    assert!(reply.contains(r#"{"tags":["set",[]]}"#), "{reply}");
+}
+
+#[test]
+fn a_long_wait_is_answered_when_what_it_waits_for_comes_while_it_is_read() {
+    let mut shell = start();
+    let (waiter, writer) = (shell.connect(), shell.connect());
+    let wait = r#"{"op":"wait","table":"Port","where":[["tags","includes","x"]],"columns":["name"],"until":"!=","rows":[]}"#;
+    shell.server.set_step_cost_max(250);
+    shell.send(waiter, &transact(1, wait));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Read"]);
+    let port = r#"{"op":"insert","table":"Port","row":{"name":"new","tags":"x"}}"#;
+    assert!(shell.call(writer, &transact(2, port)).contains("uuid"));
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.received(waiter), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.received(waiter), [r#"{"id":1,"result":[{}],"error":null}"#]);
+}
+
+#[test]
+fn a_wait_times_out_when_the_tables_are_back() {
+    let mut shell = start();
+    let (waiter, long) = (shell.connect(), shell.connect());
+    let wait = r#"{"op":"wait","timeout":100,"table":"Port","where":[["name","==","x"]],"columns":["name"],"until":"!=","rows":[]}"#;
+    shell.call(waiter, &transact(1, wait));
+    begin(&mut shell, long, 1, &tag_all("t"));
+    shell.advance_ms(150);
+    shell.settle();
+    assert_eq!(shell.received(waiter), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    let reply = shell.received(waiter).pop().unwrap();
+    assert!(reply.contains("timed out after 150 ms"), "{reply}");
+}
+
+#[test]
+fn compaction_goes_on_while_the_tables_are_away() {
+    let mut shell = start();
+    let client = shell.connect();
+    begin(&mut shell, client, 1, &tag_all("t"));
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), Some(Ok(String::new())));
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(client)[0].contains(r#"{"count":300}"#));
+    let mut again = Shell::start_on(shell.files[PATH].clone());
+    let reader = again.connect();
+    let tagged =
+        r#"{"op":"select","table":"Port","where":[["tags","includes","t"]],"columns":["name"]}"#;
+    assert_eq!(again.call(reader, &transact(1, tagged)).matches("old").count(), 300);
+}
+
+#[test]
+fn who_sends_on_and_on_while_held_is_not_read_any_more() {
+    let mut shell = start();
+    let client = shell.connect();
+    begin(&mut shell, client, 1, &tag_all("t"));
+    let comment = format!(r#"{{"op":"comment","comment":"{}"}}"#, "x".repeat(100_000));
+    let mut sent = 0;
+    while shell.stopped.is_empty() {
+        sent += 1;
+        assert!(sent < 20, "never stopped");
+        shell.send(client, &transact(1 + sent, &comment));
+        shell.settle();
+    }
+    assert!(sent > 8);
+    shell.server.set_step_cost_max(u64::MAX);
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.received(client).len() as u32, 1 + sent);
+    assert!(shell.stopped.is_empty());
+}
+
+#[test]
+fn big_messages_are_looked_at_by_a_helper() {
+    let mut shell = start();
+    let (client, other) = (shell.connect(), shell.connect());
+    let padding = "x".repeat(2 << 20);
+    let comment = format!(r#"{{"op":"comment","comment":"{padding}"}},{}"#, insert("big"));
+    shell.send(client, &transact(1, &comment));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Examine"]);
+    assert!(shell.call(other, &transact(2, &insert("small"))).contains("uuid"));
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Examine", "Write"]);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(client)[0].starts_with(r#"{"id":1,"result":[{},{"uuid""#));
+    shell.slow_work = false;
+    let echo = format!(r#"{{"id":4,"method":"echo","params":["{padding}"]}}"#);
+    let reply = shell.call(client, &echo);
+    assert_eq!(reply, format!(r#"{{"id":4,"result":["{padding}"],"error":null}}"#));
+    let unknown = format!(r#"{{"id":4,"method":"x","params":["{padding}"]}}"#);
+    assert!(shell.call(client, &unknown).contains("unknown method"));
+    shell.call(client, &format!("[\"{padding}\""));
+    assert_eq!(shell.disconnected, [client]);
+}
+
+#[test]
+fn a_command_that_comes_with_a_long_transaction_waits_for_it() {
+    let mut shell = start();
+    let client = shell.connect();
+    shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    shell.server.set_step_cost_max(SMALL);
+    shell.send(client, &transact(1, SELECT));
+    let (id, name) = (CommandId(1), "ovsdb-server/remove-db".to_owned());
+    shell.event(Event::Command { id, name, args: vec!["Net".into()] });
+    shell.settle();
+    assert_eq!(shell.replies.get(&id), None);
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.received(client)[0].matches("old").count(), 300);
+    assert_eq!(shell.replies[&id], Ok(String::new()));
+}
