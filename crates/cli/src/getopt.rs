@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::usage::About;
+
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
@@ -17,7 +19,7 @@ pub(crate) enum Takes {
     MaybeValue,
 }
 
-/// One option: its names, whether it takes a value, and what it means to the caller.
+/// One option: its names, whether it takes a value, what it means to the caller and to people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec<T> {
     /// The long name without `--`.
@@ -28,16 +30,25 @@ pub(crate) struct Spec<T> {
     pub(crate) takes: Takes,
     /// Two names with an equal id are one option, and never ambiguous.
     pub(crate) id: T,
+    /// What help and completions say.
+    pub(crate) about: About,
 }
 
 /// Shorthand for the tables: an option without a letter.
 pub(crate) const fn long<T>(long: &'static str, takes: Takes, id: T) -> Spec<T> {
-    Spec { long, short: None, takes, id }
+    Spec { long, short: None, takes, id, about: About::HIDDEN }
 }
 
 /// Shorthand for the tables: an option with a letter.
 pub(crate) const fn both<T>(short: char, long: &'static str, takes: Takes, id: T) -> Spec<T> {
-    Spec { long, short: Some(short), takes, id }
+    Spec { long, short: Some(short), takes, id, about: About::HIDDEN }
+}
+
+impl<T: Copy> Spec<T> {
+    /// The same option, with what people are told about it.
+    pub(crate) const fn with(self, about: About) -> Self {
+        Self { about, ..self }
+    }
 }
 
 /// Reads options one by one, so that `-V` acts before a mistake behind it is seen.

@@ -1,7 +1,7 @@
 //! Which program this process is, and how it ends when something is wrong.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Weir's own version.
@@ -14,6 +14,8 @@ pub(crate) struct Failure {
     pub(crate) text: String,
     /// What stands before the text instead of the program's name.
     prefix: Option<String>,
+    /// What a person could do about it: a second line, on a terminal only.
+    hint: Option<String>,
     /// The exit status.
     pub(crate) status: u8,
 }
@@ -21,7 +23,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// The usual fatal error: `PROG: text`, status 1.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), prefix: None, status: 1 }
+        Self { text: text.into(), prefix: None, hint: None, status: 1 }
     }
 
     /// `PROG: text (strerror)`, status 1.
@@ -31,12 +33,17 @@ impl Failure {
 
     /// A mistake in the options: getopt's messages begin with the command as it was typed.
     pub(crate) fn usage(typed: &str, text: &str) -> Self {
-        Self { text: text.to_owned(), prefix: Some(typed.to_owned()), status: 1 }
+        Self { text: text.to_owned(), prefix: Some(typed.to_owned()), hint: None, status: 1 }
     }
 
     /// Everything has been said already.
     pub(crate) fn silent(status: u8) -> Self {
-        Self { text: String::new(), prefix: None, status }
+        Self { text: String::new(), prefix: None, hint: None, status }
+    }
+
+    /// The same, with what a person could do about it.
+    pub(crate) fn hint<S: Into<String>>(self, hint: impl Into<Option<S>>) -> Self {
+        Self { hint: hint.into().map(Into::into), ..self }
     }
 
     /// Something that a later version will do.
@@ -51,6 +58,9 @@ impl Failure {
             let line = format!("{prefix}: {}\n", self.text);
             // Nobody is left to tell when standard error is closed.
             let _ = io::stderr().write_all(line.as_bytes());
+            if let Some(hint) = self.hint.as_ref().filter(|_| io::stderr().is_terminal()) {
+                let _ = io::stderr().write_all(format!("  {hint}\n").as_bytes());
+            }
         }
         ExitCode::from(self.status)
     }

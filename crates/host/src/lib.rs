@@ -17,7 +17,7 @@ mod outbox;
 mod poller;
 mod run;
 mod seed;
-mod signals;
+pub mod signals;
 mod unixctl;
 pub mod version;
 pub mod vlog;

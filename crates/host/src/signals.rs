@@ -1,4 +1,4 @@
-//! Signals that end the server, as readiness of a file descriptor.
+//! Signals that end a process, as readiness of a file descriptor.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 const FATAL: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGALRM];
 
 /// Catches fatal signals.
-pub(crate) struct Signals {
+pub struct Signals {
     wake: UnixStream,
     /// The first one that came, 0 for none.
     caught: Arc<AtomicUsize>,
@@ -20,7 +20,10 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Begins to catch; a signal that the parent ignores (as nohup(1) does) stays ignored.
-    pub(crate) fn catch() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn catch() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let caught = Arc::new(AtomicUsize::new(0));
@@ -34,7 +37,7 @@ impl Signals {
     }
 
     /// The signal that came, if any.
-    pub(crate) fn take(&self) -> Option<i32> {
+    pub fn take(&self) -> Option<i32> {
         let mut bytes = [0; 16];
         while matches!((&self.wake).read(&mut bytes), Ok(count) if count > 0) {}
         i32::try_from(self.caught.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
@@ -48,7 +51,7 @@ impl AsFd for Signals {
 }
 
 /// Ends the process as the signal would have ended it.
-pub(crate) fn die_of(signal: i32) {
+pub fn die_of(signal: i32) {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
@@ -60,7 +63,7 @@ fn ignored_signals() -> u64 {
 }
 
 /// What strsignal(3) says.
-pub(crate) fn name(signal: i32) -> String {
+pub fn name(signal: i32) -> String {
     let name = match signal {
         1 => "Hangup",
         2 => "Interrupt",

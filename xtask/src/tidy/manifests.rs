@@ -36,6 +36,7 @@ const LAYERS: &[Layer] = &[
     base("data", &["json"]),
     base("wire", &["json"]),
     layer("log", &[]),
+    layer("table", &[]),
     layer("engine", &[]),
     layer("monitor", &[]),
     layer("upstream", &["wire"]),
@@ -44,7 +45,7 @@ const LAYERS: &[Layer] = &[
     // The effects that host executes name types of log and wire.
     layer("host", &["server", "net", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
-    layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine"]),
+    layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine", "table"]),
     layer("testkit", &["wire", "log", "engine", "monitor", "server"]),
     base("xtask", &[]),
 ];

@@ -1,9 +1,9 @@
-//! Where a client connects: `unix:FILE` and `tcp:HOST:PORT`.
+//! Where a client connects, or waits for a server that connects (ovsdb(7), "Connection Methods").
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,34 @@ pub(crate) enum Address {
     Unix(PathBuf),
     /// `tcp:HOST:PORT`, ready for the resolver.
     Tcp(String, u16),
+    /// `ssl:HOST:PORT`
+    Tls(String, u16),
+    /// `punix:FILE`
+    PassiveUnix(PathBuf),
+    /// `ptcp:PORT[:IP]`
+    PassiveTcp(String, u16),
+}
+
+/// Why a text is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddressError {
+    /// What stands in brackets behind a message.
+    pub(crate) reason: String,
+    /// Lines for the log: module and text.
+    pub(crate) log: Vec<(&'static str, String)>,
+}
+
+impl AddressError {
+    /// The reference's reason, whatever is wrong.
+    fn new(log: Vec<(&'static str, String)>) -> Self {
+        Self { reason: "Address family not supported by protocol".to_owned(), log }
+    }
+}
+
+impl From<AddressError> for Failure {
+    fn from(error: AddressError) -> Self {
+        Self::new(error.log.into_iter().map(|(_, text)| text).next().unwrap_or(error.reason))
+    }
 }
 
 /// Whether a first argument is a server, by the rule of ovsdb-client: it starts with a letter and
@@ -37,23 +65,31 @@ pub(crate) fn looks_like_server(arg: &str) -> bool {
 }
 
 impl Address {
-    /// Reads a connection method. A relative socket path is looked for here, then in the
-    /// directory of Open vSwitch's sockets.
-    pub(crate) fn parse(text: &str, dirs: &Dirs) -> Result<Self, Failure> {
+    /// Reads a connection method. A relative socket path is looked for in the directory of Open
+    /// vSwitch's sockets, then here.
+    pub(crate) fn parse(text: &str, dirs: &Dirs) -> Result<Self, AddressError> {
         let Some((method, rest)) = text.split_once(':') else {
-            return Err(Failure::new(format!("{text}: expected unix:FILE or tcp:HOST:PORT")));
+            return Err(AddressError::new(vec![]));
         };
         match method {
             "unix" => {
-                let here = PathBuf::from(rest);
-                let found = here.is_absolute() || here.exists();
-                Ok(Self::Unix(if found { here } else { dirs.run.join(rest) }))
+                let there = dirs.run.join(rest);
+                let here = !there.exists() && !rest.is_empty() && Path::new(rest).exists();
+                Ok(Self::Unix(if here { PathBuf::from(rest) } else { there }))
             }
-            "tcp" => tcp(rest).ok_or_else(|| {
-                Failure::new(format!("{text}: expected tcp:HOST[:PORT], IPv6 hosts in brackets"))
-            }),
-            "ssl" => Err(Failure::not_yet(format!("{text}: TLS"))),
-            _ => Err(Failure::new(format!("{text}: unknown connection method \"{method}\""))),
+            "punix" => Ok(Self::PassiveUnix(dirs.run.join(rest))),
+            "tcp" => host_and_port(method, rest).map(|(host, port)| Self::Tcp(host, port)),
+            "ssl" => host_and_port(method, rest).map(|(host, port)| Self::Tls(host, port)),
+            "ptcp" => {
+                let (port, ip) = rest.split_once(':').unwrap_or((rest, "0.0.0.0"));
+                let ip = ip.trim_matches(['[', ']']);
+                let port = if port.is_empty() { Ok(DEFAULT_PORT) } else { port.parse() };
+                port.map(|port| Self::PassiveTcp(ip.to_owned(), port)).map_err(|_| {
+                    let text = format!("{rest}: bad port number \"{rest}\"");
+                    AddressError::new(vec![("socket_util", text)])
+                })
+            }
+            _ => Err(AddressError::new(vec![])),
         }
     }
 
@@ -61,24 +97,45 @@ impl Address {
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => connect_unix(path).map(Stream::Unix),
-            Self::Tcp(host, port) => connect_tcp(host, *port).map(Stream::Tcp),
+            Self::Tcp(host, port) | Self::Tls(host, port) => {
+                connect_tcp(host, *port).map(Stream::Tcp)
+            }
+            Self::PassiveUnix(_) | Self::PassiveTcp(..) => Err(ErrorKind::InvalidInput.into()),
         }
     }
 }
 
-fn tcp(rest: &str) -> Option<Address> {
-    let (host, port) = match rest.strip_prefix('[') {
-        Some(bracketed) => {
-            let (host, behind) = bracketed.split_once(']')?;
-            (host, behind.strip_prefix(':'))
-        }
+/// `HOST[:PORT]`, an IPv6 address in brackets.
+fn host_and_port(method: &str, rest: &str) -> Result<(String, u16), AddressError> {
+    let (host, port) = match rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((host, behind)) => (host, behind.strip_prefix(':')),
         None => match rest.split_once(':') {
             Some((host, port)) => (host, Some(port)),
             None => (rest, None),
         },
     };
-    let port = port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?;
-    (!host.is_empty()).then(|| Address::Tcp(host.to_owned(), port))
+    let number = port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok());
+    let mut log = vec![];
+    if number.is_none() {
+        let port = port.unwrap_or_default();
+        log.push(("socket_util", format!("{rest}: bad port number \"{port}\"")));
+    }
+    if let Some(number) = number.filter(|_| is_resolved(host)) {
+        return Ok((host.to_owned(), number));
+    }
+    let module = if method == "ssl" { "stream_ssl" } else { "stream_tcp" };
+    let shown = if port.is_some() { rest.to_owned() } else { format!("{rest}:{DEFAULT_PORT}") };
+    let reason = "Address family not supported by protocol";
+    log.push((module, format!("{method}:{shown}: connect: {reason}")));
+    Err(AddressError::new(log))
+}
+
+/// Whether a host is known at all.
+fn is_resolved(host: &str) -> bool {
+    use std::net::{IpAddr, ToSocketAddrs};
+    let is_ip = host.split('%').next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
+    let is_number = host.bytes().all(|c| c.is_ascii_digit());
+    is_ip || (!host.is_empty() && !is_number && (host, 0).to_socket_addrs().is_ok())
 }
 
 fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
@@ -138,6 +195,15 @@ impl io::Write for Stream {
     }
 }
 
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,10 +229,10 @@ mod tests {
             ("tcp:[::1]:6641", Some(("::1", 6641))),
             ("tcp:[fe80::1%eth0]", Some(("fe80::1%eth0", DEFAULT_PORT))),
             ("tcp:localhost", Some(("localhost", DEFAULT_PORT))),
+            ("tcp:1:6640", None),
             ("tcp::6641", None),
-            ("tcp:host:port", None),
-            ("tcp:host:66000", None),
-            ("ssl:host:6640", None),
+            ("tcp:localhost:port", None),
+            ("tcp:localhost:66000", None),
             ("ftp:host", None),
             ("nothing", None),
         ] {

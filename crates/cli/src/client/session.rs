@@ -1,19 +1,31 @@
 //! A JSON-RPC session over one blocking connection.
+//!
+//! A reply may be a whole database: it is validated where it was received and handed out as a
+//! [`Text`] that borrows from there, never as a tree.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use weir_json::{Framer, Value, array, object, validate};
+use weir_host::vlog::{Level, Vlog};
+use weir_json::{Framer, Text, Value, array, object, validate};
 
 use super::address::{Address, Stream};
 use crate::program::strerror;
 
 /// The longest message that a server may send. An initial reply holds a whole database.
-const MESSAGE_MAX: usize = 2 << 30;
+const MESSAGE_MAX: usize = 4 << 30;
 
-/// Bytes asked for at once.
-const READ_SIZE: usize = 128 * 1024;
+/// Bytes asked for at once, at first; a message that is longer is read in larger pieces.
+const READ_SIZE: usize = 64 << 10;
+
+/// Bytes asked for at once, at most.
+const READ_SIZE_MAX: usize = 4 << 20;
+
+/// A buffer larger than this is given back once its message has been read.
+const BUFFER_KEPT: usize = 1 << 20;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -75,14 +87,48 @@ pub(crate) struct Notification {
     pub(crate) params: Vec<Value>,
 }
 
-enum Message {
-    Notification(Notification),
-    Reply { id: Value, result: Value, error: Value },
+/// A message, its parts where they were received.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    method: Option<Text<'a>>,
+    id: Option<Text<'a>>,
+    params: Option<Text<'a>>,
+    result: Option<Text<'a>>,
+    error: Option<Text<'a>>,
+}
+
+impl<'a> Message<'a> {
+    /// Takes a message apart; of equal keys the last one counts, and `null` is the same as none.
+    fn read(bytes: &'a [u8]) -> Result<Self, Lost> {
+        let text = validate(bytes).map_err(|error| Lost::Protocol(error.to_string()))?;
+        let no_object = || Lost::Protocol("a message is not an object".into());
+        let mut message =
+            Self { method: None, id: None, params: None, result: None, error: None };
+        for (key, value) in text.members().ok_or_else(no_object)? {
+            let place = match key.as_ref() {
+                b"method" => &mut message.method,
+                b"id" => &mut message.id,
+                b"params" => &mut message.params,
+                b"result" => &mut message.result,
+                b"error" => &mut message.error,
+                _ => continue,
+            };
+            *place = (value.as_bytes() != b"null").then_some(value);
+        }
+        Ok(message)
+    }
+
+    fn is_reply_to(&self, id: i64) -> bool {
+        self.method.is_none() && self.id.and_then(Text::integer) == Some(id)
+    }
 }
 
 /// An open session.
 pub(crate) struct Session {
     stream: Stream,
+    /// What the log calls the server, and the log.
+    peer: String,
+    log: Option<Vlog>,
     framer: Framer,
     /// Bytes read; those before `used` belong to messages already taken.
     buffer: Vec<u8>,
@@ -92,40 +138,134 @@ pub(crate) struct Session {
     next_id: i64,
     /// What came while a reply was awaited.
     waiting: VecDeque<Notification>,
+    /// Whether notifications that come while a reply is awaited are kept.
+    keeps_notifications: bool,
 }
 
 impl Session {
     /// Connects to a server.
     pub(crate) fn connect(address: &Address) -> io::Result<Self> {
-        Ok(Self {
-            stream: address.connect()?,
+        Ok(Self::new(address.connect()?, String::new(), None))
+    }
+
+    /// A session over a connection that is there.
+    pub(crate) fn new(stream: Stream, peer: String, log: Option<Vlog>) -> Self {
+        Self {
+            stream,
+            peer,
+            log,
             framer: Framer::new(),
             buffer: vec![],
             used: 0,
             scanned: 0,
-            next_id: 1,
+            next_id: 0,
             waiting: VecDeque::new(),
-        })
+            keeps_notifications: true,
+        }
+    }
+
+    /// What the log and error messages call the server.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
     }
 
     /// Sends a request and waits for its reply. Notifications that come first are kept.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Refusal> {
-        let id = Value::from(self.next_id);
+        let mut bytes = vec![];
+        params.write(&mut bytes);
+        self.call_text(method, &bytes, Text::to_value)
+    }
+
+    /// As [`Session::call`], with parameters that are written already and a result that is read
+    /// where it was received.
+    pub(crate) fn call_text<R>(
+        &mut self,
+        method: &str,
+        params: &[u8],
+        read: impl FnOnce(Text<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let id = self.begin_request(method)?;
+        self.write(params)?;
+        self.end_request(method, params, id)?;
+        self.reply(id, read)
+    }
+
+    /// Writes a request up to its parameters, which [`Session::write`] goes on with.
+    pub(crate) fn begin_request(&mut self, method: &str) -> Result<i64, Lost> {
+        let id = self.next_id;
         self.next_id += 1;
-        let members = [("id", id.clone()), ("method", method.into()), ("params", params)];
-        self.send(&object(members))?;
+        self.write(format!("{{\"id\":{id},\"method\":\"{method}\",\"params\":").as_bytes())?;
+        Ok(id)
+    }
+
+    /// Writes bytes of a message that has been begun.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Ends a request; its parameters are only for the log.
+    pub(crate) fn end_request(
+        &mut self,
+        method: &str,
+        params: &[u8],
+        id: i64,
+    ) -> Result<(), Lost> {
+        self.write(b"}")?;
+        self.debug(|| {
+            let params = String::from_utf8_lossy(params);
+            format!("send request, method=\"{method}\", params={params}, id={id}")
+        });
+        Ok(())
+    }
+
+    /// Sends a request whose reply nobody waits for.
+    pub(crate) fn request_only(&mut self, method: &str, params: &Value) -> Result<(), Lost> {
+        let id = self.begin_request(method)?;
+        let params = params.to_string();
+        self.write(params.as_bytes())?;
+        self.end_request(method, params.as_bytes(), id)
+    }
+
+    /// Waits for a reply and reads its result where it was received.
+    pub(crate) fn reply<R>(
+        &mut self,
+        id: i64,
+        read: impl FnOnce(Text<'_>) -> R,
+    ) -> Result<R, Refusal> {
         loop {
-            match self.message()? {
-                Message::Notification(notification) => self.waiting.push_back(notification),
-                Message::Reply { id: of, result, error } if of == id => {
-                    return match error {
-                        Value::Null => Ok(result),
-                        error => Err(Refusal::Error(error)),
-                    };
-                }
-                Message::Reply { .. } => {}
+            let range = self.next_message()?;
+            let message = Message::read(&self.buffer[range.clone()])?;
+            if message.is_reply_to(id) {
+                log_reply(&self.log, &self.peer, &message, id);
+                let result = match (message.error, message.result) {
+                    (Some(error), _) => Err(Refusal::Error(error.to_value())),
+                    (None, Some(result)) => Ok(read(result)),
+                    (None, None) => {
+                        Err(Lost::Protocol("a reply has no result and no error".into()).into())
+                    }
+                };
+                self.forget(range);
+                return result;
+            }
+            if let Some(notification) = self.take(range)?
+                && self.keeps_notifications
+            {
+                self.waiting.push_back(notification);
             }
         }
+    }
+
+    /// Whether there is a notification that need not be waited for.
+    pub(crate) fn has_notification(&mut self) -> Result<bool, Lost> {
+        if !self.waiting.is_empty() {
+            return Ok(true);
+        }
+        Ok(self.frame()?.is_some_and(|range| {
+            // It is framed again when it is taken.
+            self.framer = Framer::new();
+            self.scanned = 0;
+            !range.is_empty()
+        }))
     }
 
     /// Waits for the next notification.
@@ -134,56 +274,96 @@ impl Session {
             return Ok(notification);
         }
         loop {
-            if let Message::Notification(notification) = self.message()? {
+            let range = self.next_message()?;
+            if let Some(notification) = self.take(range)? {
                 return Ok(notification);
             }
         }
     }
 
-    fn send(&mut self, message: &Value) -> Result<(), Lost> {
-        let mut bytes = vec![];
-        message.write(&mut bytes);
-        Ok(self.stream.write_all(&bytes)?)
-    }
-
-    /// The next message that is not a probe; probes are answered.
-    fn message(&mut self) -> Result<Message, Lost> {
-        loop {
-            let value = self.value()?;
-            let Value::Object(mut members) = value else {
-                return Err(Lost::Protocol("a message is not an object".into()));
-            };
-            let mut take = |key: &str| members.remove(key).unwrap_or(Value::Null);
-            let (id, method, params) = (take("id"), take("method"), take("params"));
-            let Value::String(method) = method else {
-                return Ok(Message::Reply { id, result: take("result"), error: take("error") });
-            };
-            if method == "echo" && id != Value::Null {
-                let members = [("error", Value::Null), ("id", id), ("result", params)];
-                self.send(&object(members))?;
-                continue;
-            }
-            let Value::Array(params) = params else {
-                return Err(Lost::Protocol(format!("\"{method}\" without parameters")));
-            };
-            return Ok(Message::Notification(Notification { method, params }));
+    /// Takes what one read(2) brings, at most one notification. To be called when the stream is
+    /// ready or there is something left of the last read.
+    pub(crate) fn poll_notification(&mut self) -> Result<Option<Notification>, Lost> {
+        if let Some(notification) = self.waiting.pop_front() {
+            return Ok(Some(notification));
+        }
+        if let Some(range) = self.frame()? {
+            return self.take(range);
+        }
+        self.fill()?;
+        match self.frame()? {
+            Some(range) => self.take(range),
+            None => Ok(None),
         }
     }
 
-    /// The next JSON value on the stream.
-    fn value(&mut self) -> Result<Value, Lost> {
-        let not_json = |error: weir_json::Error| Lost::Protocol(error.to_string());
-        loop {
-            let fresh = &self.buffer[self.used + self.scanned..];
-            if let Some(n) = self.framer.feed(fresh).map_err(not_json)? {
-                let end = self.used + self.scanned + n;
-                let value = validate(&self.buffer[self.used..end]).map_err(not_json)?.to_value();
-                (self.used, self.scanned) = (end, 0);
-                return Ok(value);
+    /// Takes one message that is no awaited reply; answers probes.
+    fn take(&mut self, range: Range<usize>) -> Result<Option<Notification>, Lost> {
+        let message = Message::read(&self.buffer[range.clone()])?;
+        let (Some(method), id) = (message.method.and_then(Text::str), message.id) else {
+            self.forget(range);
+            return Ok(None);
+        };
+        let params = message.params;
+        if let (Some(id), "echo") = (id, method.as_ref()) {
+            let mut reply = b"{\"error\":null,\"id\":".to_vec();
+            id.write(&mut reply);
+            reply.extend_from_slice(b",\"result\":");
+            params.map_or_else(|| reply.extend_from_slice(b"[]"), |params| params.write(&mut reply));
+            reply.push(b'}');
+            self.forget(range);
+            self.write(&reply)?;
+            return Ok(None);
+        }
+        let Some(elements) = params.and_then(Text::elements) else {
+            return Err(Lost::Protocol(format!("\"{method}\" without parameters")));
+        };
+        let notification = Notification {
+            method: method.into_owned(),
+            params: elements.map(Text::to_value).collect(),
+        };
+        self.debug(|| {
+            let params = params.map(Text::to_value).unwrap_or(Value::Null);
+            let method = &notification.method;
+            format!("received notification, method=\"{method}\", params={params}")
+        });
+        self.forget(range);
+        Ok(Some(notification))
+    }
+
+    /// Gives back a large buffer once nothing is in it.
+    fn forget(&mut self, range: Range<usize>) {
+        if range.end == self.buffer.len() {
+            self.buffer.clear();
+            self.used = 0;
+            if self.buffer.capacity() > BUFFER_KEPT {
+                self.buffer = vec![];
             }
-            self.scanned += fresh.len();
+        }
+    }
+
+    /// Waits for the next message.
+    fn next_message(&mut self) -> Result<Range<usize>, Lost> {
+        loop {
+            if let Some(range) = self.frame()? {
+                return Ok(range);
+            }
             self.fill()?;
         }
+    }
+
+    /// The next message, if all of it is here.
+    fn frame(&mut self) -> Result<Option<Range<usize>>, Lost> {
+        let start = self.used;
+        let fresh = &self.buffer[start + self.scanned..];
+        let not_json = |error: weir_json::Error| Lost::Protocol(error.to_string());
+        let Some(length) = self.framer.feed(fresh).map_err(not_json)? else {
+            self.scanned += fresh.len();
+            return Ok(None);
+        };
+        let end = start + self.scanned + length;
+        (self.used, self.scanned) = (end, 0);
+        Ok(Some(start..end))
     }
 
     fn fill(&mut self) -> Result<(), Lost> {
@@ -193,7 +373,8 @@ impl Session {
         if have >= MESSAGE_MAX {
             return Err(Lost::Protocol(format!("a message of more than {MESSAGE_MAX} bytes")));
         }
-        self.buffer.resize(have + READ_SIZE, 0);
+        let size = have.clamp(READ_SIZE, READ_SIZE_MAX);
+        self.buffer.resize(have + size, 0);
         let read = self.stream.read(&mut self.buffer[have..]);
         self.buffer.truncate(have + read.as_ref().copied().unwrap_or(0));
         match read {
@@ -204,9 +385,49 @@ impl Session {
             Err(error) => Err(error.into()),
         }
     }
+
+    fn debug(&self, text: impl FnOnce() -> String) {
+        debug(&self.log, &self.peer, text);
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn debug(log: &Option<Vlog>, peer: &str, text: impl FnOnce() -> String) {
+    if let Some(log) = log
+        && log.enabled("jsonrpc", Level::Dbg)
+    {
+        log.log("jsonrpc", Level::Dbg, &format!("{peer}: {}", text()));
+    }
+}
+
+fn log_reply(log: &Option<Vlog>, peer: &str, message: &Message<'_>, id: i64) {
+    debug(log, peer, || match (message.error, message.result) {
+        (Some(error), _) => format!("received error, error={}, id={id}", error.to_value()),
+        (None, result) => {
+            let result = result.map(Text::to_value).unwrap_or(Value::Null);
+            format!("received reply, result={result}, id={id}")
+        }
+    });
 }
 
 /// Parameters that are all strings.
 pub(crate) fn strings(params: &[&str]) -> Value {
     array(params.iter().map(|&param| Value::from(param)))
+}
+
+/// The parameters of `transact`.
+pub(crate) fn transaction(database: &str, operations: Vec<Value>) -> Value {
+    let mut params = vec![Value::from(database)];
+    params.extend(operations);
+    params.into()
+}
+
+/// A select of whole rows.
+pub(crate) fn select(table: &str, condition: Value) -> Value {
+    object([("op", "select".into()), ("table", table.into()), ("where", condition)])
 }

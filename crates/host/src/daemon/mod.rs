@@ -33,20 +33,23 @@ pub struct DaemonOptions {
     pub pidfile: Option<PathBuf>,
     /// `--overwrite-pidfile`.
     pub overwrite_pidfile: bool,
+    /// Standard output stays open in the background, for a client that prints there.
+    pub keep_stdout: bool,
+    /// Standard error stays open as well.
+    pub keep_stderr: bool,
 }
 
 /// Which process this has become.
-pub(crate) enum Role {
-    /// The server goes on.
+pub enum Role {
+    /// The one that does the work goes on.
     Server(Daemon),
     /// A parent that has nothing left to do but to exit with this status.
     Parent(u8),
 }
 
-/// The server's side of it. Dropping it removes the pid file.
-pub(crate) struct Daemon {
-    detach: bool,
-    no_chdir: bool,
+/// The working process's side of it. Dropping it removes the pid file.
+pub struct Daemon {
+    options: DaemonOptions,
     /// Tells the parent that the server is ready.
     notify: Option<io::PipeWriter>,
     _pidfile: Option<PidFile>,
@@ -57,7 +60,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The text for standard error.
-    pub(crate) fn start(options: &DaemonOptions, log: &Vlog) -> Result<Role, String> {
+    pub fn start(options: &DaemonOptions, log: &Vlog) -> Result<Role, String> {
         let mut notify = None;
         if options.detach {
             match fork_and_wait(None).map_err(|e| fork_error(&e))? {
@@ -77,8 +80,7 @@ impl Daemon {
         let overwrite = options.overwrite_pidfile;
         let pidfile = options.pidfile.as_deref().map(|path| PidFile::create(path, overwrite));
         Ok(Role::Server(Self {
-            detach: options.detach,
-            no_chdir: options.no_chdir,
+            options: options.clone(),
             notify,
             _pidfile: pidfile.transpose()?,
         }))
@@ -88,24 +90,28 @@ impl Daemon {
     ///
     /// # Errors
     /// What dup2(2) or chdir(2) say.
-    pub(crate) fn ready(&mut self, log: &Vlog) -> io::Result<()> {
+    pub fn ready(&mut self, log: &Vlog) -> io::Result<()> {
         if let Some(mut writer) = self.notify.take() {
             let _ = writer.write_all(b"\n");
         }
-        if self.detach { leave_terminal(self.no_chdir, log) } else { Ok(()) }
+        if self.options.detach { leave_terminal(&self.options, log) } else { Ok(()) }
     }
 }
 
 /// What was started in a terminal, and in some directory, holds on to neither.
-fn leave_terminal(no_chdir: bool, log: &Vlog) -> io::Result<()> {
-    if !no_chdir {
+fn leave_terminal(options: &DaemonOptions, log: &Vlog) -> io::Result<()> {
+    if !options.no_chdir {
         std::env::set_current_dir("/")?;
     }
     log.close_console();
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    if !options.keep_stdout {
+        rustix::stdio::dup2_stdout(&null)?;
+    }
+    if !options.keep_stderr {
+        rustix::stdio::dup2_stderr(&null)?;
+    }
     Ok(())
 }
 

@@ -57,7 +57,7 @@ pub(super) fn run(
         if crashes == 0 {
             log.set_subprogram("monitor");
             if options.detach {
-                leave_terminal(options.no_chdir, log)?;
+                leave_terminal(options, log)?;
             }
         }
         drop(sink);

@@ -1,0 +1,204 @@
+//! `dump`: the rows of all tables, sorted.
+//!
+//! The steps:
+//! 1. One transaction selects everything, so that all tables are of one moment.
+//! 2. The reply stays where it was received. Of a table only the places of its cells are kept, and
+//!    row numbers are sorted by what the cells say.
+//! 3. The table is printed, and its places forgotten, before the next one is looked at.
+
+use std::cmp::Ordering;
+use std::io::Write;
+
+use weir_data::{ColumnSchema, Schema, TableSchema};
+use weir_json::{Text, Value, array, object};
+use weir_table::{Cell, Shape, Table, value};
+
+use super::Client;
+use super::info::finish;
+use super::output::{TablePrinter, printer, write_failure};
+use super::remote::Target;
+use super::schema::{fetch, sorted_columns, sorted_tables};
+use super::session::transaction;
+use crate::program::{Failure, Outcome};
+
+/// A table to show, and its columns in the order of their names.
+struct Shown<'s> {
+    table: &'s TableSchema,
+    /// The columns to ask for, as they were named.
+    asked: Vec<&'s ColumnSchema>,
+    /// The columns to show.
+    columns: Vec<&'s ColumnSchema>,
+}
+
+/// `dump`
+pub(super) fn dump(client: &Client, mut target: Target) -> Outcome {
+    let schema = fetch(&mut target.session, &target.database)?;
+    let shown = choose(&schema, &target.args)?;
+    let operations = shown.iter().map(select).collect();
+    let mut params = vec![];
+    transaction(&target.database, operations).write(&mut params);
+    let mut printer = printer(client.options.style);
+    target.session.call_text("transact", &params, |results| {
+        let mut results = results.elements().into_iter().flatten();
+        for shown in &shown {
+            print_table(&mut printer, shown, results.next())?;
+        }
+        Ok::<_, Failure>(())
+    })??;
+    finish(printer.out().flush())
+}
+
+/// The tables and columns that the arguments name.
+fn choose<'s>(schema: &'s Schema, args: &[String]) -> Result<Vec<Shown<'s>>, Failure> {
+    let Some((name, columns)) = args.split_first() else {
+        let all = |table| {
+            let columns = shown_columns(sorted_columns(table));
+            Shown { table, asked: columns.clone(), columns }
+        };
+        return Ok(sorted_tables(schema).into_iter().map(all).collect());
+    };
+    let Some(id) = schema.table_id(name) else {
+        let names: Vec<&str> = schema.tables.iter().map(|table| table.name.as_str()).collect();
+        return Err(Failure::new(format!("No table \"{name}\" found."))
+            .hint(format!("there are: {}", names.join(" "))));
+    };
+    let table = schema.table(id);
+    let mut asked = vec![];
+    for column in columns {
+        let Some(id) = table.column_id(column) else {
+            let text = format!("Table \"{name}\" has no column {column}.");
+            let names: Vec<&str> =
+                sorted_columns(table).iter().map(|column| column.name.as_str()).collect();
+            return Err(Failure::new(text).hint(format!("it has: {}", names.join(" "))));
+        };
+        asked.push(table.column(id));
+    }
+    if columns.is_empty() {
+        asked = shown_columns(sorted_columns(table));
+    }
+    let mut columns = asked.clone();
+    columns.sort_by(|a, b| a.name.cmp(&b.name));
+    columns.dedup_by(|a, b| a.name == b.name);
+    Ok(vec![Shown { table, asked, columns: shown_columns(columns) }])
+}
+
+fn shown_columns(columns: Vec<&ColumnSchema>) -> Vec<&ColumnSchema> {
+    columns.into_iter().filter(|column| column.name != "_version").collect()
+}
+
+fn select(shown: &Shown<'_>) -> Value {
+    let columns = shown.asked.iter().map(|column| column.name.as_str());
+    object([
+        ("op", "select".into()),
+        ("table", shown.table.name.as_str().into()),
+        ("where", array::<Value>([])),
+        ("columns", array(columns)),
+    ])
+}
+
+fn print_table(
+    printer: &mut TablePrinter,
+    shown: &Shown<'_>,
+    result: Option<Text<'_>>,
+) -> Result<(), Failure> {
+    let name = &shown.table.name;
+    let rows = result.and_then(|result| result.object()?.get("rows")?.elements());
+    let Some(rows) = rows else {
+        let text = format!("{name} table reply is not an object with a \"rows\" member array");
+        let reply = result.map_or_else(|| "null".to_owned(), |json| json.to_value().to_string());
+        return Err(Failure::new(format!("{text}: {reply}")));
+    };
+    let names: Vec<&str> = shown.columns.iter().map(|column| column.name.as_str()).collect();
+    let shapes: Vec<Shape> = shown.columns.iter().map(|column| (&column.ty).into()).collect();
+    let cells = Cells::read(rows, &names);
+    let order = cells.sorted(&names, &shapes);
+    let caption = format!("{name} table");
+    let table = Table {
+        caption: Some(&caption),
+        time: None,
+        headings: &names,
+        rows: order.len(),
+        cell: |row: usize, column: usize| {
+            let cell = order.get(row).and_then(|row| cells.get(*row as usize, column));
+            match (cell, shapes.get(column)) {
+                (Some(text), Some(shape)) => Cell::Value(text, *shape),
+                _ => Cell::Empty,
+            }
+        },
+    };
+    printer.print(&table).map_err(write_failure)
+}
+
+/// Where the cells of a table are, row by row.
+struct Cells<'a> {
+    columns: usize,
+    places: Vec<Option<Text<'a>>>,
+}
+
+impl<'a> Cells<'a> {
+    fn read(rows: impl Iterator<Item = Text<'a>>, names: &[&str]) -> Self {
+        let mut cells = Self { columns: names.len(), places: vec![] };
+        // The members of one row are mostly in the order of those of the row before.
+        let mut guess: Vec<usize> = (0..names.len()).collect();
+        for row in rows {
+            let start = cells.places.len();
+            cells.places.resize(start + names.len(), None);
+            let mut reader = row.reader();
+            if !reader.begin_object() {
+                continue;
+            }
+            let mut member = 0;
+            while let Some(key) = reader.next_key() {
+                let is_it = |column: &usize| {
+                    names.get(*column).is_some_and(|name| name.as_bytes() == key.as_ref())
+                };
+                let mut column = guess.get(member).copied().filter(is_it);
+                if column.is_none() {
+                    column = (0..names.len()).find(is_it);
+                    if let (Some(column), Some(place)) = (column, guess.get_mut(member)) {
+                        *place = column;
+                    }
+                }
+                let text = reader.text();
+                if let Some(place) =
+                    column.and_then(|column| cells.places.get_mut(start + column))
+                {
+                    *place = Some(text);
+                }
+                member += 1;
+            }
+        }
+        cells
+    }
+
+    fn get(&self, row: usize, column: usize) -> Option<Text<'a>> {
+        self.places.get(row * self.columns + column).copied().flatten()
+    }
+
+    fn rows(&self) -> usize {
+        self.places.len().checked_div(self.columns).unwrap_or(0)
+    }
+
+    /// Row numbers, by the columns in their order and then by `_uuid`.
+    fn sorted(&self, names: &[&str], shapes: &[Shape]) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..u32::try_from(self.rows()).unwrap_or(u32::MAX)).collect();
+        let (mut keys, uuid): (Vec<usize>, Vec<usize>) =
+            (0..names.len()).partition(|column| names.get(*column) != Some(&"_uuid"));
+        keys.extend(uuid);
+        order.sort_by(|a, b| self.compare(*a as usize, *b as usize, &keys, shapes));
+        order
+    }
+
+    fn compare(&self, a: usize, b: usize, keys: &[usize], shapes: &[Shape]) -> Ordering {
+        for column in keys {
+            let (left, right) = (self.get(a, *column), self.get(b, *column));
+            if let (Some(left), Some(right), Some(shape)) = (left, right, shapes.get(*column)) {
+                let order = value::compare(left, right, *shape);
+                if order.is_ne() {
+                    return order;
+                }
+            }
+        }
+        Ordering::Equal
+    }
+}

@@ -1,0 +1,37 @@
+//! What ovsdb-client says when the server did not do as it was asked.
+
+use std::io::IsTerminal;
+
+use super::session::{Lost, Refusal};
+use crate::program::Failure;
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Error(error) => Self::new(format!("transaction returned error: {error}"))
+                .hint(hint_for(&error.to_string())),
+            Refusal::Lost(lost) => lost.into(),
+        }
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Self {
+        Self::new(format!("transaction failed ({lost})"))
+    }
+}
+
+/// What to do about an error of the server.
+fn hint_for(error: &str) -> Option<&'static str> {
+    let hints = [
+        ("unknown database", "ovsdb-client list-dbs shows the databases of the server"),
+        ("not allowed", "the server does not let this client write; another remote may"),
+        ("unknown method", "this server is too old for the command"),
+    ];
+    hints.iter().find(|(tag, _)| error.contains(tag)).map(|(_, hint)| *hint)
+}
+
+/// Whether somebody reads what goes to standard error as it comes.
+pub(super) fn person_reads_errors() -> bool {
+    std::io::stderr().is_terminal()
+}

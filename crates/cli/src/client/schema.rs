@@ -1,0 +1,46 @@
+//! The schema of the database that a command works on.
+
+use weir_data::{ColumnSchema, Schema, TableSchema};
+use weir_json::{Text, Value, array};
+
+use super::session::Session;
+use crate::program::Failure;
+
+/// Asks a server for a schema.
+pub(super) fn fetch(session: &mut Session, database: &str) -> Result<Schema, Failure> {
+    let mut params = vec![];
+    array([database]).write(&mut params);
+    let parse = |schema: Text<'_>| Schema::parse(schema).map_err(|error| error.to_string());
+    let schema = session.call_text("get_schema", &params, parse)?;
+    schema.map_err(Failure::new)
+}
+
+/// Reads a schema from a file.
+pub(super) fn read_file(name: &str) -> Result<(Schema, Value), Failure> {
+    let unreadable = |reason: String| {
+        Failure::new(format!(
+            "failed to read schema: \"{name}\" could not be read as JSON ({reason})"
+        ))
+    };
+    let bytes = std::fs::read(name).map_err(|error| {
+        unreadable(format!("error opening \"{name}\": {}", crate::program::strerror(&error)))
+    })?;
+    let value = Value::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
+    let schema = Schema::parse_bytes(&bytes)
+        .map_err(|error| Failure::new(format!("failed to read schema: {error}")))?;
+    Ok((schema, value))
+}
+
+/// The tables by name.
+pub(super) fn sorted_tables(schema: &Schema) -> Vec<&TableSchema> {
+    let mut tables: Vec<_> = schema.table_ids().map(|(_, table)| table).collect();
+    tables.sort_by(|a, b| a.name.cmp(&b.name));
+    tables
+}
+
+/// All columns of a table by name, `_uuid` and `_version` included.
+pub(super) fn sorted_columns(table: &TableSchema) -> Vec<&ColumnSchema> {
+    let mut columns: Vec<_> = table.column_ids().map(|(_, column)| column).collect();
+    columns.sort_by(|a, b| a.name.cmp(&b.name));
+    columns
+}

@@ -1,0 +1,84 @@
+//! `transact` and `query`.
+
+use weir_json::{Kind, Text, Value, object, validate_value};
+
+use super::Client;
+use super::info::finish;
+use super::output::{print_json, print_value};
+use super::remote::open_database;
+use crate::program::{Failure, Outcome};
+
+/// `transact`
+pub(super) fn transact(client: &Client, args: &[String]) -> Outcome {
+    let transaction = parse(args)?;
+    let text = json(transaction)?;
+    let mut params = vec![];
+    text.write(&mut params);
+    let mut session = open(client, args, text)?;
+    client.begin_daemon()?;
+    let pretty = client.options.style.pretty;
+    finish(session.call_text("transact", &params, |result| print_json(result, pretty))?)
+}
+
+/// `query`: the same with an `abort` behind it.
+pub(super) fn query(client: &Client, args: &[String]) -> Outcome {
+    let transaction = parse(args)?;
+    let text = json(transaction)?;
+    let mut elements = match text.to_value() {
+        Value::Array(elements) => elements,
+        _ => return Err(not_a_query()),
+    };
+    elements.push(object([("op", "abort".into())]));
+    let mut session = open(client, args, text)?;
+    client.begin_daemon()?;
+    let mut results = session.call("transact", Value::Array(elements))?;
+    if let Value::Array(results) = &mut results
+        && results.last().and_then(|last| last.get("error")?.as_str()) == Some("aborted")
+        && !is_abort_of_user(results)
+    {
+        results.pop();
+    }
+    finish(print_value(&results, client.options.style.pretty))
+}
+
+/// Whether an earlier operation aborted: the results then end with `null`.
+fn is_abort_of_user(results: &[Value]) -> bool {
+    results.last() == Some(&Value::Null)
+}
+
+/// The last argument is the transaction.
+fn parse(args: &[String]) -> Result<&str, Failure> {
+    args.last().map(String::as_str).ok_or_else(not_a_query)
+}
+
+fn json(transaction: &str) -> Result<Text<'_>, Failure> {
+    let text = validate_value(transaction.as_bytes());
+    let text = text.map_err(|error| Failure::new(format!("\"{transaction}\": {error}")))?;
+    match text.kind() {
+        Kind::Array | Kind::Object => Ok(text),
+        _ => {
+            let error = "line 0, column 1, byte 1: syntax error at beginning of input";
+            Err(Failure::new(format!("\"{transaction}\": {error}")))
+        }
+    }
+}
+
+fn not_a_query() -> Failure {
+    Failure::new("not a valid OVSDB query").hint("it is [\"DATABASE\", OPERATION, ...]")
+}
+
+/// Connects to the server, which must have the database that the transaction names.
+fn open(
+    client: &Client,
+    args: &[String],
+    transaction: Text<'_>,
+) -> Result<super::session::Session, Failure> {
+    let database = transaction.elements().and_then(|mut elements| elements.next()?.str());
+    let Some(database) = database else { return Err(not_a_query()) };
+    let mut session = open_database(client, args, 1, Some(&database))?.session;
+    if client.options.db_change_aware == Some(true) {
+        session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
+    }
+    Ok(session)
+}
+

@@ -1,0 +1,289 @@
+//! Values of a database: from JSON as a server sends it to the formats of cells, and their order.
+
+use std::cmp::Ordering;
+
+use weir_data::{AtomType, Uuid};
+use weir_json::{Elements, Text, write_integer, write_real, write_string_bytes};
+
+use crate::cell::Shape;
+
+/// An element of a set, or a key with its value.
+type Entry<'a> = (Text<'a>, Option<Text<'a>>);
+
+/// The entries of a value, in the order in which they are written there.
+enum Entries<'a> {
+    One(Option<Text<'a>>),
+    Set(Elements<'a>),
+    Map(Elements<'a>),
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        match self {
+            Self::One(one) => one.take().map(|atom| (atom, None)),
+            Self::Set(elements) => elements.next().map(|atom| (atom, None)),
+            Self::Map(pairs) => {
+                let mut pair = pairs.next()?.elements()?;
+                Some((pair.next()?, pair.next()))
+            }
+        }
+    }
+}
+
+/// The entries of a value. What is not written as RFC 7047 section 5.1 says counts as one atom.
+fn entries<'a>(value: Text<'a>, shape: Shape) -> Entries<'a> {
+    let tag = if shape.value.is_some() { "map" } else { "set" };
+    let tagged = || {
+        let mut parts = value.elements()?;
+        let is_it = parts.next()?.string()?.as_ref() == tag.as_bytes();
+        if is_it { parts.next()?.elements() } else { None }
+    };
+    match (tagged(), shape.value) {
+        (None, _) => Entries::One(Some(value)),
+        (Some(elements), None) => Entries::Set(elements),
+        (Some(elements), Some(_)) => Entries::Map(elements),
+    }
+}
+
+/// Calls `each` with the entries of a value in their order, however the server sent them.
+fn for_each_sorted<'a>(value: Text<'a>, shape: Shape, mut each: impl FnMut(Entry<'a>)) {
+    let in_order = !shape.many
+        || entries(value, shape).is_sorted_by(|a, b| compare_atoms(a.0, b.0, shape.key).is_le());
+    if in_order {
+        return entries(value, shape).for_each(each);
+    }
+    let mut sorted: Vec<Entry<'a>> = entries(value, shape).collect();
+    sorted.sort_by(|a, b| compare_atoms(a.0, b.0, shape.key));
+    sorted.drain(..).for_each(&mut each);
+}
+
+/// Appends a value as ovs-vsctl(8) writes it: sets in `[]`, maps in `{}`, strings that could be
+/// taken for something else in quotes.
+pub fn write_string(value: Text<'_>, shape: Shape, out: &mut Vec<u8>) {
+    let (open, close) = if shape.value.is_some() { (b'{', b'}') } else { (b'[', b']') };
+    let start = out.len();
+    if shape.many {
+        out.push(open);
+    }
+    let mut first = true;
+    for_each_sorted(value, shape, |(key, of_key)| {
+        if !std::mem::take(&mut first) {
+            out.extend_from_slice(b", ");
+        }
+        write_atom(key, shape.key, out);
+        if let (Some(of_key), Some(ty)) = (of_key, shape.value) {
+            out.push(b'=');
+            write_atom(of_key, ty, out);
+        }
+    });
+    if shape.many {
+        out.push(close);
+    } else if first && out.len() == start {
+        out.extend_from_slice(&[open, close]);
+    }
+}
+
+/// Appends a value without brackets and quotes.
+pub fn write_bare(value: Text<'_>, shape: Shape, out: &mut Vec<u8>) {
+    let mut first = true;
+    for_each_sorted(value, shape, |(key, of_key)| {
+        if !std::mem::take(&mut first) {
+            out.push(b' ');
+        }
+        write_bare_atom(key, shape.key, out);
+        if let (Some(of_key), Some(ty)) = (of_key, shape.value) {
+            out.push(b'=');
+            write_bare_atom(of_key, ty, out);
+        }
+    });
+}
+
+/// Appends one atom as ovs-vsctl(8) writes it.
+fn write_atom(atom: Text<'_>, ty: AtomType, out: &mut Vec<u8>) {
+    if ty == AtomType::String
+        && let Some(string) = atom.string()
+        && needs_quotes(&string)
+    {
+        return write_string_bytes(out, &string);
+    }
+    write_bare_atom(atom, ty, out);
+}
+
+fn write_bare_atom(atom: Text<'_>, ty: AtomType, out: &mut Vec<u8>) {
+    match ty {
+        AtomType::String => match atom.string() {
+            Some(string) => out.extend_from_slice(&string),
+            None => atom.write(out),
+        },
+        AtomType::Uuid => match uuid_text(atom) {
+            Some(text) => out.extend_from_slice(&text),
+            None => atom.write(out),
+        },
+        AtomType::Integer => match atom.integer() {
+            Some(integer) => write_integer(out, integer),
+            None => atom.write(out),
+        },
+        AtomType::Real => match atom.real() {
+            Some(real) => write_real(out, real),
+            None => atom.write(out),
+        },
+        AtomType::Boolean => atom.write(out),
+    }
+}
+
+/// Whether a string could be taken for something else: it is no identifier, or it is a boolean or
+/// a UUID.
+pub fn needs_quotes(string: &[u8]) -> bool {
+    let is_id = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.');
+    let Some(first) = string.first() else { return true };
+    !(first.is_ascii_alphabetic() || *first == b'_')
+        || !string.iter().all(is_id)
+        || matches!(string, b"true" | b"false")
+        || Uuid::parse_bytes(string).is_some()
+}
+
+/// `X` of `["uuid", X]`.
+fn uuid_text(atom: Text<'_>) -> Option<std::borrow::Cow<'_, [u8]>> {
+    let mut parts = atom.elements()?;
+    parts.next()?;
+    parts.next()?.string()
+}
+
+/// The order of two values of one column: shorter first, then keys, then values.
+pub fn compare(a: Text<'_>, b: Text<'_>, shape: Shape) -> Ordering {
+    if a.as_bytes() == b.as_bytes() {
+        return Ordering::Equal;
+    }
+    if !shape.many {
+        // A set of at most one element, or exactly one.
+        let (mut left, mut right) = (entries(a, shape), entries(b, shape));
+        return compare_entries(left.next(), right.next(), shape);
+    }
+    let (left, right) = (sorted_entries(a, shape), sorted_entries(b, shape));
+    left.len().cmp(&right.len()).then_with(|| {
+        let pairs = || left.iter().zip(&right);
+        let keys = pairs().map(|(l, r)| compare_atoms(l.0, r.0, shape.key));
+        keys.clone().find(|order| order.is_ne()).unwrap_or_else(|| {
+            let values = pairs().map(|(l, r)| compare_values(l.1, r.1, shape));
+            values.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        })
+    })
+}
+
+fn sorted_entries(value: Text<'_>, shape: Shape) -> Vec<Entry<'_>> {
+    let mut list = vec![];
+    for_each_sorted(value, shape, |entry| list.push(entry));
+    list
+}
+
+fn compare_entries(a: Option<Entry<'_>>, b: Option<Entry<'_>>, shape: Shape) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            compare_atoms(a.0, b.0, shape.key).then_with(|| compare_values(a.1, b.1, shape))
+        }
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
+fn compare_values(a: Option<Text<'_>>, b: Option<Text<'_>>, shape: Shape) -> Ordering {
+    match (a, b, shape.value) {
+        (Some(a), Some(b), Some(ty)) => compare_atoms(a, b, ty),
+        _ => Ordering::Equal,
+    }
+}
+
+/// The order of two atoms of one type.
+fn compare_atoms(a: Text<'_>, b: Text<'_>, ty: AtomType) -> Ordering {
+    match ty {
+        AtomType::Integer => a.integer().cmp(&b.integer()),
+        AtomType::Real => a.real().partial_cmp(&b.real()).unwrap_or(Ordering::Equal),
+        AtomType::Boolean => a.bool().cmp(&b.bool()),
+        AtomType::String => a.string().cmp(&b.string()),
+        AtomType::Uuid => uuid_text(a).cmp(&uuid_text(b)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_json::validate_value;
+
+    const SET: Shape = Shape { key: AtomType::String, value: None, many: true };
+    const OPTIONAL: Shape = Shape { key: AtomType::Integer, value: None, many: false };
+    const MAP: Shape = Shape { key: AtomType::String, value: Some(AtomType::String), many: true };
+
+    fn text(json: &str) -> Text<'_> {
+        validate_value(json.as_bytes()).expect("JSON")
+    }
+
+    fn string(json: &str, shape: Shape) -> String {
+        let mut out = vec![];
+        write_string(text(json), shape, &mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    fn bare(json: &str, shape: Shape) -> String {
+        let mut out = vec![];
+        write_bare(text(json), shape, &mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn values_as_ovs_vsctl_writes_them() {
+        let real = Shape { key: AtomType::Real, ..OPTIONAL };
+        for (json, shape, expected) in [
+            (r#""a""#, Shape::STRING, "a"),
+            (r#""a b""#, Shape::STRING, "\"a b\""),
+            (r#""""#, Shape::STRING, "\"\""),
+            (r#""true""#, Shape::STRING, "\"true\""),
+            (r#""0a""#, Shape::STRING, "\"0a\""),
+            (r#""a-b.c_0""#, Shape::STRING, "a-b.c_0"),
+            (r#"["set",[]]"#, OPTIONAL, "[]"),
+            ("7", OPTIONAL, "7"),
+            ("1000000000000000", real, "1e+15"),
+            ("0.5", real, "0.5"),
+            (r#"["set",["b","a c"]]"#, SET, "[\"a c\", b]"),
+            (r#""a""#, SET, "[a]"),
+            (r#"["set",[]]"#, SET, "[]"),
+            (r#"["map",[["k","v"],["b","x y"]]]"#, MAP, "{b=\"x y\", k=v}"),
+            (r#"["map",[]]"#, MAP, "{}"),
+        ] {
+            assert_eq!(string(json, shape), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn bare_values() {
+        for (json, shape, expected) in [
+            (r#""a b""#, Shape::STRING, "a b"),
+            (r#"["set",[]]"#, SET, ""),
+            (r#"["set",["b","a c"]]"#, SET, "a c b"),
+            (r#"["map",[["k","v"],["b","x y"]]]"#, MAP, "b=x y k=v"),
+            (
+                r#"["uuid","00000000-0000-0000-0000-000000000001"]"#,
+                Shape::UUID,
+                "00000000-0000-0000-0000-000000000001",
+            ),
+        ] {
+            assert_eq!(bare(json, shape), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn shorter_sets_come_first_whatever_they_hold() {
+        for (a, b, shape, expected) in [
+            (r#"["set",["z"]]"#, r#"["set",["a","b"]]"#, SET, Ordering::Less),
+            (r#""z""#, r#"["set",[]]"#, SET, Ordering::Greater),
+            (r#"["set",["b","a"]]"#, r#"["set",["a","c"]]"#, SET, Ordering::Less),
+            ("10", "9", OPTIONAL, Ordering::Greater),
+            (r#"["set",[]]"#, "-5", OPTIONAL, Ordering::Less),
+            (r#"["map",[["a","2"]]]"#, r#"["map",[["b","1"]]]"#, MAP, Ordering::Less),
+            (r#"["map",[["a","2"]]]"#, r#"["map",[["a","1"]]]"#, MAP, Ordering::Greater),
+            (r#""\u0061""#, r#""a""#, Shape::STRING, Ordering::Equal),
+        ] {
+            assert_eq!(compare(text(a), text(b), shape), expected, "{a} {b}");
+        }
+    }
+}
