@@ -1,15 +1,166 @@
-//! The built-in client: `weir call`, `weir transact`, `weir watch`.
+//! `ovsdb-client`, and the small clients of `weir`: `watch`, `call`, `transact`.
 //!
-//! Small on purpose: blocking sockets, one connection, no TLS.
+//! - `options`, `commands`: the command line, and which command does what.
+//! - `address`, `remote`, `session`: connections, clusters, JSON-RPC.
+//! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `monitor`, `lock`: the
+//!   commands.
+//! - `process`: timeouts, signals, running in the background.
+//! - `watch`, `show`, `replica`, `cell`, `column`: the live view of `weir watch`.
+//!
+//! Blocking sockets and one thread: a client does one thing.
 
 pub(crate) mod address;
+mod background;
+mod backup;
 mod call;
 mod cell;
 mod column;
+mod commands;
+mod convert;
+mod dump;
+mod failures;
+mod info;
+mod lock;
+mod monitor;
+mod options;
+mod output;
+mod process;
+mod progress;
+mod remote;
 mod replica;
+mod restore;
+mod schema;
 mod session;
 mod show;
+mod transact;
+mod wait;
 mod watch;
+
+use std::io;
+use std::process::ExitCode;
+
+use weir_host::daemon::DaemonOptions;
+use weir_host::vlog::Vlog;
 
 pub(crate) use call::{call, transact};
 pub(crate) use watch::watch;
+
+use crate::dirs::Dirs;
+use crate::log_options::open_log;
+use crate::program::{Failure, Outcome, say, version_lines};
+use crate::usage::{self, Manual};
+use address::{Address, Stream};
+use options::{Asked, ClientOptions, Mistake, TABLE};
+use process::Process;
+
+/// Name in messages, pid files and sockets.
+const PROGRAM: &str = "ovsdb-client";
+
+/// What every command works with.
+struct Client {
+    options: ClientOptions,
+    dirs: Dirs,
+    log: Vlog,
+    process: Process,
+}
+
+impl Client {
+    /// Goes to the background if that was asked for, and stays there.
+    fn begin_daemon(&self) -> Result<(), Failure> {
+        self.start_daemon(true)?;
+        self.process.ready(&self.log)
+    }
+
+    /// Goes to the background if that was asked for, with standard output still open and
+    /// standard error as well if `keep_stderr`; the parent waits for `process.ready`.
+    fn start_daemon(&self, keep_stderr: bool) -> Result<(), Failure> {
+        let options =
+            DaemonOptions { keep_stdout: true, keep_stderr, ..self.options.daemon.clone() };
+        self.process.start(&options, &self.log)
+    }
+
+    /// A connection with TLS.
+    fn tls_stream(&self, server: &str, _address: &Address) -> io::Result<Stream> {
+        let text = format!("{server}: TLS is not available in this version");
+        self.log.log("stream_ssl", weir_host::vlog::Level::Err, &text);
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::NOPROTOOPT.raw_os_error()))
+    }
+}
+
+/// `ovsdb-client`, called as `typed`.
+pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
+    let dirs = Dirs::from_env();
+    let options = match options::parse(args, &dirs) {
+        Ok(Asked::Run(options)) => *options,
+        Ok(Asked::Help) => return print_help(&dirs),
+        Ok(Asked::Version) => {
+            say(&version_lines(PROGRAM))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
+        Err(Mistake::Fatal(failure)) => return Err(failure),
+    };
+    let log = open_log(PROGRAM, &options.log, &dirs)?;
+    if let Some(name) = &options.user {
+        crate::server::become_user(name)?;
+    }
+    let process = Process::new(options.timeout);
+    if !options.daemon.detach && !options.daemon.monitor {
+        process.guard(&log);
+    }
+    let client = Client { options, dirs, log, process };
+    commands::run(&client)
+}
+
+/// `help`
+fn help(client: &Client, _args: &[String]) -> Outcome {
+    print_help(&client.dirs)
+}
+
+fn print_help(dirs: &Dirs) -> Outcome {
+    say(&manual().help(dirs))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What people are told about ovsdb-client.
+pub(crate) fn manual() -> Manual {
+    Manual {
+        program: PROGRAM,
+        word: "client",
+        summary: "asks an OVSDB server, and changes and watches its databases (Weir)",
+        usage: &["[OPTIONS] COMMAND [ARG...]"],
+        intro: "SERVER is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE, several members of a \
+                cluster separated by commas, or ptcp:PORT[:IP], pssl:PORT[:IP] or punix:FILE to \
+                wait for a server that connects. Without one, unix:@SOCK@ is \
+                asked.\n\nDATABASE may be left out: then Open_vSwitch is meant, or the only \
+                database of the server.",
+        commands: commands::GROUPS,
+        sections: &[
+            options::COMMANDS,
+            options::OUTPUT,
+            usage::about::TLS,
+            usage::about::DAEMON,
+            usage::about::LOGGING,
+            usage::about::OTHER,
+        ],
+        notes: &[
+            (
+                "Examples",
+                "@PROGRAM@ dump OVN_Northbound Logical_Switch name ports\n\
+                 @PROGRAM@ -f csv -d bare dump tcp:192.0.2.1:6641 > all.csv\n\
+                 @PROGRAM@ monitor Open_vSwitch Interface name,admin_state\n\
+                 @PROGRAM@ transact '[\"Open_vSwitch\",{\"op\":\"select\",\"table\":\"Bridge\",\
+                 \"where\":[]}]'\n\
+                 @PROGRAM@ backup OVN_Northbound > nb.backup",
+            ),
+            ("Exit status", "0 done, 1 an error, 142 (signal 14) the time of --timeout is over"),
+            (
+                "Environment",
+                "OVS_RUNDIR       where sockets and pid files are (@RUN@)\n\
+                 OVS_CTL_TIMEOUT  --timeout for all calls\n\
+                 NO_COLOR         no colour on a terminal",
+            ),
+        ],
+        options: usage::options(TABLE),
+    }
+}

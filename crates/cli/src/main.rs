@@ -1,7 +1,7 @@
 //! `weir`: all the programs in one binary.
 //!
-//! Called through a link named `ovsdb-server` or `ovsdb-tool` it is that program; else the first
-//! word says what it is.
+//! Called through a link named `ovsdb-server`, `ovsdb-client` or `ovsdb-tool` it is that program;
+//! else the first word says what it is.
 
 mod client;
 mod database_file;
@@ -13,6 +13,7 @@ mod program;
 mod server;
 mod tool;
 mod up;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -26,14 +27,17 @@ weir: an OVSDB server
 
   weir up                     start a small example database and show what to try
   weir server [OPTION...]     the server (as ovsdb-server; weir server --help)
+  weir client COMMAND         ask a server (as ovsdb-client; weir client --help)
   weir tool COMMAND           work on database files (as ovsdb-tool; weir tool --help)
   weir watch [SERVER]         show every change of a database live
   weir transact [SERVER] TXN  execute one transaction
   weir call [SERVER] METHOD   send any request
   weir bench COMMAND          load tests against any OVSDB server
+  weir completions SHELL      completions for bash, zsh or fish
+  weir man PROGRAM            a man page, for man -l -
   weir version
 
-Called through a link named ovsdb-server or ovsdb-tool, it is that program.
+Called through a link named ovsdb-server, ovsdb-client or ovsdb-tool, it is that program.
 ";
 
 /// How this process was called.
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
     let (called, outcome) = match name.as_str() {
         "ovsdb-server" => run("ovsdb-server", typed, args, server),
         "ovsdb-tool" => run("ovsdb-tool", typed, args, tool),
-        "ovsdb-client" => run("ovsdb-client", typed, args, unavailable),
+        "ovsdb-client" => run("ovsdb-client", typed, args, client),
         "ovs-appctl" => run("ovs-appctl", typed, args, unavailable),
         _ => by_word(&typed, args),
     };
@@ -84,12 +88,14 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
     match word.as_str() {
         "server" => run("ovsdb-server", typed, args, server),
         "tool" => run("ovsdb-tool", typed, args, tool),
-        "client" => run("ovsdb-client", typed, args, unavailable),
+        "client" => run("ovsdb-client", typed, args, client),
         "appctl" => run("ovs-appctl", typed, args, unavailable),
         "up" => run("weir", typed, args, |called, args| up::up(&called.typed, args)),
         "watch" => run("weir", typed, args, |_, args| client::watch(args)),
         "call" => run("weir", typed, args, |_, args| client::call(args)),
         "transact" => run("weir", typed, args, |_, args| client::transact(args)),
+        "man" => run("weir", typed, args, |_, args| usage::print_man(&args)),
+        "completions" => run("weir", typed, args, |_, args| usage::print_completions(&args)),
         "bench" => run("weir", typed, args, |_, args| bench(&args)),
         "help" | "-h" | "--help" => run("weir", typed, args, |_, _| print(HELP)),
         "version" | "-V" | "--version" => {
@@ -128,6 +134,10 @@ fn bench(args: &[String]) -> Outcome {
 
 fn tool(called: &Called, args: Vec<String>) -> Outcome {
     tool::main(&called.typed, args)
+}
+
+fn client(called: &Called, args: Vec<String>) -> Outcome {
+    client::main(&called.typed, args)
 }
 
 fn server(called: &Called, args: Vec<String>) -> Outcome {

@@ -42,8 +42,13 @@ impl Failure {
     }
 
     /// The same, with what a person could do about it.
-    pub(crate) fn hint<S: Into<String>>(self, hint: impl Into<Option<S>>) -> Self {
-        Self { hint: hint.into().map(Into::into), ..self }
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        self.maybe_hint(Some(hint))
+    }
+
+    /// The same, with what a person could do about it, if there is something.
+    pub(crate) fn maybe_hint<S: Into<String>>(self, hint: Option<S>) -> Self {
+        Self { hint: hint.map(Into::into), ..self }
     }
 
     /// Something that a later version will do.

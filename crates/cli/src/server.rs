@@ -40,6 +40,11 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     Ok(weir_host::run(host_options(given, &dirs)?, &log))
 }
 
+/// `--user` of another program.
+pub(crate) fn become_user(spec: &str) -> Result<(), Failure> {
+    user::become_user(spec, None)
+}
+
 fn print(text: &str) -> Outcome {
     say(text)?;
     Ok(ExitCode::SUCCESS)
@@ -94,6 +99,8 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
             no_chdir: given.no_chdir,
             pidfile: given.pidfile.map(pid),
             overwrite_pidfile: given.overwrite_pidfile,
+            keep_stdout: false,
+            keep_stderr: false,
         },
         // It is open already: it is opened in turn with the options about levels.
         log_file: None,

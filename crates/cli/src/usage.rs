@@ -23,8 +23,6 @@ pub(crate) enum Complete {
     Nothing,
     /// A file.
     File,
-    /// A directory.
-    Directory,
     /// One of these words.
     Words(&'static [&'static str]),
     /// A connection method.
@@ -59,11 +57,7 @@ impl About {
 }
 
 /// Shorthand for the tables.
-pub(crate) const fn about(
-    section: &'static str,
-    value: &'static str,
-    help: &'static str,
-) -> About {
+pub(crate) const fn about(section: &'static str, value: &'static str, help: &'static str) -> About {
     About { section, value, help, complete: Complete::Nothing }
 }
 

@@ -1,7 +1,7 @@
 //! Readiness of file descriptors: epoll(7), level-triggered.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -89,6 +89,12 @@ impl Poller {
             Ready { token: event.data.u64(), hung_up }
         }));
         Ok(())
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

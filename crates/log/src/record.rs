@@ -420,6 +420,28 @@ pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Sha1) {
     out.push(b'\n');
 }
 
+/// The header of a record whose body comes in pieces and is written behind it.
+#[derive(Default)]
+pub struct Measure {
+    length: u64,
+    hash: Sha1,
+}
+
+impl Measure {
+    /// Takes the next piece of the body, which ends in a newline.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.length += piece.len() as u64;
+        self.hash.update(piece);
+    }
+
+    /// The header line.
+    pub fn header(self) -> Vec<u8> {
+        let mut header = vec![];
+        write_header(&mut header, self.length, self.hash);
+        header
+    }
+}
+
 /// Appends a record.
 pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
     let mut hash = Sha1::new();

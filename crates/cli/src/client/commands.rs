@@ -1,7 +1,7 @@
 //! The commands of ovsdb-client: their names, arguments, help, and what runs them.
 
-use super::{Client, convert, dump, info, lock, monitor, restore, transact, wait};
 use super::remote::{Target, open_database, open_server};
+use super::{Client, convert, dump, info, lock, monitor, restore, transact, wait};
 use crate::program::{Failure, Outcome};
 use crate::usage::{CommandGroup, CommandUsage, Complete};
 
@@ -52,14 +52,15 @@ pub(super) fn run(client: &Client) -> Outcome {
     };
     let Some((_, least, most, work)) = COMMANDS.iter().find(|command| command.0 == name) else {
         return Err(Failure::new(format!("unknown command '{name}'; use --help for help"))
-            .hint(nearest(name).map(|nearest| format!("did you mean {nearest}?"))));
+            .maybe_hint(nearest(name).map(|nearest| format!("did you mean {nearest}?"))));
     };
     let checked = |args: &[String]| {
         if (*least..=*most).contains(&args.len()) {
             return Ok(());
         }
         let usage = usage_of(name).map(|usage| format!("usage: {} {}", name, usage.args));
-        Err(Failure::new(format!("invalid syntax for '{name}' (use --help for help)")).hint(usage))
+        Err(Failure::new(format!("invalid syntax for '{name}' (use --help for help)"))
+            .maybe_hint(usage))
     };
     match work {
         Work::Alone(work) => {
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn a_slip_of_the_fingers_is_understood() {
         assert_eq!(nearest("listdbs"), Some("list-dbs"));
-        assert_eq!(nearest("trasact"), None);
+        assert_eq!(nearest("frobnicate"), None);
         assert_eq!(nearest("transct"), Some("transact"));
     }
 }

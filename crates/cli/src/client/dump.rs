@@ -160,8 +160,7 @@ impl<'a> Cells<'a> {
                     }
                 }
                 let text = reader.text();
-                if let Some(place) =
-                    column.and_then(|column| cells.places.get_mut(start + column))
+                if let Some(place) = column.and_then(|column| cells.places.get_mut(start + column))
                 {
                     *place = Some(text);
                 }

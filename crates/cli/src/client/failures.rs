@@ -1,7 +1,5 @@
 //! What ovsdb-client says when the server did not do as it was asked.
 
-use std::io::IsTerminal;
-
 use super::session::{Lost, Refusal};
 use crate::program::Failure;
 
@@ -9,7 +7,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Error(error) => Self::new(format!("transaction returned error: {error}"))
-                .hint(hint_for(&error.to_string())),
+                .maybe_hint(hint_for(&error.to_string())),
             Refusal::Lost(lost) => lost.into(),
         }
     }
@@ -29,9 +27,4 @@ fn hint_for(error: &str) -> Option<&'static str> {
         ("unknown method", "this server is too old for the command"),
     ];
     hints.iter().find(|(tag, _)| error.contains(tag)).map(|(_, hint)| *hint)
-}
-
-/// Whether somebody reads what goes to standard error as it comes.
-pub(super) fn person_reads_errors() -> bool {
-    std::io::stderr().is_terminal()
 }

@@ -96,8 +96,7 @@ pub(super) const TABLE: &[Spec<Id>] = &[
         .with(usage::about::NO_SELF_CONFINEMENT),
     long("no-chdir", Nothing, Id::NoChdir).with(usage::about::NO_CHDIR),
     long("pidfile", MaybeValue, Id::Pidfile).with(usage::about::PIDFILE),
-    long("overwrite-pidfile", Nothing, Id::OverwritePidfile)
-        .with(usage::about::OVERWRITE_PIDFILE),
+    long("overwrite-pidfile", Nothing, Id::OverwritePidfile).with(usage::about::OVERWRITE_PIDFILE),
     long("monitor", Nothing, Id::Monitor).with(usage::about::MONITOR),
     long("user", Value, Id::User).with(usage::about::USER),
     long("bootstrap-ca-cert", Value, Id::Tls(Tls::BootstrapCaCert))

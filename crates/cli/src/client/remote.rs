@@ -16,7 +16,7 @@ use weir_host::vlog::Level;
 use weir_json::{Value, array};
 
 use super::Client;
-use super::address::{Address, AddressError, Stream, looks_like_server};
+use super::address::{Address, Stream, looks_like_server};
 use super::session::{Lost, Refusal, Session, select, transaction};
 use crate::program::{Failure, strerror};
 
@@ -147,10 +147,8 @@ fn which_database(
     let mut visible = names.iter().filter(|name| !name.starts_with('_'));
     match (visible.next(), visible.next()) {
         (Some(only), None) => Ok(only.clone()),
-        _ => Err(Failure::new(
-            "could not find a default database, please specify a database name",
-        )
-        .hint(format!("the server has: {}", names.join(" ")))),
+        _ => Err(Failure::new("could not find a default database, please specify a database name")
+            .hint(format!("the server has: {}", names.join(" ")))),
     }
 }
 
@@ -166,13 +164,13 @@ enum Unreachable {
 fn connect(client: &Client, server: &str) -> Result<Session, Failure> {
     match try_connect(client, server) {
         Ok(session) => Ok(session),
-        Err(Unreachable::Method(reason)) => Err(Failure::new(format!(
-            "failed to connect or listen to \"{server}\" ({reason})"
-        ))
-        .hint("a server is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE")),
+        Err(Unreachable::Method(reason)) => {
+            Err(Failure::new(format!("failed to connect or listen to \"{server}\" ({reason})"))
+                .hint("a server is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE"))
+        }
         Err(Unreachable::Connection(error)) => {
             let failure = Failure::io(format!("failed to connect to \"{server}\""), &error);
-            Err(failure.hint(connection_hint(&error, server)))
+            Err(failure.maybe_hint(connection_hint(&error, server)))
         }
     }
 }
@@ -226,34 +224,65 @@ fn accept(address: &Address) -> io::Result<Stream> {
     }
 }
 
+/// Attempts to reach one of several servers, again and again.
+pub(super) struct Attempts {
+    remotes: Remotes,
+    next: usize,
+}
+
+impl Attempts {
+    /// None has been made yet.
+    pub(super) fn new(server: &str) -> Self {
+        let mut remotes = Remotes::parse(server);
+        remotes.servers = shuffled(&remotes.servers).into_iter().cloned().collect();
+        Self { remotes, next: 0 }
+    }
+
+    /// Tries the next server.
+    pub(super) fn next(&mut self, client: &Client) -> Option<Session> {
+        let count = self.remotes.servers.len();
+        let server = self.remotes.servers.get(self.next.checked_rem(count)?)?;
+        self.next += 1;
+        attempt(client, server)
+    }
+
+    /// Whether a round has been made.
+    pub(super) fn all_tried(&self) -> bool {
+        self.next > 0 && self.next.is_multiple_of(self.remotes.servers.len())
+    }
+}
+
+/// Tries one server, and tells the log about it.
+fn attempt(client: &Client, server: &str) -> Option<Session> {
+    let log = |text: &str| client.log.log("reconnect", Level::Info, text);
+    let result = try_connect(client, server);
+    log(&format!("{server}: connecting..."));
+    let reason = match result {
+        Ok(session) => {
+            log(&format!("{server}: connected"));
+            return Some(session);
+        }
+        Err(Unreachable::Method(reason)) => reason,
+        Err(Unreachable::Connection(error)) => strerror(&error),
+    };
+    log(&format!("{server}: connection attempt failed ({reason})"));
+    None
+}
+
 /// Tries several servers, each once, beginning with any.
 fn try_each(
     client: &Client,
     remotes: &Remotes,
     database: Option<&str>,
 ) -> Result<Session, Failure> {
-    let log = |level, text: &str| client.log.log("reconnect", level, text);
+    let log = |text: &str| client.log.log("reconnect", Level::Info, text);
     for server in shuffled(&remotes.servers) {
-        let result = try_connect(client, server);
-        log(Level::Info, &format!("{server}: connecting..."));
-        let mut session = match result {
-            Ok(session) => session,
-            Err(unreachable) => {
-                let reason = match unreachable {
-                    Unreachable::Method(reason) => reason,
-                    Unreachable::Connection(error) => strerror(&error),
-                };
-                let text = format!("{server}: connection attempt failed ({reason})");
-                log(Level::Info, &text);
-                continue;
-            }
-        };
-        log(Level::Info, &format!("{server}: connected"));
+        let Some(mut session) = attempt(client, server) else { continue };
         let Some(database) = database else { return Ok(session) };
         match serves(client, &mut session, database, remotes.cluster.as_deref()) {
             Ok(true) => return Ok(session),
-            Ok(false) => log(Level::Info, &format!("{server}: connection attempt timed out")),
-            Err(lost) => log(Level::Info, &format!("{server}: connection closed ({lost})")),
+            Ok(false) => log(&format!("{server}: connection attempt timed out")),
+            Err(lost) => log(&format!("{server}: connection closed ({lost})")),
         }
     }
     Err(Failure::new("no servers were available"))

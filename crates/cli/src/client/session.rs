@@ -13,6 +13,7 @@ use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Text, Value, array, object, validate};
 
 use super::address::{Address, Stream};
+use super::background::Happened;
 use crate::program::strerror;
 
 /// The longest message that a server may send. An initial reply holds a whole database.
@@ -102,8 +103,7 @@ impl<'a> Message<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, Lost> {
         let text = validate(bytes).map_err(|error| Lost::Protocol(error.to_string()))?;
         let no_object = || Lost::Protocol("a message is not an object".into());
-        let mut message =
-            Self { method: None, id: None, params: None, result: None, error: None };
+        let mut message = Self { method: None, id: None, params: None, result: None, error: None };
         for (key, value) in text.members().ok_or_else(no_object)? {
             let place = match key.as_ref() {
                 b"method" => &mut message.method,
@@ -138,8 +138,8 @@ pub(crate) struct Session {
     next_id: i64,
     /// What came while a reply was awaited.
     waiting: VecDeque<Notification>,
-    /// Whether notifications that come while a reply is awaited are kept.
-    keeps_notifications: bool,
+    /// Told how many bytes of a message are here.
+    progress: Option<Box<dyn FnMut(u64)>>,
 }
 
 impl Session {
@@ -160,7 +160,7 @@ impl Session {
             scanned: 0,
             next_id: 0,
             waiting: VecDeque::new(),
-            keeps_notifications: true,
+            progress: None,
         }
     }
 
@@ -169,11 +169,16 @@ impl Session {
         &self.peer
     }
 
+    /// Somebody wants to know how much of a message is here.
+    pub(crate) fn watch_progress(&mut self, progress: impl FnMut(u64) + 'static) {
+        self.progress = Some(Box::new(progress));
+    }
+
     /// Sends a request and waits for its reply. Notifications that come first are kept.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Refusal> {
         let mut bytes = vec![];
         params.write(&mut bytes);
-        self.call_text(method, &bytes, Text::to_value)
+        self.call_text(method, &bytes, |result| result.to_value())
     }
 
     /// As [`Session::call`], with parameters that are written already and a result that is read
@@ -204,12 +209,7 @@ impl Session {
     }
 
     /// Ends a request; its parameters are only for the log.
-    pub(crate) fn end_request(
-        &mut self,
-        method: &str,
-        params: &[u8],
-        id: i64,
-    ) -> Result<(), Lost> {
+    pub(crate) fn end_request(&mut self, method: &str, params: &[u8], id: i64) -> Result<(), Lost> {
         self.write(b"}")?;
         self.debug(|| {
             let params = String::from_utf8_lossy(params);
@@ -247,25 +247,10 @@ impl Session {
                 self.forget(range);
                 return result;
             }
-            if let Some(notification) = self.take(range)?
-                && self.keeps_notifications
-            {
+            if let Some(notification) = self.take(range)? {
                 self.waiting.push_back(notification);
             }
         }
-    }
-
-    /// Whether there is a notification that need not be waited for.
-    pub(crate) fn has_notification(&mut self) -> Result<bool, Lost> {
-        if !self.waiting.is_empty() {
-            return Ok(true);
-        }
-        Ok(self.frame()?.is_some_and(|range| {
-            // It is framed again when it is taken.
-            self.framer = Framer::new();
-            self.scanned = 0;
-            !range.is_empty()
-        }))
     }
 
     /// Waits for the next notification.
@@ -281,20 +266,30 @@ impl Session {
         }
     }
 
-    /// Takes what one read(2) brings, at most one notification. To be called when the stream is
-    /// ready or there is something left of the last read.
-    pub(crate) fn poll_notification(&mut self) -> Result<Option<Notification>, Lost> {
+    /// The next message that is here already, if there is one; probes are answered and skipped.
+    pub(super) fn poll_received(&mut self) -> Result<Option<Happened>, Lost> {
         if let Some(notification) = self.waiting.pop_front() {
-            return Ok(Some(notification));
+            return Ok(Some(Happened::Notification(notification)));
         }
-        if let Some(range) = self.frame()? {
-            return self.take(range);
+        while let Some(range) = self.frame()? {
+            let message = Message::read(&self.buffer[range.clone()])?;
+            if message.method.is_none() {
+                let id = message.id.and_then(Text::integer).unwrap_or(-1);
+                log_reply(&self.log, &self.peer, &message, id);
+                let result = message.result.map(|result| result.to_value().to_string());
+                self.forget(range);
+                return Ok(Some(Happened::Reply(result)));
+            }
+            if let Some(notification) = self.take(range)? {
+                return Ok(Some(Happened::Notification(notification)));
+            }
         }
-        self.fill()?;
-        match self.frame()? {
-            Some(range) => self.take(range),
-            None => Ok(None),
-        }
+        Ok(None)
+    }
+
+    /// Waits for more bytes of the server.
+    pub(super) fn wait_for_more(&mut self) -> Result<(), Lost> {
+        self.fill()
     }
 
     /// Takes one message that is no awaited reply; answers probes.
@@ -309,7 +304,10 @@ impl Session {
             let mut reply = b"{\"error\":null,\"id\":".to_vec();
             id.write(&mut reply);
             reply.extend_from_slice(b",\"result\":");
-            params.map_or_else(|| reply.extend_from_slice(b"[]"), |params| params.write(&mut reply));
+            match params {
+                Some(params) => params.write(&mut reply),
+                None => reply.extend_from_slice(b"[]"),
+            }
             reply.push(b'}');
             self.forget(range);
             self.write(&reply)?;
@@ -377,6 +375,9 @@ impl Session {
         self.buffer.resize(have + size, 0);
         let read = self.stream.read(&mut self.buffer[have..]);
         self.buffer.truncate(have + read.as_ref().copied().unwrap_or(0));
+        if let Some(progress) = &mut self.progress {
+            progress(self.buffer.len() as u64);
+        }
         match read {
             Ok(0) => Err(Lost::Closed),
             Ok(_) => Ok(()),

@@ -81,4 +81,3 @@ fn open(
     }
     Ok(session)
 }
-

@@ -10,6 +10,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
+use crate::usage::option_list;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
@@ -98,7 +99,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
         match option {
             Ok((Id::Help, _)) => return print_help(&dirs),
             Ok((Id::Version, _)) => return print(&version_lines("ovsdb-tool")),
-            Ok((Id::Option, _)) => return print(&option_list()),
+            Ok((Id::Option, _)) => return print(&option_list(TABLE)),
             Ok((Id::Verbose, value)) => logging.push(LogOption::Verbose(value)),
             Ok((Id::LogFile, value)) => logging.push(LogOption::File(value)),
             Ok((Id::SyslogMethod, Some(value))) => logging.push(LogOption::SyslogMethod(value)),
@@ -125,31 +126,13 @@ fn print(text: &str) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every option as command-line completion wants it.
-fn option_list() -> String {
-    let mut list = String::new();
-    for spec in TABLE {
-        let arg = match spec.takes {
-            Nothing => "",
-            Value => "ARG",
-            MaybeValue => "[ARG]",
-        };
-        let equals = if spec.takes == Nothing { "" } else { "=" };
-        list += &format!("--{}{equals}{arg}\n", spec.long);
-        if let Some(letter) = spec.short {
-            list += &format!("-{letter} {arg}\n");
-        }
-    }
-    list
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn completion_sees_every_option() {
-        let list = option_list();
+        let list = option_list(TABLE);
         assert!(list.starts_with("--more\n-m \n--rbac-role=ARG\n"), "{list}");
         assert!(list.contains("--verbose=[ARG]\n-v [ARG]\n"), "{list}");
     }

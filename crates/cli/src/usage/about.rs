@@ -21,13 +21,12 @@ pub(crate) const OVERWRITE_PIDFILE: About =
 pub(crate) const MONITOR: About = about(DAEMON, "", "start again after a crash");
 pub(crate) const USER: About = about(DAEMON, "USER[:GROUP]", "run as this user");
 pub(crate) const NO_SELF_CONFINEMENT: About = about(DAEMON, "", "accepted, and without effect");
-pub(crate) const UNIXCTL: About =
-    about(DAEMON, "SOCKET", "socket for ovs-appctl, or \"none\"").complete(Complete::File);
 
 pub(crate) const VERBOSE: About =
     about(LOGGING, "SPEC", "set levels: MODULE:DESTINATION:LEVEL, in any order; alone: everything");
 pub(crate) const LOG_FILE: About =
-    about(LOGGING, "FILE", "log to a file (default: @LOGS@/@PROGRAM@.log)").complete(Complete::File);
+    about(LOGGING, "FILE", "log to a file (default: @LOGS@/@PROGRAM@.log)")
+        .complete(Complete::File);
 pub(crate) const SYSLOG_METHOD: About =
     about(LOGGING, "METHOD", "libc, null, unix:FILE or udp:IP:PORT")
         .complete(Complete::Words(&["libc", "null", "unix:", "udp:"]));
@@ -43,14 +42,11 @@ pub(crate) const CA_CERT: About =
         .complete(Complete::File);
 pub(crate) const BOOTSTRAP_CA_CERT: About =
     about(TLS, "FILE", "the same; fetched from the first peer if missing").complete(Complete::File);
-pub(crate) const PEER_CA_CERT: About =
-    about(TLS, "FILE", "authority certificate to show to clients").complete(Complete::File);
 pub(crate) const SSL_PROTOCOLS: About =
     about(TLS, "LIST", "TLS versions to allow, such as TLSv1.2-TLSv1.3");
 pub(crate) const SSL_CIPHERS: About = about(TLS, "LIST", "ciphers for TLS 1.2");
 pub(crate) const SSL_CIPHERSUITES: About = about(TLS, "LIST", "ciphers for TLS 1.3");
 pub(crate) const SSL_SERVER_NAME: About = about(TLS, "NAME", "server name to ask for");
 
-pub(crate) const OPTION: About = about(OTHER, "", "list all options");
 pub(crate) const HELP: About = about(OTHER, "", "show this text");
 pub(crate) const VERSION: About = about(OTHER, "", "show versions");

@@ -14,7 +14,6 @@ pub(super) fn script(manuals: &[Manual]) -> String {
          \x20   case $kind in\n\
          \x20   words) COMPREPLY=($(compgen -W \"$*\" -- \"$cur\")) ;;\n\
          \x20   file) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\
-         \x20   directory) compopt -o filenames; COMPREPLY=($(compgen -d -- \"$cur\")) ;;\n\
          \x20   server) compopt -o nospace; COMPREPLY=($(compgen -W 'unix: tcp: ssl:' -- \"$cur\")) ;;\n\
          \x20   database) COMPREPLY=($(compgen -W \"$(weir client -t 1 list-dbs 2>/dev/null)\" -- \"$cur\")) ;;\n\
          \x20   table) COMPREPLY=($(compgen -W \"$(weir client -t 1 --no-headings list-tables 2>/dev/null)\" -- \"$cur\")) ;;\n\
@@ -96,7 +95,6 @@ fn reply(complete: Complete) -> Option<String> {
     Some(match complete {
         Complete::Nothing => return None,
         Complete::File => "file".to_owned(),
-        Complete::Directory => "directory".to_owned(),
         Complete::Words(words) => format!("words '{}'", words.join(" ")),
         Complete::Server => "server".to_owned(),
         Complete::Database => "database".to_owned(),

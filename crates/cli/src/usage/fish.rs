@@ -92,7 +92,6 @@ fn words(complete: Complete) -> Option<String> {
     Some(match complete {
         Complete::Nothing => return None,
         Complete::File => "-F".to_owned(),
-        Complete::Directory => "-f -a '(__fish_complete_directories)'".to_owned(),
         Complete::Words(words) => format!("-f -a {}", quoted(&words.join(" "))),
         Complete::Server => "-f -a 'unix: tcp: ssl:'".to_owned(),
         Complete::Database => "-f -a '(weir client -t 1 list-dbs 2>/dev/null)'".to_owned(),

@@ -56,7 +56,8 @@ fn program(script: &mut String, manual: &Manual) {
     *script += "        )\n        _describe command commands ;;\n    argument)\n        \
                 local -a given=(${words:#-*})\n        case $given[2] in\n";
     for command in manual.all_commands().filter(|command| !command.complete.is_empty()) {
-        *script += &format!("        {})\n            case $((${{#given}} - 2)) in\n", command.name);
+        *script +=
+            &format!("        {})\n            case $((${{#given}} - 2)) in\n", command.name);
         for (place, complete) in command.complete.iter().enumerate() {
             let last = place + 1 == command.complete.len();
             let number = if last { "*".to_owned() } else { (place + 1).to_string() };
@@ -92,7 +93,6 @@ fn action(complete: Complete) -> Option<String> {
     Some(match complete {
         Complete::Nothing => return None,
         Complete::File => "_files".to_owned(),
-        Complete::Directory => "_files -/".to_owned(),
         Complete::Words(words) => format!("compadd -- {}", words.join(" ")),
         Complete::Server => "_weir_servers".to_owned(),
         Complete::Database => "_weir_databases".to_owned(),

@@ -79,11 +79,7 @@ impl Daemon {
         }
         let overwrite = options.overwrite_pidfile;
         let pidfile = options.pidfile.as_deref().map(|path| PidFile::create(path, overwrite));
-        Ok(Role::Server(Self {
-            options: options.clone(),
-            notify,
-            _pidfile: pidfile.transpose()?,
-        }))
+        Ok(Role::Server(Self { options: options.clone(), notify, _pidfile: pidfile.transpose()? }))
     }
 
     /// The server serves: releases the parent and leaves the terminal.

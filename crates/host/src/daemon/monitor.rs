@@ -44,7 +44,7 @@ pub(super) fn run(
             Startup::Child(writer) => {
                 fault::set_monitor(sink.into());
                 if crashes > 0 {
-                    log.set_subprogram("ovsdb-server");
+                    log.set_subprogram(&log.application());
                 }
                 return Ok(End::Child(writer));
             }

@@ -11,6 +11,7 @@
 
 mod admin;
 mod databases;
+mod endpoint;
 mod jobs;
 mod links;
 mod listeners;
@@ -18,6 +19,7 @@ mod sessions;
 mod token;
 mod trace;
 
+pub use endpoint::{AdminRequest, AdminSocket};
 pub use links::LINK_MESSAGE_BYTES_MAX;
 pub use sessions::UNPARSED_BYTES_MAX;
 

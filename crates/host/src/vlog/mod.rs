@@ -199,6 +199,11 @@ impl Vlog {
         self.apply(Spec::Levels { module: None, destination: Some(Destination::Console), level });
     }
 
+    /// The program that logs.
+    pub fn application(&self) -> String {
+        self.state().application.clone()
+    }
+
     /// What `%T` and `%t` print; empty in the main process.
     pub fn set_subprogram(&self, name: &str) {
         name.clone_into(&mut self.state().subprogram);

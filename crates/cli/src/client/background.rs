@@ -1,0 +1,102 @@
+//! What `monitor` and `lock` wait for: messages of the server and, in the background, commands of
+//! ovs-appctl.
+
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use weir_host::{AdminRequest, AdminSocket};
+
+use super::session::{Notification, Session};
+use super::{Client, PROGRAM, process};
+use crate::program::{Failure, strerror};
+
+/// Name, usage, least and most arguments.
+pub(super) type AdminCommands = &'static [(&'static str, &'static str, u32, u32)];
+
+/// The admin socket of a command in the background; in the foreground there is none.
+pub(super) struct Background {
+    socket: Option<(AdminSocket, PathBuf)>,
+    /// Whether messages of the server are left alone.
+    pub(super) blocked: bool,
+}
+
+/// What happened.
+pub(super) enum Happened {
+    /// The server sent something.
+    Notification(Notification),
+    /// The server sent a reply that nobody waits for: the JSON text of its result.
+    Reply(Option<String>),
+    /// Somebody asks something.
+    Admin(AdminRequest),
+    /// Somebody said `exit`.
+    Exit,
+}
+
+impl Background {
+    /// Goes to the background if that was asked for; the parent still waits.
+    pub(super) fn start(
+        client: &Client,
+        commands: AdminCommands,
+        keep_stderr: bool,
+    ) -> Result<Self, Failure> {
+        client.start_daemon(keep_stderr)?;
+        let mut socket = None;
+        if client.options.daemon.detach {
+            let path = client.dirs.run.join(format!("{PROGRAM}.{}.ctl", std::process::id()));
+            let open = AdminSocket::open(&path, PROGRAM, &client.log, commands);
+            process::remember_file(path.clone());
+            socket = Some((open.map_err(Failure::new)?, path));
+        }
+        Ok(Self { socket, blocked: false })
+    }
+
+    /// Waits until something happens.
+    pub(super) fn wait(&mut self, session: &mut Session) -> Result<Happened, Failure> {
+        loop {
+            if !self.blocked
+                && let Some(happened) = session.poll_received().map_err(lost(session))?
+            {
+                return Ok(happened);
+            }
+            let Some((socket, _)) = &mut self.socket else {
+                session.wait_for_more().map_err(lost(session))?;
+                continue;
+            };
+            let from_server = if self.blocked { PollFlags::empty() } else { PollFlags::IN };
+            let ready = {
+                let mut fds =
+                    [PollFd::new(&*session, from_server), PollFd::new(socket, PollFlags::IN)];
+                // An interrupted wait is tried again.
+                let _ = poll(&mut fds, None);
+                fds.map(|fd| !fd.revents().is_empty())
+            };
+            if ready[1] {
+                let requests = socket.requests();
+                let requests = requests.map_err(|error| Failure::new(strerror(&error)))?;
+                if socket.is_exiting() {
+                    return Ok(Happened::Exit);
+                }
+                // One connection has one command under way; ovs-appctl makes one connection.
+                if let Some(request) = requests.into_iter().next() {
+                    return Ok(Happened::Admin(request));
+                }
+            }
+            if ready[0] && !self.blocked {
+                session.wait_for_more().map_err(lost(session))?;
+            }
+        }
+    }
+
+    /// Answers a command.
+    pub(super) fn reply(&mut self, request: &AdminRequest, result: Result<String, String>) {
+        if let Some((socket, _)) = &mut self.socket {
+            socket.reply(request.id, result);
+        }
+    }
+}
+
+/// The connection ended.
+fn lost(session: &Session) -> impl Fn(super::session::Lost) -> Failure + use<> {
+    let peer = session.peer().to_owned();
+    move |lost| Failure::new(format!("{peer}: receive failed ({lost})"))
+}

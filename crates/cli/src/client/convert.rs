@@ -1,0 +1,77 @@
+//! `convert` and `needs-conversion`: a schema from a file and the schema of a database.
+
+use std::process::ExitCode;
+
+use weir_json::{Value, array};
+
+use super::Client;
+use super::output::{write_all, write_failure};
+use super::progress::Progress;
+use super::remote::{Target, open_database};
+use super::schema;
+use super::session::{Session, select, transaction};
+use crate::program::{Failure, Outcome};
+
+/// `convert`
+pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
+    let (name, mut schema, mut session) = open(client, args)?;
+    if is_clustered(&mut session, &name)? {
+        keep_ephemeral_columns(&mut schema);
+    }
+    session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
+    let _progress = Progress::waiting("convert");
+    session.call("convert", Value::Array(vec![name.into(), schema]))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `needs-conversion`
+pub(super) fn needs_conversion(client: &Client, args: &[String]) -> Outcome {
+    let (name, mut wanted, mut session) = open(client, args)?;
+    if is_clustered(&mut session, &name)? {
+        keep_ephemeral_columns(&mut wanted);
+    }
+    let wanted = weir_data::Schema::parse_bytes(wanted.to_string().as_bytes());
+    let wanted = wanted.map_err(Failure::new)?;
+    let has = schema::fetch(&mut session, &name)?;
+    let answer = if wanted == has { "no\n" } else { "yes\n" };
+    write_all(answer.as_bytes()).map_err(write_failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The schema that the last argument names, and a session with the server of its database.
+fn open(client: &Client, args: &[String]) -> Result<(String, Value, Session), Failure> {
+    let file = args.last().map(String::as_str).unwrap_or_default();
+    let (schema, _) = schema::read_file(file)?;
+    let Target { session, .. } = open_database(client, args, 1, Some(&schema.name))?;
+    Ok((schema.name.clone(), schema.to_value(), session))
+}
+
+/// Whether a database is one of a cluster.
+fn is_clustered(session: &mut Session, database: &str) -> Result<bool, Failure> {
+    let condition = array([array(["name", "==", database])]);
+    let request = transaction("_Server", vec![select("Database", condition)]);
+    let results = session.call("transact", request)?;
+    let rows = results.as_array().and_then(|results| results.first()?.get("rows")?.as_array());
+    let model = rows.and_then(|rows| rows.first()?.get("model")?.as_str());
+    Ok(model == Some("clustered"))
+}
+
+/// Clusters have no ephemeral columns.
+fn keep_ephemeral_columns(schema: &mut Value) {
+    let tables = members(schema).and_then(|schema| schema.get_mut("tables"));
+    let Some(tables) = tables.and_then(members) else { return };
+    for table in tables.values_mut() {
+        let columns = members(table).and_then(|table| table.get_mut("columns"));
+        let Some(columns) = columns.and_then(members) else { continue };
+        for column in columns.values_mut().filter_map(members) {
+            column.remove("ephemeral");
+        }
+    }
+}
+
+fn members(value: &mut Value) -> Option<&mut std::collections::BTreeMap<String, Value>> {
+    match value {
+        Value::Object(members) => Some(members),
+        _ => None,
+    }
+}
