@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::dirs::Dirs;
-use crate::program::Failure;
 
 /// The port of OVSDB.
 pub(crate) const DEFAULT_PORT: u16 = 6640;
@@ -49,12 +48,6 @@ impl AddressError {
     /// The reference's reason, whatever is wrong.
     fn new(log: Vec<(&'static str, String)>) -> Self {
         Self { reason: "Address family not supported by protocol".to_owned(), log }
-    }
-}
-
-impl From<AddressError> for Failure {
-    fn from(error: AddressError) -> Self {
-        Self::new(error.log.into_iter().map(|(_, text)| text).next().unwrap_or(error.reason))
     }
 }
 
@@ -97,10 +90,10 @@ impl Address {
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => connect_unix(path).map(Stream::Unix),
-            Self::Tcp(host, port) | Self::Tls(host, port) => {
-                connect_tcp(host, *port).map(Stream::Tcp)
+            Self::Tcp(host, port) => connect_tcp(host, *port).map(Stream::Tcp),
+            Self::Tls(..) | Self::PassiveUnix(_) | Self::PassiveTcp(..) => {
+                Err(rustix::io::Errno::NOPROTOOPT.into())
             }
-            Self::PassiveUnix(_) | Self::PassiveTcp(..) => Err(ErrorKind::InvalidInput.into()),
         }
     }
 }

@@ -107,7 +107,12 @@ fn request(server: &str, dirs: &Dirs, method: &str, params: Value) -> Result<Val
 }
 
 pub(super) fn connect(server: &str, dirs: &Dirs) -> Result<Session, Failure> {
-    Session::connect(&Address::parse(server, dirs)?)
+    let address = Address::parse(server, dirs).map_err(|error| {
+        let reason = error.log.into_iter().map(|(_, text)| text).next().unwrap_or(error.reason);
+        Failure::new(format!("{server}: {reason}"))
+            .hint("a server is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE")
+    })?;
+    Session::connect(&address)
         .map_err(|error| Failure::io(format!("failed to connect to \"{server}\""), &error))
 }
 
