@@ -401,7 +401,5 @@ fn difference_lines<'a>(uuid: &'a str, row: Text<'a>, lines: &mut Vec<Line<'a>>)
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-    let mut text = String::new();
-    weir_host::vlog::format_date("%Y-%m-%d %H:%M:%S.###", ms, &mut text);
-    text
+    weir_host::vlog::format_date("%Y-%m-%d %H:%M:%S.###", ms)
 }

@@ -53,7 +53,7 @@ pub fn format_date(template: &str, wall_ms: i64) -> String {
 }
 
 /// Formats the moment `wall_ms` milliseconds after 1970.
-pub fn format(template: &str, wall_ms: i64, out: &mut String) {
+pub(super) fn format(template: &str, wall_ms: i64, out: &mut String) {
     let civil = Civil::new(wall_ms.div_euclid(1000));
     let digits = format!("{:03}", wall_ms.rem_euclid(1000));
     let mut digits = digits.chars();
