@@ -158,9 +158,9 @@ pub(super) enum Mistake {
 
 /// Reads the arguments behind the program's name.
 pub(super) fn parse(args: Vec<String>, dirs: &Dirs) -> Result<Asked, Mistake> {
-    let mut given = ClientOptions::default();
     // Not a number or none at all: no limit, as for the reference.
-    given.timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
+    let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
+    let mut given = ClientOptions { timeout, ..ClientOptions::default() };
     let mut options = Options::new(TABLE, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
