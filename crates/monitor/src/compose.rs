@@ -7,7 +7,10 @@ use weir_data::{ColumnDelta, ColumnType, DatumRef, Row, Store, TableSchema, Uuid
 
 use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
 use crate::subscription::{Subscription, TableSubscription};
-use crate::view::{Modified, RowView, State, View};
+use crate::view::{Modified, RowView, State, TableView, View};
+
+/// The kind of a fragment that is not a row but a table.
+const WHOLE: Select = 0;
 
 /// What an update says of one row.
 enum Event<'a> {
@@ -73,6 +76,12 @@ pub(crate) fn changes(
         if table.is_never() {
             continue;
         }
+        // Other tables' conditions make groups of those who are told the same of this one.
+        let is_shared = table.clauses().is_empty() && Shapes::is_shared(&table.shape);
+        if is_shared && writer.known_table(changed, &table.shape) {
+            continue;
+        }
+        let start = writer.out.len();
         writer.table(table, store, |writer| {
             for row in &changed.rows {
                 if let Some(event) = event(table, row) {
@@ -80,6 +89,11 @@ pub(crate) fn changes(
                 }
             }
         });
+        if is_shared {
+            let told = writer.out.get(start..).unwrap_or_default();
+            let told = told.strip_prefix(b",").unwrap_or(told);
+            changed.whole.keep(&table.shape, WHOLE, told);
+        }
     }
     writer.end();
 }
@@ -158,6 +172,22 @@ impl<'a> Writer<'a> {
             self.out.push(b'}');
             self.any_table = true;
         }
+    }
+
+    /// Writes a table that was written for others of the same shape; false if it was not.
+    fn known_table(&mut self, table: &TableView<'_>, shape: &Arc<Shape>) -> bool {
+        let start = self.out.len();
+        if self.any_table {
+            self.out.push(b',');
+        }
+        let behind = self.out.len();
+        let is_known = table.whole.write(shape, WHOLE, self.out);
+        if self.out.len() == behind {
+            self.out.truncate(start);
+        } else {
+            self.any_table = true;
+        }
+        is_known
     }
 
     fn end(self) {

@@ -103,17 +103,16 @@ impl Monitors {
         out: &mut Vec<Update>,
     ) -> Vec<MonitorKey> {
         let place = self.base;
-        let tables = self.pending.changed_tables(place);
-        let watchers = tables.filter_map(|table| self.watchers.get(table.index()));
-        let mut affected: Vec<GroupId> = watchers.flatten().copied().collect();
-        affected.sort_unstable();
-        affected.dedup();
         let strays = &self.strays;
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
-        let view = OnceCell::new();
-        let view =
-            || view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store));
+        let view = resolve(&changes, &self.pending, &self.watchers, place, store);
+        let mut affected: Vec<GroupId> = Vec::new();
+        for table in &view.tables {
+            self.clauses.concerned(table.table, &table.rows, &mut affected);
+        }
+        affected.sort_unstable();
+        affected.dedup();
         let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
         let mut left = Vec::new();
         for id in affected {
@@ -121,7 +120,7 @@ impl Monitors {
             if group.classes.values().all(|class| class.members.iter().all(is_stray)) {
                 continue;
             }
-            let body = composer.body(id, &group.subscription, view, false);
+            let body = composer.body(id, &group.subscription, || &view, false);
             // If there is nothing to tell, the blocked ones are up to date, too.
             let Some(body) = body else { continue };
             let n_left = left.len();

@@ -20,6 +20,7 @@
 
 mod cache;
 mod change;
+mod clauses;
 mod compose;
 mod flush;
 mod message;

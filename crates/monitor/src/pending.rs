@@ -106,12 +106,6 @@ impl Pending {
         self.changed_at.get(table.index()).is_some_and(|at| *at > since)
     }
 
-    /// Tables that have changed since a place.
-    pub(crate) fn changed_tables(&self, since: Place) -> impl Iterator<Item = TableId> {
-        let changed = self.changed_at.iter().enumerate().filter(move |(_, at)| **at > since);
-        changed.map(|(table, _)| TableId(table as u16))
-    }
-
     /// Somebody takes a stand at a place where there is somebody already, or at the end.
     pub(crate) fn stand(&mut self, place: Place) {
         *self.standing.entry(place).or_default() += 1;

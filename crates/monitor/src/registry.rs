@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::{Committed, Error, Schema, Store, TableId, Uuid};
+use weir_data::{Committed, Delta, Error, Schema, Store, TableId, Uuid};
 use weir_json::Text;
 
 use crate::cache::Cache;
+use crate::clauses::ClauseIndex;
 use crate::compose;
 use crate::message::{self, Head, Update, Version};
 use crate::pending::{Pending, Place};
@@ -85,6 +86,8 @@ pub struct Monitors {
     pub(crate) owners: HashMap<MonitorKey, Owner, FixedState>,
     /// Which groups watch each table.
     pub(crate) watchers: Vec<BTreeSet<GroupId>>,
+    /// Which groups each change can concern.
+    pub(crate) clauses: ClauseIndex,
     pub(crate) pending: Pending,
     /// Where all stand who were neither blocked at the last [`Monitors::flush_all`] nor flushed
     /// alone since.
@@ -113,6 +116,7 @@ impl Monitors {
             by_canonical: HashMap::with_hasher(FixedState::with_seed(seed)),
             owners: HashMap::with_hasher(FixedState::with_seed(seed)),
             watchers: Vec::new(),
+            clauses: ClauseIndex::new(seed),
             pending,
             base,
             strays: BTreeMap::new(),
@@ -202,6 +206,7 @@ impl Monitors {
         for table in subscription.watched_tables() {
             self.watchers[table.index()].insert(id);
         }
+        self.clauses.add(id, &subscription, schema.tables.len());
         for table in &mut subscription.tables {
             self.shapes.share(&mut table.shape);
         }
@@ -230,6 +235,7 @@ impl Monitors {
             for table in gone.subscription.watched_tables() {
                 self.watchers[table.index()].remove(&owner.group);
             }
+            self.clauses.remove(owner.group, &gone.subscription);
             for table in &gone.subscription.tables {
                 self.shapes.end(&table.shape);
             }
@@ -370,6 +376,23 @@ impl Monitors {
                 .is_none_or(|group| group.subscription.watched_tables().any(changed))
         });
         self.pending.commit(&committed.delta, schema, |table| is_watched(watchers, table));
+    }
+
+    /// For transactions that took effect, all of which the store shows: whether there is nobody to
+    /// tell anything of them. Then [`Monitors::commit`] need not know of them.
+    pub fn pass_over<'a>(
+        &mut self,
+        deltas: impl Iterator<Item = &'a Delta>,
+        store: &Store,
+        txn_id: Uuid,
+    ) -> bool {
+        // What is pending may be undone by later changes of the same rows only if it has seen all
+        // changes in between.
+        let passed = self.pending.is_empty() && self.clauses.are_of_no_concern(deltas, store);
+        if passed {
+            self.last_txn_id = txn_id;
+        }
+        passed
     }
 
     /// Whether any monitor has not been told everything.

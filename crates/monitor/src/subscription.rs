@@ -34,6 +34,11 @@ impl TableSubscription {
         self.condition.matches_any(row)
     }
 
+    /// Rows are asked for if any of these holds, or if there is none.
+    pub(crate) fn clauses(&self) -> &[Clause] {
+        &self.condition.clauses
+    }
+
     /// Whether no row can ever be one of those asked for.
     pub(crate) fn is_never(&self) -> bool {
         let clauses = &self.condition.clauses;

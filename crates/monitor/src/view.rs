@@ -21,6 +21,8 @@ pub(crate) struct View<'a> {
 pub(crate) struct TableView<'a> {
     pub(crate) table: TableId,
     pub(crate) rows: Vec<RowView<'a>>,
+    /// All of it, as told to those without a condition.
+    pub(crate) whole: Fragments,
 }
 
 /// A changed row.
@@ -61,7 +63,7 @@ impl<'a> View<'a> {
         let mut tables = Vec::new();
         let mut add = |table: TableId, rows: Vec<RowView<'a>>| {
             if !rows.is_empty() {
-                tables.push(TableView { table, rows });
+                tables.push(TableView { table, rows, whole: Fragments::default() });
             }
         };
         match changes {

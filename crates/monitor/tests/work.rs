@@ -136,8 +136,31 @@ fn groups_that_do_not_watch_a_changed_table_are_left_alone() {
     assert_eq!(s.monitors.counts().groups, 501);
     s.insert("Port", 7, &[("n", "7")]).commit();
     assert_eq!(s.flush_all(&[]).len(), 1);
-    assert_eq!(s.monitors.counts().composed, 501);
+    assert_eq!(s.monitors.counts().composed, 2, "only for those whose condition holds");
     assert!(!s.monitors.has_pending());
+}
+
+#[test]
+fn conditions_on_other_rows_cost_nothing() {
+    let mut s = Scene::new();
+    for n in 0..500 {
+        let port = format!(r#"[["n","==",{n}],["n","==",{}],[false]]"#, 1000 + n);
+        let port = port.replace("[false]", "false");
+        let bridge = format!(r#"[["ports","includes","p{n}"],["name","==","b{n}"]]"#);
+        s.add(V2, &format!(r#"{{"Port":{{"where":{port}}},"Bridge":{{"where":{bridge}}}}}"#));
+    }
+    s.insert("Port", 1, &[("n", "700")]).insert("Bridge", 2, &[("ports", r#""p700""#)]);
+    assert!(s.pass_over(), "nobody asked for such rows");
+    s.set("Port", 1, &[("n", "701")]).set("Bridge", 2, &[("ports", r#""p7""#)]);
+    assert!(!s.pass_over(), "one did");
+    assert_eq!(s.flush_all(&[]).len(), 1);
+    assert_eq!(s.monitors.counts().composed, 1);
+    s.set("Bridge", 2, &[("ports", r#""p700""#)]);
+    assert!(!s.pass_over(), "and is told that it is gone");
+    assert_eq!(s.flush_all(&[]).len(), 1);
+    s.delete("Bridge", 2).delete("Port", 1);
+    assert!(s.pass_over());
+    assert_eq!(s.monitors.counts().composed, 2);
 }
 
 #[test]

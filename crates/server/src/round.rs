@@ -309,9 +309,10 @@ impl Server {
         self.round.number += 1;
         self.round.cost = 0;
         let done = std::mem::take(&mut self.round.done);
+        let unheard = self.pass_over(&done);
         for done in &done {
             if let Some(delta) = &done.delta {
-                self.publish(now, done.db, Arc::clone(delta));
+                self.publish(now, done.db, Arc::clone(delta), unheard.contains(&done.db));
             }
         }
         for (trigger, result) in done.into_iter().filter_map(|done| done.request) {
@@ -374,13 +375,32 @@ impl Server {
         id.is_some_and(|id| self.is_at_work(*id))
     }
 
-    /// Tells a database's monitors, and whoever reads remotes from it, of a commit.
-    pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>) {
+    /// Databases whose transactions of this round are nothing to any monitor: those of thousands
+    /// that have conditions on other rows need not be gone through.
+    fn pass_over(&mut self, done: &[Done]) -> Vec<DbId> {
+        let mut unheard = Vec::new();
+        for (&id, db) in &mut self.dbs {
+            let of_db = done.iter().filter(|done| done.db == id);
+            let mut deltas = of_db.filter_map(|done| done.delta.as_deref()).peekable();
+            let Some(engine) = db.engine.here() else { continue };
+            if deltas.peek().is_some() && db.monitors.pass_over(deltas, engine.store(), Uuid::ZERO)
+            {
+                unheard.push(id);
+            }
+        }
+        unheard
+    }
+
+    /// Tells a database's monitors, unless it is known to be nothing to them, and whoever reads
+    /// remotes from it, of a commit.
+    pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>, is_unheard: bool) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.conversions.note(&delta);
         let position = db.engine.here().map_or(0, weir_engine::Database::position);
         let committed = Committed { position, txn_id: Uuid::ZERO, delta };
-        db.monitors.commit(&committed, db.engine.schema());
+        if !is_unheard {
+            db.monitors.commit(&committed, db.engine.schema());
+        }
         if db.monitors.has_pending() {
             db.updates_since_us.get_or_insert(now.monotonic_us);
         }

@@ -388,7 +388,7 @@ impl Server {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         let Some(engine) = db.engine.here_mut() else { return };
         if let Some(delta) = server_db::execute(engine, operation, &mut self.uuids) {
-            self.publish(now, id, Arc::new(delta));
+            self.publish(now, id, Arc::new(delta), false);
             self.wake(now, id);
         }
     }

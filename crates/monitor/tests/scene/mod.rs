@@ -115,13 +115,28 @@ impl Scene {
     }
 
     pub(crate) fn commit(&mut self) {
+        let committed = self.apply();
+        self.monitors.commit(&committed, self.store.schema());
+    }
+
+    /// Commits, unless that is nothing to any monitor: then true.
+    pub(crate) fn pass_over(&mut self) -> bool {
+        let committed = self.apply();
+        let passed =
+            self.monitors.pass_over([&*committed.delta].into_iter(), &self.store, Uuid::ZERO);
+        if !passed {
+            self.monitors.commit(&committed, self.store.schema());
+        }
+        passed
+    }
+
+    fn apply(&mut self) -> Committed {
         let tables = std::mem::take(&mut self.delta);
         let tables = tables.into_iter().map(|(table, rows)| TableDelta { table, rows }).collect();
         let delta = Arc::new(Delta { tables });
         self.store.apply(&delta);
         self.position += 1;
-        let committed = Committed { position: self.position, txn_id: Uuid::ZERO, delta };
-        self.monitors.commit(&committed, self.store.schema());
+        Committed { position: self.position, txn_id: Uuid::ZERO, delta }
     }
 
     pub(crate) fn try_add(

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::world::{Random, State};
+use weir_data::Uuid;
+
+use crate::world::{Random, State, text};
 
 const KINDS: [&str; 4] = ["initial", "insert", "delete", "modify"];
 
@@ -303,6 +305,20 @@ fn clauses(random: &mut Random, table: &str) -> Vec<Value> {
         5 => json!(["n", "==", random.below(4)]),
         _ => json!(["n", ">", random.below(4)]),
     };
+    // Those that monitors are found by.
+    let filed = |random: &mut Random| match random.below(6) {
+        0 => json!(false),
+        1 if table == "Bridge" => json!(["name", "==", "a"]),
+        2 if table == "Bridge" => json!(["words", "includes", ["set", ["a", "c"]]]),
+        2 if table == "Port" => json!(["trunks", "includes", random.below(4)]),
+        3 if table == "Bridge" => json!(["words", "==", ["set", ["", "a"]]]),
+        4 if table == "Bridge" => json!(["other", "includes", ["map", [["a", "c"]]]]),
+        5 => json!(["_uuid", "==", ["uuid", text(Uuid::from_u128(u128::from(random.below(8))))]]),
+        _ => json!(["n", "==", random.below(4)]),
+    };
+    if random.percent(50) {
+        return (0..1 + random.below(3)).map(|_| filed(random)).collect();
+    }
     (0..random.below(4)).map(|_| clause(random)).collect()
 }
 
