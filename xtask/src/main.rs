@@ -3,9 +3,11 @@
 //! - `test`: everything that a change must pass, on a fresh machine.
 //! - `tidy`: rules of the tree that the compiler does not check (see `STYLE.md`).
 //! - `ci`: formatting, lints, documentation, licences, tidy.
+//! - `instructions`: instructions and system calls of a transaction against a baseline.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
 mod checks;
+mod instructions;
 mod ovn;
 mod provide;
 mod step;
@@ -22,6 +24,8 @@ usage: cargo xtask TASK
   test [--no-install]   install what is missing where possible, then run all tests
   ci                    fmt, clippy, doc, deny, tidy
   tidy                  rules of the tree, see STYLE.md
+  instructions [--update]
+                        instructions and system calls of a transaction, under valgrind
   ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
 ";
 
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
         ["ci"] => checks::run(&root),
         ["test"] => suite::run(&root, true),
         ["test", "--no-install"] => suite::run(&root, false),
+        ["instructions"] => instructions::run(&root, false),
+        ["instructions", "--update"] => instructions::run(&root, true),
         ["ovn", rest @ ..] => ovn::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -19,6 +19,8 @@ const DEBIAN: &[(&str, &str)] = &[
     ("ovn-central", "ovn-northd and ovn-ctl"),
     ("python3-openvswitch", "the stock Python client"),
     ("etcd-client", "etcdctl, for the key-value front end"),
+    ("strace", "counts the system calls of a transaction"),
+    ("valgrind", "counts the instructions of a transaction"),
     ("tini", "reaps the daemons of a test that was stopped"),
 ];
 

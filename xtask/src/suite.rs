@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{ovn, provide};
+use crate::{instructions, ovn, provide};
 
 /// Runs all tests, even after some failed; true when all passed.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     steps.run("tests", || tests(root));
     steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
     steps.run("OVN scenario", || ovn::scenario(root));
+    steps.run("instructions", || instructions::compare(root, false));
     Ok(steps.finish())
 }
 
