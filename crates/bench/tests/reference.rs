@@ -60,6 +60,32 @@ fn rows_are_found_by_name() {
 }
 
 #[test]
+fn the_other_scenarios_hold_too() {
+    if !installed(NORTHBOUND) || !installed(SOUTHBOUND) {
+        return;
+    }
+    let peer = format!("--peer=ref={SERVERS}");
+    let scenarios: &[&[&str]] = &[
+        &["ports", "--rows=100", "--writers=5", "--monitors=2", "--one-shot"],
+        &["big", "--ops=20", "--writers=4", "--monitors=2,4"],
+        &["by-column", "--rows=100,500", "--seconds=0.05"],
+        &["may-exist", "--rows=100,500", "--seconds=0.05"],
+        &["conditions", "--ops=200", "--monitors=0,10"],
+        &["growth", "--rows=10,1000", "--elements=10,100", "--ops=500"],
+        &["openstack", "--ports=30"],
+        &["connections", "--clients=50", "--seconds=0.05", "--ops=50"],
+        &["strings", "--sizes=1000,100000", "--volume=500000"],
+        &["herd", "--clients=4", "--megabytes=1"],
+        &["large", "--megabytes=1"],
+        &["snapshot-memory", "--megabytes=1"],
+    ];
+    for scenario in scenarios {
+        let words = [*scenario, &[peer.as_str(), "--no-floor"][..]].concat();
+        bench(&words).unwrap_or_else(|error| panic!("{scenario:?}: {error}"));
+    }
+}
+
+#[test]
 fn the_made_database_is_one_that_the_reference_reads() {
     if !installed(SOUTHBOUND) {
         return;
