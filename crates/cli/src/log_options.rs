@@ -30,7 +30,9 @@ pub(crate) fn open_log(program: &str, options: &[LogOption], dirs: &Dirs) -> Res
             }
             LogOption::File(name) => {
                 let default = format!("{program}.log");
-                log.open_file(&dirs.log.join(name.as_ref().unwrap_or(&default)));
+                // The failure is logged, to standard error as well, and that says it all.
+                log.open_file(&dirs.log.join(name.as_ref().unwrap_or(&default)))
+                    .map_err(|_| Failure::silent(1))?;
             }
             LogOption::SyslogMethod(method) => {
                 log.set_syslog_method(method).map_err(Failure::new)?;

@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_host::daemon::DaemonOptions;
-use weir_host::vlog::{Level, Vlog};
 use weir_host::{Options, Unixctl};
-use weir_server::Config;
+use weir_server::{Config, FileForms};
 
 use crate::dirs::{Dirs, absolute};
 use crate::log_options::{LogOption, open_log};
@@ -32,7 +31,6 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
         Err(Mistake::Fatal(failure)) => return Err(failure),
     };
     let log = open_log(PROGRAM, &given.log, &dirs)?;
-    say_what_is_missing(&given, &log);
     if let Some(name) = &given.user {
         let logs = given.log.iter().any(|option| matches!(option, LogOption::File(_)));
         user::become_user(name, logs.then(|| log_file(&given, &dirs)).flatten().as_deref())?;
@@ -48,17 +46,6 @@ pub(crate) fn become_user(spec: &str) -> Result<(), Failure> {
 fn print(text: &str) -> Outcome {
     say(text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Options that are taken but do nothing yet, so that stock scripts work.
-fn say_what_is_missing(given: &ServerOptions, log: &Vlog) {
-    let options = [
-        (given.no_column_diff, "--disable-file-column-diff"),
-        (given.no_data_conversion, "--disable-file-no-data-conversion"),
-    ];
-    for (_, name) in options.iter().filter(|(given, _)| *given) {
-        log.log("ovsdb_server", Level::Info, &format!("{name} has no effect yet"));
-    }
 }
 
 /// The last log file of the command line.
@@ -85,6 +72,10 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
             config_file: given
                 .config_file
                 .map(|path| dirs.db.join(path).to_string_lossy().into_owned()),
+            files: FileForms {
+                whole_columns: given.no_column_diff,
+                whole_conversions: given.no_data_conversion,
+            },
             ..Config::default()
         },
         rundir: dirs.run.clone(),

@@ -25,6 +25,18 @@ fn the_name_of_the_link_chooses_the_program() {
 }
 
 #[test]
+fn a_log_file_that_cannot_be_opened_ends_the_program() {
+    let scratch = Scratch::new();
+    let run = scratch.run(
+        scratch.link("ovsdb-server"),
+        &["--log-file=/nonexistent/l", "--no-dbs", "--unixctl=none", "--run=true"],
+    );
+    let text = "|vlog|WARN|failed to open /nonexistent/l for logging: No such file or directory\n";
+    assert!(err(&run).ends_with(text), "{}", err(&run));
+    assert_eq!(run.status.code(), Some(1));
+}
+
+#[test]
 fn help_goes_to_standard_output() {
     let scratch = Scratch::new();
     for (args, word) in [

@@ -97,7 +97,7 @@ fn log_panics(log: &Vlog) {
 
 fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
     if let Some(path) = &options.log_file {
-        log.open_file(path);
+        log.open_file(path).map_err(|_| Fatal(Vec::new()))?;
     }
     kill_on_fault();
     raise_descriptor_limit();
@@ -110,7 +110,7 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
     options.server.seed = seed()?;
     options.server.saved = saved.as_ref().and_then(read_state);
     let config = options.server.clone();
-    let commands = Commands::new(program, log.clone(), weir_server::unixctl::COMMANDS);
+    let commands = Commands::new(program, log.clone(), weir_server::unixctl::commands(&config));
     let mut driver = Driver::new(
         |now| Server::new(now, config),
         Signals::catch()?,

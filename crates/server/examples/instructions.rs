@@ -95,6 +95,7 @@ impl Shell {
             server_name: "ovsdb-server",
             remotes: vec!["punix:/sock".into()],
             databases: vec!["/net.db".into()],
+            ..Config::default()
         };
         let server = Server::new(now, config);
         let (effects, sessions) = (Vec::new(), 0);

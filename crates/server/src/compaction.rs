@@ -8,6 +8,7 @@ use weir_log::compact;
 use crate::database::{Compaction, Standalone, Storage};
 use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
+use crate::fault::REWRITE_PAUSE_US;
 use crate::server::Server;
 
 /// How often the rules for automatic compaction are looked at, in microseconds.
@@ -40,10 +41,10 @@ impl Server {
         self.effect(Effect::Compact { db: id, snapshot, comment, date_ms: now.wall_ms });
     }
 
-    pub(crate) fn compaction_written(&mut self, id: DbId, result: Result<u64, String>) {
+    pub(crate) fn compaction_written(&mut self, now: Now, id: DbId, result: Result<u64, String>) {
         let Some(file) = self.file(id) else { return };
         match result {
-            Err(error) => self.compaction_failed(id, &error),
+            Err(error) => self.compaction_failed(now, id, &error),
             Ok(_) => {
                 let Some(compaction) = &mut file.compaction else { return };
                 compaction.finishing = true;
@@ -57,11 +58,13 @@ impl Server {
 
     pub(crate) fn compaction_finished(&mut self, now: Now, id: DbId, result: Result<u64, String>) {
         let size = match result {
-            Err(error) => return self.compaction_failed(id, &error),
+            Err(error) => return self.compaction_failed(now, id, &error),
             Ok(size) => size,
         };
         let Some(file) = self.file(id) else { return };
         let Some(compaction) = file.compaction.take() else { return };
+        // Whatever is wrong with the old file, this one is on the disk.
+        let was_suspect = file.rewrite_us.take().is_some();
         file.size = size + compaction.tail.len() as u64;
         file.snapshot_size = size;
         file.records = compaction.tail_records;
@@ -69,26 +72,34 @@ impl Server {
         let took_ms = now.monotonic_us.saturating_sub(compaction.started_us) / 1000;
         let path = file.path.clone();
         self.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));
-        for id in compaction.commands {
-            self.effect(Effect::CommandReply { id, reply: Ok(String::new()) });
+        for command in compaction.commands {
+            self.effect(Effect::CommandReply { id: command, reply: Ok(String::new()) });
+        }
+        if was_suspect {
+            self.note_append(id, None);
         }
         if self.trim_on_compaction {
             self.effect(Effect::TrimMemory);
         }
     }
 
-    fn compaction_failed(&mut self, id: DbId, error: &str) {
+    fn compaction_failed(&mut self, now: Now, id: DbId, error: &str) {
         let Some(file) = self.file(id) else { return };
+        // Once is enough: it goes on being tried.
+        let is_retry = file.rewrite_us.is_some();
+        file.rewrite_us = file.rewrite_us.map(|_| now.monotonic_us + REWRITE_PAUSE_US);
         let commands = file.compaction.take().map(|compaction| compaction.commands);
         let path = file.path.clone();
         let text = format!("{path}: compaction failed: {error}");
-        self.log("ovsdb", Level::Warning, text.clone());
+        if !is_retry {
+            self.log("ovsdb", Level::Warning, text.clone());
+        }
         for id in commands.into_iter().flatten() {
             self.effect(Effect::CommandReply { id, reply: Err(text.clone()) });
         }
     }
 
-    fn file(&mut self, id: DbId) -> Option<&mut Standalone> {
+    pub(crate) fn file(&mut self, id: DbId) -> Option<&mut Standalone> {
         self.dbs.get_mut(&id).and_then(|db| db.standalone())
     }
 

@@ -232,6 +232,7 @@ impl Server {
             file.size = size;
             file.snapshot_size = size;
             file.records = 0;
+            file.rewrite_us = None;
             file.compacted_us = now.monotonic_us;
         }
         let Request { origin, schema, .. } = current.request;

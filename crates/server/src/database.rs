@@ -1,7 +1,7 @@
 //! One open database: its tables, its monitors, its waiting transactions, and where its commits
 //! go.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use weir_engine::Database;
 use weir_monitor::Monitors;
@@ -43,6 +43,11 @@ pub(crate) struct Standalone {
     pub(crate) compacted_us: u64,
     /// What automatic compaction waits beyond its shortest pause, so that files take turns.
     pub(crate) jitter_ms: u64,
+    /// Why the last append failed, strerror(3) text; `None` while all is well.
+    pub(crate) fault: Option<String>,
+    /// When the file is to be rewritten, monotonic: fdatasync(2) has failed, and nobody knows what
+    /// of the file is on the disk.
+    pub(crate) rewrite_us: Option<u64>,
     /// A compaction under way.
     pub(crate) compaction: Option<Compaction>,
 }
@@ -76,6 +81,8 @@ pub(crate) struct Db {
     pub(crate) queue: VecDeque<Queued>,
     /// Where commits go.
     pub(crate) storage: Storage,
+    /// Tables whose changes are logged (`tlog-set`).
+    pub(crate) logged_tables: BTreeSet<String>,
     /// Conversions to another schema.
     pub(crate) conversions: Conversions,
     /// If it is an active-backup database.
@@ -102,6 +109,7 @@ impl Db {
             waiting: Waiting::default(),
             queue: VecDeque::new(),
             storage,
+            logged_tables: BTreeSet::new(),
             conversions: Conversions::default(),
             active_backup: None,
             append: Vec::new(),
@@ -113,6 +121,14 @@ impl Db {
     }
 
     /// The file's state, if there is a file.
+    pub(crate) fn standalone_ref(&self) -> Option<&Standalone> {
+        match &self.storage {
+            Storage::Memory => None,
+            Storage::Standalone(file) => Some(file),
+        }
+    }
+
+    /// The file's state, to change.
     pub(crate) fn standalone(&mut self) -> Option<&mut Standalone> {
         match &mut self.storage {
             Storage::Memory => None,

@@ -114,6 +114,13 @@ pub enum Event {
         /// The failure as strerror(3) text.
         result: Result<(), String>,
     },
+    /// fdatasync(2) has failed, right before the `Appended` that says so. What was written before
+    /// may be lost though the system shows it, so the file refuses appends until a compacted copy
+    /// takes its place.
+    FileSuspect {
+        /// Which database.
+        db: DbId,
+    },
     /// Result of `Effect::Open`.
     Opened {
         /// The database number the core chose.

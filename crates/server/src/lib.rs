@@ -27,6 +27,7 @@ mod dispatch;
 pub mod effect;
 mod engine;
 pub mod event;
+mod fault;
 mod hold;
 mod kept;
 pub mod load;
@@ -40,8 +41,9 @@ mod round;
 mod server;
 mod server_db;
 mod session;
+mod table_log;
 mod trigger;
 pub mod unixctl;
 pub mod work;
 
-pub use server::{Config, Server, StartStatus};
+pub use server::{Config, FileForms, Server, StartStatus};

@@ -26,6 +26,9 @@ impl Server {
         method: Method,
         params: Text<'_>,
     ) -> Handled {
+        if self.no_conditions && method != Method::Monitor {
+            return Err(Reply::error_string("unknown method"));
+        }
         let (_, db_id) = self.lookup(params, method.name())?;
         let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
         let (version, id, requests) = match method {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_data::{Committed, Delta, Error, Uuid};
 use weir_engine::{Converted, Env, Outcome, ReadOnly};
 use weir_json::Text;
-use weir_log::standalone;
+use weir_log::standalone::{self, Form};
 
 use crate::away::STEP_PART_MIN;
 use crate::database::{Db, Storage};
@@ -172,6 +172,7 @@ impl Server {
 
     /// Takes a transaction's outcome: it waits, or joins the round. True if it changed something.
     fn settle(&mut self, now: Now, trigger: Trigger, outcome: Outcome, writes: Writes<'_>) -> bool {
+        let form = self.form();
         let done = match outcome {
             Outcome::Wait { timeout_ms } => {
                 self.make_wait(now, trigger, timeout_ms);
@@ -187,7 +188,8 @@ impl Server {
         let (mut reply, mut delta) = (done.reply, done.delta);
         if let Some(change) = &delta {
             let comment = done.comment.as_deref();
-            if let Err(error) = db.record(change, now.wall_ms, comment, done.durable, writes) {
+            if let Err(error) = db.record(change, now.wall_ms, comment, done.durable, writes, form)
+            {
                 if let Some(engine) = db.engine.here_mut() {
                     engine.revert(change);
                 }
@@ -218,10 +220,16 @@ impl Server {
     /// A change that no client asked for, and that has been made already, is written and told with
     /// the others of the round.
     pub(crate) fn join_round(&mut self, now: Now, id: DbId, delta: Delta) {
+        let form = self.form();
         let Some(db) = self.dbs.get_mut(&id) else { return };
         // Only a client's change can be refused here.
-        let _ = db.record(&delta, now.wall_ms, None, false, Writes::Accepted);
+        let _ = db.record(&delta, now.wall_ms, None, false, Writes::Accepted, form);
         self.round.done.push(Done { db: id, request: None, delta: Some(Arc::new(delta)) });
+    }
+
+    /// In which form records are written.
+    fn form(&self) -> Form {
+        if self.files.whole_columns { Form::Whole } else { Form::Difference }
     }
 
     /// A transaction waits until its database changes, or its time is up.
@@ -260,6 +268,7 @@ impl Server {
     /// An append has been answered; after the last one the round is decided.
     pub(crate) fn appended(&mut self, now: Now, db: DbId, result: Result<(), String>) {
         self.round.appending = self.round.appending.saturating_sub(1);
+        self.note_append(db, result.as_ref().err());
         if let Err(error) = result {
             self.round.failed.push((db, error));
         }
@@ -288,8 +297,6 @@ impl Server {
             }
             db.note_append_failed();
         }
-        let text = format!("{error}: transactions of this round are not committed");
-        self.log("ovsdb_log", crate::effect::Level::Warning, format!("write failed ({text})"));
         let replicated = undone.iter().any(|done| done.request.is_none());
         let requests = undone.into_iter().filter_map(|done| done.request);
         let mut triggers: Vec<Trigger> = requests.map(|(trigger, _)| trigger).collect();
@@ -353,7 +360,7 @@ impl Server {
                     self.command(now, id, &name, &args);
                 }
             }
-            Deferred::CompactionWritten { db, result } => self.compaction_written(db, result),
+            Deferred::CompactionWritten { db, result } => self.compaction_written(now, db, result),
             Deferred::Converted { db, result } => {
                 if self.is_away(db) {
                     self.round.deferred.push(Deferred::Converted { db, result });
@@ -394,6 +401,7 @@ impl Server {
     /// Tells a database's monitors, unless it is known to be nothing to them, and whoever reads
     /// remotes from it, of a commit.
     pub(crate) fn publish(&mut self, now: Now, id: DbId, delta: Arc<Delta>, is_unheard: bool) {
+        self.log_changes(id, &delta);
         let Some(db) = self.dbs.get_mut(&id) else { return };
         db.conversions.note(&delta);
         let position = db.engine.here().map_or(0, weir_engine::Database::position);
@@ -437,13 +445,15 @@ impl Db {
         comment: Option<&str>,
         durable: bool,
         writes: Writes<'_>,
+        form: Form,
     ) -> Result<(), Error> {
         if matches!(self.storage, Storage::Memory) {
             return Ok(());
         }
         let start = self.append.len();
         let Some(store) = self.engine.store() else { return Ok(()) };
-        if !standalone::write_transaction(&mut self.append, delta, store, date_ms, comment) {
+        if !standalone::write_transaction_as(form, &mut self.append, delta, store, date_ms, comment)
+        {
             return Ok(());
         }
         if let Writes::Refused(error) = writes {

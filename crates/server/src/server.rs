@@ -51,6 +51,19 @@ pub struct Config {
     /// What a child of the same monitor process was told to save last
     /// ([`Effect::SaveConfiguration`]); it counts instead of the command line.
     pub saved: Option<Vec<u8>>,
+    /// In which form they are written.
+    pub files: FileForms,
+}
+
+/// In which form database files are written: as servers of an older version can read them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileForms {
+    /// `--disable-file-column-diff`: changed columns whole, for servers before 2.16. An admin
+    /// command ends it.
+    pub whole_columns: bool,
+    /// `--disable-file-no-data-conversion`: the rows with every conversion, which standalone files
+    /// have anyway.
+    pub whole_conversions: bool,
 }
 
 /// How far the start has come.
@@ -92,6 +105,9 @@ pub struct Server {
     /// See [`STEP_COST_MAX`].
     pub(crate) step_cost_max: u64,
     pub(crate) trim_on_compaction: bool,
+    pub(crate) files: FileForms,
+    /// `disable-monitor-cond`
+    pub(crate) no_conditions: bool,
     pub(crate) compaction_check_us: u64,
     /// When initial rows kept for a herd of equal monitors go.
     pub(crate) forget_initial_us: Option<u64>,
@@ -125,6 +141,8 @@ impl Server {
             ready: VecDeque::new(),
             step_cost_max: STEP_COST_MAX,
             trim_on_compaction: true,
+            files: config.files,
+            no_conditions: false,
             compaction_check_us: 0,
             forget_initial_us: None,
             start_errors: Vec::new(),
@@ -158,6 +176,7 @@ impl Server {
             Event::Drained { session } => self.drained(now, session),
             Event::Appended { db, result } => self.appended(now, db, result),
             Event::Opened { db, result } => self.opened(now, db, result.map(|loaded| *loaded)),
+            Event::FileSuspect { db } => self.file_suspect(now, db),
             Event::CompactionWritten { db, result } => {
                 self.round.deferred.push(Deferred::CompactionWritten { db, result });
             }
@@ -197,6 +216,7 @@ impl Server {
         if self.round.is_decided() {
             self.flush_if_due(now);
             self.compact_if_due(now);
+            self.rewrite_if_due(now);
             self.start_conversions(now);
         }
     }
@@ -217,7 +237,8 @@ impl Server {
         let compaction = self.next_compaction_us();
         let initial = self.forget_initial_us;
         let links = self.next_replication_us();
-        let others = [probe, compaction, initial, links, ready].into_iter().flatten();
+        let rewrite = self.next_rewrite_us();
+        let others = [probe, compaction, initial, links, ready, rewrite].into_iter().flatten();
         waits.chain(updates).chain(others).min()
     }
 
@@ -338,6 +359,8 @@ impl Server {
             appended: (0, 0),
             compacted_us: now.monotonic_us,
             jitter_ms: self.uuids.next_u64() % compact::JITTER_MS,
+            fault: None,
+            rewrite_us: None,
             compaction: None,
         });
         self.add_database(now, db, loaded.database, storage);

@@ -1,8 +1,9 @@
 //! The server's admin commands (ovs-appctl(8)); the shell adds those of every daemon.
 
+use crate::database::{Standalone, Storage};
 use crate::effect::Effect;
 use crate::event::{CommandId, DbId, Now};
-use crate::server::Server;
+use crate::server::{Config, Server};
 use crate::server_db;
 
 /// Name, usage, and the fewest and most arguments of each command.
@@ -20,14 +21,19 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/set-relay-source-probe-interval", "", 1, 1),
     ("ovsdb-server/set-sync-exclude-tables", "", 0, 1),
     ("ovsdb-server/compact", "", 0, 1),
+    ("ovsdb-server/disable-monitor-cond", "", 0, 0),
     ("ovsdb-server/get-db-storage-status", "DB", 1, 1),
     ("ovsdb-server/list-dbs", "", 0, 0),
     ("ovsdb-server/list-remotes", "", 0, 0),
     ("ovsdb-server/memory-trim-on-compaction", "on|off", 1, 1),
+    ("ovsdb-server/perf-counters-clear", "", 0, 0),
+    ("ovsdb-server/perf-counters-show", "", 0, 0),
     ("ovsdb-server/reconnect", "", 0, 0),
     ("ovsdb-server/remove-db", "DB", 1, 1),
     ("ovsdb-server/remove-remote", "REMOTE", 1, 1),
     ("ovsdb-server/sync-status", "", 0, 0),
+    ("ovsdb-server/tlog-list", "", 0, 0),
+    ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
 ];
 
 /// Commands that change what a configuration file says; with one, it is the place to do that.
@@ -43,6 +49,19 @@ const CONFIGURING: &[&str] = &[
     "ovsdb-server/set-relay-source-probe-interval",
     "ovsdb-server/set-sync-exclude-tables",
 ];
+
+const COLUMN_DIFF: &str = "ovsdb/file/column-diff-enable";
+const NO_DATA_CONVERSION: &str = "ovsdb/file/no-data-conversion-enable";
+
+/// All commands of a server that is started like this: some take back an option and exist only
+/// with it.
+pub fn commands(config: &Config) -> Vec<(&'static str, &'static str, u32, u32)> {
+    let files = config.files;
+    let options =
+        [(files.whole_columns, COLUMN_DIFF), (files.whole_conversions, NO_DATA_CONVERSION)];
+    let optional = options.iter().filter(|(given, _)| *given).map(|(_, name)| (*name, "", 0, 0));
+    COMMANDS.iter().copied().chain(optional).collect()
+}
 
 /// What a command answers; `None` for later.
 type Reply = Option<Result<String, String>>;
@@ -94,6 +113,21 @@ impl Server {
                 Some(Ok(self.sync.exclude.clone().unwrap_or_default()))
             }
             "ovsdb-server/sync-status" => Some(Ok(self.sync_status())),
+            "ovsdb-server/tlog-set" => Some(self.set_table_log(args)),
+            "ovsdb-server/tlog-list" => Some(Ok(self.list_table_logs())),
+            "ovsdb-server/perf-counters-show" => {
+                Some(Ok("performance counter is not supported on this platform\n".into()))
+            }
+            "ovsdb-server/perf-counters-clear" | NO_DATA_CONVERSION => Some(Ok(String::new())),
+            "ovsdb-server/disable-monitor-cond" => {
+                self.no_conditions = true;
+                self.disconnect_where("user ran ovsdb-server/disable-monitor-cond", |_| true);
+                Some(Ok(String::new()))
+            }
+            COLUMN_DIFF => {
+                self.files.whole_columns = false;
+                Some(Ok(String::new()))
+            }
             _ => Some(Err(format!("\"{name}\" is not a valid command"))),
         };
         if let Some(reply) = reply {
@@ -161,10 +195,12 @@ impl Server {
     }
 
     fn storage_status(&self, name: &str) -> Result<String, String> {
-        if self.db_names.contains_key(name) {
-            Ok("status: ok".into())
-        } else {
-            Err("no database by that name".into())
+        let db = self.db_names.get(name).and_then(|id| self.dbs.get(id));
+        match &db.ok_or("Failed to find the database.")?.storage {
+            Storage::Standalone(Standalone { fault: Some(fault), .. }) => {
+                Ok(format!("status: I/O error: write failed ({fault})"))
+            }
+            _ => Ok("status: ok".into()),
         }
     }
 }

@@ -31,6 +31,9 @@ pub(crate) struct DatabaseFile {
     valid_len: u64,
     /// Something follows there that must go first: a torn record, or a failed append.
     torn: bool,
+    /// fdatasync(2) has failed: the system may have dropped what it could not write and call the
+    /// rest clean, so that the next one would succeed and mean nothing.
+    suspect: bool,
     /// Somebody was promised durability since a replacement was begun.
     promised: bool,
     /// The file took another's place, and its directory may not say so after a power failure.
@@ -51,7 +54,8 @@ impl DatabaseFile {
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let _ = fs::remove_file(temporary_path(&path));
         let (promised, renamed) = (false, Arc::default());
-        Ok(Self { file, path, valid_len: 0, torn: true, promised, renamed, lock })
+        let (valid_len, torn, suspect) = (0, true, false);
+        Ok(Self { file, path, valid_len, torn, suspect, promised, renamed, lock })
     }
 
     /// Which lock this is, for [`DatabaseFile::open`].
@@ -77,6 +81,12 @@ impl DatabaseFile {
         Ok(())
     }
 
+    /// Whether it is unknown what of the file is on the disk. Appends are refused until another
+    /// file takes its place.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.suspect
+    }
+
     /// Appends whole records, and waits for the disk if `sync`. Nothing of a failed append stays.
     ///
     /// # Errors
@@ -89,6 +99,9 @@ impl DatabaseFile {
     }
 
     fn try_append(&mut self, records: &[u8], sync: bool) -> io::Result<()> {
+        if self.suspect {
+            return Err(rustix::io::Errno::IO.into());
+        }
         if self.torn {
             self.file.set_len(self.valid_len)?;
             self.torn = false;
@@ -107,7 +120,9 @@ impl DatabaseFile {
             sync_directory(&self.path)?;
             self.renamed.store(false, Ordering::Release);
         }
-        self.file.sync_data()
+        let synced = self.file.sync_data();
+        self.suspect = synced.is_err();
+        synced
     }
 
     /// Begins a file that is to replace this one.
@@ -149,7 +164,7 @@ impl DatabaseFile {
             replacement.rename_over(&self.path)
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
-        (self.file, self.valid_len, self.torn) = (file, len, false);
+        (self.file, self.valid_len, self.torn, self.suspect) = (file, len, false, false);
         let is_shown = sync && sync_directory(&self.path).is_ok();
         self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)

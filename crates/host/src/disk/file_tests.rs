@@ -194,3 +194,27 @@ fn try_lock_elsewhere(path: &Path) -> String {
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
+
+#[test]
+fn after_a_failed_sync_nothing_is_appended_until_the_file_is_replaced() {
+    let (directory, path) = database("suspect", "");
+    let mut file = opened(&path, 0);
+    file.append(b"before\n", false).unwrap();
+    // A device that takes writes and refuses fdatasync(2).
+    let good = std::mem::replace(
+        &mut file.file,
+        OpenOptions::new().read(true).write(true).open("/dev/null").unwrap(),
+    );
+    assert_eq!(file.append(b"durable\n", true), Err("Invalid argument".to_owned()));
+    assert!(file.is_suspect());
+    file.file = good;
+    assert_eq!(file.append(b"more\n", false), Err("Input/output error".to_owned()));
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"all\n").unwrap();
+    replacement.sync().unwrap();
+    file.replace(replacement, b"", false).unwrap();
+    assert!(!file.is_suspect());
+    file.append(b"more\n", true).unwrap();
+    assert_eq!(text(&path), "all\nmore\n");
+    fs::remove_dir_all(directory).unwrap();
+}

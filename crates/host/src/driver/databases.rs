@@ -107,15 +107,23 @@ impl Databases {
         records: &[u8],
         sync: bool,
         coverage: &mut Coverage,
-    ) -> Event {
+        events: &mut Vec<Event>,
+    ) {
         coverage.add(Counter::Appends, 1);
         coverage.add(Counter::BytesAppended, records.len() as u64);
         coverage.add(Counter::Syncs, u64::from(sync));
         let result = match self.files.get_mut(&db) {
-            Some(entry) => entry.file.append(records, sync),
+            Some(entry) => {
+                let was_suspect = entry.file.is_suspect();
+                let result = entry.file.append(records, sync);
+                if entry.file.is_suspect() && !was_suspect {
+                    events.push(Event::FileSuspect { db });
+                }
+                result
+            }
             None => Err("database is closed".to_owned()),
         };
-        Event::Appended { db, result }
+        events.push(Event::Appended { db, result });
     }
 
     /// Closes and unlocks.

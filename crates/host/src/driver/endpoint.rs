@@ -58,7 +58,8 @@ impl AdminSocket {
             refused(failure.error)
         })?;
         let poller = Poller::new().map_err(refused)?;
-        let mut admin = Admin::new(Commands::new(program, log.clone(), commands), log.clone());
+        let mut admin =
+            Admin::new(Commands::new(program, log.clone(), commands.to_vec()), log.clone());
         admin.listen(&poller, listener).map_err(refused)?;
         let (coverage, events) = (Coverage::default(), vec![]);
         Ok(Self { admin, poller, coverage, unix_serial: 0, events })

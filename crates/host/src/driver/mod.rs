@@ -351,7 +351,7 @@ impl Driver {
         match effect {
             Effect::Append { db, bytes, sync } => {
                 sessions.flush_dirty(poller, coverage);
-                events.push(databases.append(db, &bytes, sync, coverage));
+                databases.append(db, &bytes, sync, coverage, events);
                 let now = now(&self.clock);
                 self.deliver(now);
                 self.server.end_round(now);

@@ -51,11 +51,11 @@ pub(crate) struct Commands {
     program: String,
     log: Vlog,
     /// The core's commands.
-    forwarded: &'static [Command],
+    forwarded: Vec<Command>,
 }
 
 impl Commands {
-    pub(crate) fn new(program: &str, log: Vlog, forwarded: &'static [Command]) -> Self {
+    pub(crate) fn new(program: &str, log: Vlog, forwarded: Vec<Command>) -> Self {
         Self { program: program.to_owned(), log, forwarded }
     }
 
@@ -87,7 +87,7 @@ impl Commands {
     }
 
     fn check(&self, name: &str, args: &[String]) -> Result<(), String> {
-        let mut all = OWN.iter().chain(self.forwarded);
+        let mut all = OWN.iter().chain(&self.forwarded);
         let Some(&(_, _, least, most)) = all.find(|command| command.0 == name) else {
             return Err(format!(
                 "\"{name}\" is not a valid command \
@@ -105,7 +105,7 @@ impl Commands {
     }
 
     fn list(&self) -> String {
-        let mut all: Vec<&Command> = OWN.iter().chain(self.forwarded).collect();
+        let mut all: Vec<&Command> = OWN.iter().chain(&self.forwarded).collect();
         all.sort_unstable();
         let mut out = String::from("The available commands are:\n");
         for (name, usage, _, _) in all {
@@ -160,7 +160,7 @@ mod tests {
     fn run(line: &str) -> Outcome {
         let mut words = line.split(' ').map(str::to_owned);
         let name = words.next().unwrap();
-        let commands = Commands::new("ovsdb-server", Vlog::new("ovsdb-server"), CORE);
+        let commands = Commands::new("ovsdb-server", Vlog::new("ovsdb-server"), CORE.to_vec());
         commands.run(&name, &words.collect::<Vec<_>>(), &Coverage::default())
     }
 

@@ -10,8 +10,16 @@ pub(crate) const PER_MINUTE: u64 = 5;
 /// Lines that one place may log at once.
 pub(crate) const BURST: u64 = 5;
 
-/// Tokens that a line costs: a millisecond brings [`PER_MINUTE`].
+/// Tokens that a line costs: a millisecond brings as many as there are lines a minute.
 const LINE_TOKENS: u64 = 60_000;
+
+/// Lines a minute and at once of a place: what an operator has asked for may be more.
+fn rate(place: &str) -> (u64, u64) {
+    match place {
+        "table" => (30, 60),
+        _ => (PER_MINUTE, BURST),
+    }
+}
 
 /// One bucket a place; places are few and fixed.
 #[derive(Default)]
@@ -44,11 +52,12 @@ pub(crate) enum Verdict {
 impl Limits {
     /// Judges a line of `place` at `now_ms` of a clock that never steps back.
     pub(crate) fn judge(&mut self, place: &'static str, now_ms: u64) -> Verdict {
-        let full = BURST * LINE_TOKENS;
+        let (per_minute, burst) = rate(place);
+        let full = burst * LINE_TOKENS;
         let fresh = Bucket { tokens: full, at_ms: now_ms, dropped: None };
         let bucket = self.buckets.entry(place).or_insert(fresh);
         let elapsed_ms = now_ms.saturating_sub(bucket.at_ms);
-        let earned = elapsed_ms.saturating_mul(PER_MINUTE);
+        let earned = elapsed_ms.saturating_mul(per_minute);
         bucket.tokens = bucket.tokens.saturating_add(earned).min(full);
         bucket.at_ms = now_ms;
         if bucket.tokens < LINE_TOKENS {

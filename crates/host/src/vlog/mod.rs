@@ -209,12 +209,16 @@ impl Vlog {
         name.clone_into(&mut self.state().subprogram);
     }
 
-    /// Begins to log to a file. A failure is logged, not returned.
-    pub fn open_file(&self, path: &Path) {
+    /// Begins to log to a file. A failure is logged besides.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open_file(&self, path: &Path) -> Result<(), String> {
         let mut state = self.state();
         state.file.path = Some(path.to_owned());
-        let _ = state.reopen();
+        let result = state.reopen_checked();
         self.note_tracing(&state);
+        result
     }
 
     /// `vlog/reopen`.

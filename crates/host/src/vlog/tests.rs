@@ -26,7 +26,7 @@ fn take(path: &PathBuf) -> String {
 #[test]
 fn lines_are_numbered_and_filtered_by_module_and_level() {
     let (log, path) = log("levels");
-    log.open_file(&path);
+    log.open_file(&path).unwrap();
     log.set("jsonrpc:file:dbg").unwrap();
     log.set("reconnect:off").unwrap();
     log.log("jsonrpc", Level::Dbg, "shown");
@@ -47,7 +47,7 @@ fn lines_are_numbered_and_filtered_by_module_and_level() {
 fn a_rotated_file_is_reopened_and_a_closed_one_gets_nothing() {
     let (log, path) = log("rotate");
     assert_eq!(log.reopen(), Err("Logging to file not configured".to_owned()));
-    log.open_file(&path);
+    log.open_file(&path).unwrap();
     take(&path);
     log.log("util", Level::Info, "into the unlinked file");
     log.reopen().unwrap();
@@ -115,7 +115,7 @@ fn a_target_elsewhere_gets_rfc_5424() {
 #[test]
 fn provoked_lines_are_limited_unless_an_admin_says_otherwise() {
     let (log, path) = log("limit");
-    log.open_file(&path);
+    log.open_file(&path).unwrap();
     let provoke = |count| {
         (0..count).for_each(|_| log.log_limited("place", "jsonrpc", Level::Warn, "bad"));
     };

@@ -1,6 +1,6 @@
 //! The shell's disk: what of a file is there for sure, and what a crash leaves of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_server::effect::Effect;
 use weir_server::event::{DbId, Event};
@@ -16,6 +16,8 @@ pub(crate) struct Disk {
     torn: BTreeMap<String, usize>,
     /// Files that another has replaced, while the directory on the disk may still show them.
     replaced: BTreeMap<String, (Vec<u8>, usize)>,
+    /// Files of which an fdatasync(2) has failed.
+    suspect: BTreeSet<DbId>,
     /// Durability was promised since the last compaction began.
     promised: bool,
 }
@@ -44,13 +46,22 @@ impl Shell {
         self.syncs += usize::from(sync);
         let result = match self.disk_error {
             Some(error) => Err(error.to_owned()),
-            None => {
-                self.write(db, bytes);
-                if sync {
-                    self.sync(db);
+            None if self.disk.suspect.contains(&db) => Err("Input/output error".to_owned()),
+            None => match self.sync_error.filter(|_| sync) {
+                Some(error) => {
+                    // What was not synced is lost, and no later fdatasync(2) tells.
+                    self.disk.suspect.insert(db);
+                    self.event(Event::FileSuspect { db });
+                    Err(error.to_owned())
                 }
-                Ok(())
-            }
+                None => {
+                    self.write(db, bytes);
+                    if sync {
+                        self.sync(db);
+                    }
+                    Ok(())
+                }
+            },
         };
         self.event(Event::Appended { db, result });
     }
@@ -98,6 +109,7 @@ impl Shell {
         if let Some(error) = self.disk_error {
             return Err(error.to_owned());
         }
+        self.disk.suspect.remove(&db);
         let mut synced = copy.len();
         copy.extend_from_slice(tail);
         if self.disk.promised || sync {

@@ -16,7 +16,7 @@ use weir_server::event::{
 };
 use weir_server::load::{Loader, convert_rows, write_snapshot};
 use weir_server::work::{Work, WorkId};
-use weir_server::{Config, Server, StartStatus};
+use weir_server::{Config, FileForms, Server, StartStatus};
 
 pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
     "Port":{"columns":{
@@ -53,6 +53,8 @@ pub(crate) struct Shell {
     open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
     pub(crate) disk_error: Option<&'static str>,
+    /// Set to make every fdatasync(2) of a file that was not replaced since fail with this text.
+    pub(crate) sync_error: Option<&'static str>,
     /// Number of appends that asked for durability.
     pub(crate) syncs: usize,
     pub(crate) appends: usize,
@@ -75,10 +77,15 @@ pub(crate) struct Shell {
 impl Shell {
     /// A server with one database of [`SCHEMA`], empty.
     pub(crate) fn start() -> Self {
+        Self::start_in(FileForms::default())
+    }
+
+    /// The same, written in another form.
+    pub(crate) fn start_in(files: FileForms) -> Self {
         let mut file = Vec::new();
         let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
         weir_log::standalone::write_schema(&mut file, &schema);
-        Self::start_on(file)
+        Self::start_with(file, Config { files, ..Config::default() })
     }
 
     /// The same, on the bytes of a file.
@@ -111,6 +118,7 @@ impl Shell {
             stopped: BTreeSet::new(),
             open: BTreeMap::new(),
             disk_error: None,
+            sync_error: None,
             syncs: 0,
             appends: 0,
             received: BTreeMap::new(),

@@ -1,0 +1,106 @@
+//! Admin commands of the core: what they answer and change.
+
+mod shell;
+
+use shell::{PATH, Shell, insert, transact};
+
+fn ok(text: &str) -> Option<Result<String, String>> {
+    Some(Ok(text.to_owned()))
+}
+
+fn error(text: &str) -> Option<Result<String, String>> {
+    Some(Err(text.to_owned()))
+}
+
+#[test]
+fn changes_of_chosen_tables_are_logged() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    let set = "ovsdb-server/tlog-set";
+    shell.call(client, &transact(1, &insert("quiet")));
+    assert_eq!(shell.command(set, &["Net:Port", "on"]), ok(""));
+    shell.call(client, &transact(2, &insert("p 1")));
+    let update = r#"{"op":"update","table":"Port","where":[["name","==","p 1"]],"row":{"tags":["set",["a","b"]]}}"#;
+    shell.call(client, &transact(3, update));
+    let delete = r#"{"op":"delete","table":"Port","where":[["name","==","p 1"]]}"#;
+    shell.call(client, &transact(4, delete));
+    assert_eq!(shell.command(set, &["Net:Port", "off"]), ok(""));
+    shell.call(client, &transact(5, &insert("quiet again")));
+    let lines: Vec<&String> = shell.log.iter().filter(|line| line.starts_with("table:")).collect();
+    let starts = ["inserted", "updated", "deleted"].map(|op| format!("table:Port,op:{op},_uuid:"));
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(&start), "{line}");
+    }
+    assert!(lines[0].ends_with(",name:\"p 1\",tags:[],up:false"), "{lines:?}");
+    assert!(lines[1].ends_with(",name:\"p 1\",tags:[a, b],up:false"), "{lines:?}");
+}
+
+#[test]
+fn table_logs_are_listed_and_named_carefully() {
+    let mut shell = Shell::start();
+    let set = "ovsdb-server/tlog-set";
+    assert_eq!(shell.command(set, &["Net:Port", "maybe"]), error("invalid command argument"));
+    assert_eq!(shell.command(set, &["Net", "on"]), error("invalid DB:TABLE argument"));
+    assert_eq!(shell.command(set, &["Net:Port:x", "on"]), error("invalid DB:TABLE argument"));
+    assert_eq!(shell.command(set, &["Old:Port", "on"]), error("no such database"));
+    assert_eq!(shell.command(set, &["Net:Old", "on"]), error("no such table"));
+    shell.command(set, &["Net:Port", "on"]);
+    let list = "database        table                       logging\n\
+                --------        -----                       -------\n\
+                Net              \n                Port                        ON\n\
+                _Server          \n                Database                    OFF\n";
+    assert_eq!(shell.command("ovsdb-server/tlog-list", &[]), ok(list));
+}
+
+#[test]
+fn without_conditions_clients_fall_back_to_plain_monitors() {
+    let mut shell = Shell::start();
+    let before = shell.connect();
+    assert_eq!(shell.command("ovsdb-server/disable-monitor-cond", &[]), ok(""));
+    assert_eq!(shell.disconnected, [before]);
+    let client = shell.connect();
+    let monitor = |method: &str, rest: &str| {
+        format!(
+            r#"{{"id":1,"method":"{method}","params":["Net","{method}",{{"Port":{{}}}}{rest}]}}"#
+        )
+    };
+    let unknown = r#"{"id":1,"result":null,"error":"unknown method"}"#;
+    assert_eq!(shell.call(client, &monitor("monitor_cond", "")), unknown);
+    let since = monitor("monitor_cond_since", r#","00000000-0000-0000-0000-000000000000""#);
+    assert_eq!(shell.call(client, &since), unknown);
+    let plain = shell.call(client, &monitor("monitor", ""));
+    assert_eq!(plain, r#"{"id":1,"result":{},"error":null}"#);
+}
+
+#[test]
+fn whole_columns_are_written_until_differences_are_enabled() {
+    let mut shell = Shell::start_in(weir_server::FileForms {
+        whole_columns: true,
+        ..weir_server::FileForms::default()
+    });
+    let client = shell.connect();
+    let tags = r#"{"op":"update","table":"Port","where":[],"row":{"tags":["set",["a","b"]]}}"#;
+    let more = r#"{"op":"mutate","table":"Port","where":[],"mutations":[["tags","insert","c"]]}"#;
+    shell.call(client, &transact(1, &insert("p1")));
+    shell.call(client, &transact(2, tags));
+    shell.call(client, &transact(3, more));
+    let file = |shell: &Shell| String::from_utf8(shell.after_kill(PATH)).unwrap();
+    assert!(!file(&shell).contains("_is_diff"), "{}", file(&shell));
+    assert!(file(&shell).ends_with("{\"tags\":[\"set\",[\"a\",\"b\",\"c\"]]}}}\n"));
+    assert_eq!(shell.command("ovsdb/file/column-diff-enable", &[]), ok(""));
+    shell.call(client, &transact(4, &more.replace("\"c\"", "\"d\"")));
+    assert!(file(&shell).contains("_is_diff"));
+    assert!(file(&shell).ends_with("{\"tags\":\"d\"}}}\n"), "{}", file(&shell));
+}
+
+#[test]
+fn odds_and_ends() {
+    let mut shell = Shell::start();
+    let unsupported = "performance counter is not supported on this platform\n";
+    assert_eq!(shell.command("ovsdb-server/perf-counters-show", &[]), ok(unsupported));
+    assert_eq!(shell.command("ovsdb-server/perf-counters-clear", &[]), ok(""));
+    let status = "ovsdb-server/get-db-storage-status";
+    assert_eq!(shell.command(status, &["Net"]), ok("status: ok"));
+    assert_eq!(shell.command(status, &["Old"]), error("Failed to find the database."));
+}

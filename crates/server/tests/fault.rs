@@ -1,0 +1,89 @@
+//! Disks that are full or fail: who is told what, and how it ends.
+
+mod shell;
+
+use shell::{Lost, PATH, Shell, insert, ports, transact};
+
+const FULL: &str = "No space left on device";
+
+fn log_lines(shell: &Shell, part: &str) -> usize {
+    shell.log.iter().filter(|line| line.contains(part)).count()
+}
+
+#[test]
+fn a_full_disk_is_logged_when_it_begins_and_when_it_ends() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    shell.disk_error = Some(FULL);
+    for number in 1..5 {
+        let reply = shell.call(client, &transact(number, &insert(&format!("p{number}"))));
+        assert!(reply.contains(r#""error":"I/O error","io-error":"No space left on device""#));
+    }
+    let status = |shell: &mut Shell| shell.command("ovsdb-server/get-db-storage-status", &["Net"]);
+    let fault = format!("status: I/O error: write failed ({FULL})");
+    assert_eq!(status(&mut shell), Some(Ok(fault)));
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+    shell.disk_error = None;
+    for number in 5..8 {
+        shell.call(client, &transact(number, &insert(&format!("p{number}"))));
+    }
+    assert_eq!(status(&mut shell), Some(Ok("status: ok".into())));
+    assert_eq!(ports(&mut shell), ["p5", "p6", "p7"]);
+    assert_eq!(log_lines(&shell, "write failed (No space left on device)"), 1);
+    assert_eq!(log_lines(&shell, "written again"), 1);
+}
+
+#[test]
+fn after_a_failed_sync_the_file_is_rewritten_before_anything_is_promised_again() {
+    let mut shell = Shell::start();
+    shell.slow_helper = true;
+    let client = shell.connect();
+    let durable = |name: &str| format!(r#"{},{{"op":"commit","durable":true}}"#, insert(name));
+    // Answered, and not promised to be on the disk.
+    shell.call(client, &transact(1, &insert("p1")));
+    shell.sync_error = Some("Input/output error");
+    for number in 2..4 {
+        let reply = shell.call(client, &transact(number, &durable("p2")));
+        assert!(reply.contains(r#""io-error":"Input/output error""#), "{reply}");
+    }
+    // Nor is anything written that nobody could read after a crash.
+    let reply = shell.call(client, &transact(4, &insert("p2")));
+    assert!(reply.contains(r#""io-error":"Input/output error""#), "{reply}");
+    assert_eq!(ports(&mut shell), ["p1"]);
+    shell.sync_error = None;
+    shell.helper_is_done();
+    shell.settle();
+    let reply = shell.call(client, &transact(5, &durable("p3")));
+    assert!(!reply.contains("error\":{"), "{reply}");
+    let lost = Lost { kept: 0, filler: None, old_name: true };
+    let file = shell.after_power_failure(PATH, lost);
+    assert_eq!(ports(&mut Shell::start_on(file)), ["p1", "p3"]);
+    assert_eq!(log_lines(&shell, "write failed"), 1);
+}
+
+#[test]
+fn rewriting_is_tried_until_it_works() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("p1")));
+    shell.sync_error = Some("Input/output error");
+    shell.slow_helper = true;
+    let durable = format!(r#"{},{{"op":"commit","durable":true}}"#, insert("p2"));
+    shell.call(client, &transact(2, &durable));
+    // The copy cannot be written either.
+    shell.disk_error = Some(FULL);
+    shell.helper_is_done();
+    shell.settle();
+    shell.slow_helper = false;
+    for _ in 0..3 {
+        shell.advance_ms(5_000);
+        shell.settle();
+    }
+    assert_eq!(log_lines(&shell, "compaction failed"), 0);
+    (shell.sync_error, shell.disk_error) = (None, None);
+    shell.advance_ms(5_000);
+    shell.settle();
+    let reply = shell.call(client, &transact(3, &durable));
+    assert!(!reply.contains("error\":{"), "{reply}");
+    assert_eq!(ports(&mut shell), ["p1", "p2"]);
+}
