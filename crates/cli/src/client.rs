@@ -40,7 +40,9 @@ use std::io;
 use std::process::ExitCode;
 
 use weir_host::daemon::DaemonOptions;
-use weir_host::vlog::Vlog;
+use weir_host::vlog::{Level, Vlog};
+use weir_net::tls::Severity;
+use weir_net::{BlockingStream, Tls, TlsOptions};
 
 pub(crate) use call::{call, transact};
 pub(crate) use watch::watch;
@@ -49,7 +51,7 @@ use crate::dirs::Dirs;
 use crate::log_options::open_log;
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, Manual};
-use address::{Address, Stream};
+use address::Stream;
 use options::{Asked, ClientOptions, Mistake, TABLE};
 use process::Process;
 
@@ -80,11 +82,44 @@ impl Client {
     }
 
     /// A connection with TLS.
-    fn tls_stream(&self, server: &str, _address: &Address) -> io::Result<Stream> {
-        let text = format!("{server}: TLS is not available in this version");
-        self.log.log("stream_ssl", weir_host::vlog::Level::Err, &text);
-        Err(io::Error::from_raw_os_error(rustix::io::Errno::NOPROTOOPT.raw_os_error()))
+    fn tls_stream(&self, server: &str) -> io::Result<Stream> {
+        let mut tls = Tls::new(&tls_options(&self.options.tls));
+        let connector = tls.connector();
+        for line in tls.take_log() {
+            let level = match line.severity {
+                Severity::Error => Level::Err,
+                Severity::Warning => Level::Warn,
+                Severity::Info => Level::Info,
+                Severity::Debug => Level::Dbg,
+            };
+            self.log.log("stream_ssl", level, &line.text);
+        }
+        let address = weir_net::Address::parse(server, &self.dirs.run)
+            .map_err(|_| io::Error::from(rustix::io::Errno::AFNOSUPPORT))?;
+        let stream = BlockingStream::connect(&address, Some(&connector?), None)?;
+        Ok(Stream::Tls(Box::new(stream)))
     }
+}
+
+/// What the options about TLS say; of equal ones the last counts.
+fn tls_options(given: &[(options::Tls, String)]) -> TlsOptions {
+    let mut tls = TlsOptions::default();
+    for (option, value) in given {
+        let place = match option {
+            options::Tls::PrivateKey => &mut tls.private_key,
+            options::Tls::Certificate => &mut tls.certificate,
+            options::Tls::CaCert | options::Tls::BootstrapCaCert => {
+                tls.bootstrap = *option == options::Tls::BootstrapCaCert;
+                &mut tls.ca_cert
+            }
+            options::Tls::Protocols => &mut tls.protocols,
+            options::Tls::Ciphers => &mut tls.ciphers,
+            options::Tls::Ciphersuites => &mut tls.ciphersuites,
+            options::Tls::ServerName => &mut tls.server_name,
+        };
+        *place = Some(value.clone());
+    }
+    tls
 }
 
 /// `ovsdb-client`, called as `typed`.

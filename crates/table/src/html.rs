@@ -19,7 +19,8 @@ where
     F: Fn(usize, usize) -> Cell<'a>,
 {
     let style = printer.style;
-    let mut html = b"<table border=1>\n".to_vec();
+    let mut html = table.time.map_or_else(String::new, |time| format!("{time}\n")).into_bytes();
+    html.extend_from_slice(b"<table border=1>\n");
     if let Some(caption) = table.caption {
         element("caption", caption.as_bytes(), &mut html);
     }

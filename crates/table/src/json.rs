@@ -6,6 +6,7 @@ use weir_json::{Value, write_string};
 
 use crate::cell::Cell;
 use crate::printer::{Printer, Table};
+use crate::value::write_json;
 
 /// Rows are collected up to this many bytes before they are written.
 const CHUNK_SIZE: usize = 64 << 10;
@@ -64,7 +65,8 @@ where
             match (table.cell)(row, column) {
                 Cell::Empty => json.extend_from_slice(b"null"),
                 Cell::Text(text) => write_string(json, text),
-                Cell::Json(value) | Cell::Value(value, _) => value.write(json),
+                Cell::Json(value) => value.write(json),
+                Cell::Value(value, shape) => write_json(value, shape, json),
             }
         }
         json.push(b']');

@@ -84,7 +84,7 @@ pub(crate) fn write_cell(cell: Cell<'_>, format: CellFormat, out: &mut Vec<u8>) 
         Cell::Value(json, shape) => match format {
             CellFormat::String => value::write_string(json, shape, out),
             CellFormat::Bare => value::write_bare(json, shape, out),
-            CellFormat::Json => json.write(out),
+            CellFormat::Json => value::write_json(json, shape, out),
         },
     }
 }

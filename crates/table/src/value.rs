@@ -100,6 +100,40 @@ pub fn write_bare(value: Text<'_>, shape: Shape, out: &mut Vec<u8>) {
     });
 }
 
+/// Appends a value as JSON. Reals are written as such even where they have no fraction.
+pub fn write_json(value: Text<'_>, shape: Shape, out: &mut Vec<u8>) {
+    let has_reals = shape.key == AtomType::Real || shape.value == Some(AtomType::Real);
+    if !has_reals {
+        return value.write(out);
+    }
+    let write_atom = |atom: Text<'_>, ty: AtomType, out: &mut Vec<u8>| match atom.real() {
+        Some(real) if ty == AtomType::Real => write_real(out, real),
+        _ => atom.write(out),
+    };
+    let count = entries(value, shape).count();
+    if let (1, None) = (count, shape.value) {
+        return for_each_sorted(value, shape, |(atom, _)| write_atom(atom, shape.key, out));
+    }
+    let tag: &[u8] = if shape.value.is_some() { b"[\"map\",[" } else { b"[\"set\",[" };
+    out.extend_from_slice(tag);
+    let mut first = true;
+    for_each_sorted(value, shape, |(key, of_key)| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        if let (Some(of_key), Some(ty)) = (of_key, shape.value) {
+            out.push(b'[');
+            write_atom(key, shape.key, out);
+            out.push(b',');
+            write_atom(of_key, ty, out);
+            out.push(b']');
+        } else {
+            write_atom(key, shape.key, out);
+        }
+    });
+    out.extend_from_slice(b"]]");
+}
+
 /// Appends one atom as ovs-vsctl(8) writes it.
 fn write_atom(atom: Text<'_>, ty: AtomType, out: &mut Vec<u8>) {
     if ty == AtomType::String
@@ -268,6 +302,20 @@ mod tests {
             ),
         ] {
             assert_eq!(bare(json, shape), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn reals_stay_reals_in_json() {
+        let set = Shape { key: AtomType::Real, value: None, many: true };
+        for (json, expected) in [
+            ("1000000000000000", "1e+15"),
+            (r#"["set",[2,0.5,1000000000000000]]"#, r#"["set",[0.5,2,1e+15]]"#),
+            (r#"["set",[]]"#, r#"["set",[]]"#),
+        ] {
+            let mut out = vec![];
+            write_json(text(json), set, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
 

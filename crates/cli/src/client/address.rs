@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weir_net::BlockingStream;
+
 use crate::dirs::Dirs;
 
 /// The port of OVSDB.
@@ -164,6 +166,8 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// Over TCP.
     Tcp(TcpStream),
+    /// Over TCP, with TLS.
+    Tls(Box<BlockingStream>),
 }
 
 impl io::Read for Stream {
@@ -171,6 +175,7 @@ impl io::Read for Stream {
         match self {
             Self::Unix(stream) => stream.read(buf),
             Self::Tcp(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
         }
     }
 }
@@ -180,11 +185,15 @@ impl io::Write for Stream {
         match self {
             Self::Unix(stream) => stream.write(buf),
             Self::Tcp(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+            Self::Tls(stream) => stream.flush(),
+        }
     }
 }
 
@@ -193,6 +202,7 @@ impl AsFd for Stream {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.as_fd(),
         }
     }
 }

@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::io::Write;
 
-use weir_data::{ColumnSchema, Schema, TableSchema};
+use weir_data::{AtomType, ColumnSchema, Schema, TableSchema};
 use weir_json::{Text, Value, array, object};
 use weir_table::{Cell, Shape, Table, value};
 
@@ -111,7 +111,7 @@ fn print_table(
     let names: Vec<&str> = shown.columns.iter().map(|column| column.name.as_str()).collect();
     let shapes: Vec<Shape> = shown.columns.iter().map(|column| (&column.ty).into()).collect();
     let cells = Cells::read(rows, &names);
-    let order = cells.sorted(&names, &shapes);
+    let order = cells.sorted(&shapes);
     let caption = format!("{name} table");
     let table = Table {
         caption: Some(&caption),
@@ -178,12 +178,14 @@ impl<'a> Cells<'a> {
         self.places.len().checked_div(self.columns).unwrap_or(0)
     }
 
-    /// Row numbers, by the columns in their order and then by `_uuid`.
-    fn sorted(&self, names: &[&str], shapes: &[Shape]) -> Vec<u32> {
+    /// Row numbers, by the columns that hold no UUIDs and then by the others, since UUIDs differ
+    /// from one run of a script to the next.
+    fn sorted(&self, shapes: &[Shape]) -> Vec<u32> {
         let mut order: Vec<u32> = (0..u32::try_from(self.rows()).unwrap_or(u32::MAX)).collect();
-        let (mut keys, uuid): (Vec<usize>, Vec<usize>) =
-            (0..names.len()).partition(|column| names.get(*column) != Some(&"_uuid"));
-        keys.extend(uuid);
+        let is_plain =
+            |column: &usize| shapes.get(*column).is_some_and(|s| s.key != AtomType::Uuid);
+        let (mut keys, uuids): (Vec<usize>, Vec<usize>) = (0..shapes.len()).partition(is_plain);
+        keys.extend(uuids);
         order.sort_by(|a, b| self.compare(*a as usize, *b as usize, &keys, shapes));
         order
     }

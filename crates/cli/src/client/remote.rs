@@ -200,7 +200,7 @@ fn try_connect(client: &Client, server: &str) -> Result<Session, Unreachable> {
             client.log.log("ovsdb_client", Level::Info, &text);
             accept(&address)
         }
-        Address::Tls(..) => client.tls_stream(server, &address),
+        Address::Tls(..) => client.tls_stream(server),
         address => address.connect(),
     };
     let stream = stream.map_err(Unreachable::Connection)?;

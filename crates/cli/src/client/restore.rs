@@ -36,7 +36,7 @@ pub(super) fn restore(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     check_version(client, &loaded.schema, &schema)?;
     let id = target.session.begin_request("transact")?;
-    send(&mut target.session, &target.database, &schema, &loaded.store)?;
+    send(&mut target.session, &loaded.store)?;
     target.session.end_request("transact", b"[...]", id)?;
     drop(loaded);
     let error = target.session.reply(id, first_error)?;
@@ -47,7 +47,7 @@ pub(super) fn restore(client: &Client, mut target: Target) -> Outcome {
 }
 
 fn read_input() -> Result<Loaded, Failure> {
-    let failure = |text: String| Failure::new(format!("ovsdb error: {text}"));
+    let failure = Failure::new;
     let mut input = std::io::stdin().lock();
     let total = std::fs::metadata(INPUT).ok().map(|metadata| metadata.len());
     let mut progress = Progress::new("restore: reading", total);
@@ -59,7 +59,9 @@ fn read_input() -> Result<Loaded, Failure> {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(failure(format!("{INPUT}: {}", strerror(&error)))),
+            Err(error) => {
+                return Err(failure(format!("ovsdb error: {INPUT}: {}", strerror(&error))));
+            }
         };
         let bytes = buffer.get(..count).unwrap_or_default();
         replayer.feed(bytes).map_err(|error| failure(error.to_string()))?;
@@ -92,12 +94,14 @@ fn check_version(client: &Client, backup: &Schema, database: &Schema) -> Result<
 }
 
 /// Sends `["DATABASE", OPERATION, ...]`.
-fn send(session: &mut Session, database: &str, schema: &Schema, store: &Store) -> Result<(), Lost> {
+fn send(session: &mut Session, store: &Store) -> Result<(), Lost> {
+    let schema = store.schema();
     let total: usize = store.schema().table_ids().map(|(id, _)| store.table(id).len()).sum();
     let mut progress = Progress::new("restore: sending", Some(total as u64));
     let mut done = 0;
     let mut json = vec![b'['];
-    write_string(&mut json, database);
+    // The database is the one that the file is of, as for the reference.
+    write_string(&mut json, &schema.name);
     for table in &schema.tables {
         json.extend_from_slice(b",{\"op\":\"delete\",\"table\":");
         write_string(&mut json, &table.name);

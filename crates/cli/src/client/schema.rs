@@ -26,8 +26,13 @@ pub(super) fn read_file(name: &str) -> Result<(Schema, Value), Failure> {
         unreadable(format!("error opening \"{name}\": {}", crate::program::strerror(&error)))
     })?;
     let value = Value::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
-    let schema = Schema::parse_bytes(&bytes)
-        .map_err(|error| Failure::new(format!("failed to read schema: {error}")))?;
+    let schema = Schema::parse_bytes(&bytes).map_err(|error| {
+        // The error's own text begins with what is wrong and where; the file goes between.
+        let (place, reason) = error.rsplit_once("syntax error: ").unwrap_or(("", &error));
+        Failure::new(format!(
+            "{place}syntax error: failed to parse \"{name}\" as ovsdb schema: {reason}"
+        ))
+    })?;
     Ok((schema, value))
 }
 

@@ -211,6 +211,7 @@ impl Session {
     /// Ends a request; its parameters are only for the log.
     pub(crate) fn end_request(&mut self, method: &str, params: &[u8], id: i64) -> Result<(), Lost> {
         self.write(b"}")?;
+        self.stream.flush()?;
         self.debug(|| {
             let params = String::from_utf8_lossy(params);
             format!("send request, method=\"{method}\", params={params}, id={id}")
@@ -311,6 +312,7 @@ impl Session {
             reply.push(b'}');
             self.forget(range);
             self.write(&reply)?;
+            self.stream.flush()?;
             return Ok(None);
         }
         let Some(elements) = params.and_then(Text::elements) else {

@@ -49,6 +49,11 @@ pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
         if !attempts.all_tried() {
             continue;
         }
+        if backoff > BACKOFF {
+            let seconds = backoff.as_secs();
+            let text = format!("{server}: waiting {seconds} seconds before reconnect");
+            client.log.log("reconnect", Level::Info, &text);
+        }
         sleep(backoff);
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
