@@ -80,8 +80,9 @@ const LINES: &[Line] = &[
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 
-/// Runs every line, or takes the results of an earlier call from `--results`.
-pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Vec<Report>, Error> {
+/// Runs every line, or takes the results of an earlier call from `--results`. A line that fails
+/// does not stop the others; the second value says whether all went well.
+pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool), Error> {
     let quick = args.flag("--quick");
     let only: Option<Vec<String>> = args.list("--only")?;
     let results = args.text("--results")?.map(PathBuf::from);
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Vec<Report>, Error> 
     if let Some(dir) = &results {
         fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, e))?;
     }
-    let mut reports = Vec::new();
+    let (mut reports, mut failed) = (Vec::new(), Vec::new());
     for line in LINES.iter().filter(|l| only.as_ref().is_none_or(|o| o.iter().any(|n| n == l.name)))
     {
         let file = results.as_ref().map(|dir| dir.join(format!("{}.json", line.name)));
@@ -106,14 +107,24 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Vec<Report>, Error> 
         let words = if quick { line.quick } else { line.full };
         bench.progress.note(&format!("== {} {}", line.scenario, words.join(" ")));
         let start = Instant::now();
-        let report = one(line, words, bench)?;
+        let report = match one(line, words, bench) {
+            Ok(report) => report,
+            Err(error) => {
+                bench.progress.note(&format!("== {}: FAILED: {error}", line.name));
+                failed.push(line.name);
+                continue;
+            }
+        };
         bench.progress.note(&format!("== {}: {:.0} s", line.name, start.elapsed().as_secs_f64()));
         if let Some(file) = file {
             keep(&report, &file)?;
         }
         reports.push(report);
     }
-    Ok(reports)
+    if !failed.is_empty() {
+        bench.progress.note(&format!("== failed: {}", failed.join(", ")));
+    }
+    Ok((reports, failed.is_empty()))
 }
 
 fn one(line: &Line, words: &[&str], bench: &Bench) -> Result<Report, Error> {

@@ -79,11 +79,14 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
     }
     let mut args = Args::new(rest);
     let (json, page) = (args.text("--json")?, args.text("--report")?);
+    let mut whole = true;
     let reports = match command.as_str() {
         "report" => read_all(args)?,
         "all" => {
             let bench = Bench::from_args(&mut args)?;
-            all::run(&mut args, &bench)?
+            let (reports, good) = all::run(&mut args, &bench)?;
+            whole = good;
+            reports
         }
         scenario_name => {
             scenarios::known(scenario_name)?;
@@ -93,7 +96,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
     };
     let path = |name: Option<String>| name.map(PathBuf::from);
     report::publish(&reports, path(json).as_deref(), path(page).as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(u8::from(!whole)))
 }
 
 fn read_all(args: Args) -> Result<Vec<Report>, Error> {

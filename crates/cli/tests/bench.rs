@@ -157,6 +157,12 @@ fn a_table_is_resumed_from_its_results() {
     let second = all("openstack");
     assert!(String::from_utf8_lossy(&second.stderr).contains("openstack.json"));
     assert_eq!(first.stdout, second.stdout);
+    let broken = "--peer=broken=/bin/false";
+    let words = ["bench", "all", "--quick", broken, "--only=openstack,strings"];
+    let failed = scratch.run(WEIR, &words);
+    assert_eq!(failed.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(text.contains("== failed: openstack, strings"), "{text}");
     let put_together = scratch.run(WEIR, &["bench", "report", "results/openstack.json"]);
     assert_eq!(first.stdout, put_together.stdout);
     assert!(!all("nonsense").status.success());
