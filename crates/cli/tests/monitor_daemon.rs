@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use support::{Scratch, eventually, out, reference};
+use support::{PATIENCE, Scratch, eventually, out, reference};
 
 /// A server behind `--detach --monitor`, ended by TERM to it and to its monitor.
 struct Daemon<'s> {
@@ -62,7 +65,9 @@ fn crash_and_return(program: &Path) -> Vec<String> {
     let first = daemon.pid().expect("a pid file");
     daemon.kill("-SEGV");
     eventually("another server is there", || {
-        daemon.pid().is_some_and(|pid| pid != first) && scratch.path("d.sock").exists()
+        // Its last line of the start: before, its end would be a start that failed.
+        let started = daemon.log().matches("|INFO|ovsdb-server (Open vSwitch) ").count();
+        daemon.pid().is_some_and(|pid| pid != first) && started == 2
     });
     daemon.kill("-TERM");
     eventually("the monitor has ended", || daemon.log().contains("exiting"));
@@ -85,6 +90,45 @@ fn a_crashed_server_comes_back_and_the_log_says_why() {
         at("ovsdb_server(ovsdb-server)|INFO|ovsdb-server (Open vSwitch) ") > restart,
         "{log:#?}"
     );
+}
+
+#[test]
+fn what_admin_commands_configured_survives_a_crash() {
+    let scratch = Scratch::new();
+    let daemon = Daemon::start(&scratch, &scratch.link("ovsdb-server"));
+    let admin = |command: &str, args: &[&str]| {
+        let request =
+            format!("{{\"id\":1,\"method\":\"ovsdb-server/{command}\",\"params\":{args:?}}}");
+        let mut socket = UnixStream::connect(scratch.path("d.ctl")).expect("an admin socket");
+        socket.write_all(request.as_bytes()).expect("a request");
+        socket.shutdown(Shutdown::Write).expect("the end of it");
+        let mut reply = String::new();
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        let mut buffer = [0; 4096];
+        while !reply.contains('}') {
+            let count = socket.read(&mut buffer).expect("a reply");
+            assert!(count > 0, "{reply}");
+            reply += &String::from_utf8_lossy(&buffer[..count]);
+        }
+        reply
+    };
+    admin("add-remote", &["punix:more.sock"]);
+    admin("set-active-ovsdb-server", &["unix:nowhere.sock"]);
+    admin("connect-active-ovsdb-server", &[]);
+    let (remotes, status) = (admin("list-remotes", &[]), admin("sync-status", &[]));
+    assert!(remotes.contains("punix:d.sock\\npunix:more.sock"), "{remotes}");
+    assert!(status.contains("connecting: unix:nowhere.sock"), "{status}");
+    let first = daemon.pid().expect("a pid file");
+    daemon.kill("-SEGV");
+    eventually("another server is there", || {
+        let changed = daemon.pid().is_some_and(|pid| pid != first);
+        changed && UnixStream::connect(scratch.path("d.ctl")).is_ok()
+    });
+    assert_eq!(admin("list-remotes", &[]), remotes);
+    assert_eq!(admin("sync-status", &[]), status);
+    eventually("the added remote listens", || {
+        UnixStream::connect(scratch.path("more.sock")).is_ok()
+    });
 }
 
 #[test]

@@ -122,3 +122,31 @@ fn is_gone(pid: &str) -> bool {
         Err(_) => true,
     }
 }
+
+#[test]
+fn a_configuration_file_is_in_the_directory_of_databases() {
+    let scratch = Scratch::new();
+    scratch
+        .write("d.ovsschema", r#"{"name":"D","tables":{"T":{"columns":{"x":{"type":"string"}}}}}"#);
+    let created = scratch.run(WEIR, &["tool", "create", "d.db", "d.ovsschema"]);
+    assert!(created.status.success(), "{}", err(&created));
+    scratch.write("c.json", r#"{"remotes":{"punix:c.sock":{}},"databases":{"d.db":{}}}"#);
+    let sock = scratch.text("c.sock");
+    let ask = format!("{WEIR} call unix:{sock} list_dbs");
+    let run = format!("--run={ask}");
+    let mut command = scratch.command(scratch.link("ovsdb-server"));
+    // The directory of databases is another one than that where the server is started.
+    let elsewhere = scratch.path("etc");
+    std::fs::create_dir(&elsewhere).expect("a folder");
+    std::fs::rename(scratch.path("c.json"), elsewhere.join("c.json")).expect("moved");
+    command.env("OVS_DBDIR", &elsewhere);
+    let served =
+        command.args(["--config-file=c.json", "--unixctl=none", &run]).output().expect("a run");
+    assert!(served.status.success(), "{}", err(&served));
+    assert!(out(&served).contains("\"D\""), "{} {}", out(&served), err(&served));
+    let path = elsewhere.join("c.json").display().to_string();
+    let loading = format!("|ovsdb_server|INFO|loading configuration from '{path}'\n");
+    assert!(err(&served).contains(&loading), "{}", err(&served));
+    let missing = scratch.run(scratch.link("ovsdb-server"), &["--config-file=x", "-vconsole:off"]);
+    assert_eq!(err(&missing), "ovsdb-server: server configuration failed\n");
+}

@@ -235,3 +235,158 @@ fn what_admin_commands_configured_survives_a_crash() {
     let list = shell.command("ovsdb-server/get-sync-exclude-tables", &[]).unwrap();
     assert_eq!(list, Ok("Net:Port".into()));
 }
+
+const CONFIG: &str = "/etc/config.json";
+
+/// A server of a configuration file, with an empty database at [`PATH`].
+fn configured(config: &str) -> Shell {
+    let files = [(CONFIG.to_owned(), config.as_bytes().to_vec())];
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    Shell::start_on_files(empty_file(), files.into(), config)
+}
+
+fn reload(shell: &mut Shell, config: &str) -> Result<String, String> {
+    shell.files.insert(CONFIG.to_owned(), config.as_bytes().to_vec());
+    shell.log.clear();
+    shell.command("ovsdb-server/reload", &[]).expect("an answer")
+}
+
+const FAILED: &str = "Configuration failed.  See the log file for details.";
+
+/// One listener and the database at [`PATH`], configured so.
+fn of(database: &str) -> String {
+    format!(r#"{{"remotes":{{"punix:/a":{{}}}},"databases":{{"{PATH}":{database}}}}}"#)
+}
+
+fn backup_of(backup: bool) -> String {
+    of(&format!(
+        r#"{{"service-model":"active-backup","backup":{backup},"source":{{"{SOURCE}":null}}}}"#
+    ))
+}
+
+#[test]
+fn a_configuration_file_says_what_is_served() {
+    let mut shell = configured(&of("null"));
+    assert_eq!(shell.listening, ["punix:/a"]);
+    let loading = format!("loading configuration from '{CONFIG}'");
+    assert!(shell.log.contains(&loading), "{:?}", shell.log);
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("p")));
+    // Nothing changes, nobody is disturbed.
+    assert_eq!(reload(&mut shell, &of(r#"{"service-model":"standalone"}"#)), Ok(String::new()));
+    assert_eq!(shell.disconnected, []);
+    let other = r#"{"remotes":{"punix:/b":{"read-only":true}},"databases":{}}"#;
+    assert_eq!(reload(&mut shell, other), Ok(String::new()));
+    assert_eq!(shell.listening, ["punix:/b"]);
+    assert_eq!(shell.disconnected, [client]);
+    let removed = "disconnecting (database Net removed from configuration)";
+    assert!(shell.log.iter().any(|line| line.contains(removed)), "{:?}", shell.log);
+    assert_eq!(shell.command("ovsdb-server/list-dbs", &[]).unwrap(), Ok("_Server\n".into()));
+    assert_eq!(reload(&mut shell, &of("{}")), Ok(String::new()));
+    assert_eq!(ports(&mut shell), ["p"]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_changes_nothing() {
+    let mut shell = configured(&of("{}"));
+    for (config, said) in [
+        (
+            r#"{"remotes":{},x}"#,
+            "config: reading JSON failed (line 0, column 15, byte 15: invalid keyword 'x')",
+        ),
+        (
+            r#"{"databases":{"D":{"service-model":"x"}}}"#,
+            "Unrecognized database service model: 'x'",
+        ),
+    ] {
+        assert_eq!(reload(&mut shell, config), Err(FAILED.into()));
+        assert!(shell.log.iter().any(|line| line == said), "{:?}", shell.log);
+        let last = format!("failed to load configuration from {CONFIG}");
+        assert_eq!(shell.log.last(), Some(&last));
+        assert_eq!(shell.listening, ["punix:/a"]);
+    }
+    shell.files.remove(CONFIG);
+    assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Err(FAILED.into())));
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+}
+
+#[test]
+fn what_can_be_done_of_a_configuration_is_done() {
+    let mut shell = configured(&of("{}"));
+    let config = format!(
+        r#"{{"remotes":{{"punix:/b":null,"db:Other,T,c":null}},"databases":{{"{PATH}":{{}},
+            "/missing.db":{{}},"Sb":{{"service-model":"relay","source":{{"{SOURCE}":null}}}}}}}}"#
+    );
+    assert_eq!(reload(&mut shell, &config), Err(FAILED.into()));
+    assert_eq!(shell.listening, ["punix:/b"]);
+    let log = shell.log.join("\n");
+    for said in [
+        "failed to open database '/missing.db': ",
+        "failed to open database 'Sb': ovsdb error: this version does not serve relay databases yet",
+        "failed to configure databases",
+        "failed to configure remotes: \"db:Other,T,c\": no database named Other\n",
+    ] {
+        assert!(log.contains(said), "{said} in {log}");
+    }
+    let clustered = of(r#"{"service-model":"clustered"}"#);
+    assert_eq!(reload(&mut shell, &clustered), Err(FAILED.into()));
+    let said = format!(
+        "failed to open database '{PATH}': ovsdb error: {PATH}: database is standalone and not \
+         clustered"
+    );
+    assert!(shell.log.contains(&said), "{:?}", shell.log);
+    assert_eq!(shell.command("ovsdb-server/list-dbs", &[]).unwrap(), Ok("_Server\n".into()));
+}
+
+#[test]
+fn a_database_turns_into_a_backup_and_back_without_a_word_to_clients() {
+    let mut shell = configured(&of("{}"));
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("p")));
+    assert_eq!(reload(&mut shell, &backup_of(true)), Ok(String::new()));
+    shell.settle();
+    assert!(shell.call(client, &transact(2, &insert("q"))).contains("read only mode"));
+    let link = replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    assert_eq!(ports(&mut shell), ["a"]);
+    // The same once more: the connection goes on.
+    assert_eq!(reload(&mut shell, &backup_of(true)), Ok(String::new()));
+    assert!(shell.links.contains_key(&link) && shell.connecting.is_empty());
+    assert_eq!(reload(&mut shell, &backup_of(false)), Ok(String::new()));
+    assert!(shell.links.is_empty());
+    shell.call(client, &transact(3, &insert("q")));
+    let standalone = of(r#"{"service-model":"standalone"}"#);
+    assert_eq!(reload(&mut shell, &standalone), Ok(String::new()));
+    assert_eq!(sync_status(&mut shell), "state: active\n");
+    assert_eq!(ports(&mut shell), ["a", "q"]);
+    assert_eq!(shell.disconnected, []);
+    // A backup of which the file says nothing more is opened anew, as by the reference.
+    reload(&mut shell, &backup_of(false)).unwrap();
+    assert_eq!(reload(&mut shell, &of("{}")), Ok(String::new()));
+    let reopened = "disconnecting (service model changed for database Net)";
+    assert!(shell.log.iter().any(|line| line.contains(reopened)), "{:?}", shell.log);
+    assert_eq!(ports(&mut shell), ["a", "q"]);
+}
+
+#[test]
+fn admin_commands_leave_the_configuration_to_the_file() {
+    let mut shell = configured(&of("{}"));
+    let expected = format!("Update the {CONFIG} and use ovsdb-server/reload instead");
+    for (command, args) in [
+        ("add-db", &["/x.db"][..]),
+        ("add-remote", &["punix:/c"]),
+        ("connect-active-ovsdb-server", &[]),
+        ("disconnect-active-ovsdb-server", &[]),
+        ("remove-db", &["Net"]),
+        ("remove-remote", &["punix:/a"]),
+        ("set-active-ovsdb-server", &[SOURCE]),
+        ("set-active-ovsdb-server-probe-interval", &["5000"]),
+        ("set-relay-source-probe-interval", &["5000"]),
+        ("set-sync-exclude-tables", &["Net:Port"]),
+    ] {
+        let reply = shell.command(&format!("ovsdb-server/{command}"), args);
+        assert_eq!(reply, Some(Err(expected.clone())), "{command}");
+    }
+    let mut without = Shell::start();
+    let reply = without.command("ovsdb-server/reload", &[]);
+    assert_eq!(reply, Some(Err("Configuration file was not specified on command line".into())));
+}

@@ -199,6 +199,11 @@ impl Server {
         }
     }
 
+    /// Where it listens for clients.
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir.file("db.sock")
+    }
+
     /// Everything the server wrote on its standard error so far.
     pub fn log(&self) -> String {
         let bytes = fs::read(self.run_dir.file("log")).unwrap_or_default();

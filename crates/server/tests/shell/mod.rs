@@ -95,6 +95,15 @@ impl Shell {
 
     /// The same, with more options than the file.
     pub(crate) fn start_with(file: Vec<u8>, config: Config) -> Self {
+        Self::start_on_files(file, BTreeMap::new(), config)
+    }
+
+    /// The same, with more files than that of the database.
+    pub(crate) fn start_on_files(
+        file: Vec<u8>,
+        mut files: BTreeMap<String, Vec<u8>>,
+        config: Config,
+    ) -> Self {
         let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             // Another one for every other file: UUIDs that are in it never come again.
@@ -107,7 +116,10 @@ impl Shell {
         let mut shell = Self {
             server: Server::new(now, config),
             now,
-            files: BTreeMap::from([(PATH.to_owned(), file)]),
+            files: {
+                files.insert(PATH.to_owned(), file);
+                files
+            },
             disk: disk::Disk::default(),
             fuse: None,
             slow_helper: false,
