@@ -183,7 +183,7 @@ fn weir_follows_the_reference() {
 #[test]
 fn the_reference_follows_weir() {
     let Some((reference, weir)) = both("the_reference_follows_weir") else { return };
-    follows(&weir, &reference, 2);
+    follows(&weir, &reference, 10);
 }
 
 #[test]
