@@ -163,6 +163,14 @@ impl Server {
             return;
         };
         let schema = Arc::clone(db.engine.schema());
+        if !Arc::ptr_eq(&schema, following.replication.schema()) {
+            // A conversion from before it became a backup has ended meanwhile.
+            self.stop_following(id);
+            return self.start_following(id);
+        }
+        if db.conversions.is_frozen() {
+            return self.replication_not_written(now, id);
+        }
         // A long transaction from before it became a backup is still at work.
         let Some(engine) = db.engine.here_mut() else {
             return self.replication_not_written(now, id);

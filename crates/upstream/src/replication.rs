@@ -137,6 +137,11 @@ impl Replication {
         &self.source
     }
 
+    /// What the rows conform to here.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
     /// Changes how the connection is kept, without touching it.
     pub fn set_options(&mut self, options: Options) {
         self.source.options = options.clone();
