@@ -3,10 +3,11 @@
 //! A [`Snapshot`] shares the pages: taking one of a million rows copies four thousand pointers.
 //! Afterwards the first change to a page, a row, or a chunk of a big set copies just that.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
 use crate::datum::Datum;
 use crate::delta::{Change, Delta, RowDelta};
@@ -37,8 +38,26 @@ impl Slot {
 #[derive(Debug)]
 pub struct Table {
     pages: Vec<Page>,
-    slots: HashMap<Uuid, Slot, FixedState>,
+    /// Rows by the hash of their UUID; the UUID itself is in the row.
+    slots: HashTable<Place>,
+    hasher: FixedState,
     free: Vec<Slot>,
+}
+
+/// A row's entry in the index by UUID.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slot: Slot,
+    /// Half of the UUID's hash: growing the index must not visit the rows.
+    hash: u32,
+}
+
+impl Place {
+    /// The hash that the index goes by: its high bits tell neighbours apart, its low ones choose
+    /// the neighbourhood.
+    const fn hash(&self) -> u64 {
+        (self.hash as u64) << 32 | self.hash as u64
+    }
 }
 
 /// All rows of a database.
@@ -58,8 +77,8 @@ pub struct Snapshot {
 
 impl Table {
     fn new(seed: u64) -> Self {
-        let slots = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { pages: Vec::new(), slots, free: Vec::new() }
+        let hasher = FixedState::with_seed(seed);
+        Self { pages: Vec::new(), slots: HashTable::new(), hasher, free: Vec::new() }
     }
 
     /// Number of rows.
@@ -74,7 +93,15 @@ impl Table {
 
     /// Where the row is.
     pub fn slot(&self, uuid: Uuid) -> Option<Slot> {
-        self.slots.get(&uuid).copied()
+        let wanted = Place { slot: Slot(0), hash: self.hash(uuid) };
+        let is_it = |place: &Place| {
+            place.hash == wanted.hash && self.at(place.slot).is_some_and(|row| row.uuid() == uuid)
+        };
+        self.slots.find(wanted.hash(), is_it).map(|place| place.slot)
+    }
+
+    fn hash(&self, uuid: Uuid) -> u32 {
+        (self.hasher.hash_one(uuid) >> 32) as u32
     }
 
     /// The row in a slot.
@@ -110,12 +137,22 @@ impl Table {
         } else {
             page[slot.place()] = Some(row);
         }
-        self.slots.insert(uuid, slot);
+        self.enter(uuid, slot);
         slot
     }
 
+    /// Makes the row in a slot known by its UUID, which is not known yet.
+    fn enter(&mut self, uuid: Uuid, slot: Slot) {
+        let place = Place { slot, hash: self.hash(uuid) };
+        self.slots.insert_unique(place.hash(), place, Place::hash);
+    }
+
     fn remove(&mut self, uuid: Uuid) -> Option<(Slot, Row)> {
-        let slot = self.slots.remove(&uuid)?;
+        let slot = self.slot(uuid)?;
+        let hash = Place { slot, hash: self.hash(uuid) }.hash();
+        if let Ok(entry) = self.slots.find_entry(hash, |place| place.slot == slot) {
+            entry.remove();
+        }
         let page = Arc::make_mut(&mut self.pages[slot.page()]);
         let row = page[slot.place()].take()?;
         self.free.push(slot);
@@ -253,7 +290,7 @@ impl Snapshot {
             for (at, page) in pages.iter().enumerate() {
                 for (place, row) in page.iter().enumerate() {
                     if let Some(row) = row {
-                        table.slots.insert(row.uuid(), Slot((at * PAGE_ROWS + place) as u32));
+                        table.enter(row.uuid(), Slot((at * PAGE_ROWS + place) as u32));
                     }
                 }
             }
