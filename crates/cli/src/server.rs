@@ -9,13 +9,14 @@ use std::process::ExitCode;
 
 use weir_host::daemon::DaemonOptions;
 use weir_host::{Options, Unixctl};
+use weir_server::effect::TlsSettings;
 use weir_server::{Config, FileForms};
 
 use crate::dirs::{Dirs, absolute};
 use crate::log_options::{LogOption, open_log};
 use crate::memory;
 use crate::program::{Failure, Outcome, say, version_lines};
-use options::{Asked, Mistake, ServerOptions};
+use options::{Asked, Mistake, ServerOptions, TlsOption};
 
 /// Name in messages, pid files and sockets.
 const PROGRAM: &str = "ovsdb-server";
@@ -64,6 +65,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     Ok(Options {
         server: Config {
             server_name: PROGRAM,
+            tls: tls_settings(&given)?,
             remotes: given.remotes,
             databases,
             sync_from: given.sync_from,
@@ -98,6 +100,36 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
         run_command: given.run,
         trim_memory: memory::trim,
     })
+}
+
+/// The options of TLS; a later one counts. A daemon leaves the directory that names of files start
+/// from.
+fn tls_settings(given: &ServerOptions) -> Result<TlsSettings, Failure> {
+    let mut tls = TlsSettings::default();
+    let leaves = given.detach && !given.no_chdir;
+    let file = |value: &String| {
+        if !leaves || value == "none" || value.starts_with("db:") {
+            return Ok::<_, Failure>(Some(value.clone()));
+        }
+        let path = absolute(value).map_err(|error| Failure::io("the current directory", &error))?;
+        Ok(Some(path.to_string_lossy().into_owned()))
+    };
+    for (option, value) in &given.tls {
+        match option {
+            TlsOption::PrivateKey => tls.private_key = file(value)?,
+            TlsOption::Certificate => tls.certificate = file(value)?,
+            TlsOption::CaCert | TlsOption::BootstrapCaCert => {
+                tls.ca_cert = file(value)?;
+                tls.bootstrap = *option == TlsOption::BootstrapCaCert;
+            }
+            TlsOption::PeerCaCert => tls.peer_ca_cert = file(value)?,
+            TlsOption::Protocols => tls.protocols = Some(value.clone()),
+            TlsOption::Ciphers => tls.ciphers = Some(value.clone()),
+            TlsOption::Ciphersuites => tls.ciphersuites = Some(value.clone()),
+            TlsOption::ServerName => tls.server_name = Some(value.clone()),
+        }
+    }
+    Ok(tls)
 }
 
 /// The databases to open. Messages name a file as the user did, as long as that name stays good:

@@ -78,6 +78,16 @@ impl Address {
         }
     }
 
+    /// Whether the host is a name, so that connecting begins with asking the system's resolver.
+    pub fn needs_lookup(&self) -> bool {
+        match self {
+            Self::Tcp { host, port } | Self::Ssl { host, port } => {
+                socket_addr(host, *port).is_none()
+            }
+            _ => false,
+        }
+    }
+
     /// True for what listens.
     pub fn is_passive(&self) -> bool {
         match self {

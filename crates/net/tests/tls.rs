@@ -328,7 +328,10 @@ fn the_first_server_s_root_is_kept() {
     let acceptor = server.acceptor().unwrap();
     let said = connect(&acceptor, &client.connector().unwrap()).unwrap_err();
     assert_eq!(said[0], format!("successfully bootstrapped CA cert to {file}"));
-    assert!(said[1].starts_with(&format!("Trusting CA cert from {file} (")), "{said:?}");
+    assert!(
+        said[1].starts_with(&format!("Trusting CA cert from {file} (/O=Weir tests/CN=Root ca) (")),
+        "{said:?}"
+    );
     assert_eq!(said[2], "killing successful connection to retry using CA cert");
     assert!(connect(&acceptor, &client.connector().unwrap()).is_ok());
     // From now on it is the only one.

@@ -10,6 +10,7 @@ use crate::away::EXAMINE_BYTES_MIN;
 use crate::database::Db;
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
+use crate::reconnect::End;
 use crate::server::Server;
 use crate::session::{Identity, LockMode, Session};
 use crate::trigger::{Origin, Trigger};
@@ -69,7 +70,7 @@ impl Server {
         client: Option<String>,
     ) {
         let options = self.remotes.options(remote);
-        let session = Session {
+        let mut session = Session {
             probe_us: self.probes.interval_us(&name, options.probe_ms),
             identity: Arc::new(Identity {
                 name,
@@ -85,9 +86,11 @@ impl Server {
             heard_us: now.monotonic_us,
             probing: false,
             hold: crate::hold::Hold::default(),
+            probe_at_us: 0,
         };
-        self.probes.watch(id, now.monotonic_us, session.probe_us);
+        session.probe_at_us = self.probes.watch(id, now.monotonic_us, session.probe_us);
         self.sessions.insert(id, session);
+        self.connection_made(now, remote, id);
     }
 
     /// Takes one framed message.
@@ -423,7 +426,8 @@ impl Server {
     }
 
     pub(crate) fn closed(&mut self, id: SessionId, error: Option<&str>) {
-        if let (Some(session), Some(error)) = (self.sessions.get(&id), error) {
+        let is_ours = self.connection_lost(id, error.map_or(End::Closed, End::Failed));
+        if let (false, Some(session), Some(error)) = (is_ours, self.sessions.get(&id), error) {
             let text = format!("{}: connection dropped ({error})", session.identity.name);
             self.log("reconnect", Level::Info, text);
         }
@@ -432,6 +436,7 @@ impl Server {
 
     /// Ends a session from this side.
     pub(crate) fn disconnect(&mut self, id: SessionId) {
+        self.connection_lost(id, End::Dropped);
         self.forget(id);
         self.effect(Effect::Disconnect { session: id });
     }

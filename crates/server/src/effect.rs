@@ -26,7 +26,7 @@ pub enum Level {
     Debug,
 }
 
-/// How a listener treats its sessions.
+/// How a remote treats its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// Inactivity probe interval in ms; `None` is the method's default, `Some(0)` is off.
@@ -39,6 +39,56 @@ pub struct RemoteOptions {
     pub dscp: Option<u8>,
     /// Longest pause between attempts to connect, in ms; `None` is the default.
     pub max_backoff_ms: Option<u64>,
+}
+
+/// The options of TLS (ovsdb-server(1)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// `--private-key`
+    pub private_key: Option<String>,
+    /// `--certificate`
+    pub certificate: Option<String>,
+    /// `--ca-cert` or `--bootstrap-ca-cert`
+    pub ca_cert: Option<String>,
+    /// It was `--bootstrap-ca-cert`.
+    pub bootstrap: bool,
+    /// `--peer-ca-cert`
+    pub peer_ca_cert: Option<String>,
+    /// `--ssl-protocols`
+    pub protocols: Option<String>,
+    /// `--ssl-ciphers`
+    pub ciphers: Option<String>,
+    /// `--ssl-ciphersuites`
+    pub ciphersuites: Option<String>,
+    /// `--ssl-server-name`
+    pub server_name: Option<String>,
+}
+
+impl TlsSettings {
+    /// The values that may stand in a database.
+    pub(crate) fn values(&self) -> [&Option<String>; 7] {
+        [
+            &self.private_key,
+            &self.certificate,
+            &self.ca_cert,
+            &self.protocols,
+            &self.ciphers,
+            &self.ciphersuites,
+            &self.server_name,
+        ]
+    }
+
+    pub(crate) fn values_mut(&mut self) -> [&mut Option<String>; 7] {
+        [
+            &mut self.private_key,
+            &mut self.certificate,
+            &mut self.ca_cert,
+            &mut self.protocols,
+            &mut self.ciphers,
+            &mut self.ciphersuites,
+            &mut self.server_name,
+        ]
+    }
 }
 
 /// What the shell must do.
@@ -89,12 +139,25 @@ pub enum Effect {
     Listen {
         /// Its number.
         remote: RemoteId,
-        /// `punix:FILE`, `ptcp:[PORT][:IP]`.
+        /// `punix:FILE`, `ptcp:[PORT][:IP]`, `pssl:[PORT][:IP]`, `pfd:FD`.
         target: String,
         /// Socket options.
         options: RemoteOptions,
     },
-    /// Close the listener (its sessions get their own `Disconnect`).
+    /// Connect; answer with `Event::Accepted` or `Event::ConnectFailed`.
+    ConnectRemote {
+        /// Its number.
+        remote: RemoteId,
+        /// `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:FILE`.
+        target: String,
+        /// Socket options.
+        options: RemoteOptions,
+        /// How long it may take, in ms.
+        patience_ms: u64,
+    },
+    /// The options of TLS, for the connections that come.
+    Tls(TlsSettings),
+    /// Close the listener, or give up connecting (its sessions get their own `Disconnect`).
     Unlisten {
         /// Its number.
         remote: RemoteId,

@@ -193,6 +193,13 @@ pub enum Event {
         /// The file's bytes, or strerror(3) text.
         result: Result<Vec<u8>, String>,
     },
+    /// `Effect::ConnectRemote` did not succeed.
+    ConnectFailed {
+        /// Which remote.
+        remote: RemoteId,
+        /// The strerror(3) text, or `None` if the time was over.
+        error: Option<String>,
+    },
     /// An admin command that the shell does not answer itself.
     Command {
         /// Echoed in `Effect::CommandReply`.

@@ -246,6 +246,7 @@ impl Server {
     /// A session's outbox is empty again: what waited for that may go.
     pub(crate) fn drained(&mut self, now: Now, id: SessionId) {
         self.set_blocked(id, false);
+        self.heard(now, id);
         self.want_updates(now, id);
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::effect::Level;
-use crate::event::{Now, SessionId};
+use crate::event::{Now, RemoteId, SessionId};
 use crate::server::Server;
 
 /// The id of a probe, as JSON text.
@@ -29,11 +29,13 @@ impl Probes {
         if interval == 0 { 0 } else { interval.max(1000) * 1000 }
     }
 
-    /// Looks at the session after an interval.
-    pub(crate) fn watch(&mut self, session: SessionId, from_us: u64, interval_us: u64) {
+    /// Looks at the session after an interval: when that is.
+    pub(crate) fn watch(&mut self, session: SessionId, from_us: u64, interval_us: u64) -> u64 {
+        let at_us = from_us.saturating_add(interval_us);
         if interval_us > 0 {
-            self.due.push(Reverse((from_us + interval_us, session)));
+            self.due.push(Reverse((at_us, session)));
         }
+        at_us
     }
 
     /// When the next session is to be looked at.
@@ -41,9 +43,9 @@ impl Probes {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    fn pop_due(&mut self, now_us: u64) -> Option<SessionId> {
+    fn pop_due(&mut self, now_us: u64) -> Option<(u64, SessionId)> {
         self.next_us().filter(|at| *at <= now_us)?;
-        self.due.pop().map(|Reverse((_, session))| session)
+        self.due.pop().map(|Reverse(entry)| entry)
     }
 }
 
@@ -61,22 +63,38 @@ impl Server {
         self.run_waits(now);
         self.run_replications(now);
         self.forget_initial_if_due(now);
-        while let Some(id) = self.probes.pop_due(now.monotonic_us) {
-            self.probe(now, id);
+        while let Some((at_us, id)) = self.probes.pop_due(now.monotonic_us) {
+            if self.sessions.get(&id).is_some_and(|session| session.probe_at_us == at_us) {
+                self.probe(now, id);
+            }
+        }
+        self.run_connections(now);
+        self.update_status_if_due(now);
+    }
+
+    /// Another interval for all sessions of a remote.
+    pub(crate) fn probe_sessions_of(&mut self, remote: RemoteId, configured_ms: Option<u64>) {
+        for (&id, session) in self.sessions.iter_mut().filter(|(_, s)| s.remote == remote) {
+            session.probe_us = self.probes.interval_us(&session.identity.name, configured_ms);
+            session.probe_at_us = self.probes.watch(id, session.heard_us, session.probe_us);
         }
     }
 
     fn probe(&mut self, now: Now, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let interval = session.probe_us;
+        if interval == 0 {
+            return;
+        }
         if session.heard_us + interval > now.monotonic_us {
-            let from = session.heard_us;
-            return self.probes.watch(id, from, interval);
+            session.probe_at_us = self.probes.watch(id, session.heard_us, interval);
+            return;
         }
         if session.hold.is_stopped() {
             // Whatever it says, nobody listens.
             (session.heard_us, session.probing) = (now.monotonic_us, false);
-            return self.probes.watch(id, now.monotonic_us, interval);
+            session.probe_at_us = self.probes.watch(id, now.monotonic_us, interval);
+            return;
         }
         if session.probing {
             let seconds = interval / 1_000_000;
@@ -88,7 +106,7 @@ impl Server {
             return self.disconnect(id);
         }
         session.probing = true;
+        session.probe_at_us = self.probes.watch(id, now.monotonic_us, interval);
         self.send(id, br#"{"id":"echo","method":"echo","params":[]}"#.to_vec());
-        self.probes.watch(id, now.monotonic_us, interval);
     }
 }

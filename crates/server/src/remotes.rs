@@ -1,4 +1,5 @@
-//! Remotes: where the server listens, given on the command line, by admin commands, or in tables.
+//! Remotes: where the server listens and to whom it connects, given on the command line, by admin
+//! commands, or in tables.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +7,64 @@ use weir_data::{AtomType, ColumnId, DatumRef, Delta, Row, TableId};
 
 use crate::database::Db;
 use crate::effect::{Effect, Level, RemoteOptions};
-use crate::event::{DbId, RemoteId};
+use crate::event::{DbId, Now, RemoteId, SessionId};
+use crate::reconnect::{End, Phase, Reconnect};
 use crate::server::Server;
 
-/// One listener that should be.
+/// What strerror(3) says of an address that nobody can listen on or connect to.
+const NOT_SUPPORTED: &str = "Address family not supported by protocol";
+
+/// One listener or connection that should be.
 #[derive(Clone, Debug)]
-struct Remote {
-    id: RemoteId,
-    options: RemoteOptions,
+pub(crate) struct Remote {
+    pub(crate) id: RemoteId,
+    pub(crate) options: RemoteOptions,
+    pub(crate) way: Way,
     tried: bool,
 }
 
-/// The configured remotes and the listeners that follow from them.
+/// In or out.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// Clients come in, at this port if it is one of TCP.
+    In { port: Option<u16> },
+    /// We go out.
+    Out(Reconnect),
+}
+
+/// What is wrong with a remote or a target, and how much it matters.
+type Complaints = BTreeMap<String, (Level, String)>;
+
+/// The configured remotes and what follows from them.
 #[derive(Debug)]
 pub(crate) struct Remotes {
     /// As configured; `db:` ones stand for what a table says.
     configured: BTreeMap<String, RemoteOptions>,
     /// By target.
-    listeners: BTreeMap<String, Remote>,
-    /// The tables that `db:` remotes are read from.
+    open: BTreeMap<String, Remote>,
+    /// The tables that `db:` remotes, and options of TLS, are read from.
     sources: Vec<(DbId, TableId)>,
     /// Complaints about `db:` remotes that have been logged.
-    complaints: BTreeMap<String, String>,
+    complaints: Complaints,
     started: bool,
     /// Tables that they are read from were away when something changed.
     stale: bool,
     next: u64,
+    /// The time of what is being handled.
+    now_us: u64,
 }
 
 impl Remotes {
     pub(crate) fn new() -> Self {
         Self {
             configured: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+            open: BTreeMap::new(),
             sources: Vec::new(),
-            complaints: BTreeMap::new(),
+            complaints: Complaints::new(),
             started: false,
             stale: false,
             next: 0,
+            now_us: 0,
         }
     }
 
@@ -62,15 +83,64 @@ impl Remotes {
         self.started = true;
     }
 
-    /// Whether every listener has been opened, or has failed once.
-    pub(crate) fn all_tried(&self) -> bool {
-        self.started && self.listeners.values().all(|remote| remote.tried)
+    /// It is later now.
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.now_us = now.monotonic_us;
     }
 
-    /// The options of a listener's sessions.
+    /// Whether the first look at the configuration has happened.
+    pub(crate) fn started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether every listener has been opened, or has failed once.
+    pub(crate) fn all_tried(&self) -> bool {
+        self.started && self.open.values().all(|remote| remote.tried)
+    }
+
+    /// The options of a remote's sessions.
     pub(crate) fn options(&self, id: RemoteId) -> RemoteOptions {
-        let found = self.listeners.values().find(|remote| remote.id == id);
+        let found = self.open.values().find(|remote| remote.id == id);
         found.map(|remote| remote.options.clone()).unwrap_or_default()
+    }
+
+    /// What has come of a target.
+    pub(crate) fn get(&self, target: &str) -> Option<&Remote> {
+        self.open.get(target)
+    }
+
+    /// The configured remotes that a table stands for.
+    pub(crate) fn in_tables(&self) -> impl Iterator<Item = &str> {
+        self.configured.keys().map(String::as_str).filter(|remote| remote.starts_with("db:"))
+    }
+
+    /// The connection of a remote, if it is one that goes out.
+    fn connection(&mut self, id: RemoteId) -> Option<&mut Reconnect> {
+        self.open.values_mut().find(|remote| remote.id == id).and_then(|remote| {
+            match &mut remote.way {
+                Way::In { .. } => None,
+                Way::Out(connection) => Some(connection),
+            }
+        })
+    }
+
+    /// Connections that go out and are not there: the reference counts them as sessions.
+    pub(crate) fn unconnected(&self) -> usize {
+        let is_missing = |remote: &&Remote| match &remote.way {
+            Way::In { .. } => false,
+            Way::Out(connection) => !matches!(connection.phase(), Phase::Active(_)),
+        };
+        self.open.values().filter(is_missing).count()
+    }
+
+    /// When the next connection is to be tried, in microseconds.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        let ways = self.open.values().map(|remote| &remote.way);
+        let due = ways.filter_map(|way| match way {
+            Way::In { .. } => None,
+            Way::Out(connection) => connection.due_us(),
+        });
+        due.min()
     }
 
     /// Whether a change may be one of remotes: it touches a table that names them.
@@ -81,16 +151,20 @@ impl Remotes {
 }
 
 /// The parts of `db:DB,TABLE,COLUMN`.
-struct Place {
-    db: DbId,
-    table: TableId,
-    column: ColumnId,
+pub(crate) struct Place {
+    pub(crate) db: DbId,
+    pub(crate) table: TableId,
+    pub(crate) column: ColumnId,
 }
 
-fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String> {
+/// The column that `db:DB,TABLE,COLUMN` names, of whatever type.
+pub(crate) fn column_place<'d>(
+    server: &'d Server,
+    remote: &str,
+) -> Result<(&'d Db, Place), String> {
     let rest = remote.strip_prefix("db:").unwrap_or(remote);
-    let parts: Vec<&str> = rest.splitn(3, ',').collect();
-    let &[db_name, table_name, column_name] = parts.as_slice() else {
+    let parts: Vec<&str> = rest.split(',').filter(|part| !part.is_empty()).collect();
+    let [db_name, table_name, column_name, ..] = parts[..] else {
         return Err(format!("\"{remote}\": invalid syntax"));
     };
     let found = server.db_names.get(db_name).and_then(|id| server.dbs.get_key_value(id));
@@ -102,34 +176,49 @@ fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String
     let column = schema.table(table).column_id(column_name).ok_or_else(|| {
         format!("\"{remote}\": table \"{table_name}\" has no column \"{column_name}\"")
     })?;
-    let ty = &schema.table(table).column(column).ty;
-    let is_reference = ty.key.reference().is_some();
-    if ty.is_map() || !(ty.key.ty == AtomType::String || is_reference) {
-        return Err(format!(
-            "\"{remote}\": type of table \"{table_name}\" column \"{column_name}\" is not string or UUID"
-        ));
-    }
     Ok((db, Place { db: id, table, column }))
 }
 
-/// Targets that the column names, directly or through rows that it refers to.
-fn targets(db: &Db, place: &Place) -> Vec<(String, RemoteOptions)> {
-    let Some(store) = db.engine.store() else { return Vec::new() };
-    let schema = db.engine.schema();
-    let reference = schema.table(place.table).column(place.column).refs.key;
-    let mut found = Vec::new();
-    for row in store.table(place.table).iter() {
-        for atom in row.get(place.column).keys() {
-            if let Some(target) = atom.as_str() {
-                found.push((target.to_owned(), RemoteOptions::default()));
-            } else if let (Some((table, _)), Some(uuid)) = (reference, atom.as_uuid())
-                && let Some(row) = store.get(table, uuid)
-            {
-                found.extend(target_of_row(db, table, row));
-            }
-        }
+/// The same for a column that can name remotes.
+fn place<'d>(server: &'d Server, remote: &str) -> Result<(&'d Db, Place), String> {
+    let (db, place) = column_place(server, remote)?;
+    let schema = db.engine.schema().table(place.table);
+    let column = schema.column(place.column);
+    let is_reference = column.ty.key.reference().is_some();
+    if column.ty.is_map() || !(column.ty.key.ty == AtomType::String || is_reference) {
+        let (table, column) = (&schema.name, &column.name);
+        return Err(format!(
+            "\"{remote}\": type of table \"{table}\" column \"{column}\" is not string or UUID"
+        ));
     }
-    found
+    Ok((db, place))
+}
+
+/// The rows that a column of references names, and their table.
+pub(crate) fn referred<'d>(
+    db: &'d Db,
+    place: &Place,
+) -> Option<(TableId, impl Iterator<Item = &'d Row>)> {
+    let store = db.engine.store()?;
+    let (table, _) = db.engine.schema().table(place.table).column(place.column).refs.key?;
+    let column = place.column;
+    let uuids = store.table(place.table).iter().flat_map(move |row| row.get(column).keys());
+    Some((table, uuids.filter_map(move |atom| store.get(table, atom.as_uuid()?))))
+}
+
+/// Targets that the column names, directly or through rows that it refers to; a row without one is
+/// `Err` with the name of its table.
+fn targets(db: &Db, place: &Place) -> Vec<Result<(String, RemoteOptions), String>> {
+    if let Some((table, rows)) = referred(db, place) {
+        let name = &db.engine.schema().table(table).name;
+        return rows.map(|row| target_of_row(db, table, row).ok_or_else(|| name.clone())).collect();
+    }
+    let Some(store) = db.engine.store() else { return Vec::new() };
+    let rows = store.table(place.table).iter();
+    let texts = rows.flat_map(|row| row.get(place.column).keys());
+    texts
+        .filter_map(|atom| Some(Ok((atom.as_str()?.to_owned(), RemoteOptions::default()))))
+        .collect()
 }
 
 /// Reads one row of the referenced table; columns that are missing or of another type count as
@@ -157,16 +246,9 @@ fn target_of_row(db: &Db, table: TableId, row: &Row) -> Option<(String, RemoteOp
     Some((target, options))
 }
 
-/// Whether a target is something to listen on; the error is the reference's.
-pub(crate) fn check_target(target: &str) -> Result<(), String> {
-    let listens = ["punix:", "ptcp:", "ptcp"].iter().any(|method| target.starts_with(method));
-    if listens {
-        return Ok(());
-    }
-    if target.starts_with("pssl:") || target.starts_with("ssl:") {
-        return Err(format!("{target}: TLS is not available in this version"));
-    }
-    Err(format!("{target}: listen failed (Address family not supported by protocol)"))
+/// Whether a target is something to listen on.
+fn listens(target: &str) -> bool {
+    ["punix:", "ptcp:", "pssl:", "pfd:"].iter().any(|method| target.starts_with(method))
 }
 
 impl Server {
@@ -175,10 +257,11 @@ impl Server {
     pub(crate) fn remote_errors(&self) -> String {
         let remotes = self.remotes.configured.keys().filter(|remote| remote.starts_with("db:"));
         let errors = remotes.filter_map(|remote| place(self, remote).err());
-        errors.map(|error| error + "\n").collect()
+        let errors: Vec<String> = errors.chain(self.tls_errors()).collect();
+        errors.into_iter().map(|error| error + "\n").collect()
     }
 
-    /// Something that remotes may depend on has changed: opens and closes listeners accordingly.
+    /// Something that remotes may depend on has changed: opens, closes and adjusts accordingly.
     pub(crate) fn remotes_changed(&mut self) {
         // What is wrong while databases are being opened may be right at the end.
         if !self.remotes.started || self.reconfiguring.is_some() {
@@ -189,40 +272,58 @@ impl Server {
             return;
         }
         self.remotes.sources = self.remote_sources();
+        self.tls_changed();
         let (wanted, complaints) = self.wanted_remotes();
-        for (remote, complaint) in &complaints {
-            if self.remotes.complaints.get(remote) != Some(complaint) {
-                self.log("ovsdb_server", Level::Warning, complaint.clone());
+        for (about, (level, text)) in &complaints {
+            if self.remotes.complaints.get(about).is_none_or(|(_, old)| old != text) {
+                self.log("ovsdb_server", *level, text.clone());
             }
         }
         self.remotes.complaints = complaints;
-        let gone: Vec<String> = self
-            .remotes
-            .listeners
-            .iter()
-            .filter(|(target, remote)| wanted.get(*target) != Some(&remote.options))
-            .map(|(target, _)| target.clone())
-            .collect();
-        for target in gone {
-            self.close_remote(&target);
+        let open: Vec<String> = self.remotes.open.keys().cloned().collect();
+        for target in open {
+            match wanted.get(&target) {
+                Some(options) => self.adjust_remote(&target, options),
+                None => {
+                    let text = format!("{target}: remote deconfigured");
+                    self.log("ovsdb_jsonrpc_server", Level::Info, text);
+                    self.close_remote(&target);
+                }
+            }
         }
         for (target, options) in wanted {
-            if !self.remotes.listeners.contains_key(&target) {
+            if !self.remotes.open.contains_key(&target) {
                 self.open_remote(target, options);
             }
         }
     }
 
     fn remote_tables_are_away(&self) -> bool {
-        let remotes = self.remotes.configured.keys().filter(|remote| remote.starts_with("db:"));
-        let places = remotes.filter_map(|remote| place(self, remote).ok());
-        places.into_iter().any(|(db, _)| db.engine.is_away())
+        let places = self.remotes.in_tables().chain(self.tls_columns());
+        let mut places = places.filter_map(|place| column_place(self, place).ok());
+        places.any(|(db, _)| db.engine.is_away())
     }
 
     /// Tables are back: what could not be read meanwhile is.
     pub(crate) fn remotes_may_have_changed(&mut self) {
         if self.remotes.stale {
             self.remotes_changed();
+        }
+    }
+
+    /// Other options for what is open: some need it to be opened anew, the others count at once.
+    fn adjust_remote(&mut self, target: &str, options: &RemoteOptions) {
+        let Some(remote) = self.remotes.open.get_mut(target) else { return };
+        if (remote.options.dscp, &remote.options.role) != (options.dscp, &options.role) {
+            return self.close_remote(target);
+        }
+        let old = std::mem::replace(&mut remote.options, options.clone());
+        if let Way::Out(connection) = &mut remote.way {
+            connection.set_backoff_max(options.max_backoff_ms);
+        }
+        let id = remote.id;
+        if old.probe_ms != options.probe_ms {
+            self.probe_sessions_of(id, options.probe_ms);
         }
     }
 
@@ -234,31 +335,41 @@ impl Server {
             sources.push((place.db, place.table));
             sources.extend(column.refs.key.map(|(table, _)| (place.db, table)));
         }
+        sources.extend(self.tls_sources());
         sources
     }
 
-    fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, BTreeMap<String, String>) {
+    fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, Complaints) {
         let mut wanted = BTreeMap::new();
-        let mut complaints = BTreeMap::new();
+        let mut complaints = Complaints::new();
         for (remote, options) in &self.remotes.configured {
-            let named = if remote.starts_with("db:") {
-                match place(self, remote) {
-                    Ok((db, place)) => targets(db, &place),
-                    Err(error) => {
-                        complaints.insert(remote.clone(), error);
-                        continue;
-                    }
+            if !remote.starts_with("db:") {
+                wanted.insert(remote.clone(), options.clone());
+                continue;
+            }
+            let named = match place(self, remote) {
+                Ok((db, place)) => targets(db, &place),
+                Err(error) => {
+                    complaints.insert(remote.clone(), (Level::Warning, error));
+                    continue;
                 }
-            } else {
-                vec![(remote.clone(), options.clone())]
             };
-            for (target, options) in named {
-                match check_target(&target) {
-                    Ok(()) => {
+            for named in named {
+                match named {
+                    Ok((target, _)) if target.starts_with("pfd:") => {
+                        let text = format!(
+                            "pfd: remotes can only be specified on the command line; \
+                             ignoring \"{target}\" from database"
+                        );
+                        complaints.insert(target, (Level::Warning, text));
+                    }
+                    Ok((target, options)) => {
                         wanted.insert(target, options);
                     }
-                    Err(error) => {
-                        complaints.insert(target, error);
+                    Err(table) => {
+                        let text =
+                            format!("Table `{table}' has missing or invalid `target' column");
+                        complaints.insert(format!("{remote} {table}"), (Level::Info, text));
                     }
                 }
             }
@@ -269,14 +380,21 @@ impl Server {
     fn open_remote(&mut self, target: String, options: RemoteOptions) {
         self.remotes.next += 1;
         let id = RemoteId(self.remotes.next);
-        let remote = Remote { id, options: options.clone(), tried: false };
-        self.remotes.listeners.insert(target.clone(), remote);
-        self.effect(Effect::Listen { remote: id, target, options });
+        let is_in = listens(&target);
+        let way = if is_in {
+            Way::In { port: None }
+        } else {
+            Way::Out(Reconnect::new(&target, false, options.max_backoff_ms, 0))
+        };
+        let remote = Remote { id, options: options.clone(), way, tried: !is_in };
+        self.remotes.open.insert(target.clone(), remote);
+        if is_in {
+            self.effect(Effect::Listen { remote: id, target, options });
+        }
     }
 
     fn close_remote(&mut self, target: &str) {
-        let Some(remote) = self.remotes.listeners.remove(target) else { return };
-        self.log("ovsdb_jsonrpc_server", Level::Info, format!("{target}: remote deconfigured"));
+        let Some(remote) = self.remotes.open.remove(target) else { return };
         self.effect(Effect::Unlisten { remote: remote.id });
         let sessions = self.sessions.iter().filter(|(_, session)| session.remote == remote.id);
         let sessions: Vec<_> = sessions.map(|(id, _)| *id).collect();
@@ -286,12 +404,85 @@ impl Server {
     }
 
     pub(crate) fn listening(&mut self, id: RemoteId, result: Result<Option<u16>, String>) {
-        let found = self.remotes.listeners.iter_mut().find(|(_, remote)| remote.id == id);
+        let found = self.remotes.open.iter_mut().find(|(_, remote)| remote.id == id);
         let Some((target, remote)) = found else { return };
         let first = !std::mem::replace(&mut remote.tried, true);
-        if let (true, Err(error)) = (first, result) {
+        let error = match result {
+            Ok(port) => {
+                remote.way = Way::In { port };
+                return;
+            }
+            Err(error) => error,
+        };
+        if error == NOT_SUPPORTED {
+            // As the reference: what nobody can listen on is tried as if it were a connection.
+            let max_ms = remote.options.max_backoff_ms;
+            remote.way = Way::Out(Reconnect::new(target, true, max_ms, 0));
+            self.effect(Effect::Unlisten { remote: id });
+        } else if first {
             let text = format!("{target}: listen failed: {error}");
             self.log("ovsdb_jsonrpc_server", Level::Error, text);
+        }
+    }
+
+    /// Has the shell try the connections that are due.
+    pub(crate) fn run_connections(&mut self, now: Now) {
+        if self.remotes.next_us().is_none_or(|due| due > now.monotonic_us) {
+            return;
+        }
+        let (mut lines, mut effects) = (Vec::new(), Vec::new());
+        for (target, remote) in &mut self.remotes.open {
+            let Way::Out(connection) = &mut remote.way else { continue };
+            if connection.due_us().is_some_and(|due| due <= now.monotonic_us) {
+                lines.extend(connection.connecting(now.monotonic_us));
+                effects.push(Effect::ConnectRemote {
+                    remote: remote.id,
+                    target: target.clone(),
+                    options: remote.options.clone(),
+                    patience_ms: connection.patience_ms(),
+                });
+            }
+        }
+        self.log_connections(lines);
+        effects.into_iter().for_each(|effect| self.effect(effect));
+    }
+
+    /// A connection that we tried is there: its session has just been accepted.
+    pub(crate) fn connection_made(&mut self, now: Now, id: RemoteId, session: SessionId) {
+        if let Some(connection) = self.remotes.connection(id) {
+            let line = connection.connected(now.monotonic_us, session);
+            self.log_connections([line]);
+        }
+    }
+
+    pub(crate) fn connection_failed(&mut self, now: Now, id: RemoteId, error: Option<&str>) {
+        if let Some(connection) = self.remotes.connection(id)
+            && connection.phase() == Phase::Connecting
+        {
+            let lines = connection.failed(now.monotonic_us, error);
+            self.log_connections(lines);
+        }
+    }
+
+    /// A session has ended; true if it was one that we had made.
+    pub(crate) fn connection_lost(&mut self, session: SessionId, end: End<'_>) -> bool {
+        let now_us = self.remotes.now_us;
+        let Some((id, heard_us)) = self.sessions.get(&session).map(|s| (s.remote, s.heard_us))
+        else {
+            return false;
+        };
+        let Some(connection) = self.remotes.connection(id) else { return false };
+        if connection.phase() != Phase::Active(session) {
+            return false;
+        }
+        let lines = connection.disconnected(now_us, heard_us, end);
+        self.log_connections(lines);
+        true
+    }
+
+    fn log_connections(&mut self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            self.log("reconnect", Level::Info, line);
         }
     }
 

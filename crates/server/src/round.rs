@@ -92,6 +92,11 @@ impl Round {
 }
 
 impl Server {
+    /// Whether a transaction of the server's own may run: no append is under way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.round.appending == 0
+    }
+
     /// Runs a new transaction, whose operations are already at hand, and those that it wakes.
     pub(crate) fn transact(
         &mut self,

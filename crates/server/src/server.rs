@@ -15,7 +15,7 @@ use weir_monitor::MonitorKey;
 use crate::away::{Out, STEP_COST_MAX};
 use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
-use crate::effect::{Effect, Level};
+use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, LinkId, Now, SessionId};
 use crate::load::Loaded;
 use crate::lock::Locks;
@@ -26,6 +26,7 @@ use crate::replication::Sync;
 use crate::round::{Deferred, Round};
 use crate::server_db;
 use crate::session::Session;
+use crate::tls_settings::TlsState;
 use crate::work::{Garbage, WorkId};
 use weir_upstream::replication::Input;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub server_name: &'static str,
     /// `--remote` options in their order: `punix:`, `ptcp:`, `db:DB,TABLE,COLUMN`.
     pub remotes: Vec<String>,
+    /// Options of TLS; each but `peer_ca_cert` may be a `db:DB,TABLE,COLUMN`.
+    pub tls: TlsSettings,
     /// Absolute paths of database files.
     pub databases: Vec<String>,
     /// `--sync-from`: the server that databases follow.
@@ -95,6 +98,11 @@ pub struct Server {
     pub(crate) monitor_sessions: HashMap<MonitorKey, SessionId, FixedState>,
     pub(crate) locks: Locks,
     pub(crate) remotes: Remotes,
+    pub(crate) tls: TlsState,
+    /// When the status of remotes is to be written to their tables.
+    pub(crate) status_us: u64,
+    /// What has been said about columns for it that are missing.
+    pub(crate) status_complaints: Vec<String>,
     pub(crate) probes: Probes,
     pub(crate) round: Round,
     /// Work that is out.
@@ -134,6 +142,9 @@ impl Server {
             monitor_sessions: HashMap::with_hasher(FixedState::with_seed(uuids.next_u64())),
             locks: Locks::default(),
             remotes: Remotes::new(),
+            tls: TlsState { configured: config.tls.clone(), ..TlsState::default() },
+            status_us: 0,
+            status_complaints: Vec::new(),
             probes: Probes::default(),
             round: Round::default(),
             out: BTreeMap::new(),
@@ -163,6 +174,7 @@ impl Server {
 
     /// Takes one event.
     pub fn handle(&mut self, now: Now, event: Event) {
+        self.remotes.tick(now);
         match event {
             Event::Accepted { session, remote, name, client } => {
                 self.accept(now, session, remote, name, client);
@@ -202,6 +214,9 @@ impl Server {
             Event::ConfigurationRead { result } => {
                 self.round.deferred.push(Deferred::ConfigurationRead { result });
             }
+            Event::ConnectFailed { remote, error } => {
+                self.connection_failed(now, remote, error.as_deref());
+            }
             Event::Command { id, name, args } => {
                 self.round.deferred.push(Deferred::Command { id, name, args });
             }
@@ -210,6 +225,7 @@ impl Server {
 
     /// All ready events have been handled: runs timers, asks for appends, answers what needs none.
     pub fn end_round(&mut self, now: Now) {
+        self.remotes.tick(now);
         self.run_timers(now);
         self.take_queued(now);
         self.finish_round(now);
@@ -238,7 +254,9 @@ impl Server {
         let initial = self.forget_initial_us;
         let links = self.next_replication_us();
         let rewrite = self.next_rewrite_us();
-        let others = [probe, compaction, initial, links, ready, rewrite].into_iter().flatten();
+        let remotes = [self.remotes.next_us(), self.next_status_us()];
+        let others = [probe, compaction, initial, links, ready, rewrite];
+        let others = others.into_iter().chain(remotes).flatten();
         waits.chain(updates).chain(others).min()
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) probing: bool,
     /// Its messages that wait, and for what.
     pub(crate) hold: Hold,
+    /// When it will be looked at next; another time in the queue of probes is out of date.
+    pub(crate) probe_at_us: u64,
 }
 
 impl Session {

@@ -142,7 +142,7 @@ impl Server {
             ("cells", dbs().map(|db| db.engine.sizes().cells).sum()),
             ("monitors", dbs().map(|db| db.monitors.len()).sum()),
             ("n-weak-refs", dbs().map(|db| db.engine.sizes().weak_refs).sum()),
-            ("sessions", self.sessions.len()),
+            ("sessions", self.sessions.len() + self.remotes.unconnected()),
             ("triggers", dbs().map(|db| db.waiting.len()).sum()),
         ];
         let shown = counts.iter().filter(|(_, count): &&(&str, usize)| *count > 0);

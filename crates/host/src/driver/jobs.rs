@@ -15,6 +15,7 @@ use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Work, WorkId};
 
 use crate::disk::Replacement;
+use crate::driver::shaking::{Begun, Shaken};
 
 /// Most pieces of the core's work that run at once; others wait in their order.
 pub(crate) const WORKERS_MAX: usize = 2;
@@ -34,18 +35,28 @@ pub(crate) enum Done {
     Work(WorkId, Option<Box<Finished>>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
+    /// A connection is made, or not.
+    Connected(Box<Shaken>),
+    /// An outgoing connection whose host had to be looked up has begun, or not.
+    Begun(Box<Begun>),
     /// Something that nobody waits for.
     Nothing,
 }
 
 /// Starts helpers and collects what they did.
 pub(crate) struct Jobs {
-    wake: Arc<OwnedFd>,
-    sender: Sender<Done>,
+    reporter: Reporter,
     done: Receiver<Done>,
     queue: Arc<Queue>,
     /// Workers that have been started.
     workers: usize,
+}
+
+/// How a helper tells what it has done.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    wake: Arc<OwnedFd>,
+    sender: Sender<Done>,
 }
 
 /// The core's work that waits for a worker.
@@ -64,12 +75,22 @@ struct Waiting {
     running: usize,
 }
 
+impl Reporter {
+    pub(crate) fn report(&self, done: Done) {
+        // Nobody listens only when the server is ending.
+        if self.sender.send(done).is_ok() {
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
 impl Jobs {
     pub(crate) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, done) = channel();
         let queue = Arc::new(Queue::default());
-        Ok(Self { wake: Arc::new(wake), sender, done, queue, workers: 0 })
+        let reporter = Reporter { wake: Arc::new(wake), sender };
+        Ok(Self { reporter, done, queue, workers: 0 })
     }
 
     /// Runs a piece of the core's work in a worker, as soon as there is one.
@@ -81,7 +102,7 @@ impl Jobs {
     }
 
     fn start_worker(&mut self) {
-        let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
+        let reporter = self.reporter.clone();
         let queue = Arc::clone(&self.queue);
         let body = move || {
             loop {
@@ -89,7 +110,7 @@ impl Jobs {
                 let is_urgent = work.is_urgent();
                 let done = run(id, work);
                 queue.done(is_urgent);
-                report(&sender, &wake, done);
+                reporter.report(done);
             }
         };
         if thread::Builder::new().name("work".to_owned()).spawn(body).is_ok() {
@@ -98,8 +119,13 @@ impl Jobs {
             && let Some((id, work)) = self.queue.try_pop()
         {
             // The system has no thread for us: better slowly than never.
-            report(&self.sender, &self.wake, run(id, work));
+            self.reporter.report(run(id, work));
         }
+    }
+
+    /// For a helper that lives longer than one job.
+    pub(crate) fn reporter(&self) -> Reporter {
+        self.reporter.clone()
     }
 
     /// Runs `work` in a thread; `failed` makes the result of one that panicked or never began.
@@ -109,23 +135,21 @@ impl Jobs {
         work: impl FnOnce() -> Done + Send + 'static,
         failed: impl FnOnce(String) -> Done + Send + Clone + 'static,
     ) {
-        let (sender, wake, panicked) =
-            (self.sender.clone(), Arc::clone(&self.wake), failed.clone());
+        let (reporter, panicked) = (self.reporter.clone(), failed.clone());
         let body = move || {
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 panicked("internal error: a helper thread panicked".to_owned())
             });
-            report(&sender, &wake, done);
+            reporter.report(done);
         };
         if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(body) {
-            let done = failed(weir_net::error::strerror(&error));
-            report(&self.sender, &self.wake, done);
+            self.reporter.report(failed(weir_net::error::strerror(&error)));
         }
     }
 
     /// What has been done since the last call.
     pub(crate) fn take(&self) -> Vec<Done> {
-        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        let _ = rustix::io::read(&self.reporter.wake, &mut [0; 8]);
         self.done.try_iter().collect()
     }
 }
@@ -184,15 +208,8 @@ fn run(id: WorkId, work: Work) -> Done {
     Done::Work(id, finished.ok().map(Box::new))
 }
 
-fn report(sender: &Sender<Done>, wake: &OwnedFd, done: Done) {
-    // Nobody listens only when the server is ending.
-    if sender.send(done).is_ok() {
-        let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-    }
-}
-
 impl AsFd for Jobs {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.reporter.wake.as_fd()
     }
 }

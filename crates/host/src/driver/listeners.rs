@@ -20,6 +20,9 @@ const ACCEPTS_MAX: usize = 64;
 /// Pause after the system had no descriptor or memory left for a connection.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
+/// Pause while as many clients as may be are at their handshakes.
+const REST_US: u64 = 10_000;
+
 /// A listener that cannot be opened is tried again this often.
 const RETRY_US: u64 = 1_000_000;
 
@@ -77,6 +80,26 @@ impl Listeners {
         }
     }
 
+    /// Whether TLS is to be spoken with who comes in.
+    pub(crate) fn is_tls(&self, id: RemoteId) -> bool {
+        self.remotes.get(&id).is_some_and(|remote| match &remote.state {
+            State::Open(listener) | State::Paused(listener, _) => listener.is_tls(),
+            State::Failed(_) => false,
+        })
+    }
+
+    /// Whether it is still wanted.
+    pub(crate) fn has(&self, id: RemoteId) -> bool {
+        self.remotes.contains_key(&id)
+    }
+
+    /// Accepts nobody for a moment.
+    pub(crate) fn rest(&mut self, poller: &Poller, id: RemoteId, now_us: u64) {
+        if let Some(remote) = self.remotes.get_mut(&id) {
+            remote.pause(poller, now_us, REST_US);
+        }
+    }
+
     /// When [`Listeners::wake`] is due.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let due = |remote: &Remote| match remote.state {
@@ -124,7 +147,7 @@ impl Listeners {
                         let text = format!("{target}: accept failed: {}", strerror(&error));
                         self.log.log("ovsdb_jsonrpc_server", Level::Warn, &text);
                     }
-                    return remote.pause(poller, now_us);
+                    return remote.pause(poller, now_us, ACCEPT_PAUSE_US);
                 }
             }
         }
@@ -168,7 +191,10 @@ impl Remote {
             }
             strerror(&failure.error)
         })?;
-        let chosen = matches!(address, Address::PassiveTcp(address) if address.port() == 0);
+        let chosen = match address {
+            Address::PassiveTcp(address) | Address::PassiveSsl(address) => address.port() == 0,
+            _ => false,
+        };
         if let (true, Some(port)) = (chosen, listener.port()) {
             let text = format!("{}: listening on port {port}", self.target);
             log.log("socket_util", Level::Info, &text);
@@ -193,11 +219,11 @@ impl Remote {
         }
     }
 
-    fn pause(&mut self, poller: &Poller, now_us: u64) {
+    fn pause(&mut self, poller: &Poller, now_us: u64, pause_us: u64) {
         let failed = State::Failed(now_us + RETRY_US);
         if let State::Open(listener) = mem::replace(&mut self.state, failed) {
             poller.remove(&listener);
-            self.state = State::Paused(listener, now_us + ACCEPT_PAUSE_US);
+            self.state = State::Paused(listener, now_us + pause_us);
         }
     }
 }

@@ -10,12 +10,14 @@
 //! Updates to other sessions wait until a round finds nothing to do (DESIGN, "Flush pacing").
 
 mod admin;
+mod connections;
 mod databases;
 mod endpoint;
 mod jobs;
 mod links;
 mod listeners;
 mod sessions;
+mod shaking;
 mod token;
 mod trace;
 
@@ -44,11 +46,13 @@ use crate::signals::Signals;
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
 use admin::Admin;
+use connections::Connections;
 use databases::Databases;
 use jobs::{Done, Jobs};
 use links::Links;
 use listeners::Listeners;
 use sessions::Sessions;
+use shaking::{Origin, Shaken};
 use token::Token;
 use trace::Trace;
 use weir_server::event::RemoteId;
@@ -81,6 +85,7 @@ pub(crate) struct Driver {
     links: Links,
     /// Where a configuration is kept for the next child of the monitor.
     saved: Option<File>,
+    connections: Connections,
     databases: Databases,
     admin: Admin,
     jobs: Jobs,
@@ -119,8 +124,9 @@ impl Driver {
             clock,
             sessions: Sessions::new(UNPARSED_BYTES_MAX),
             listeners: Listeners::new(rundir.clone(), log.clone()),
-            links: Links::new(rundir, log.clone()),
+            links: Links::new(rundir.clone(), log.clone()),
             saved: None,
+            connections: Connections::new(rundir, log.clone()),
             databases: Databases::default(),
             admin: Admin::new(commands, log.clone()),
             jobs,
@@ -273,12 +279,21 @@ impl Driver {
     }
 
     fn accept(&mut self, remote: RemoteId, now: Now) {
-        let Self { listeners, sessions, poller, coverage, unix_serial, .. } = self;
+        let Self { listeners, connections, jobs, sessions, poller, coverage, unix_serial, .. } =
+            self;
+        let is_tls = listeners.is_tls(remote);
+        if is_tls && !connections.has_room() {
+            return listeners.rest(poller, remote, now.monotonic_us);
+        }
         listeners.accept(poller, remote, now.monotonic_us, |accepted| {
             coverage.add(Counter::Accepts, 1);
             let name = accepted.peer.name(*unix_serial);
             *unix_serial += u64::from(accepted.peer == weir_net::Peer::Unix);
-            sessions.accept(poller, accepted, remote, name);
+            if is_tls {
+                connections.accept_tls(jobs, accepted, remote, name);
+            } else {
+                sessions.accept(poller, accepted.stream, remote, name);
+            }
         });
     }
 
@@ -299,8 +314,23 @@ impl Driver {
                     self.events.push(Event::WorkDone { id, finished });
                 }
                 Done::Command(result) => self.command = Some(result),
+                Done::Begun(begun) => {
+                    self.connections.looked_up(&self.jobs, *begun, &mut self.events);
+                }
+                Done::Connected(finished) => self.connected(*finished),
                 Done::Nothing => {}
             }
+        }
+    }
+
+    /// A handshake is over, or an outgoing connection is made, or not.
+    fn connected(&mut self, finished: Shaken) {
+        let (remote, origin) = (finished.remote, finished.origin);
+        let Some((stream, name)) = self.connections.finish(finished, &mut self.events) else {
+            return;
+        };
+        if origin == Origin::Out || self.listeners.has(remote) {
+            self.sessions.accept(&self.poller, stream, remote, name);
         }
     }
 
@@ -374,9 +404,9 @@ impl Driver {
             Effect::Listen { remote, target, options } => {
                 self.listeners.listen(poller, remote, target, options, events);
             }
-            Effect::Unlisten { remote } => self.listeners.unlisten(poller, remote),
             Effect::Connect { link, target, dscp } => {
-                self.links.connect(poller, link, &target, dscp, None, events);
+                let tls = self.connections.tls();
+                self.links.connect(poller, link, &target, dscp, Some(tls), events);
             }
             Effect::SendTo { link, bytes } => self.links.send(poller, link, bytes, events),
             Effect::CloseLink { link } => self.links.close(poller, link),
@@ -385,6 +415,15 @@ impl Driver {
                 events.push(Event::ConfigurationRead { result });
             }
             Effect::SaveConfiguration { bytes } => save(self.saved.as_ref(), &bytes, &self.log),
+            Effect::Unlisten { remote } => {
+                self.listeners.unlisten(poller, remote);
+                self.connections.forget(remote);
+            }
+            Effect::ConnectRemote { remote, target, options, patience_ms } => {
+                let Self { connections, jobs, .. } = self;
+                connections.connect(jobs, remote, target, &options, patience_ms, events);
+            }
+            Effect::Tls(settings) => self.connections.configure_tls(settings),
             Effect::Open { db, path } => databases.open(db, path, &self.jobs, &self.log, events),
             Effect::Close { db } => databases.close(db),
             Effect::Compact { db, snapshot, comment, date_ms } => {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use weir_net::Peer;
 
 /// More than a Unix socket's buffers hold.
 const MUCH: usize = 4 << 20;
@@ -32,8 +31,8 @@ impl Shell {
     fn connect(&mut self) -> (SessionId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let accepted = Accepted { stream: Stream::Unix(ours.into()), peer: Peer::Unix };
-        self.sessions.accept(&self.poller, accepted, RemoteId(1), "unix#0".to_owned());
+        let stream = Stream::Unix(ours.into());
+        self.sessions.accept(&self.poller, stream, RemoteId(1), "unix#0".to_owned());
         let events = self.events();
         let [event] = events.as_slice() else { panic!("{events:?}") };
         let id = event.strip_prefix("accepted ").unwrap();
@@ -65,6 +64,11 @@ impl Shell {
             }
             rounds.push(events);
         }
+    }
+
+    /// The events of so many rounds.
+    fn rounds_of(&mut self, count: usize) -> Vec<String> {
+        (0..count).flat_map(|_| self.round()).collect()
     }
 
     fn events(&mut self) -> Vec<String> {
@@ -161,6 +165,18 @@ fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
     let _ = client.read_to_end(&mut received);
     assert_eq!(received.len(), MUCH + 3);
     assert!(received.ends_with(b"xend"));
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_not_silent() {
+    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let (id, mut client) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    assert_eq!(shell.events(), ["blocked"]);
+    let mut some = vec![0; MUCH / 4];
+    client.read_exact(&mut some).unwrap();
+    let rounds = shell.rounds_of(3);
+    assert!(rounds.contains(&"activity".to_owned()), "{rounds:?}");
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use std::io::ErrorKind;
 use std::mem;
 
+use weir_net::Stream;
 use weir_net::error::strerror;
-use weir_net::{Accepted, Stream};
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
@@ -107,7 +107,7 @@ impl Sessions {
     pub(crate) fn accept(
         &mut self,
         poller: &Poller,
-        accepted: Accepted,
+        stream: Stream,
         remote: RemoteId,
         name: String,
     ) {
@@ -117,7 +117,6 @@ impl Sessions {
         }
         self.accepted += 1;
         let id = SessionId(self.accepted << SLOT_BITS | slot as u64);
-        let stream = accepted.stream;
         if poller.add(&stream, Token::Session(id.0).encode(), Interest::Read).is_err() {
             self.free.push(slot);
             return;
@@ -299,7 +298,7 @@ impl Sessions {
 
     fn flush(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
-        let result = session.flush(coverage);
+        let (result, is_moving) = session.flush(coverage);
         let (phase, was_blocked) = (session.phase, session.interest == Interest::Write);
         match result {
             Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
@@ -316,6 +315,10 @@ impl Sessions {
                 if phase != Phase::Closing {
                     self.events.push(Event::Blocked { session: id });
                 }
+            }
+            // A long answer on a slow line is no silence.
+            Ok(Flushed::Part) if is_moving && phase == Phase::Open => {
+                self.events.push(Event::Activity { session: id });
             }
             Ok(_) => {}
             Err(_) if phase == Phase::Closing => self.remove(poller, id),
@@ -441,17 +444,23 @@ impl Session {
         self.outbox.is_empty() && !self.stream.has_pending()
     }
 
-    fn flush(&mut self, coverage: &mut Coverage) -> std::io::Result<Flushed> {
-        let stream = &mut self.stream;
+    /// Writes what the socket takes; also whether it took anything.
+    fn flush(&mut self, coverage: &mut Coverage) -> (std::io::Result<Flushed>, bool) {
+        let (stream, mut is_moving) = (&mut self.stream, false);
         let flushed = self.outbox.flush(|slices| {
             coverage.add(Counter::Writes, 1);
-            stream.write_vectored(slices)
-        })?;
+            let written = stream.write_vectored(slices);
+            is_moving |= written.as_ref().is_ok_and(|count| *count > 0);
+            written
+        });
         // What TLS has taken may still be on this side.
-        if flushed == Flushed::All && !stream.write_pending()? {
-            return Ok(Flushed::Part);
-        }
-        Ok(flushed)
+        let result = match flushed {
+            Ok(Flushed::All) => stream
+                .write_pending()
+                .map(|is_done| if is_done { Flushed::All } else { Flushed::Part }),
+            other => other,
+        };
+        (result, is_moving)
     }
 }
 

@@ -70,9 +70,9 @@ fn create(path: &Path, der: &[u8]) -> io::Result<()> {
 fn trusting(file: &str, certificate: &Certificate) -> String {
     let digest = Sha1::digest(&certificate.der);
     let fingerprint: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = certificate.common_name.as_deref().unwrap_or_default();
+    let name = certificate.subject_line();
     let fingerprint = fingerprint.join(":");
-    format!("Trusting CA cert from {file} (/CN={name}) (fingerprint {fingerprint})")
+    format!("Trusting CA cert from {file} ({name}) (fingerprint {fingerprint})")
 }
 
 fn pem(der: &[u8]) -> String {

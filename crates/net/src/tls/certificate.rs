@@ -20,6 +20,18 @@ const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
 const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
 
+/// What OpenSSL calls the parts of a name.
+const SHORT_NAMES: [(&str, &str); 8] = [
+    ("2.5.4.3", "CN"),
+    ("2.5.4.5", "serialNumber"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("1.2.840.113549.1.9.1", "emailAddress"),
+];
+
 /// Extensions that may be critical although nothing is done about them: alternative names of the
 /// subject and the issuer, policies, and where revocation lists are.
 const HARMLESS: [ObjectIdentifier; 8] = [
@@ -96,6 +108,11 @@ impl Certificate {
             return None;
         }
         certificate(bytes).ok()
+    }
+
+    /// The subject on one line, as `/O=Open vSwitch/CN=x`.
+    pub(crate) fn subject_line(&self) -> String {
+        subject_line(&self.subject_der).unwrap_or_default()
     }
 
     /// Whether subject and issuer are the same.
@@ -210,6 +227,21 @@ fn canonical_name(name: &[u8]) -> der::Result<(Vec<u8>, Option<String>)> {
         }
     }
     Ok((canonical, common_name.flatten()))
+}
+
+fn subject_line(name: &[u8]) -> der::Result<String> {
+    let mut line = String::new();
+    let mut sets = SliceReader::new(AnyRef::from_der(name)?.value())?;
+    while !sets.is_finished() {
+        let set = sets.decode::<AnyRef<'_>>()?;
+        let mut attribute = SliceReader::new(sequence(&mut SliceReader::new(set.value())?)?)?;
+        let kind = attribute.decode::<ObjectIdentifier>()?.to_string();
+        let short = SHORT_NAMES.iter().find(|(oid, _)| *oid == kind).map(|(_, short)| *short);
+        let value = attribute.decode::<AnyRef<'_>>()?;
+        line.push_str(&format!("/{}=", short.unwrap_or(&kind)));
+        line.push_str(&String::from_utf8_lossy(value.value()));
+    }
+    Ok(line)
 }
 
 /// A common name that can stand for a client: UTF-8 without NUL.

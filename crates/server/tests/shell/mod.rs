@@ -10,7 +10,7 @@ pub(crate) use disk::Lost;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use weir_server::effect::Effect;
+use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
     CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
@@ -64,6 +64,10 @@ pub(crate) struct Shell {
     pub(crate) log: Vec<String>,
     /// Targets of open listeners, in the order of their opening.
     pub(crate) listening: Vec<String>,
+    /// Connections that are to be made, and the ms that they may take.
+    pub(crate) reaching: Vec<(RemoteId, String, RemoteOptions, u64)>,
+    /// The options of TLS that were told, newest last.
+    pub(crate) tls: Vec<TlsSettings>,
     remotes: BTreeMap<RemoteId, String>,
     next_session: u64,
     /// What the core has sent on each connection of its own.
@@ -90,10 +94,12 @@ impl Shell {
 
     /// The same, on the bytes of a file.
     pub(crate) fn start_on(file: Vec<u8>) -> Self {
-        Self::start_with(file, Config::default())
+        let shell = Self::start_with(file, Config::default());
+        assert_eq!(shell.server.start_status(), StartStatus::Ready);
+        shell
     }
 
-    /// The same, with more options than the file.
+    /// The same, with more options than the file; perhaps it does not start.
     pub(crate) fn start_with(file: Vec<u8>, config: Config) -> Self {
         Self::start_on_files(file, BTreeMap::new(), config)
     }
@@ -109,7 +115,11 @@ impl Shell {
             // Another one for every other file: UUIDs that are in it never come again.
             seed: [1, 2, 3, BuildHasherDefault::<DefaultHasher>::default().hash_one(&file)],
             server_name: "ovsdb-server",
-            remotes: vec!["punix:/sock".into()],
+            remotes: if config.remotes.is_empty() {
+                vec!["punix:/sock".into()]
+            } else {
+                config.remotes.clone()
+            },
             databases: vec![PATH.into()],
             ..config
         };
@@ -138,17 +148,18 @@ impl Shell {
             replies: BTreeMap::new(),
             log: Vec::new(),
             listening: Vec::new(),
+            connecting: Vec::new(),
+            tls: Vec::new(),
             remotes: BTreeMap::new(),
             next_session: 0,
             links: BTreeMap::new(),
-            connecting: Vec::new(),
+            reaching: Vec::new(),
             saved: None,
         };
         if env!("CARGO_CRATE_NAME").ends_with("_long") {
             shell.server.set_step_cost_max(0);
         }
         shell.settle();
-        assert_eq!(shell.server.start_status(), StartStatus::Ready);
         shell
     }
 
@@ -164,6 +175,34 @@ impl Shell {
         self.next_session += 1;
         self.event(Event::Accepted { session, remote: RemoteId(1), name, client: None });
         session
+    }
+
+    /// A new client through this remote; `None` if it is not there.
+    pub(crate) fn connect_to(&mut self, target: &str) -> Option<SessionId> {
+        let (&remote, _) = self.remotes.iter().find(|(_, open)| *open == target)?;
+        let name = if target.starts_with("punix:") { "unix#0" } else { "tcp:192.0.2.1:4711" };
+        Some(self.connect_through(remote, name))
+    }
+
+    /// A session of this remote.
+    pub(crate) fn connect_through(&mut self, remote: RemoteId, name: &str) -> SessionId {
+        let session = SessionId(self.next_session);
+        self.next_session += 1;
+        let name = name.to_owned();
+        self.event(Event::Accepted { session, remote, name, client: None });
+        self.settle();
+        session
+    }
+
+    /// Lets time pass, with everything that it brings.
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
+        let end = self.now.monotonic_us + ms * 1000;
+        while let Some(at) = self.server.next_wakeup_us().filter(|at| *at <= end) {
+            self.now.monotonic_us = at.max(self.now.monotonic_us);
+            self.settle();
+        }
+        self.now.monotonic_us = end;
+        self.settle();
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -307,6 +346,10 @@ impl Shell {
                 self.event(Event::ConfigurationRead { result });
             }
             Effect::SaveConfiguration { bytes } => self.saved = Some(bytes),
+            Effect::ConnectRemote { remote, target, options, patience_ms } => {
+                self.reaching.push((remote, target, options, patience_ms));
+            }
+            Effect::Tls(settings) => self.tls.push(settings),
             Effect::TrimMemory => {}
             Effect::StopReading { session } => {
                 self.stopped.insert(session);
