@@ -59,6 +59,8 @@ pub(crate) struct Options<'t, T> {
     /// Letters of a bundle (`-hV`) that have not been read yet.
     bundle: VecDeque<char>,
     positional: Vec<String>,
+    /// Whether the first positional argument ends the options.
+    is_posix: bool,
 }
 
 /// An option and its value.
@@ -67,7 +69,19 @@ pub(crate) type Found<T> = (T, Option<String>);
 impl<'t, T: Copy + PartialEq> Options<'t, T> {
     /// Options of `args`, without the program's name.
     pub(crate) fn new(table: &'t [Spec<T>], args: Vec<String>) -> Self {
-        Self { table, rest: args.into(), bundle: VecDeque::new(), positional: vec![] }
+        Self {
+            table,
+            rest: args.into(),
+            bundle: VecDeque::new(),
+            positional: vec![],
+            is_posix: false,
+        }
+    }
+
+    /// Options end at the first argument that is none, as with a `+` in the option string: what
+    /// follows is somebody else's.
+    pub(crate) fn until_positional(self) -> Self {
+        Self { is_posix: true, ..self }
     }
 
     /// The arguments that are not options, in order. Complete once `next` has returned `None`.
@@ -148,7 +162,12 @@ impl<T: Copy + PartialEq> Iterator for Options<'_, T> {
             }
             match arg.strip_prefix('-') {
                 Some(letters) if !letters.is_empty() => self.bundle = letters.chars().collect(),
-                _ => self.positional.push(arg),
+                _ => {
+                    self.positional.push(arg);
+                    if self.is_posix {
+                        self.positional.extend(self.rest.drain(..));
+                    }
+                }
             }
         }
     }

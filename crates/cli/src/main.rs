@@ -3,6 +3,7 @@
 //! Called through a link named `ovsdb-server`, `ovsdb-client` or `ovsdb-tool` it is that program;
 //! else the first word says what it is.
 
+mod appctl;
 mod client;
 mod database_file;
 mod dirs;
@@ -12,6 +13,7 @@ mod memory;
 mod program;
 mod server;
 mod tool;
+mod unixctl;
 mod up;
 mod usage;
 
@@ -29,6 +31,7 @@ weir: an OVSDB server
   weir server [OPTION...]     the server (as ovsdb-server; weir server --help)
   weir client COMMAND         ask a server (as ovsdb-client; weir client --help)
   weir tool COMMAND           work on database files (as ovsdb-tool; weir tool --help)
+  weir appctl COMMAND         give commands to a daemon (as ovs-appctl; weir appctl --help)
   weir watch [SERVER]         show every change of a database live
   weir transact [SERVER] TXN  execute one transaction
   weir call [SERVER] METHOD   send any request
@@ -59,7 +62,7 @@ fn main() -> ExitCode {
         "ovsdb-server" => run("ovsdb-server", typed, args, server),
         "ovsdb-tool" => run("ovsdb-tool", typed, args, tool),
         "ovsdb-client" => run("ovsdb-client", typed, args, client),
-        "ovs-appctl" => run("ovs-appctl", typed, args, unavailable),
+        "ovs-appctl" => run("ovs-appctl", typed, args, appctl),
         _ => by_word(&typed, args),
     };
     match outcome {
@@ -89,7 +92,7 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
         "server" => run("ovsdb-server", typed, args, server),
         "tool" => run("ovsdb-tool", typed, args, tool),
         "client" => run("ovsdb-client", typed, args, client),
-        "appctl" => run("ovs-appctl", typed, args, unavailable),
+        "appctl" => run("ovs-appctl", typed, args, appctl),
         "up" => run("weir", typed, args, |called, args| up::up(&called.typed, args)),
         "watch" => run("weir", typed, args, |_, args| client::watch(args)),
         "call" => run("weir", typed, args, |_, args| client::call(args)),
@@ -121,13 +124,6 @@ fn print(text: &str) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn unavailable(called: &Called, _args: Vec<String>) -> Outcome {
-    let program = called.program;
-    Err(Failure::new(format!(
-        "not available yet in Weir {WEIR_VERSION}; Open vSwitch's own {program} works with Weir"
-    )))
-}
-
 fn bench(args: &[String]) -> Outcome {
     weir_bench::run(args).map_err(|error| Failure::new(format!("bench: {error}")))
 }
@@ -138,6 +134,10 @@ fn tool(called: &Called, args: Vec<String>) -> Outcome {
 
 fn client(called: &Called, args: Vec<String>) -> Outcome {
     client::main(&called.typed, args)
+}
+
+fn appctl(called: &Called, args: Vec<String>) -> Outcome {
+    appctl::main(&called.typed, args)
 }
 
 fn server(called: &Called, args: Vec<String>) -> Outcome {

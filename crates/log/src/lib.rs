@@ -7,8 +7,10 @@
 //!
 //! - [`record`]: that framing, both ways.
 //! - [`standalone`]: what the records of a standalone database say: a schema, then transactions.
+//! - [`clustered`]: what those of one server of a clustered database say.
 //! - [`compact`]: when a file is worth rewriting.
 
+pub mod clustered;
 pub mod compact;
 pub mod record;
 pub mod standalone;

@@ -410,9 +410,16 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Appends the header line of a record whose body (newline included) has this length and hash.
+/// Appends the header line of a standalone log's record whose body (newline included) has this
+/// length and hash.
 pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Sha1) {
-    out.extend_from_slice(b"OVSDB JSON ");
+    write_header_of(b"JSON", out, length, hash);
+}
+
+fn write_header_of(magic: &[u8], out: &mut Vec<u8>, length: u64, hash: Sha1) {
+    out.extend_from_slice(b"OVSDB ");
+    out.extend_from_slice(magic);
+    out.push(b' ');
     // Fits: no file is as long as that.
     weir_json::write_integer(out, i64::try_from(length).unwrap_or(i64::MAX));
     out.push(b' ');
@@ -442,12 +449,21 @@ impl Measure {
     }
 }
 
-/// Appends a record.
+/// Appends a record of a standalone log.
 pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
+    write_record_of(b"JSON", out, json);
+}
+
+/// Appends a record of a clustered log.
+pub(crate) fn write_clustered_record(out: &mut Vec<u8>, json: &[u8]) {
+    write_record_of(b"CLUSTER", out, json);
+}
+
+fn write_record_of(magic: &[u8], out: &mut Vec<u8>, json: &[u8]) {
     let mut hash = Sha1::new();
     hash.update(json);
     hash.update(b"\n");
-    write_header(out, json.len() as u64 + 1, hash);
+    write_header_of(magic, out, json.len() as u64 + 1, hash);
     out.extend_from_slice(json);
     out.push(b'\n');
 }

@@ -6,4 +6,6 @@ mod split;
 mod write;
 
 pub use replay::{LoadError, Loaded, Replayer};
-pub use write::{Form, write_schema, write_snapshot, write_transaction, write_transaction_as};
+pub use write::{
+    Form, snapshot_json, write_schema, write_snapshot, write_transaction, write_transaction_as,
+};

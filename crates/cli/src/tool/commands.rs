@@ -2,7 +2,7 @@
 
 use super::options::Tool;
 use super::{cluster, create, queries, rewrite, show_log, transact};
-use crate::program::{Failure, Outcome, WEIR_VERSION, say};
+use crate::program::{Failure, Outcome, say};
 
 /// A command's work, on its arguments.
 type Work = fn(&Tool, &[String]) -> Outcome;
@@ -15,12 +15,7 @@ pub(super) struct Command {
     usage: &'static str,
     least: usize,
     most: usize,
-    /// `None` until Weir can do it.
-    work: Option<Work>,
-}
-
-const fn later(name: &'static str, usage: &'static str, least: usize, most: usize) -> Command {
-    Command { name, usage, least, most, work: None }
+    work: Work,
 }
 
 const fn command(
@@ -30,7 +25,7 @@ const fn command(
     most: usize,
     work: Work,
 ) -> Command {
-    Command { name, usage, least, most, work: Some(work) }
+    Command { name, usage, least, most, work }
 }
 
 const ANY: usize = usize::MAX;
@@ -38,17 +33,17 @@ const ANY: usize = usize::MAX;
 /// In the reference's order.
 const COMMANDS: &[Command] = &[
     command("create", "[db [schema]]", 0, 2, create::create),
-    later("create-cluster", "db contents local", 3, 3),
-    later("join-cluster", "db name local remote...", 4, ANY),
+    command("create-cluster", "db contents local", 3, 3, cluster::create::create_cluster),
+    command("join-cluster", "db name local remote...", 4, ANY, cluster::create::join_cluster),
     command("compact", "[db [dst]]", 0, 2, rewrite::compact),
     command("convert", "[db [schema [dst]]]", 0, 3, rewrite::convert),
     command("needs-conversion", "", 0, 2, queries::needs_conversion),
     command("db-name", "[db]", 0, 1, queries::db_name),
     command("db-version", "[db]", 0, 1, queries::db_version),
     command("db-cksum", "[db]", 0, 1, queries::db_cksum),
-    command("db-cid", "db", 1, 1, cluster::identity),
-    command("db-sid", "db", 1, 1, cluster::identity),
-    command("db-local-address", "db", 1, 1, cluster::identity),
+    command("db-cid", "db", 1, 1, cluster::db_cid),
+    command("db-sid", "db", 1, 1, cluster::db_sid),
+    command("db-local-address", "db", 1, 1, cluster::db_local_address),
     command("db-is-clustered", "db", 1, 1, queries::db_is_clustered),
     command("db-is-standalone", "db", 1, 1, queries::db_is_standalone),
     command("schema-name", "[schema]", 0, 1, queries::schema_name),
@@ -57,11 +52,17 @@ const COMMANDS: &[Command] = &[
     command("query", "[db] trns", 1, 2, transact::query),
     command("transact", "[db] trns", 1, 2, transact::transact),
     command("show-log", "[db]", 0, 1, show_log::show_log),
-    later("check-cluster", "db...", 1, ANY),
+    command("check-cluster", "db...", 1, ANY, cluster::check::check_cluster),
     command("compare-versions", "a op b", 3, 3, queries::compare_versions),
     command("help", "", 0, ANY, help),
     command("list-commands", "", 0, ANY, list_commands),
-    later("cluster-to-standalone", "db clusterdb", 2, 2),
+    command(
+        "cluster-to-standalone",
+        "db clusterdb",
+        2,
+        2,
+        cluster::standalone::cluster_to_standalone,
+    ),
 ];
 
 /// Runs the command that `words` begins with.
@@ -80,13 +81,7 @@ pub(super) fn run(tool: &Tool, words: &[String]) -> Outcome {
     if args.len() > most {
         return Err(Failure::new(format!("'{name}' command takes at most {most} arguments")));
     }
-    match command.work {
-        Some(work) => work(tool, args),
-        None => Err(Failure::new(format!(
-            "'{name}' command is not available yet in Weir {WEIR_VERSION}; Open vSwitch's own \
-             ovsdb-tool reads and writes the same files"
-        ))),
-    }
+    (command.work)(tool, args)
 }
 
 fn help(tool: &Tool, _args: &[String]) -> Outcome {
@@ -110,8 +105,14 @@ mod tests {
 
     fn failure(words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        let tool =
-            Tool { log: Vlog::new("ovsdb-tool"), dirs: Dirs::from_env(), more: 0, role: None };
+        let tool = Tool {
+            log: Vlog::new("ovsdb-tool"),
+            dirs: Dirs::from_env(),
+            more: 0,
+            role: None,
+            cluster_id: None,
+            election_timer: None,
+        };
         run(&tool, &words).err().map(|failure| failure.text).unwrap_or_default()
     }
 
@@ -126,14 +127,5 @@ mod tests {
         ] {
             assert_eq!(failure(words), expected);
         }
-    }
-
-    #[test]
-    fn what_is_missing_is_named() {
-        let text = failure(&["check-cluster", "x"]);
-        assert!(
-            text.starts_with("'check-cluster' command is not available yet in Weir "),
-            "{text}"
-        );
     }
 }

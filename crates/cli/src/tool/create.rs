@@ -21,7 +21,7 @@ pub(super) fn create(tool: &Tool, args: &[String]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn io_error(tool: &Tool, database: &Path, error: CreateError) -> Failure {
+pub(super) fn io_error(tool: &Tool, database: &Path, error: CreateError) -> Failure {
     let CreateError { step, error, warnings } = error;
     for warning in warnings {
         tool.log.log("lockfile", Level::Warn, &warning);

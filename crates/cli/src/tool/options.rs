@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use weir_data::Uuid;
 use weir_host::vlog::Vlog;
 
 use super::commands;
@@ -58,9 +59,15 @@ usage: ovsdb-tool [OPTIONS] COMMAND [ARG...]
   [-m]... show-log [DB]         show the records: -m rows, -mm columns too
   compare-versions A OP B       compare x.y.z by < <= == != >= >: status 0 or 2
 
-Not available yet (Open vSwitch's own ovsdb-tool works on the same files):
-  [--election-timer=MS] create-cluster, [--cid=UUID] join-cluster, db-cid, db-sid,
-  db-local-address, check-cluster, cluster-to-standalone
+Clustered databases, one file a server:
+  [--election-timer=MS] create-cluster DB CONTENTS LOCAL
+                                the first server's, from a schema or a standalone database
+  [--cid=UUID] join-cluster DB NAME LOCAL REMOTE...
+                                another server's
+  db-cid, db-sid, db-local-address DB  ids of cluster and server, the server's address
+  check-cluster DB...           whether the servers' files agree
+  cluster-to-standalone DB CLUSTERDB
+                                make a standalone database of a cluster that is beyond help
 
 DB is @DB@ if left out,
 SCHEMA is @SCHEMA@.
@@ -87,6 +94,10 @@ pub(super) struct Tool {
     pub(super) more: u8,
     /// `--rbac-role`
     pub(super) role: Option<String>,
+    /// `--cid`
+    pub(super) cluster_id: Option<Uuid>,
+    /// `--election-timer`
+    pub(super) election_timer: Option<String>,
 }
 
 /// `ovsdb-tool`, called as `typed`.
@@ -94,6 +105,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let mut logging = vec![];
     let (mut more, mut role) = (0_u8, None);
+    let (mut cluster_id, mut election_timer) = (None, None);
     let mut options = Options::new(TABLE, args);
     for option in options.by_ref() {
         match option {
@@ -106,12 +118,20 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
             Ok((Id::SyslogTarget, Some(value))) => logging.push(LogOption::SyslogTarget(value)),
             Ok((Id::More, _)) => more = more.saturating_add(1),
             Ok((Id::RbacRole, value)) => role = value,
-            // The commands that they are for say themselves that they are missing.
-            Ok(_) => {}
+            Ok((Id::Cid, value)) => cluster_id = Some(parse_cid(&value.unwrap_or_default())?),
+            Ok((Id::ElectionTimer, value)) => election_timer = value,
+            Ok((Id::SyslogMethod | Id::SyslogTarget, None)) => {}
             Err(error) => return Err(Failure::usage(typed, &error)),
         }
     }
-    let tool = Tool { log: open_log("ovsdb-tool", &logging, &dirs)?, dirs, more, role };
+    let tool = Tool {
+        log: open_log("ovsdb-tool", &logging, &dirs)?,
+        dirs,
+        more,
+        role,
+        cluster_id,
+        election_timer,
+    };
     commands::run(&tool, &options.into_positional())
 }
 
@@ -124,6 +144,15 @@ pub(super) fn print_help(dirs: &Dirs) -> Outcome {
 fn print(text: &str) -> Outcome {
     say(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn parse_cid(text: &str) -> Result<Uuid, Failure> {
+    let uuid =
+        Uuid::parse(text).ok_or_else(|| Failure::new(format!("{text}: not a valid UUID")))?;
+    if uuid == Uuid::ZERO {
+        return Err(Failure::new("all-zero UUID is not valid cluster ID"));
+    }
+    Ok(uuid)
 }
 
 #[cfg(test)]

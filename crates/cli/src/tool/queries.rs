@@ -37,7 +37,9 @@ pub(super) fn db_name(tool: &Tool, args: &[String]) -> Outcome {
     let path = database(tool, args);
     match LogFile::open(&path)? {
         (_, Magic::Standalone) => answer(&schema_of_database(&path)?.name),
-        (log, Magic::Clustered) => answer(&super::cluster::header(log, &path)?.name),
+        (mut log, Magic::Clustered) => {
+            answer(&super::cluster::header(&mut log, &path, |header| header.name)?)
+        }
     }
 }
 

@@ -246,6 +246,15 @@ pub fn write_snapshot<E>(
     snapshot_body(snapshot, date_ms, comment, sink)
 }
 
+/// Appends the JSON of one transaction that inserts all rows, as clustered files have it.
+pub fn snapshot_json(snapshot: &Snapshot, date_ms: i64, comment: Option<&str>, out: &mut Vec<u8>) {
+    let mut sink = |bytes: &[u8]| {
+        out.extend_from_slice(bytes);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    let Ok(()) = snapshot_body(snapshot, date_ms, comment, &mut sink);
+}
+
 fn snapshot_body<E>(
     snapshot: &Snapshot,
     date_ms: i64,

@@ -1,0 +1,197 @@
+//! `ovsdb-tool` beside the reference on clustered files: real ones, written by three servers of the
+//! reference (2 changes of the leader, a server that left, a compaction), and bent ones.
+
+mod pair;
+mod support;
+
+use pair::{Pair, clustered_record};
+use support::{Scratch, err, out};
+
+/// Files of the servers; `late` ones are from after the compaction, server 3 having left.
+const FILES: [(&str, &[u8]); 7] = [
+    ("1.db", include_bytes!("clustered/1.db")),
+    ("2.db", include_bytes!("clustered/2.db")),
+    ("3.db", include_bytes!("clustered/3.db")),
+    ("late1.db", include_bytes!("clustered/late1.db")),
+    ("late2.db", include_bytes!("clustered/late2.db")),
+    ("late3.db", include_bytes!("clustered/late3.db")),
+    ("joining.db", include_bytes!("clustered/joining.db")),
+];
+
+const S1: &str = "11111111-1111-4111-8111-111111111111";
+const S2: &str = "22222222-2222-4222-8222-222222222222";
+const EID: &str = "55555555-5555-4555-8555-555555555555";
+
+/// The header of a server of a cluster of two.
+fn header(id: &str) -> String {
+    let schema = r#"{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}"#;
+    format!(
+        r#"{{"server_id":"{id}","local_address":"unix:a","name":"D","cluster_id":"{EID}",
+           "prev_servers":{{"{S1}":"unix:a","{S2}":"unix:b"}},"prev_index":1,"prev_term":1,
+           "prev_eid":"{EID}","prev_data":[{schema},{{}}]}}"#
+    )
+}
+
+fn file(records: &[&str]) -> Vec<u8> {
+    records.iter().flat_map(|record| clustered_record(record)).collect()
+}
+
+#[test]
+fn files_of_real_servers_are_read_alike() {
+    let Some(pair) = Pair::new() else { return };
+    for (name, content) in FILES {
+        pair.write(name, content);
+        for question in [
+            "db-name",
+            "db-cid",
+            "db-sid",
+            "db-local-address",
+            "db-is-clustered",
+            "db-is-standalone",
+            "db-version",
+            "check-cluster",
+            "compact",
+        ] {
+            pair.compare(&[question, name]);
+        }
+        if name != "joining.db" {
+            pair.compare(&["show-log", name]);
+            pair.compare(&["show-log", "-m", name]);
+            pair.compare(&["show-log", "-mm", name]);
+            let standalone = format!("of-{name}");
+            pair.compare(&["cluster-to-standalone", &standalone, name]);
+            pair.compare_file(&standalone);
+        }
+    }
+    for files in [
+        &["1.db", "2.db", "3.db"][..],
+        &["3.db", "1.db", "joining.db"],
+        &["late1.db", "late2.db", "late3.db"],
+        &["late2.db", "1.db"],
+        &["1.db", "1.db"],
+    ] {
+        pair.compare(&[&["check-cluster"], files].concat());
+    }
+}
+
+#[test]
+fn broken_promises_are_told_alike() {
+    let Some(pair) = Pair::new() else { return };
+    let h = header(S1);
+    let v1 = format!(r#"{{"term":5,"vote":"{S1}"}}"#);
+    let leads = format!(r#"{{"term":2,"leader":"{S1}"}}"#);
+    let entry = |index: u64, term: u64| format!(r#"{{"term":{term},"index":{index}}}"#);
+    let row = |n: u64| {
+        format!(
+            r#"{{"term":2,"index":2,"eid":"{EID}","data":[null,{{"T":{{"{EID}":{{"n":{n}}}}}}}]}}"#
+        )
+    };
+    let (two, three) = (entry(2, 1), entry(3, 1));
+    for (number, records) in [
+        vec![h.as_str()],
+        vec![&h, &two],
+        vec![&h, &three],
+        vec![&h, &two, &three, &two],
+        vec![&h, &leads, &entry(2, 2), &entry(3, 2), &entry(2, 2)],
+        vec![&h, &entry(2, 3), &entry(3, 2)],
+        vec![&h, r#"{"term":6}"#, &v1],
+        vec![&h, &v1, &v1],
+        vec![&h, r#"{"note":"left"}"#],
+        vec![&h, r#"{"note":"left"}"#, r#"{"term":2}"#],
+        vec![&h, &two, r#"{"commit_index":2}"#, r#"{"commit_index":1}"#],
+        vec![&h, &two, r#"{"commit_index":3}"#],
+        vec![&h, &leads, &format!(r#"{{"term":2,"leader":"{S2}"}}"#)],
+        vec![&header(EID), &two],
+        vec![&h, r#"{"term":2,"foo":3}"#],
+        vec![&h, r#"{"index":2}"#],
+        vec![&h, r#"{"term":2,"vote":"x"}"#],
+        vec![&h, &format!(r#"{{"term":2,"index":2,"data":[1],"eid":"{EID}"}}"#)],
+        vec![&h, r#"{"term":-3,"comment":"far"}"#],
+        vec![r#"{"name":"D"}"#],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("bent{number}.db");
+        pair.write(&name, &file(records));
+        pair.compare(&["check-cluster", &name]);
+        pair.compare(&["show-log", "-mm", &name]);
+        pair.compare(&["db-sid", &name]);
+    }
+    let other = header(S2);
+    pair.write("first.db", &file(&[&h, &leads, &row(1), r#"{"commit_index":2}"#]));
+    for (number, records) in [
+        vec![other.as_str(), &leads, &row(1)],
+        vec![&other, &format!(r#"{{"term":2,"leader":"{S2}"}}"#)],
+        vec![&other, &format!(r#"{{"term":3,"leader":"{S2}"}}"#)],
+        vec![&other, r#"{"term":3}"#, &entry(2, 3)],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("second{number}.db");
+        pair.write(&name, &file(records));
+        pair.compare(&["check-cluster", "first.db", &name]);
+        pair.compare(&["check-cluster", &name, "first.db"]);
+    }
+}
+
+#[test]
+fn new_servers_start_alike() {
+    let Some(pair) = Pair::new() else { return };
+    let schema = r#"{"name":"D","version":"1.0.0","tables":{"T":{"columns":{
+        "n":{"type":"integer"},"e":{"type":"string","ephemeral":true}}}}}"#;
+    pair.write("schema", schema.as_bytes());
+    pair.write("1.db", FILES[0].1);
+    pair.prepare(&["create", "a.db", "schema"]);
+    let txn = r#"["D",{"op":"insert","table":"T","row":{"n":7,"e":"lost"}}]"#;
+    pair.prepare(&["transact", "a.db", txn]);
+    for (number, args) in [
+        &["create-cluster", "NEW", "schema", "unix:x"][..],
+        &["create-cluster", "NEW", "a.db", "tcp:127.0.0.1:6644"],
+        &["--election-timer=2000", "create-cluster", "NEW", "schema", "ssl:[::1]:6644"],
+        &["--election-timer=1", "create-cluster", "NEW", "schema", "unix:x"],
+        &["create-cluster", "NEW", "schema", "tcp:1.2.3.4"],
+        &["create-cluster", "NEW", "schema", "nonsense"],
+        &["create-cluster", "NEW", "1.db", "unix:x"],
+        &["create-cluster", "NEW", "missing", "unix:x"],
+        &["create-cluster", "1.db", "schema", "unix:x"],
+        &["join-cluster", "NEW", "D", "unix:x", "unix:y"],
+        &["join-cluster", "NEW", "D", "unix:x", "unix:x"],
+        &["join-cluster", "NEW", "1D", "unix:x", "unix:y"],
+        &["--cid=nonsense", "join-cluster", "NEW", "D", "unix:x", "unix:y"],
+        &["join-cluster", "1.db", "D", "unix:x", "unix:y"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("new{number}.db");
+        let args: Vec<&str> =
+            args.iter().map(|&arg| if arg == "NEW" { name.as_str() } else { arg }).collect();
+        pair.compare(&args);
+        pair.compare_new_server(&name);
+    }
+}
+
+#[test]
+fn a_conversion_in_the_log_is_carried_over() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let wide = r#"{"name":"D","version":"2.0.0","tables":{"T":{"columns":{
+        "n":{"type":{"key":"integer","min":0,"max":2}}}}}}"#;
+    let insert = format!(
+        r#"{{"term":1,"index":2,"eid":"{EID}","data":[null,{{"T":{{"{EID}":{{"n":7}}}}}}]}}"#
+    );
+    let replaced =
+        format!(r#"{{"term":1,"index":3,"eid":"{EID}","data":[null,{{"T":{{"{EID}":null}}}}]}}"#);
+    let convert = format!(r#"{{"term":2,"index":3,"eid":"{EID}","data":[{wide},null]}}"#);
+    let h = header(S1);
+    let records = [&h, &insert, &replaced, &convert].map(String::as_str);
+    std::fs::write(scratch.path("c.db"), file(&records)).expect("a file");
+    let done = scratch.run(&tool, &["cluster-to-standalone", "s.db", "c.db"]);
+    assert!(done.status.success(), "{}", err(&done));
+    assert_eq!(out(&scratch.run(&tool, &["db-version", "s.db"])), "2.0.0\n");
+    let select = r#"["D",{"op":"select","table":"T","where":[],"columns":["n"]}]"#;
+    let rows = scratch.run(&tool, &["query", "s.db", select]);
+    assert_eq!(out(&rows), "[{\"rows\":[{\"n\":7}]}]\n", "{}", err(&rows));
+}

@@ -1,0 +1,116 @@
+//! What the records of one server's part of a clustered database say (ovsdb(5), "Clustered
+//! Format"): first a header with the server's identity and a snapshot, then raft's records.
+//!
+//! Only the grammar is here: whether records make sense in their order is for their readers.
+
+mod header;
+mod record;
+
+pub use header::{Header, Snapshot, State};
+pub use record::{Entry, Kind, Record};
+
+use std::collections::BTreeMap;
+
+use weir_data::parser::{INTEGER, OBJECT, OPTIONAL, Parser, STRING};
+use weir_data::{Error, Uuid};
+use weir_json::{Kind as Json, Text, Value};
+
+use crate::record::write_clustered_record;
+
+/// Addresses by server id.
+pub type Servers = BTreeMap<Uuid, String>;
+
+/// Checks an address as the tools take it: `unix:` anything, else `tcp:` or `ssl:` and what looks
+/// like `IP:PORT`.
+///
+/// # Errors
+/// In the words of the reference.
+pub fn check_address(address: &str) -> Result<(), Error> {
+    if address.starts_with("unix:") {
+        return Ok(());
+    }
+    let Some(rest) = address.strip_prefix("tcp:").or_else(|| address.strip_prefix("ssl:")) else {
+        return Err(Error::ovsdb(format!("{address}: expected \"tcp\" or \"ssl\" address")));
+    };
+    let parsed = rest.rsplit_once(':').is_some_and(|(host, port)| {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host.parse::<std::net::IpAddr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    let wrong = || Error::ovsdb(format!("{address}: syntax error in address"));
+    parsed.then_some(()).ok_or_else(wrong)
+}
+
+/// Appends a record.
+fn write(out: &mut Vec<u8>, json: &Value) {
+    write_clustered_record(out, json.to_string().as_bytes());
+}
+
+/// A number that JSON has as a signed one.
+fn unsigned(parser: &mut Parser<'_, '_>, name: &'static str) -> Option<u64> {
+    let value = parser.member(name, INTEGER | OPTIONAL)?.integer()?;
+    (value != 0).then_some(value.cast_unsigned())
+}
+
+fn required_unsigned(parser: &mut Parser<'_, '_>, name: &'static str) -> u64 {
+    parser.member(name, INTEGER).and_then(Text::integer).map_or(0, i64::cast_unsigned)
+}
+
+fn uuid(parser: &mut Parser<'_, '_>, name: &'static str, is_optional: bool) -> Option<Uuid> {
+    let types = if is_optional { STRING | OPTIONAL } else { STRING };
+    let text = parser.member(name, types)?.string()?;
+    let uuid = Uuid::parse_bytes(&text);
+    if uuid.is_none() {
+        parser.complain(format_args!("{name} is not a valid UUID"));
+    }
+    uuid
+}
+
+fn servers(text: Text<'_>) -> Result<Servers, Error> {
+    let mut servers = Servers::new();
+    for (key, value) in text.members().into_iter().flatten() {
+        let key_text = String::from_utf8_lossy(&key);
+        let not_uuid = || Error::syntax(text, format!("{key_text} is not a UUID"));
+        let id = Uuid::parse_bytes(&key).ok_or_else(not_uuid)?;
+        let not_string = || Error::syntax(value, "server address is not string");
+        let address = value.str().ok_or_else(not_string)?;
+        check_address(&address)?;
+        servers.insert(id, address.into_owned());
+    }
+    if servers.is_empty() {
+        return Err(Error::syntax(text, "must have at least one server"));
+    }
+    Ok(servers)
+}
+
+fn optional_servers(
+    parser: &mut Parser<'_, '_>,
+    name: &'static str,
+    is_optional: bool,
+) -> Result<Option<Servers>, Error> {
+    let types = if is_optional { OBJECT | OPTIONAL } else { OBJECT };
+    parser.member(name, types).map(servers).transpose()
+}
+
+fn servers_value(servers: &Servers) -> Value {
+    let member = |(id, address): (&Uuid, &String)| (id.to_string(), Value::from(address.as_str()));
+    Value::Object(servers.iter().map(member).collect())
+}
+
+/// What `data` is made of: a schema that replaces the one before, and a transaction's record.
+#[derive(Clone, Copy, Debug)]
+pub struct Data<'a> {
+    /// A new schema, from here on.
+    pub schema: Option<Text<'a>>,
+    /// The transaction; none where the schema comes alone and every server converts its own rows.
+    pub transaction: Option<Text<'a>>,
+}
+
+impl<'a> Data<'a> {
+    /// Takes `[SCHEMA, TRANSACTION]` apart; `None` if it is anything else.
+    pub fn parse(text: Text<'a>) -> Option<Self> {
+        let elements: Vec<Text<'a>> = text.elements()?.take(3).collect();
+        let &[schema, transaction] = elements.as_slice() else { return None };
+        let present = |text: Text<'a>| (text.kind() != Json::Null).then_some(text);
+        Some(Self { schema: present(schema), transaction: present(transaction) })
+    }
+}

@@ -1,0 +1,147 @@
+//! The first record: who this server is, and what it starts from.
+
+use weir_data::parser::{ANY, ARRAY, OPTIONAL, Parser, STRING};
+use weir_data::{Error, Uuid};
+use weir_json::{Text, Value};
+
+use super::{
+    Servers, check_address, optional_servers, required_unsigned, servers_value, unsigned, uuid,
+};
+
+/// The header.
+#[derive(Clone, Debug)]
+pub struct Header<'a> {
+    /// This server.
+    pub server_id: Uuid,
+    /// Where the others reach it.
+    pub local_address: String,
+    /// The database's name.
+    pub name: String,
+    /// The cluster, once the server knows it.
+    pub cluster_id: Option<Uuid>,
+    /// Whether it has joined.
+    pub state: State<'a>,
+}
+
+/// How far a server is in its cluster.
+#[derive(Clone, Debug)]
+pub enum State<'a> {
+    /// It wants to join through one of these.
+    Joining {
+        /// Addresses of servers that are in the cluster.
+        remotes: Vec<String>,
+    },
+    /// It has joined.
+    Joined {
+        /// The servers before the first entry.
+        servers: Servers,
+        /// What the log starts from.
+        snapshot: Option<Snapshot<'a>>,
+    },
+}
+
+/// The state before the first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Index of the last entry in it.
+    pub index: u64,
+    /// Term of that entry.
+    pub term: u64,
+    /// Id of that entry.
+    pub eid: Uuid,
+    /// `[SCHEMA, TRANSACTION]`, to be taken apart by [`super::Data::parse`].
+    pub data: Text<'a>,
+    /// Milliseconds, if it is not the default.
+    pub election_timer: Option<u64>,
+}
+
+impl<'a> Header<'a> {
+    /// Parses the first record.
+    ///
+    /// # Errors
+    /// In the words of the reference.
+    pub fn parse(text: Text<'a>) -> Result<Self, Error> {
+        let mut parser = Parser::new(text, &"raft header");
+        let server_id = uuid(&mut parser, "server_id", false);
+        let name = parser.string("name", STRING);
+        let local_address = parser.string("local_address", STRING);
+        let remotes = parser.member("remote_addresses", ARRAY | OPTIONAL);
+        let state = match remotes {
+            Some(remotes) => {
+                let remotes = addresses(remotes)?;
+                if remotes.iter().all(|remote| Some(remote) == local_address.as_ref()) {
+                    let why = "at least one remote address (other than the local address) is";
+                    parser.complain(format_args!("{why} required"));
+                }
+                Some(State::Joining { remotes })
+            }
+            None => {
+                let servers = optional_servers(&mut parser, "prev_servers", false)?;
+                let snapshot = snapshot(&mut parser);
+                servers.map(|servers| State::Joined { servers, snapshot })
+            }
+        };
+        let cluster_id = uuid(&mut parser, "cluster_id", remotes.is_some());
+        parser.finish()?;
+        let missing = || Error::syntax(text, "Parsing raft header failed.");
+        Ok(Self {
+            server_id: server_id.ok_or_else(missing)?,
+            local_address: local_address.ok_or_else(missing)?,
+            name: name.ok_or_else(missing)?,
+            cluster_id,
+            state: state.ok_or_else(missing)?,
+        })
+    }
+
+    /// Appends it as the first record of a file.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut members = vec![
+            ("server_id", Value::from(self.server_id.to_string())),
+            ("local_address", Value::from(self.local_address.as_str())),
+            ("name", Value::from(self.name.as_str())),
+        ];
+        members.extend(self.cluster_id.map(|id| ("cluster_id", Value::from(id.to_string()))));
+        match &self.state {
+            State::Joining { remotes } => {
+                let remotes = remotes.iter().map(|remote| Value::from(remote.as_str()));
+                members.push(("remote_addresses", Value::Array(remotes.collect())));
+            }
+            State::Joined { servers, snapshot } => {
+                members.push(("prev_servers", servers_value(servers)));
+                if let Some(snapshot) = snapshot {
+                    members.push(("prev_index", snapshot.index.cast_signed().into()));
+                    members.push(("prev_term", snapshot.term.cast_signed().into()));
+                    members.push(("prev_eid", Value::from(snapshot.eid.to_string())));
+                    members.push(("prev_data", snapshot.data.to_value()));
+                    let timer = snapshot.election_timer.map(u64::cast_signed);
+                    members.extend(timer.map(|ms| ("prev_election_timer", ms.into())));
+                }
+            }
+        }
+        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
+        super::write(out, &Value::Object(members.collect()));
+    }
+}
+
+fn snapshot<'a>(parser: &mut Parser<'a, '_>) -> Option<Snapshot<'a>> {
+    let index = unsigned(parser, "prev_index")?;
+    let data = parser.member("prev_data", ANY);
+    let eid = uuid(parser, "prev_eid", false);
+    let term = required_unsigned(parser, "prev_term");
+    let election_timer = unsigned(parser, "prev_election_timer");
+    Some(Snapshot { index, term, eid: eid?, data: data?, election_timer })
+}
+
+fn addresses(text: Text<'_>) -> Result<Vec<String>, Error> {
+    let mut addresses = Vec::new();
+    for element in text.elements().into_iter().flatten() {
+        let not_string = || Error::syntax(element, "server address is not string");
+        let address = element.str().ok_or_else(not_string)?;
+        check_address(&address)?;
+        addresses.push(address.into_owned());
+    }
+    if addresses.is_empty() {
+        return Err(Error::syntax(text, "at least one remote address is required"));
+    }
+    Ok(addresses)
+}
