@@ -34,7 +34,7 @@ pub fn check_address(address: &str) -> Result<(), Error> {
     };
     let parsed = rest.rsplit_once(':').is_some_and(|(host, port)| {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        host.parse::<std::net::IpAddr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        host.parse::<core::net::IpAddr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
     let wrong = || Error::ovsdb(format!("{address}: syntax error in address"));
     parsed.then_some(()).ok_or_else(wrong)
