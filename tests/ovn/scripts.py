@@ -17,17 +17,19 @@ from processes import OVN, OVS, Failure, run, wait_until
 SYSTEM_ID = "6f5902ac-237a-4d71-9a2c-1a2b3c4d5e6f"
 
 
-def start_and_stop(program, folder):
+def start_and_stop(programs, folder):
     """Starts and stops everything once by each script."""
-    env = _prepare(program, folder)
+    env = prepare(programs, folder)
     _ovs_ctl(folder, env)
     _ovn_ctl(folder, env)
 
 
-def _prepare(program, folder):
+def prepare(programs, folder):
+    """A folder with copies of the scripts; `programs` are links by name to put before PATH."""
     for name in ("sbin", "run", "log", "etc/openvswitch", "etc/ovn", "db"):
         os.makedirs(f"{folder}/{name}")
-    os.symlink(program, f"{folder}/sbin/ovsdb-server")
+    for name, program in programs.items():
+        os.symlink(program, f"{folder}/sbin/{name}")
     for source, name in ((OVS, "openvswitch"), (OVN, "ovn")):
         shutil.copytree(f"{source}/scripts", f"{folder}/share/{name}/scripts")
         for file in os.listdir(source):
@@ -68,8 +70,8 @@ def _ovs_ctl(folder, env):
     if "ovsdb-server is running" not in run([script, "status"], env):
         raise Failure("ovs-ctl status does not see ovsdb-server")
     # A script that finds the server running must leave it alone.
-    pid = _pid(folder, "ovsdb-server")
-    if "already running" not in run(start, env) or _pid(folder, "ovsdb-server") != pid:
+    pid = pid_of(folder, "ovsdb-server")
+    if "already running" not in run(start, env) or pid_of(folder, "ovsdb-server") != pid:
         raise Failure("a second ovs-ctl start did not find ovsdb-server running")
     _stop(folder, env, [script, "stop"], ["ovsdb-server", "ovs-vswitchd"])
     # And what was written is there after the next start.
@@ -115,14 +117,14 @@ def _connection_row(env, nb):
     wait_until(f"{remote} to be closed", closed, patience=20)
 
 
-def _pid(folder, name):
+def pid_of(folder, name):
     with open(f"{folder}/run/{name}.pid") as file:
         return int(file.read())
 
 
 def _expect_running(folder, pidfile, program_name, said):
     try:
-        pid = _pid(folder, pidfile)
+        pid = pid_of(folder, pidfile)
         with open(f"/proc/{pid}/comm") as file:
             comm = file.read().strip()
     except (OSError, ValueError) as error:
@@ -133,10 +135,10 @@ def _expect_running(folder, pidfile, program_name, said):
 
 def _stop(folder, env, command, names):
     """Stops by script; a daemon that needed a signal did not obey `exit` in time."""
-    pids = {name: _pid(folder, name) for name in names}
+    pids = {name: pid_of(folder, name) for name in names}
     said = run(command, env)
     for name, pid in pids.items():
-        wait_until(f"{name} to be gone", lambda: not _lives(pid), patience=10)
+        wait_until(f"{name} to be gone", lambda: not lives(pid), patience=10)
     if "Killing" in said:
         raise Failure(f"{' '.join(command)}: a daemon did not end on `exit`:\n{said}")
     for name in names:
@@ -144,7 +146,7 @@ def _stop(folder, env, command, names):
                    lambda: not os.path.exists(f"{folder}/run/{name}.pid"), patience=5)
 
 
-def _lives(pid):
+def lives(pid):
     """Whether the process runs; a dead child that nobody waited for does not count."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -161,7 +163,7 @@ def kill(folder):
         if not file.endswith(".pid"):
             continue
         try:
-            pid = _pid(folder, file.removesuffix(".pid"))
+            pid = pid_of(folder, file.removesuffix(".pid"))
             with open(f"/proc/{pid}/cmdline") as cmdline:
                 if folder not in cmdline.read():
                     continue
