@@ -3,10 +3,12 @@
 //! - `test`: everything that a change must pass, on a fresh machine.
 //! - `tidy`: rules of the tree that the compiler does not check (see `STYLE.md`).
 //! - `ci`: formatting, lints, documentation, licences, tidy.
+//! - `fuzz`: every parser against libFuzzer.
 //! - `instructions`: instructions and system calls of a transaction against a baseline.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
 mod checks;
+mod fuzz;
 mod instructions;
 mod ovn;
 mod provide;
@@ -26,6 +28,8 @@ usage: cargo xtask TASK
   tidy                  rules of the tree, see STYLE.md
   instructions [--update]
                         instructions and system calls of a transaction, under valgrind
+  fuzz [SECONDS] [TARGET...] | --keep
+                        fuzz every target, or merge what was found into the corpus
   ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
 ";
 
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         ["test", "--no-install"] => suite::run(&root, false),
         ["instructions"] => instructions::run(&root, false),
         ["instructions", "--update"] => instructions::run(&root, true),
+        ["fuzz", rest @ ..] => fuzz::run(&root, rest),
         ["ovn", rest @ ..] => ovn::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

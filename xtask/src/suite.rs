@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{instructions, ovn, provide};
+use crate::{fuzz, instructions, ovn, provide};
 
 /// Runs all tests, even after some failed; true when all passed.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
@@ -18,6 +18,7 @@ pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
     steps.run("OVN scenario", || ovn::scenario(root));
     steps.run("instructions", || instructions::compare(root, false));
+    steps.run("fuzzing", || fuzz::step(root));
     Ok(steps.finish())
 }
 

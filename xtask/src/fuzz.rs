@@ -1,0 +1,165 @@
+//! Fuzzing with libFuzzer, by the stable compiler: every parser that a peer, a file or a command
+//! line reaches has a target in `fuzz/fuzz_targets`, and its corpus is kept in `fuzz/corpus`.
+//!
+//! `cargo xtask fuzz 3600 transact` fuzzes one target for an hour; what it finds new goes to the
+//! build folder, and `cargo xtask fuzz --keep` merges what is worth keeping into the corpus.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::step::{Outcome, passes};
+use crate::tools::{self, cargo, has};
+
+/// Seconds for each target when nothing else is said, in CI as well.
+pub(crate) const SECONDS: u32 = 60;
+
+/// Targets fuzzed at once.
+const AT_ONCE: usize = 2;
+
+/// Longest that one input may take, in seconds, and most memory, in MB.
+const LIMITS: [&str; 2] = ["-timeout=30", "-rss_limit_mb=2048"];
+
+/// What cargo-fuzz passes as well; all of it is known to the stable compiler.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// The only platform that servers run on and that libFuzzer is tried on.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// As a step of the tests: every target for [`SECONDS`].
+pub(crate) fn step(root: &Path) -> Result<Outcome> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(Outcome::Skipped(format!("the fuzzer is built for {PLATFORM}")));
+    }
+    if !has(root, "c++") {
+        return Ok(Outcome::Skipped("libFuzzer wants a C++ compiler".to_owned()));
+    }
+    Ok(if fuzz(root, SECONDS, &[])? { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// As a task of its own: `[SECONDS] [TARGET]...` or `--keep`.
+pub(crate) fn run(root: &Path, args: &[&str]) -> Result<bool> {
+    if args == ["--keep"] {
+        return keep(root);
+    }
+    let seconds = args.first().and_then(|first| first.parse().ok());
+    let targets = if seconds.is_some() { &args[1..] } else { args };
+    fuzz(root, seconds.unwrap_or(SECONDS), targets)
+}
+
+fn fuzz(root: &Path, seconds: u32, chosen: &[&str]) -> Result<bool> {
+    let all = targets(root)?;
+    if let Some(unknown) = chosen.iter().find(|name| !all.iter().any(|each| each == *name)) {
+        bail!("no target {unknown}; there are {}", all.join(", "));
+    }
+    let Outcome::Passed = build(root)? else { return Ok(false) };
+    let chosen: Vec<&String> =
+        all.iter().filter(|name| chosen.is_empty() || chosen.contains(&name.as_str())).collect();
+    let mut passed = true;
+    for pair in chosen.chunks(AT_ONCE) {
+        let running = pair.iter().map(|name| Running::start(root, name, seconds));
+        for running in running.collect::<Result<Vec<_>>>()? {
+            passed &= running.finish()?;
+        }
+    }
+    Ok(passed)
+}
+
+/// Names of the targets, sorted.
+fn targets(root: &Path) -> Result<Vec<String>> {
+    let folder = root.join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn build_folder(root: &Path) -> PathBuf {
+    tools::target(root).join("fuzz")
+}
+
+fn build(root: &Path) -> Result<Outcome> {
+    let mut command = cargo(root);
+    command.args(["build", "--release", "--bins", "--target", PLATFORM, "--manifest-path"]);
+    command.arg("fuzz/Cargo.toml").env("RUSTFLAGS", FLAGS);
+    passes(command.env("CARGO_TARGET_DIR", build_folder(root)))
+}
+
+/// The program of a target.
+fn program(root: &Path, name: &str) -> Command {
+    Command::new(build_folder(root).join(PLATFORM).join("release").join(name))
+}
+
+/// Where a target's new inputs go.
+fn found(root: &Path, name: &str) -> PathBuf {
+    build_folder(root).join("found").join(name)
+}
+
+/// What a target begins with.
+fn corpus(root: &Path, name: &str) -> PathBuf {
+    root.join("fuzz/corpus").join(name)
+}
+
+/// A target being fuzzed.
+struct Running {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Running {
+    fn start(root: &Path, name: &str, seconds: u32) -> Result<Self> {
+        let (found, corpus) = (found(root, name), corpus(root, name));
+        std::fs::create_dir_all(&found)?;
+        let log = build_folder(root).join(format!("{name}.log"));
+        let mut command = program(root, name);
+        command.arg(format!("-max_total_time={seconds}")).args(LIMITS);
+        command.arg(format!("-artifact_prefix={}/{name}-", build_folder(root).display()));
+        command.arg(&found);
+        if corpus.exists() {
+            command.arg(corpus);
+        }
+        let output = std::fs::File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = command.spawn().with_context(|| format!("{command:?}"))?;
+        Ok(Self { name: name.to_owned(), log, child })
+    }
+
+    /// Waits for the end; shows what went wrong.
+    fn finish(mut self) -> Result<bool> {
+        let passed = self.child.wait()?.success();
+        let log = String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned();
+        let done = log.lines().rev().find(|line| line.starts_with("Done ")).unwrap_or("");
+        println!("    {:20} {} {done}", self.name, if passed { "ok" } else { "FAILED" });
+        if !passed {
+            let lines: Vec<&str> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(40)..].join("\n");
+            println!("{end}\n    {}", self.log.display());
+        }
+        Ok(passed)
+    }
+}
+
+/// Adds those new inputs to the corpora that reach something new.
+fn keep(root: &Path) -> Result<bool> {
+    let Outcome::Passed = build(root)? else { return Ok(false) };
+    let mut passed = true;
+    for name in targets(root)? {
+        let (found, corpus) = (found(root, &name), corpus(root, &name));
+        if found.exists() {
+            std::fs::create_dir_all(&corpus)?;
+            let mut command = program(root, &name);
+            let merge = command.arg("-merge=1").args(LIMITS).arg(corpus).arg(found);
+            passed &= matches!(passes(merge)?, Outcome::Passed);
+        }
+    }
+    Ok(passed)
+}
