@@ -81,7 +81,7 @@ fuzz_target!(|input: &[u8]| {
     let mut scene = Scene::new();
     scene.change();
     scene.flush();
-    let key = match scene.monitors.add(version, b"\"m\"".to_vec(), requests, scene.db.store()) {
+    let key = match scene.monitors.add(version, b"\"m\"".to_vec(), requests, scene.db.schema()) {
         Ok(key) => key,
         Err(_) => return assert!(scene.monitors.is_empty(), "refused and yet there"),
     };

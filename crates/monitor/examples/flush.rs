@@ -135,7 +135,8 @@ fn main() {
             _ => String::from(r#"{"Bridge":{},"Interface":{},"Port":{}}"#),
         };
         let requests = validate_value(requests.as_bytes()).expect("JSON");
-        let key = world.monitors.add(Version::V2, b"[\"m\"]".to_vec(), requests, &world.store);
+        let key =
+            world.monitors.add(Version::V2, b"[\"m\"]".to_vec(), requests, world.store.schema());
         keys.push(key.expect("a valid request"));
     }
     let mut bytes = 0;

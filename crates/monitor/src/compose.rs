@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use weir_data::{ColumnDelta, ColumnType, DatumRef, Row, Store, TableSchema, Uuid};
+use weir_data::{
+    ColumnDelta, ColumnType, DatumRef, Row, Schema, Store, TableId, TableSchema, Uuid,
+};
 
 use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
 use crate::subscription::{Subscription, TableSubscription};
@@ -48,14 +50,16 @@ struct TableWriter<'a> {
 }
 
 /// Appends the initial rows, `{}` if there are none.
-pub(crate) fn initial(subscription: &Subscription, store: &Store, out: &mut Vec<u8>) {
+pub(crate) fn initial<'r, R: Iterator<Item = &'r Row>>(
+    subscription: &Subscription,
+    schema: &Schema,
+    rows: impl Fn(TableId) -> R,
+    out: &mut Vec<u8>,
+) {
     let mut writer = Writer::new(out);
-    for table in &subscription.tables {
-        if table.shape.select & INITIAL == 0 || table.is_never() {
-            continue;
-        }
-        writer.table(table, store, |writer| {
-            for row in store.table(table.shape.table).iter().filter(|row| table.admits(row)) {
+    for table in subscription.initial_tables() {
+        writer.table(table, schema, |writer| {
+            for row in rows(table.shape.table).filter(|row| table.admits(row)) {
                 writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
         });
@@ -82,7 +86,7 @@ pub(crate) fn changes(
             continue;
         }
         let start = writer.out.len();
-        writer.table(table, store, |writer| {
+        writer.table(table, store.schema(), |writer| {
             for row in &changed.rows {
                 if let Some(event) = event(table, row) {
                     writer.shared_row(row, &event, &table.shape);
@@ -111,7 +115,7 @@ pub(crate) fn condition_change(
         if before.is_same_condition(table) {
             continue;
         }
-        writer.table(table, store, |writer| {
+        writer.table(table, store.schema(), |writer| {
             for row in store.table(table.shape.table).iter() {
                 let event = match (before.admits(row), table.admits(row)) {
                     (false, true) => Event::Appear(INSERT, row),
@@ -160,10 +164,10 @@ impl<'a> Writer<'a> {
     fn table(
         &mut self,
         subscription: &TableSubscription,
-        store: &Store,
+        schema: &Schema,
         rows: impl FnOnce(&mut TableWriter<'_>),
     ) {
-        let schema = store.schema().table(subscription.shape.table);
+        let schema = schema.table(subscription.shape.table);
         let (out, any_table) = (&mut *self.out, self.any_table);
         let shape = &subscription.shape;
         let mut writer = TableWriter { out, shape, schema, any_table, any_row: false };

@@ -23,6 +23,7 @@ mod change;
 mod clauses;
 mod compose;
 mod flush;
+mod initial;
 mod message;
 mod pending;
 mod registry;
@@ -31,5 +32,6 @@ mod subscription;
 mod view;
 
 pub use flush::PENDING_BYTES_MAX;
+pub use initial::Initial;
 pub use message::{Update, Version};
-pub use registry::{Counts, MonitorKey, Monitors};
+pub use registry::{Counts, GroupId, MonitorKey, Monitors};

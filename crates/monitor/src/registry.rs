@@ -22,7 +22,7 @@ use crate::subscription::Subscription;
 pub struct MonitorKey(pub u64);
 
 /// Number of a group; ascending, never reused.
-pub(crate) type GroupId = u64;
+pub type GroupId = u64;
 
 /// Sizes, for memory/show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct Monitors {
     pub(crate) last_txn_id: Uuid,
     next_group: GroupId,
     pub(crate) composed: u64,
-    initials: u64,
+    pub(crate) initials: u64,
 }
 
 /// Keys are unique in the process, so that a session's monitors of all databases can share maps.
@@ -167,9 +167,8 @@ impl Monitors {
         version: Version,
         id: Vec<u8>,
         requests: Text<'_>,
-        store: &Store,
+        schema: &Schema,
     ) -> Result<MonitorKey, Error> {
-        let schema = store.schema();
         let subscription = Subscription::parse(version == Version::V1, requests, schema)?;
         let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
         self.join(key, Arc::new((version, id)), subscription, schema);
@@ -242,31 +241,6 @@ impl Monitors {
             self.cache.forget(owner.group);
         }
         Some(owner)
-    }
-
-    /// The rows that the monitor begins with, as a JSON object. Equal monitors share them while
-    /// nothing changes.
-    pub fn initial(&mut self, key: MonitorKey, store: &Store) -> Arc<Vec<u8>> {
-        let owner = self.owners.get(&key);
-        let Some((owner, group)) = owner.and_then(|of| Some((of, self.groups.get(&of.group)?)))
-        else {
-            return Arc::new(b"{}".to_vec());
-        };
-        if let Some(rows) = self.cache.initial(owner.group) {
-            return rows;
-        }
-        self.initials += 1;
-        let mut rows = Vec::new();
-        compose::initial(&group.subscription, store, &mut rows);
-        rows.shrink_to_fit();
-        let rows = Arc::new(rows);
-        self.cache.keep_initial(owner.group, &rows);
-        rows
-    }
-
-    /// Forgets the initial rows kept for equal monitors: for when none has come for a while.
-    pub fn forget_initial(&mut self) {
-        self.cache.forget_initials();
     }
 
     /// Ends a monitor.

@@ -7,7 +7,7 @@ use weir_data::parser::{self, Parser};
 use weir_data::{AtomRef, ColumnId, Datum, Error, Row, Schema, TableId, TableSchema};
 use weir_json::Text;
 
-use crate::shape::{Shape, object_named};
+use crate::shape::{INITIAL, Shape, object_named};
 
 /// What is asked of one table.
 #[derive(Clone, Debug)]
@@ -133,6 +133,11 @@ impl Subscription {
     pub(crate) fn table(&self, table: TableId) -> Option<&TableSubscription> {
         let at = self.tables.binary_search_by_key(&table, |of| of.shape.table).ok()?;
         Some(&self.tables[at])
+    }
+
+    /// Tables whose rows a monitor begins with.
+    pub(crate) fn initial_tables(&self) -> impl Iterator<Item = &TableSubscription> {
+        self.tables.iter().filter(|table| table.shape.select & INITIAL != 0 && !table.is_never())
     }
 
     /// Tables whose rows can appear in updates.

@@ -135,7 +135,7 @@ impl Run {
         let id = json!([name]);
         let requests = subscription.requests.to_string();
         let requests = validate_value(requests.as_bytes()).expect("JSON");
-        let added = self.monitors.add(version, bytes(&id), requests, &self.world.store);
+        let added = self.monitors.add(version, bytes(&id), requests, self.world.store.schema());
         let key = added.unwrap_or_else(|error| panic!("{error}: {}", subscription.requests));
         let rows = self.monitors.initial(key, &self.world.store);
         let rows: Value = serde_json::from_slice(&rows).expect("JSON");

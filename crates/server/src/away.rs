@@ -13,9 +13,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_engine::{Outcome, ReadOnly};
+use weir_monitor::GroupId;
 
 use crate::effect::Effect;
 use crate::event::{DbId, Now, SessionId};
+use crate::herd::Newcomer;
 use crate::round::{Answer, Writes};
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
@@ -46,6 +48,11 @@ pub(crate) enum Out {
     Write(Trigger),
     /// With the database's position at that moment.
     Read(Trigger, u64),
+    Initial {
+        db: DbId,
+        group: GroupId,
+        newcomers: Vec<Newcomer>,
+    },
     Free,
 }
 
@@ -60,11 +67,12 @@ pub(crate) enum Queued {
 
 impl Server {
     /// Hands a piece of work to the shell.
-    pub(crate) fn send_out(&mut self, work: Work, out: Out) {
+    pub(crate) fn send_out(&mut self, work: Work, out: Out) -> WorkId {
         self.next_work += 1;
         let id = WorkId(self.next_work);
         self.out.insert(id, out);
         self.effect(Effect::Work { id, work });
+        id
     }
 
     /// A piece of work is done.
@@ -78,6 +86,9 @@ impl Server {
             }
             (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
                 self.have_read(now, trigger, position, outcome);
+            }
+            (Some(Out::Initial { db, group, newcomers }), Finished::Initial(rows)) => {
+                self.initial_composed(db, group, newcomers, rows);
             }
             _ => {}
         }
@@ -172,7 +183,8 @@ impl Server {
             let Some(snapshot) = db.engine.snapshot() else { return };
             let position = db.engine.here().map_or(0, weir_engine::Database::position);
             let work = Work::Read(Box::new(Read { request, snapshot }));
-            return self.send_out(work, Out::Read(trigger, position));
+            self.send_out(work, Out::Read(trigger, position));
+            return;
         }
         // What others have not been told cannot be composed while the tables are away.
         self.flush_db(now, id);
@@ -246,7 +258,7 @@ impl Server {
         let of_db = |trigger: &Trigger| trigger.origin.db == id;
         let is_out = |out: &Out| match out {
             Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
-            Out::Examine { .. } | Out::Free => false,
+            Out::Examine { .. } | Out::Initial { .. } | Out::Free => false,
         };
         self.round.long.iter().any(of_db) || self.out.values().any(is_out)
     }

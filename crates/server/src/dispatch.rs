@@ -24,6 +24,8 @@ pub(crate) enum Reply {
     Result(Vec<u8>),
     /// JSON text of the error.
     Error(Vec<u8>),
+    /// None yet.
+    Later,
     /// A result whose middle many sessions share.
     Shared {
         /// What comes before it.
@@ -183,7 +185,7 @@ impl Server {
                     }
                     return;
                 }
-                let (Ok(reply) | Err(reply)) = self.method(now, session, method, params);
+                let (Ok(reply) | Err(reply)) = self.method(now, session, method, params, &request);
                 self.answer(session, &request, reply);
                 if method.starts_with("monitor") || matches!(method, "lock" | "steal") {
                     self.check_kept(session);
@@ -208,9 +210,7 @@ impl Server {
     fn away_tables(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<DbId> {
         let first = params.elements()?.next()?;
         let db = match Method::parse(method)? {
-            Method::Monitor | Method::MonitorCond | Method::MonitorCondSince | Method::Convert => {
-                *self.db_names.get(&*first.str()?)?
-            }
+            Method::Convert => *self.db_names.get(&*first.str()?)?,
             Method::MonitorCondChange => {
                 let mut name = Vec::new();
                 first.write(&mut name);
@@ -236,6 +236,7 @@ impl Server {
         }
         match reply {
             Reply::Result(result) => self.reply_result(session, request, result),
+            Reply::Later => {}
             Reply::Error(error) => self.reply(session, weir_wire::reply_error(request, &error)),
             Reply::Shared { before, body, behind } => {
                 let (mut head, tail) = weir_wire::reply_result_around(request);
@@ -247,7 +248,14 @@ impl Server {
         }
     }
 
-    fn method(&mut self, now: Now, session: SessionId, name: &str, params: Text<'_>) -> Handled {
+    fn method(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        name: &str,
+        params: Text<'_>,
+        request: &[u8],
+    ) -> Handled {
         let Some(method) = Method::parse(name) else {
             return Err(Reply::error_string("unknown method"));
         };
@@ -269,7 +277,7 @@ impl Server {
             }
             Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
             Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
-                self.monitor(now, session, method, params)
+                self.monitor(now, session, method, params, request)
             }
             Method::MonitorCondChange => self.monitor_cond_change(session, params),
             Method::MonitorCancel => self.monitor_cancel(session, params),

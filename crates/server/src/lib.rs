@@ -28,6 +28,7 @@ pub mod effect;
 mod engine;
 pub mod event;
 mod fault;
+mod herd;
 mod hold;
 mod kept;
 pub mod load;

@@ -9,6 +9,7 @@ use crate::database::Db;
 use crate::dispatch::{Handled, Reply, exactly};
 use crate::effect::{Effect, Level};
 use crate::event::{DbId, Now, SessionId};
+use crate::herd::{Newcomer, around};
 use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
 use crate::server::Server;
 use crate::session::{Session, SessionMonitor};
@@ -25,6 +26,7 @@ impl Server {
         session: SessionId,
         method: Method,
         params: Text<'_>,
+        request: &[u8],
     ) -> Handled {
         if self.no_conditions && method != Method::Monitor {
             return Err(Reply::error_string("unknown method"));
@@ -64,23 +66,27 @@ impl Server {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
         }
         let Some(db) = self.dbs.get_mut(&db_id) else { return Ok(Reply::empty()) };
-        let Some(store) = db.engine.store() else { return Ok(Reply::empty()) };
-        let key = db.monitors.add(version, name.clone(), requests, store)?;
-        let rows = db.monitors.initial(key, store);
+        let key = db.monitors.add(version, name.clone(), requests, db.engine.schema())?;
+        let most = if db.is_reserved() { u64::MAX } else { self.step_cost_max };
+        // While the tables are away, what was committed last is what there is.
+        let rows = match (db.monitors.known_initial(key), db.engine.store()) {
+            (Some(rows), _) => Some(rows),
+            (None, Some(store)) if db.monitors.initial_cost(key, store, most) <= most => {
+                Some(db.monitors.initial(key, store))
+            }
+            _ => None,
+        };
         let bytes = name.len() + requests.as_bytes().len();
         state.monitors.push(SessionMonitor { id: name, db: db_id, key, bytes });
         self.monitor_sessions.insert(key, session);
         self.forget_initial_us = Some(now.monotonic_us + INITIAL_KEPT_US);
-        Ok(match version {
-            Version::V1 | Version::V2 => {
-                Reply::Shared { before: Vec::new(), body: rows, behind: b"" }
-            }
-            Version::V3 => {
-                // A standalone database has no history to find anything in.
-                let before = format!("[false,\"{}\",", Uuid::ZERO).into_bytes();
-                Reply::Shared { before, body: rows, behind: b"]" }
-            }
-        })
+        let Some(body) = rows else {
+            let request = request.to_vec();
+            self.join_herd(db_id, Newcomer { session, key, request, version });
+            return Ok(Reply::Later);
+        };
+        let (before, behind) = around(version);
+        Ok(Reply::Shared { before, body, behind })
     }
 
     /// `monitor_cond_change`: what was pending goes out under the old condition, then the

@@ -10,7 +10,8 @@ use weir_log::standalone::{self, Form};
 use crate::away::STEP_PART_MIN;
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
-use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
+use crate::event::{Bytes, CommandId, ConversionError, DbId, Now, SessionId};
+use crate::herd::Newcomer;
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
 use crate::work::{Garbage, append_error};
@@ -64,6 +65,8 @@ pub(crate) struct Round {
     done: Vec<Done>,
     /// Transactions that are too long for a step.
     pub(crate) long: Vec<Trigger>,
+    /// Rows that monitors begin with.
+    pub(crate) initials: Vec<(Vec<Newcomer>, Bytes)>,
     /// What helpers have found out.
     pub(crate) answers: Vec<Answer>,
     /// Other requests: they run when the transactions are decided.
@@ -335,6 +338,9 @@ impl Server {
         for answer in std::mem::take(&mut self.round.answers) {
             self.give(now, answer);
         }
+        for (newcomers, rows) in std::mem::take(&mut self.round.initials) {
+            self.give_initial(now, newcomers, &rows);
+        }
         for (session, bytes) in std::mem::take(&mut self.round.requests) {
             self.request(now, session, bytes);
         }
@@ -342,6 +348,7 @@ impl Server {
             self.do_deferred(now, deferred);
         }
         if self.round.done.is_empty() {
+            self.compose_for_herds(now);
             self.hand_over_all(now);
         } else {
             // A command has ended somebody's wait on `_Server`.

@@ -17,6 +17,7 @@ use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, LinkId, Now, SessionId};
+use crate::herd::Herds;
 use crate::load::Loaded;
 use crate::lock::Locks;
 use crate::probe::Probes;
@@ -110,6 +111,8 @@ pub struct Server {
     pub(crate) next_work: u64,
     /// Sessions with messages that wait for nothing but their turn.
     pub(crate) ready: VecDeque<SessionId>,
+    /// Monitors that wait for their first rows.
+    pub(crate) herds: Herds,
     /// See [`STEP_COST_MAX`].
     pub(crate) step_cost_max: u64,
     pub(crate) trim_on_compaction: bool,
@@ -150,6 +153,7 @@ impl Server {
             out: BTreeMap::new(),
             next_work: 0,
             ready: VecDeque::new(),
+            herds: Herds::default(),
             step_cost_max: STEP_COST_MAX,
             trim_on_compaction: true,
             files: config.files,
@@ -255,7 +259,8 @@ impl Server {
         let links = self.next_replication_us();
         let rewrite = self.next_rewrite_us();
         let remotes = [self.remotes.next_us(), self.next_status_us()];
-        let others = [probe, compaction, initial, links, ready, rewrite];
+        let herds = self.herds.next_us();
+        let others = [herds, probe, compaction, initial, links, ready, rewrite];
         let others = others.into_iter().chain(remotes).flatten();
         waits.chain(updates).chain(others).min()
     }

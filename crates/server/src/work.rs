@@ -10,6 +10,7 @@ use weir_data::{Error, Snapshot, UuidSource};
 use weir_engine::{Database, Env, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
+use weir_monitor::Initial;
 use weir_wire::Message;
 
 use crate::session::Identity;
@@ -27,6 +28,13 @@ pub enum Work {
     Write(Box<Write>),
     /// A long transaction that only reads, on rows as they were at one moment.
     Read(Box<Read>),
+    /// The rows that monitors begin with.
+    Initial {
+        /// What they asked for.
+        initial: Initial,
+        /// As of when.
+        snapshot: Snapshot,
+    },
     /// Gives memory back, which takes a while if there is much of it.
     Free(Garbage),
 }
@@ -50,6 +58,8 @@ pub enum Finished {
     Written(Written),
     /// Of [`Work::Read`].
     Read(Outcome),
+    /// Of [`Work::Initial`].
+    Initial(Arc<Vec<u8>>),
     /// Of [`Work::Free`].
     Freed,
 }
@@ -117,6 +127,7 @@ impl Work {
             }
             Self::Write(write) => Finished::Written(write.run()),
             Self::Read(read) => Finished::Read(read.run()),
+            Self::Initial { initial, snapshot } => Finished::Initial(initial.compose(&snapshot)),
             Self::Free(garbage) => {
                 drop(garbage);
                 Finished::Freed
@@ -136,6 +147,7 @@ impl fmt::Debug for Work {
             Self::Examine(_) => "Examine",
             Self::Write(_) => "Write",
             Self::Read(_) => "Read",
+            Self::Initial { .. } => "Initial",
             Self::Free(_) => "Free",
         })
     }
@@ -147,6 +159,7 @@ impl fmt::Debug for Finished {
             Self::Examined(_) => "Examined",
             Self::Written(_) => "Written",
             Self::Read(_) => "Read",
+            Self::Initial(_) => "Initial",
             Self::Freed => "Freed",
         })
     }

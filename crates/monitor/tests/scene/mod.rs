@@ -145,7 +145,7 @@ impl Scene {
         requests: &str,
     ) -> Result<MonitorKey, Error> {
         let requests = validate_value(requests.as_bytes()).expect("JSON");
-        self.monitors.add(version, b"\"m\"".to_vec(), requests, &self.store)
+        self.monitors.add(version, b"\"m\"".to_vec(), requests, self.store.schema())
     }
 
     pub(crate) fn add(&mut self, version: Version, requests: &str) -> MonitorKey {

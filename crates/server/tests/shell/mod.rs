@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
-    CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
+    Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
 use weir_server::load::{Loader, convert_rows, write_snapshot};
 use weir_server::work::{Work, WorkId};
@@ -48,6 +48,9 @@ pub(crate) struct Shell {
     pub(crate) work: Vec<(WorkId, Work)>,
     /// Pieces of work that the core has sent out, by kind.
     pub(crate) sent_out: Vec<String>,
+    /// What is sent stays in memory, as if clients did not read.
+    pub(crate) hoard: bool,
+    hoarded: Vec<Bytes>,
     /// From whom no messages are taken.
     pub(crate) stopped: BTreeSet<SessionId>,
     open: BTreeMap<DbId, String>,
@@ -137,6 +140,8 @@ impl Shell {
             slow_work: false,
             work: Vec::new(),
             sent_out: Vec::new(),
+            hoard: false,
+            hoarded: Vec::new(),
             stopped: BTreeSet::new(),
             open: BTreeMap::new(),
             disk_error: None,
@@ -288,6 +293,11 @@ impl Shell {
         }
     }
 
+    /// Whether anything has come for a session.
+    pub(crate) fn has_received(&self, session: SessionId) -> bool {
+        self.received.contains_key(&session)
+    }
+
     /// Does a piece of the work that waits.
     pub(crate) fn do_work(&mut self, at: usize) {
         if !self.work.is_empty() && !self.is_dead() {
@@ -314,6 +324,9 @@ impl Shell {
         match effect {
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
             Effect::Send { to, head, body } => {
+                if self.hoard {
+                    self.hoarded.push(body.clone());
+                }
                 for session in to {
                     let stream = self.received.entry(session).or_default();
                     stream.extend_from_slice(&head);

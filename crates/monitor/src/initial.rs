@@ -1,0 +1,110 @@
+//! The rows that a monitor begins with, composed here or elsewhere, once for all that are equal.
+
+use std::sync::Arc;
+
+use weir_data::{Schema, Snapshot, Store};
+
+use crate::compose;
+use crate::registry::{GroupId, MonitorKey, Monitors};
+use crate::subscription::Subscription;
+
+/// What a row costs besides its values, in the units of [`Monitors::initial_cost`].
+const ROW: u64 = 4;
+
+/// What a value costs that is written.
+const ATOM: u64 = 2;
+
+/// What is to be composed for one group of monitors.
+#[derive(Debug)]
+pub struct Initial(Arc<Subscription>);
+
+impl Initial {
+    /// The rows of a snapshot, as a JSON object.
+    pub fn compose(&self, snapshot: &Snapshot) -> Arc<Vec<u8>> {
+        let mut rows = Vec::new();
+        compose::initial(&self.0, snapshot.schema(), |table| snapshot.rows(table), &mut rows);
+        rows.shrink_to_fit();
+        Arc::new(rows)
+    }
+}
+
+impl Monitors {
+    /// The rows that the monitor begins with, as a JSON object. Equal monitors share them while
+    /// nothing changes.
+    pub fn initial(&mut self, key: MonitorKey, store: &Store) -> Arc<Vec<u8>> {
+        if let Some(rows) = self.known_initial(key) {
+            return rows;
+        }
+        let Some(Initial(subscription)) = self.initial_work(key) else {
+            return Arc::new(b"{}".to_vec());
+        };
+        let mut rows = Vec::new();
+        compose::initial(&subscription, store.schema(), |id| store.table(id).iter(), &mut rows);
+        rows.shrink_to_fit();
+        let rows = Arc::new(rows);
+        self.keep_initial(key, &rows);
+        rows
+    }
+
+    /// Those rows, if they have been composed for an equal monitor and nothing has changed since.
+    pub fn known_initial(&self, key: MonitorKey) -> Option<Arc<Vec<u8>>> {
+        self.cache.initial(self.group(key)?)
+    }
+
+    /// What composing those rows costs, in units of about 50 ns, as far as it is more than `most`:
+    /// looking for the answer takes no longer than that.
+    pub fn initial_cost(&self, key: MonitorKey, store: &Store, most: u64) -> u64 {
+        let Some(subscription) = self.subscription(key) else { return 0 };
+        let mut cost = 0;
+        for table in subscription.initial_tables() {
+            let rows = store.table(table.shape.table);
+            let clauses = table.clauses().len() as u64;
+            cost += rows.len() as u64 * (1 + clauses);
+            for row in rows.iter() {
+                if cost > most {
+                    return cost;
+                }
+                if clauses == 0 || table.admits(row) {
+                    cost += ROW + ATOM * row.atoms() as u64;
+                }
+            }
+        }
+        cost
+    }
+
+    /// The composing of those rows, to be done elsewhere.
+    pub fn initial_work(&mut self, key: MonitorKey) -> Option<Initial> {
+        let subscription = Arc::clone(self.subscription(key)?);
+        self.initials += 1;
+        Some(Initial(subscription))
+    }
+
+    /// Keeps the rows for equal monitors, if they are still what this one begins with.
+    pub fn keep_initial(&mut self, key: MonitorKey, rows: &Arc<Vec<u8>>) {
+        let Some(owner) = self.owners.get(&key) else { return };
+        let place = self.strays.get(&key).copied().unwrap_or(self.base);
+        if !self.has_changed(owner, place) {
+            self.cache.keep_initial(owner.group, rows);
+        }
+    }
+
+    /// The monitor will begin with the rows as they are now, whatever it was to begin with.
+    pub fn begin_anew(&mut self, key: MonitorKey, schema: &Schema) {
+        self.stand_at_end(key, schema);
+        self.settle(schema);
+    }
+
+    /// Which monitors are equal: the number of the group.
+    pub fn group(&self, key: MonitorKey) -> Option<GroupId> {
+        self.owners.get(&key).map(|owner| owner.group)
+    }
+
+    fn subscription(&self, key: MonitorKey) -> Option<&Arc<Subscription>> {
+        self.groups.get(&self.group(key)?).map(|group| &group.subscription)
+    }
+
+    /// Forgets the initial rows kept for equal monitors: for when none has come for a while.
+    pub fn forget_initial(&mut self) {
+        self.cache.forget_initials();
+    }
+}
