@@ -152,6 +152,10 @@ fn who_never_reads_costs_little_and_holds_nobody_up() {
     }
     let grown = server.memory_mib("VmHWM").saturating_sub(before);
     assert!(grown < 64, "{grown} MiB more for {} MiB of updates", ROUNDS / 2);
+    let shown = server.admin("memory/show", "");
+    let backlog = shown.split_whitespace().find_map(|word| word.strip_prefix("backlog:"));
+    let backlog: usize = backlog.and_then(|bytes| bytes.parse().ok()).expect("a backlog");
+    assert!(backlog > 100_000, "{shown}");
     // When they read at last, they get to the same place.
     for client in &mut deaf {
         let last = format!("{:06}xxx", ROUNDS - 1);

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use peer::{Client, Server, create, insert, transact};
+use peer::{Client, SCHEMA, Server, create, insert, transact};
 use support::{Scratch, err, eventually, out, reference};
 
 /// Writes ports until the connection breaks; the names of those that were answered.
@@ -172,13 +172,36 @@ fn a_full_disk_refuses_writers_only() {
     // A compaction finds no room either, says so, and changes nothing.
     let reply = server.admin("ovsdb-server/compact", "");
     assert!(reply.contains("No space left on device"), "{reply}");
+    // Nor does a conversion.
+    let schema = SCHEMA.replace("1.0.0", "2.0.0");
+    assert_ne!(schema, SCHEMA);
+    let convert = format!(r#"{{"id":7,"method":"convert","params":["Net",{schema}]}}"#);
+    let reply = server.client().call(&convert);
+    assert!(reply.contains(r#""error":"I/O error""#), "{reply}");
+    assert!(reply.contains("No space left on device"), "{reply}");
     assert_eq!(server.client().ports(), names);
+    let left: Vec<_> = std::fs::read_dir(&disk).expect("the disk").flatten().collect();
+    assert!(
+        left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("tmp")),
+        "{left:?}"
+    );
     std::fs::remove_file(disk.join("ballast")).expect("the ballast");
     let reply = server.client().transact(&insert("room", "again"));
     assert!(reply.contains(r#"{"uuid":["uuid","#), "{reply}");
     let copied = copy();
     assert!(copied > 100_000);
     reference_reads(&scratch, "copy.db", names.len() + 1);
+    // What could not be done is done now.
+    assert_eq!(server.client().call(&convert), r#"{"id":7,"result":{},"error":null}"#);
+    assert!(server.client().ports().contains(&"room".to_owned()));
+    let log = server.log();
+    for line in [
+        "write failed (No space left on device), the database is read-only",
+        "no longer read-only",
+        "compaction failed",
+    ] {
+        assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
+    }
     server.is_well();
 }
 

@@ -35,6 +35,11 @@ impl Outbox {
         self.buffers.is_empty()
     }
 
+    /// Bytes that are not written yet.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - self.written
+    }
+
     pub(crate) fn push(&mut self, bytes: &Bytes) {
         if !bytes.is_empty() {
             self.buffers.push_back(Arc::clone(bytes));

@@ -73,6 +73,11 @@ impl Cache {
         self.update_bytes = self.updates.values().flatten().map(|body| body.len()).sum();
     }
 
+    /// How many updates and initial rows are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.updates.values().flatten().count() + self.initials.len()
+    }
+
     /// Bytes kept.
     pub(crate) fn bytes(&self) -> usize {
         self.update_bytes + self.initial_bytes

@@ -38,7 +38,9 @@ pub struct Counts {
     pub composed: u64,
     /// How often a group's initial rows were put together since the start.
     pub initials: u64,
-    /// Bytes of composed updates and initial rows that are kept because others may need the same.
+    /// Composed updates and initial rows that are kept because others may need the same.
+    pub cached: usize,
+    /// Their bytes.
     pub cached_bytes: usize,
 }
 
@@ -397,6 +399,7 @@ impl Monitors {
             change_sets: self.pending.segments(),
             composed: self.composed,
             initials: self.initials,
+            cached: self.cache.len(),
             cached_bytes: self.cache.bytes(),
         }
     }

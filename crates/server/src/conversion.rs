@@ -128,8 +128,7 @@ impl Server {
         }
         let Some(state) = self.dbs.get_mut(&db) else { return Ok(()) };
         if origin.identity.read_only || state.is_reserved() || state.is_backup() {
-            let details = format!("conversion is not allowed for read-only database {name}");
-            return Err(Error::new("not allowed", details).into());
+            return Err(not_allowed(&name).into());
         }
         let [_, text] = exactly(params).ok_or_else(|| Error::syntax(params, "array expected"))?;
         let schema = Schema::parse(text)?;
@@ -156,6 +155,12 @@ impl Server {
         for id in ids {
             let Some(db) = self.dbs.get_mut(&id) else { continue };
             let Some(request) = db.conversions.queue.pop_front() else { continue };
+            if db.is_backup() {
+                // Since the request came.
+                let error = not_allowed(&db.name);
+                self.refuse_conversion(&request.origin, &error);
+                continue;
+            }
             db.conversions.current = Some(Box::new(Conversion {
                 request,
                 changed: BTreeSet::new(),
@@ -259,14 +264,17 @@ impl Server {
     fn conversion_failed(&mut self, now: Now, id: DbId, error: &Error) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         let Some(current) = db.conversions.current.take() else { return };
-        let origin = current.request.origin;
-        let mut text = Vec::new();
-        error.write(&mut text);
-        self.reply(origin.session, weir_wire::reply_error(&origin.id, &text));
+        self.refuse_conversion(&current.request.origin, error);
         for command in current.commands {
             self.compact(now, id, Some(command));
         }
         self.thaw(now, id);
+    }
+
+    fn refuse_conversion(&mut self, origin: &Origin, error: &Error) {
+        let mut text = Vec::new();
+        error.write(&mut text);
+        self.reply(origin.session, weir_wire::reply_error(&origin.id, &text));
     }
 
     /// Transactions run again.
@@ -291,6 +299,11 @@ impl Server {
             self.effect(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
         }
     }
+}
+
+/// Only its source, or nobody, may change the database.
+fn not_allowed(name: &str) -> Error {
+    Error::new("not allowed", format!("conversion is not allowed for read-only database {name}"))
 }
 
 /// The number under the new schema of a table whose rows are the same there.

@@ -200,6 +200,11 @@ pub enum Event {
         /// The strerror(3) text, or `None` if the time was over.
         error: Option<String>,
     },
+    /// What is queued for clients, all together; told before each `memory/show`.
+    Backlog {
+        /// Bytes that they have not taken yet.
+        bytes: usize,
+    },
     /// An admin command that the shell does not answer itself.
     Command {
         /// Echoed in `Effect::CommandReply`.

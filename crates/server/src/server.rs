@@ -115,6 +115,8 @@ pub struct Server {
     pub(crate) herds: Herds,
     /// See [`STEP_COST_MAX`].
     pub(crate) step_cost_max: u64,
+    /// Bytes queued for clients, as told last.
+    pub(crate) backlog: usize,
     pub(crate) trim_on_compaction: bool,
     pub(crate) files: FileForms,
     /// `disable-monitor-cond`
@@ -155,6 +157,7 @@ impl Server {
             ready: VecDeque::new(),
             herds: Herds::default(),
             step_cost_max: STEP_COST_MAX,
+            backlog: 0,
             trim_on_compaction: true,
             files: config.files,
             no_conditions: false,
@@ -221,6 +224,7 @@ impl Server {
             Event::ConnectFailed { remote, error } => {
                 self.connection_failed(now, remote, error.as_deref());
             }
+            Event::Backlog { bytes } => self.backlog = bytes,
             Event::Command { id, name, args } => {
                 self.round.deferred.push(Deferred::Command { id, name, args });
             }

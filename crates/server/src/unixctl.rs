@@ -139,7 +139,9 @@ impl Server {
         let dbs = || self.dbs.values();
         let counts = [
             ("atoms", dbs().map(|db| db.engine.sizes().atoms).sum()),
+            ("backlog", self.backlog),
             ("cells", dbs().map(|db| db.engine.sizes().cells).sum()),
+            ("json-caches", dbs().map(|db| db.monitors.counts().cached).sum()),
             ("monitors", dbs().map(|db| db.monitors.len()).sum()),
             ("n-weak-refs", dbs().map(|db| db.engine.sizes().weak_refs).sum()),
             ("sessions", self.sessions.len() + self.remotes.unconnected()),

@@ -3,6 +3,7 @@
 mod shell;
 
 use shell::{PATH, Shell, insert, transact};
+use weir_server::event::Event;
 
 fn ok(text: &str) -> Option<Result<String, String>> {
     Some(Ok(text.to_owned()))
@@ -103,4 +104,32 @@ fn odds_and_ends() {
     let status = "ovsdb-server/get-db-storage-status";
     assert_eq!(shell.command(status, &["Net"]), ok("status: ok"));
     assert_eq!(shell.command(status, &["Old"]), error("Failed to find the database."));
+}
+
+#[test]
+fn memory_show_has_a_line_of_what_is_not_zero() {
+    let mut shell = Shell::start();
+    let shown = |shell: &mut Shell| match shell.command("memory/show", &[]) {
+        Some(Ok(line)) => line,
+        other => panic!("{other:?}"),
+    };
+    let before = shown(&mut shell);
+    assert!(!before.contains("json-caches") && !before.contains("backlog"), "{before}");
+    assert!(before.ends_with('\n'), "{before}");
+    for name in ["a", "b"] {
+        let client = shell.connect();
+        let monitor = format!(
+            r#"{{"id":1,"method":"monitor_cond","params":["Net","{name}",{{"Port":{{}}}}]}}"#
+        );
+        shell.call(client, &monitor);
+    }
+    // Two equal monitors share what they began with.
+    shell.event(Event::Backlog { bytes: 17 });
+    let shown = shown(&mut shell);
+    assert!(shown.contains(" json-caches:1 monitors:2 "), "{shown}");
+    assert!(shown.contains("sessions:2"), "{shown}");
+    let keys: Vec<&str> =
+        shown.split_whitespace().map(|word| word.split_once(':').unwrap().0).collect();
+    assert!(keys.is_sorted(), "{shown}");
+    assert!(shown.contains(" backlog:17 "), "{shown}");
 }

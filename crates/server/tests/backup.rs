@@ -4,7 +4,7 @@ mod shell;
 
 use shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use weir_server::Config;
-use weir_server::event::{Event, LinkId};
+use weir_server::event::{CommandId, Event, LinkId};
 
 const SOURCE: &str = "tcp:192.0.2.1:6640";
 const OTHER_ID: &str = r#""00000000-0000-0000-0000-000000000008""#;
@@ -389,4 +389,51 @@ fn admin_commands_leave_the_configuration_to_the_file() {
     let mut without = Shell::start();
     let reply = without.command("ovsdb-server/reload", &[]);
     assert_eq!(reply, Some(Err("Configuration file was not specified on command line".into())));
+}
+
+#[test]
+fn a_conversion_that_waits_is_refused_when_its_database_becomes_a_backup() {
+    let mut shell = Shell::start();
+    let asking = shell.connect();
+    shell.slow_helper = true;
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    let schema = SCHEMA.replace("1.0.0", "2.0.0");
+    for id in 1..3 {
+        let ask = format!(r#"{{"id":{id},"method":"convert","params":["Net",{schema}]}}"#);
+        shell.send(asking, &ask);
+    }
+    shell.settle();
+    shell.command("ovsdb-server/set-active-ovsdb-server", &["tcp:192.0.2.1:6640"]);
+    shell.command("ovsdb-server/connect-active-ovsdb-server", &[]);
+    assert_eq!(shell.received(asking), Vec::<String>::new());
+    shell.helper_is_done();
+    shell.settle();
+    let refused = shell.received(asking);
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    let text = "conversion is not allowed for read-only database Net";
+    assert!(refused.iter().all(|reply| reply.contains(text)), "{refused:?}");
+    let file = String::from_utf8(shell.after_kill(PATH)).unwrap();
+    assert!(!file.contains("2.0.0"));
+}
+
+#[test]
+fn a_conversion_is_finished_when_its_database_becomes_a_backup_before_the_last_step() {
+    let mut shell = Shell::start();
+    let asking = shell.connect();
+    shell.call(asking, r#"{"id":9,"method":"set_db_change_aware","params":[true]}"#);
+    shell.slow_helper = true;
+    let schema = SCHEMA.replace("1.0.0", "2.0.0");
+    shell.send(asking, &format!(r#"{{"id":1,"method":"convert","params":["Net",{schema}]}}"#));
+    shell.settle();
+    shell.command("ovsdb-server/set-active-ovsdb-server", &["tcp:192.0.2.1:6640"]);
+    // The helper is done, and the command comes before the answer to the rename.
+    shell.helper_is_done();
+    let (id, name) = (CommandId(7), "ovsdb-server/connect-active-ovsdb-server".to_owned());
+    shell.event(Event::Command { id, name, args: vec![] });
+    shell.settle();
+    assert_eq!(shell.received(asking), [r#"{"id":1,"result":{},"error":null}"#]);
+    let file = String::from_utf8(shell.after_kill(PATH)).unwrap();
+    assert!(file.contains("2.0.0"));
+    let refused = shell.call(asking, &transact(2, &insert("p")));
+    assert!(refused.contains("not allowed"), "{refused}");
 }

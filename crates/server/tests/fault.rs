@@ -87,3 +87,42 @@ fn rewriting_is_tried_until_it_works() {
     assert!(!reply.contains("error\":{"), "{reply}");
     assert_eq!(ports(&mut shell), ["p1", "p2"]);
 }
+
+/// Updates all ports: too long for a step of a few units.
+const TAG_ALL: &str = r#"{"op":"mutate","table":"Port","where":[["name","!=",""]],"mutations":[["tags","insert","t"]]}"#;
+
+#[test]
+fn a_suspect_file_is_rewritten_while_its_tables_are_away() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("old{i}"))).collect();
+    shell.call(client, &transact(1, &rows.join(",")));
+    (shell.slow_work, shell.slow_helper) = (true, true);
+    shell.sync_error = Some("Input/output error");
+    let durable = format!(r#"{},{{"op":"commit","durable":true}}"#, insert("p"));
+    shell.call(client, &transact(2, &durable));
+    // The first copy does not succeed either; before the second one the tables leave.
+    shell.disk_error = Some(FULL);
+    shell.helper_is_done();
+    shell.settle();
+    (shell.sync_error, shell.disk_error) = (None, None);
+    shell.server.set_step_cost_max(500);
+    shell.send(client, &transact(3, TAG_ALL));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Write"]);
+    shell.advance_ms(5_000);
+    shell.settle();
+    assert!(shell.server.next_wakeup_us().is_none_or(|at| at > shell.now.monotonic_us), "spins");
+    shell.helper_is_done();
+    shell.settle();
+    assert!(shell.server.next_wakeup_us().is_none_or(|at| at > shell.now.monotonic_us), "spins");
+    shell.server.set_step_cost_max(u64::MAX);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(client).concat().contains(r#"{"count":300}"#));
+    let lost = Lost { kept: 0, filler: None, old_name: false };
+    assert_eq!(ports(&mut Shell::start_on(shell.after_power_failure(PATH, lost))).len(), 300);
+    assert_eq!(ports(&mut Shell::start_on(shell.after_kill(PATH))).len(), 300);
+    let file = String::from_utf8(shell.after_kill(PATH)).unwrap();
+    assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
+}

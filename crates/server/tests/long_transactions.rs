@@ -319,3 +319,33 @@ fn a_command_that_comes_with_a_long_transaction_waits_for_it() {
     assert_eq!(shell.received(client)[0].matches("old").count(), 300);
     assert_eq!(shell.replies[&id], Ok(String::new()));
 }
+
+#[test]
+fn the_last_step_of_a_conversion_waits_for_the_tables() {
+    let mut shell = start();
+    let (client, asking) = (shell.connect(), shell.connect());
+    for session in [client, asking] {
+        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    }
+    shell.slow_helper = true;
+    let schema = shell::SCHEMA.replace("1.0.0", "2.0.0");
+    shell.send(asking, &format!(r#"{{"id":2,"method":"convert","params":["Net",{schema}]}}"#));
+    shell.settle();
+    begin(&mut shell, client, 1, &tag_all("t"));
+    assert_eq!(shell.sent_out, ["Write"]);
+    shell.slow_helper = false;
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!(shell.received(asking), Vec::<String>::new());
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    assert!(shell.server.next_wakeup_us().is_none_or(|at| at > shell.now.monotonic_us), "spins");
+    shell.server.set_step_cost_max(u64::MAX);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(client).concat().contains(r#"{"count":300}"#));
+    assert_eq!(shell.received(asking), [r#"{"id":2,"result":{},"error":null}"#]);
+    assert_eq!(shell.replies.values().collect::<Vec<_>>(), [&Ok(String::new())]);
+    let file = String::from_utf8(shell.after_kill(PATH)).unwrap();
+    assert!(file.contains(r#""version":"2.0.0""#));
+    assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
+}

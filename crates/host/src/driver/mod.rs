@@ -341,6 +341,10 @@ impl Driver {
             if self.log.traces_messages() {
                 trace_received(&self.server, &self.log, &event);
             }
+            if matches!(&event, Event::Command { name, .. } if name == "memory/show") {
+                let bytes = self.sessions.backlog();
+                self.server.handle(now, Event::Backlog { bytes });
+            }
             self.server.handle(now, event);
         }
     }

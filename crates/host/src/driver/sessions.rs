@@ -98,6 +98,11 @@ impl Sessions {
         }
     }
 
+    /// Bytes that clients have not taken yet.
+    pub(crate) fn backlog(&self) -> usize {
+        self.slots.iter().flatten().map(|session| session.outbox.bytes()).sum()
+    }
+
     /// Moves what happened to `out`.
     pub(crate) fn take_events(&mut self, out: &mut Vec<Event>) {
         out.append(&mut self.events);
