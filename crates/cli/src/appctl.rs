@@ -12,6 +12,7 @@ use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::unixctl::Daemon;
+use crate::usage::{self, About, CommandGroup, CommandUsage, Complete, Manual, about};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
@@ -29,50 +30,99 @@ enum Id {
     SyslogTarget,
 }
 
+/// The heading of its own options.
+const OPTIONS: &str = "Options";
+
+const TARGET: About = about(OPTIONS, "TARGET", "whom to ask").complete(Complete::File);
+const TIMEOUT: About = about(OPTIONS, "SECS", "give up after this long, with signal 14");
+const FORMAT: About = about(OPTIONS, "FORMAT", "of the answer: text or json")
+    .complete(Complete::Words(&["text", "json"]));
+const PRETTY: About = about(OPTIONS, "", "JSON with line breaks");
+
 /// In the reference's order, which `--option` prints.
 const TABLE: &[Spec<Id>] = &[
-    both('t', "target", Required, Id::Target),
+    both('t', "target", Required, Id::Target).with(TARGET),
     both('e', "execute", Nothing, Id::Execute),
-    both('f', "format", Required, Id::Format),
-    long("pretty", Nothing, Id::Pretty),
-    both('h', "help", Nothing, Id::Help),
-    both('o', "option", Nothing, Id::Option),
-    both('V', "version", Nothing, Id::Version),
-    both('T', "timeout", Required, Id::Timeout),
-    both('v', "verbose", MaybeValue, Id::Verbose),
-    long("log-file", MaybeValue, Id::LogFile),
-    long("syslog-method", Required, Id::SyslogMethod),
-    long("syslog-target", Required, Id::SyslogTarget),
+    both('f', "format", Required, Id::Format).with(FORMAT),
+    long("pretty", Nothing, Id::Pretty).with(PRETTY),
+    both('h', "help", Nothing, Id::Help).with(about::HELP),
+    both('o', "option", Nothing, Id::Option).with(about::OPTION),
+    both('V', "version", Nothing, Id::Version).with(about::VERSION),
+    both('T', "timeout", Required, Id::Timeout).with(TIMEOUT),
+    both('v', "verbose", MaybeValue, Id::Verbose).with(about::VERBOSE),
+    long("log-file", MaybeValue, Id::LogFile).with(about::LOG_FILE),
+    long("syslog-method", Required, Id::SyslogMethod).with(about::SYSLOG_METHOD),
+    long("syslog-target", Required, Id::SyslogTarget).with(about::SYSLOG_TARGET),
 ];
 
-const HELP: &str = "\
-ovs-appctl: gives commands to running daemons (Weir)
-usage: ovs-appctl [-t TARGET] [OPTIONS] COMMAND [ARG...]
+const GROUPS: &[CommandGroup] = &[
+    CommandGroup {
+        title: "Commands that every daemon knows",
+        commands: &[
+            usage("list-commands", "", "lists all commands of the target"),
+            usage("version", "", "prints its version"),
+            usage("vlog/list", "", "shows the levels of logging"),
+            usage(
+                "vlog/set",
+                "[SPEC]",
+                "changes them: MODULE:DESTINATION:LEVEL, in any order, such as \
+                 jsonrpc:file:dbg",
+            ),
+            usage("vlog/reopen", "", "opens the log file again, once it has been moved away"),
+            usage("coverage/show", "", "shows counters of what it does"),
+            usage("memory/show", "", "shows what its memory is used for"),
+            usage("exit", "", "ends it"),
+        ],
+    },
+    CommandGroup {
+        title: "Commands that ovsdb-server knows",
+        commands: &[
+            usage("ovsdb-server/list-dbs", "", "lists the databases that it serves"),
+            usage("ovsdb-server/add-db", "DB", "serves this file too"),
+            usage("ovsdb-server/remove-db", "DB", "serves this database no more"),
+            usage("ovsdb-server/compact", "[DB]", "drops what is out of date from its files"),
+            usage("ovsdb-server/list-remotes", "", "lists where it listens and connects"),
+            usage("ovsdb-server/add-remote", "REMOTE", "listens there too, or connects"),
+            usage("ovsdb-server/remove-remote", "REMOTE", "undoes that"),
+            usage("ovsdb-server/reconnect", "", "closes all connections; clients come again"),
+            usage("ovsdb-server/sync-status", "", "says whether it is active or a backup"),
+            usage(
+                "ovsdb-server/get-db-storage-status",
+                "DB",
+                "says whether the file can be written",
+            ),
+        ],
+    },
+];
 
-TARGET is a daemon's name (its pid file is looked for in @RUN@), ovs-vswitchd if left
-out, or the path of its admin socket.
+const fn usage(name: &'static str, args: &'static str, help: &'static str) -> CommandUsage {
+    CommandUsage { name, args, help, complete: &[] }
+}
 
-Some commands that every daemon knows:
-  list-commands           all commands of the target
-  version                 its version
-  vlog/list               levels of logging
-  vlog/set [SPEC]         change them: MODULE:DESTINATION:LEVEL, in any order
-  vlog/reopen             open the log file again
-  coverage/show           counters of what it does
-  memory/show             what its memory is used for
-  exit                    end it
-
-Options:
-  -t, --target=TARGET     whom to ask
-  -T, --timeout=SECS      give up after this long
-  -f, --format=text|json  form of the answer
-  --pretty                indent JSON
-  -v, --verbose[=SPEC]    set levels of logging of ovs-appctl itself
-  --log-file[=FILE]       log to a file
-  -o, --option            list all options
-  -h, --help              show this text
-  -V, --version           show versions
-";
+/// What people are told about ovs-appctl.
+pub(crate) fn manual() -> Manual {
+    Manual {
+        program: "ovs-appctl",
+        word: "appctl",
+        summary: "gives commands to running daemons (Weir)",
+        usage: &["[-t TARGET] [OPTIONS] COMMAND [ARG...]"],
+        intro: "TARGET is a daemon's name, whose pid file is looked for in @RUN@, or the path of \
+                its admin socket; ovs-vswitchd if left out. The daemon may be one of Weir or any \
+                of Open vSwitch. Options end where COMMAND begins.",
+        commands: GROUPS,
+        sections: &[OPTIONS, about::LOGGING, about::OTHER],
+        notes: &[
+            (
+                "Examples",
+                "@PROGRAM@ -t ovsdb-server ovsdb-server/compact\n\
+                 @PROGRAM@ -t /var/run/ovn/ovnnb_db.ctl memory/show\n\
+                 @PROGRAM@ -t ovsdb-server vlog/set jsonrpc:file:dbg",
+            ),
+            ("Exit status", "0 done, 1 the daemon cannot be asked, 2 it says no"),
+        ],
+        options: usage::options(TABLE),
+    }
+}
 
 /// What is asked, and how the answer is wanted.
 struct Request {
@@ -92,9 +142,9 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let mut options = Options::new(TABLE, args).until_positional();
     for option in options.by_ref() {
         match option.map_err(|error| Failure::usage(typed, &error))? {
-            (Id::Help, _) => return print(&HELP.replace("@RUN@", &dirs.run.display().to_string())),
+            (Id::Help, _) => return print(&manual().help(&dirs)),
             (Id::Version, _) => return print(&version_lines("ovs-appctl")),
-            (Id::Option, _) => return print(&crate::usage::option_list(TABLE)),
+            (Id::Option, _) => return print(&usage::option_list(TABLE)),
             (Id::Target, value) => {
                 if request.target.is_some() {
                     return Err(Failure::new("-t or --target may be specified only once"));

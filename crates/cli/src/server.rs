@@ -16,6 +16,7 @@ use crate::dirs::{Dirs, absolute};
 use crate::log_options::{LogOption, open_log};
 use crate::memory;
 use crate::program::{Failure, Outcome, say, version_lines};
+pub(crate) use help::manual;
 use options::{Asked, Mistake, ServerOptions, TlsOption};
 
 /// Name in messages, pid files and sockets.
@@ -26,7 +27,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let given = match options::parse(args) {
         Ok(Asked::Serve(given)) => *given,
-        Ok(Asked::Help) => return print(&help::text(&dirs)),
+        Ok(Asked::Help) => return print(&manual().help(&dirs)),
         Ok(Asked::Version) => return print(&version_lines(PROGRAM)),
         Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
         Err(Mistake::Fatal(failure)) => return Err(failure),

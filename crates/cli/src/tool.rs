@@ -5,6 +5,7 @@ mod commands;
 mod create;
 mod load;
 mod log_file;
+mod manual;
 mod options;
 mod progress;
 mod queries;
@@ -13,4 +14,5 @@ mod schema_file;
 mod show_log;
 mod transact;
 
+pub(crate) use manual::manual;
 pub(crate) use options::main;

@@ -192,7 +192,12 @@ impl OptionUsage {
 
 /// All programs that have a manual.
 fn manuals() -> Vec<Manual> {
-    vec![crate::client::manual()]
+    vec![
+        crate::server::manual(),
+        crate::client::manual(),
+        crate::tool::manual(),
+        crate::appctl::manual(),
+    ]
 }
 
 /// `weir man PROGRAM`

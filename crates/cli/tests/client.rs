@@ -300,7 +300,9 @@ fn the_shells_can_read_the_completions() {
     let scratch = Scratch::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = scratch.run(WEIR, &["completions", shell]);
-        assert!(out(&script).contains("monitor-cond-since"), "{shell}");
+        for word in ["monitor-cond-since", "cluster-to-standalone", "vlog/reopen", "sync-from"] {
+            assert!(out(&script).contains(word), "{shell}: {word}");
+        }
         let name = format!("completions.{shell}");
         scratch.write(&name, &out(&script));
         let mut command = scratch.command(shell);
@@ -308,6 +310,9 @@ fn the_shells_can_read_the_completions() {
             assert!(checked.status.success(), "{shell}: {}", support::err(&checked));
         }
     }
-    let page = scratch.run(WEIR, &["man", "ovsdb-client"]);
-    assert!(out(&page).starts_with(".TH OVSDB\\-CLIENT 1"), "{}", out(&page));
+    for program in ["ovsdb-server", "ovsdb-client", "ovsdb-tool", "ovs-appctl"] {
+        let page = out(&scratch.run(WEIR, &["man", program]));
+        let title = program.to_uppercase().replace('-', "\\-");
+        assert!(page.starts_with(&format!(".TH {title} 1")), "{page}");
+    }
 }

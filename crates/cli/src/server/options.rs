@@ -4,6 +4,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
 use crate::program::Failure;
+use crate::usage::{self, About, Complete, about as shown};
 use weir_server::configuration::check_excluded;
 
 /// What one option means.
@@ -60,43 +61,87 @@ pub(crate) enum TlsOption {
     ServerName,
 }
 
+/// The heading of where clients connect.
+pub(super) const REMOTES: &str = "Where clients connect";
+/// The heading of what is about databases.
+pub(super) const DATABASES: &str = "Databases";
+/// The heading of what makes it follow another server.
+pub(super) const BACKUP: &str = "Backup of another server";
+
+const REMOTE: About =
+    shown(REMOTES, "REMOTE", "listen there, or connect (may be given several times)")
+        .complete(Complete::Words(&["punix:", "ptcp:", "pssl:", "db:", "unix:", "tcp:", "ssl:"]));
+const UNIXCTL: About =
+    shown(REMOTES, "SOCKET", "socket for ovs-appctl, or \"none\"").complete(Complete::File);
+const PEER_CA_CERT: About =
+    shown(usage::about::TLS, "FILE", "authority certificate to show to clients")
+        .complete(Complete::File);
+const RUN: About =
+    shown(usage::about::DAEMON, "COMMAND", "run COMMAND in a shell, and end when it ends");
+const NO_DBS: About = shown(DATABASES, "", "start without any database");
+const NO_COLUMN_DIFF: About =
+    shown(DATABASES, "", "write whole columns to database files, for servers before 2.16");
+const NO_DATA_CONVERSION: About = shown(DATABASES, "", "write all rows when a schema is converted");
+const CONFIG_FILE: About = shown(
+    DATABASES,
+    "FILE",
+    "take databases and remotes from this JSON file, again at each ovsdb-server/reload (goes \
+     without DATABASE, --remote and the options of a backup)",
+)
+.complete(Complete::File);
+const SYNC_FROM: About =
+    shown(BACKUP, "SERVER", "keep the databases like those of SERVER, read-only")
+        .complete(Complete::Server);
+const SYNC_EXCLUDE: About = shown(BACKUP, "DB:TABLE,...", "leave these tables alone");
+const ACTIVE: About = shown(BACKUP, "", "be ready for it, but begin as an active server");
+
 /// In the reference's order, which shows in its message about ambiguous abbreviations.
 const TABLE: &[Spec<Id>] = &[
-    long("remote", Value, Id::Remote),
-    long("unixctl", Value, Id::Unixctl),
-    long("run", Value, Id::Run),
-    both('h', "help", Nothing, Id::Help),
-    both('V', "version", Nothing, Id::Version),
-    long("detach", Nothing, Id::Detach),
-    long("no-self-confinement", Nothing, Id::NoSelfConfinement),
-    long("no-chdir", Nothing, Id::NoChdir),
-    long("pidfile", MaybeValue, Id::Pidfile),
-    long("overwrite-pidfile", Nothing, Id::OverwritePidfile),
-    long("monitor", Nothing, Id::Monitor),
-    long("user", Value, Id::User),
-    both('v', "verbose", MaybeValue, Id::Verbose),
-    long("log-file", MaybeValue, Id::LogFile),
-    long("syslog-method", Value, Id::SyslogMethod),
-    long("syslog-target", Value, Id::SyslogTarget),
-    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert)),
-    long("peer-ca-cert", Value, Id::Tls(TlsOption::PeerCaCert)),
-    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)),
-    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate)),
-    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)),
-    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)),
-    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)),
-    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites)),
-    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName)),
+    long("remote", Value, Id::Remote).with(REMOTE),
+    long("unixctl", Value, Id::Unixctl).with(UNIXCTL),
+    long("run", Value, Id::Run).with(RUN),
+    both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
+    both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
+    long("detach", Nothing, Id::Detach).with(usage::about::DETACH),
+    long("no-self-confinement", Nothing, Id::NoSelfConfinement)
+        .with(usage::about::NO_SELF_CONFINEMENT),
+    long("no-chdir", Nothing, Id::NoChdir).with(usage::about::NO_CHDIR),
+    long("pidfile", MaybeValue, Id::Pidfile).with(usage::about::PIDFILE),
+    long("overwrite-pidfile", Nothing, Id::OverwritePidfile).with(usage::about::OVERWRITE_PIDFILE),
+    long("monitor", Nothing, Id::Monitor).with(usage::about::MONITOR),
+    long("user", Value, Id::User).with(usage::about::USER),
+    both('v', "verbose", MaybeValue, Id::Verbose).with(usage::about::VERBOSE),
+    long("log-file", MaybeValue, Id::LogFile).with(usage::about::LOG_FILE),
+    long("syslog-method", Value, Id::SyslogMethod).with(usage::about::SYSLOG_METHOD),
+    long("syslog-target", Value, Id::SyslogTarget).with(usage::about::SYSLOG_TARGET),
+    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert))
+        .with(usage::about::BOOTSTRAP_CA_CERT),
+    long("peer-ca-cert", Value, Id::Tls(TlsOption::PeerCaCert)).with(PEER_CA_CERT),
+    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)).with(usage::about::PRIVATE_KEY),
+    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate))
+        .with(usage::about::CERTIFICATE),
+    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)).with(usage::about::CA_CERT),
+    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)).with(usage::about::SSL_PROTOCOLS),
+    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)).with(usage::about::SSL_CIPHERS),
+    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites))
+        .with(usage::about::SSL_CIPHERSUITES),
+    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName))
+        .with(usage::about::SSL_SERVER_NAME),
     long("record", MaybeValue, Id::NotYet("--record")),
     long("replay", MaybeValue, Id::NotYet("--replay")),
-    long("sync-from", Value, Id::SyncFrom),
-    long("sync-exclude-tables", Value, Id::SyncExclude),
-    long("active", Nothing, Id::Active),
-    long("no-dbs", Nothing, Id::NoDbs),
-    long("disable-file-column-diff", Nothing, Id::NoColumnDiff),
-    long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion),
-    long("config-file", Value, Id::ConfigFile),
+    long("sync-from", Value, Id::SyncFrom).with(SYNC_FROM),
+    long("sync-exclude-tables", Value, Id::SyncExclude).with(SYNC_EXCLUDE),
+    long("active", Nothing, Id::Active).with(ACTIVE),
+    long("no-dbs", Nothing, Id::NoDbs).with(NO_DBS),
+    long("disable-file-column-diff", Nothing, Id::NoColumnDiff).with(NO_COLUMN_DIFF),
+    long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion).with(NO_DATA_CONVERSION),
+    long("config-file", Value, Id::ConfigFile).with(CONFIG_FILE),
 ];
+
+/// What people are told about the options.
+pub(super) fn shown_options() -> Vec<usage::OptionUsage> {
+    usage::options(TABLE)
+}
 
 /// A command line that starts a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -65,6 +65,12 @@ const COMMANDS: &[Command] = &[
     ),
 ];
 
+/// The names of all commands.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|command| command.name)
+}
+
 /// Runs the command that `words` begins with.
 pub(super) fn run(tool: &Tool, words: &[String]) -> Outcome {
     let Some((name, args)) = words.split_first() else {

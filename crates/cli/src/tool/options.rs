@@ -11,7 +11,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
-use crate::usage::option_list;
+use crate::usage::{self, About, about as shown, option_list};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
@@ -28,61 +28,37 @@ enum Id {
     Version,
 }
 
+/// The heading of options of commands.
+const COMMANDS: &str = "Options of commands";
+
+const MORE: About = shown(COMMANDS, "", "show-log: show rows; twice: their columns too");
+const RBAC_ROLE: About = shown(COMMANDS, "ROLE", "query, transact: with the rights of this role");
+const CID: About = shown(COMMANDS, "UUID", "join-cluster: only the cluster with this id");
+const ELECTION_TIMER: About =
+    shown(COMMANDS, "MS", "create-cluster: time without a leader before an election");
+
 /// In the reference's order, which `--option` prints.
 const TABLE: &[Spec<Id>] = &[
-    both('m', "more", Nothing, Id::More),
-    long("rbac-role", Value, Id::RbacRole),
-    long("cid", Value, Id::Cid),
-    long("election-timer", Value, Id::ElectionTimer),
-    both('v', "verbose", MaybeValue, Id::Verbose),
-    both('h', "help", Nothing, Id::Help),
-    both('o', "option", Nothing, Id::Option),
-    both('V', "version", Nothing, Id::Version),
-    long("log-file", MaybeValue, Id::LogFile),
-    long("syslog-method", Value, Id::SyslogMethod),
-    long("syslog-target", Value, Id::SyslogTarget),
+    both('m', "more", Nothing, Id::More).with(MORE),
+    long("rbac-role", Value, Id::RbacRole).with(RBAC_ROLE),
+    long("cid", Value, Id::Cid).with(CID),
+    long("election-timer", Value, Id::ElectionTimer).with(ELECTION_TIMER),
+    both('v', "verbose", MaybeValue, Id::Verbose).with(usage::about::VERBOSE),
+    both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
+    both('o', "option", Nothing, Id::Option).with(usage::about::OPTION),
+    both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
+    long("log-file", MaybeValue, Id::LogFile).with(usage::about::LOG_FILE),
+    long("syslog-method", Value, Id::SyslogMethod).with(usage::about::SYSLOG_METHOD),
+    long("syslog-target", Value, Id::SyslogTarget).with(usage::about::SYSLOG_TARGET),
 ];
 
-const HELP: &str = "\
-ovsdb-tool: works on OVSDB database files (Weir)
-usage: ovsdb-tool [OPTIONS] COMMAND [ARG...]
+/// What people are told about the options.
+pub(super) fn shown_options() -> Vec<usage::OptionUsage> {
+    usage::options(TABLE)
+}
 
-  create [DB [SCHEMA]]          make a standalone database with this schema
-  compact [DB [DST]]            drop what is out of date, in place or to DST
-  convert [DB [SCHEMA [DST]]]   change to another schema, in place or to DST
-  needs-conversion [DB [SCHEMA]]  whether the schemas differ: yes or no
-  db-name, db-version, db-cksum [DB]  what the database's schema says
-  schema-name, schema-version, schema-cksum [SCHEMA]  what a schema file says
-  db-is-standalone, db-is-clustered DB  exit status 0 for yes, 2 for no
-  query [DB] TXN                execute a transaction that writes nothing
-  transact [DB] TXN             execute a transaction
-  [-m]... show-log [DB]         show the records: -m rows, -mm columns too
-  compare-versions A OP B       compare x.y.z by < <= == != >= >: status 0 or 2
-
-Clustered databases, one file a server:
-  [--election-timer=MS] create-cluster DB CONTENTS LOCAL
-                                the first server's, from a schema or a standalone database
-  [--cid=UUID] join-cluster DB NAME LOCAL REMOTE...
-                                another server's
-  db-cid, db-sid, db-local-address DB  ids of cluster and server, the server's address
-  check-cluster DB...           whether the servers' files agree
-  cluster-to-standalone DB CLUSTERDB
-                                make a standalone database of a cluster that is beyond help
-
-DB is @DB@ if left out,
-SCHEMA is @SCHEMA@.
-
-Options:
-  -m, --more              show more in show-log
-  --rbac-role=ROLE        role for query and transact
-  -v, --verbose[=SPEC]    set levels of logging: MODULE:DESTINATION:LEVEL, in any order
-  --log-file[=FILE]       log to a file
-  --syslog-method=METHOD  libc, null, unix:FILE or udp:IP:PORT
-  --syslog-target=HOST:PORT  accepted
-  -o, --option            list all options
-  -h, --help              show this text
-  -V, --version           show versions
-";
+/// The headings of the options, in order.
+pub(super) const SECTIONS: &[&str] = &[COMMANDS, usage::about::LOGGING, usage::about::OTHER];
 
 /// What every command works with.
 pub(super) struct Tool {
@@ -136,9 +112,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
 }
 
 pub(super) fn print_help(dirs: &Dirs) -> Outcome {
-    let db = dirs.default_database().display().to_string();
-    let schema = dirs.default_schema().display().to_string();
-    print(&HELP.replace("@DB@", &db).replace("@SCHEMA@", &schema))
+    print(&super::manual().help(dirs))
 }
 
 fn print(text: &str) -> Outcome {
@@ -168,6 +142,7 @@ mod tests {
 
     #[test]
     fn scripts_find_the_election_timer_in_the_help() {
-        assert!(HELP.contains("--election-timer"));
+        let help = crate::tool::manual().help(&Dirs::from_env());
+        assert!(help.contains("  --election-timer=MS"), "{help}");
     }
 }

@@ -50,3 +50,4 @@ pub(crate) const SSL_SERVER_NAME: About = about(TLS, "NAME", "server name to ask
 
 pub(crate) const HELP: About = about(OTHER, "", "show this text");
 pub(crate) const VERSION: About = about(OTHER, "", "show versions");
+pub(crate) const OPTION: About = about(OTHER, "", "list all options, for scripts");

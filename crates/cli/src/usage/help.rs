@@ -22,7 +22,7 @@ impl Manual {
         }
         for paragraph in self.intro.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
             text.push('\n');
-            wrap(&mut text, paragraph, 0);
+            wrap(&mut text, &self.fill_in(paragraph, dirs), 0);
         }
         for group in self.commands {
             text += &format!("\n{}:\n", group.title);
