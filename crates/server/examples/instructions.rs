@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use weir_server::effect::Effect;
 use weir_server::event::{Event, Now, RemoteId, SessionId};
-use weir_server::load::Loader;
+use weir_server::load::load;
 use weir_server::{Config, Server, StartStatus};
 
 const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -164,9 +164,8 @@ impl Shell {
                 let mut file = Vec::new();
                 let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema");
                 weir_log::standalone::write_schema(&mut file, &schema);
-                let mut loader = Loader::new(&path, 42);
-                let loaded = loader.feed(&file).and_then(|()| loader.finish()).map(Box::new);
-                self.event(Event::Opened { db, result: loaded });
+                let result = load(&path, 42, &file);
+                self.event(Event::Opened { db, result });
             }
             // Nothing else happens here, or it changes nothing that counts.
             _ => {}

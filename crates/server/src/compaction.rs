@@ -68,6 +68,7 @@ impl Server {
         file.size = size + compaction.tail.len() as u64;
         file.snapshot_size = size;
         file.records = compaction.tail_records;
+        file.passed_over = 0;
         file.compacted_us = now.monotonic_us;
         let took_ms = now.monotonic_us.saturating_sub(compaction.started_us) / 1000;
         let path = file.path.clone();
@@ -135,6 +136,7 @@ impl Standalone {
     fn is_due(&self, now: Now) -> bool {
         let since_ms = now.monotonic_us.saturating_sub(self.compacted_us) / 1000;
         self.compaction.is_none()
+            && self.passed_over == 0
             && compact::is_due(
                 self.records,
                 self.size,

@@ -237,6 +237,7 @@ impl Server {
             file.size = size;
             file.snapshot_size = size;
             file.records = 0;
+            file.passed_over = 0;
             file.rewrite_us = None;
             file.compacted_us = now.monotonic_us;
         }

@@ -37,6 +37,9 @@ pub(crate) struct Standalone {
     pub(crate) snapshot_size: u64,
     /// Records beyond the snapshot.
     pub(crate) records: u64,
+    /// Records that were not replayed: they are lost when the file is rewritten, so that does not
+    /// happen by itself.
+    pub(crate) passed_over: u64,
     /// Bytes and records of the last append: what a failure takes back.
     pub(crate) appended: (u64, u64),
     /// When it was last compacted or opened, monotonic.

@@ -18,7 +18,7 @@ use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, LinkId, Now, SessionId};
 use crate::herd::Herds;
-use crate::load::Loaded;
+use crate::load::{Loaded, PassedOver};
 use crate::lock::Locks;
 use crate::probe::Probes;
 use crate::reconfigure::{Opening, Reconfiguration};
@@ -378,11 +378,24 @@ impl Server {
         if let Some(warning) = loaded.warning {
             self.log("ovsdb_server", Level::Error, warning);
         }
+        let PassedOver { records: passed_over, reasons } = loaded.passed_over;
+        for reason in reasons {
+            self.log("ovsdb_server", Level::Error, reason);
+        }
+        if passed_over > 0 {
+            let path = &loaded.path;
+            let text = format!(
+                "{path}: {passed_over} records that break integrity were passed over; they stay in \
+                 the file until somebody asks for its compaction"
+            );
+            self.log("ovsdb_server", Level::Warning, text);
+        }
         let storage = Storage::Standalone(Standalone {
             path: loaded.path,
             size,
             snapshot_size: loaded.snapshot_len,
             records: loaded.records.saturating_sub(2),
+            passed_over,
             appended: (0, 0),
             compacted_us: now.monotonic_us,
             jitter_ms: self.uuids.next_u64() % compact::JITTER_MS,

@@ -126,3 +126,46 @@ fn a_suspect_file_is_rewritten_while_its_tables_are_away() {
     let file = String::from_utf8(shell.after_kill(PATH)).unwrap();
     assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
 }
+
+/// A file with three ports, and perhaps a record that breaks their index.
+fn file_of_ports(is_broken: bool) -> Vec<u8> {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    for number in 0..3 {
+        shell.call(client, &transact(number, &insert(&format!("p{number}"))));
+    }
+    let mut file = shell.after_kill(PATH);
+    if is_broken {
+        let again = r#"{"Port":{"00000000-0000-4000-8000-000000000001":{"name":"p1"}}}"#;
+        weir_log::record::write_record(&mut file, again.as_bytes());
+    }
+    file
+}
+
+#[test]
+fn a_file_with_records_that_were_passed_over_is_compacted_only_when_somebody_asks() {
+    for is_broken in [false, true] {
+        let mut shell = Shell::start_on(file_of_ports(is_broken));
+        assert_eq!(
+            log_lines(&shell, "1 records that break integrity were passed over"),
+            usize::from(is_broken)
+        );
+        assert_eq!(
+            log_lines(&shell, "constraint violation: Transaction causes multiple rows"),
+            usize::from(is_broken)
+        );
+        assert_eq!(ports(&mut shell).len(), 3);
+        shell.pass_ms(30 * 3_600_000);
+        assert_eq!(log_lines(&shell, "compacted in"), usize::from(!is_broken));
+        let is_there = shell.after_kill(PATH).windows(8).any(|bytes| bytes == b"8000-000");
+        assert_eq!(is_there, is_broken);
+        assert_eq!(shell.command("ovsdb-server/compact", &[]), Some(Ok(String::new())));
+        assert_eq!(ports(&mut Shell::start_on(shell.after_kill(PATH))).len(), 3);
+        let client = shell.connect();
+        for number in 0..3 {
+            shell.call(client, &transact(number, &insert(&format!("q{number}"))));
+        }
+        shell.pass_ms(30 * 3_600_000);
+        assert_eq!(log_lines(&shell, "compacted in"), 2 + usize::from(!is_broken));
+    }
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_data::store::Snapshot;
 use weir_net::error::strerror;
 use weir_server::event::{ConversionError, DbId, Event};
-use weir_server::load::{Converted, Loaded, Loader, write_snapshot};
+use weir_server::load::{Converted, Finished, Loaded, Loader, write_snapshot};
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, inode};
@@ -254,7 +254,13 @@ fn load(name: &str, mut file: std::fs::File) -> Result<Box<Loaded>, String> {
     let mut buffer = vec![0; LOAD_BYTES];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return loader.finish().map(Box::new),
+            Ok(0) => match loader.finish()? {
+                Finished::Loaded(loaded) => return Ok(loaded),
+                Finished::Again(again) => {
+                    loader = again;
+                    file.rewind().map_err(|error| read_error(name, &error))?;
+                }
+            },
             Ok(count) => {
                 loader.feed(&buffer[..count])?;
                 if let Some(offset) = loader.again_from() {

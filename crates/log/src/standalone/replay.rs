@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_data::{Error, Schema, Store};
+use weir_data::{Error, Schema, Store, TableId, Uuid};
 
 use crate::record::{self, Magic, Piece, Reader};
 use crate::standalone::rows::Rows;
@@ -39,6 +39,9 @@ pub struct Loaded {
     pub warning: Option<String>,
 }
 
+/// A row of a database.
+type RowId = (TableId, Uuid);
+
 /// Replays a file fed in pieces.
 #[derive(Debug)]
 pub struct Replayer {
@@ -51,6 +54,8 @@ pub struct Replayer {
     /// The current record must be read as a whole.
     whole: bool,
     again_from: Option<u64>,
+    /// Somebody looks at each record's rows.
+    notes: bool,
     /// From the first record on.
     rows: Option<Rows>,
     valid_len: u64,
@@ -77,6 +82,7 @@ impl Replayer {
             pieces_min,
             whole: false,
             again_from: None,
+            notes: false,
             rows: None,
             valid_len: 0,
             file_len: 0,
@@ -86,8 +92,23 @@ impl Replayer {
         }
     }
 
+    /// A replayer for [`Replayer::feed_with`].
+    pub fn noting(path: &str, seed: u64) -> Self {
+        Self { notes: true, ..Self::new(path, seed) }
+    }
+
     /// Takes the next bytes. After the first bad record the rest is only counted.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.feed_with(bytes, &mut |_, _| ())
+    }
+
+    /// As [`Replayer::feed`]; `each` is shown the rows behind every record, and which of them it was
+    /// about. It may change them.
+    pub fn feed_with(
+        &mut self,
+        bytes: &[u8],
+        each: &mut dyn FnMut(&mut Store, &[RowId]),
+    ) -> Result<(), LoadError> {
         self.file_len += bytes.len() as u64;
         if self.warning.is_some() {
             return Ok(());
@@ -103,6 +124,10 @@ impl Replayer {
                     self.records += 1;
                     if self.records <= 2 {
                         self.snapshot_len = end;
+                    }
+                    if let Some(rows) = self.rows.as_mut().filter(|_| self.notes) {
+                        let (store, changed) = rows.last_record();
+                        each(store, changed);
                     }
                 }
                 Err(problem) => return self.stop(&problem),
@@ -129,7 +154,7 @@ impl Replayer {
         let Some(record) = self.reader.next_record()? else { return Ok(None) };
         let json = record.json()?;
         match &mut self.rows {
-            None => self.rows = Some(Rows::new(Schema::parse(json)?, self.seed)),
+            None => self.rows = Some(Rows::new(Schema::parse(json)?, self.seed, self.notes)),
             Some(rows) => rows.replay(json)?,
         }
         Ok(Some(record.end))

@@ -29,6 +29,8 @@ pub(super) struct Rows {
     /// How many objects have been gone through: marks what has been seen in one of them.
     mark: u64,
     streaming: Option<Streaming>,
+    /// The rows of the last record, if they are noted.
+    noted: Option<Vec<(TableId, Uuid)>>,
 }
 
 /// A record that is read while it comes.
@@ -108,11 +110,18 @@ impl From<Error> for Stop {
 }
 
 impl Rows {
-    pub(super) fn new(schema: Schema, seed: u64) -> Self {
+    /// No rows; those of the last record are noted if `notes`.
+    pub(super) fn new(schema: Schema, seed: u64, notes: bool) -> Self {
         let plans = schema.tables.iter().map(Plan::new).collect();
         let store = Store::new(Arc::new(schema), seed);
         let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
-        Self { store, plans, stage: Stage::default(), versions, mark: 0, streaming: None }
+        let (stage, noted) = (Stage::default(), notes.then(Vec::new));
+        Self { store, plans, stage, versions, mark: 0, streaming: None, noted }
+    }
+
+    /// The rows, and which of them the last record was about.
+    pub(super) fn last_record(&mut self) -> (&mut Store, &[(TableId, Uuid)]) {
+        (&mut self.store, self.noted.as_deref().unwrap_or_default())
     }
 
     pub(super) fn into_store(self) -> Store {
@@ -371,6 +380,12 @@ impl Rows {
                     *datum = value;
                 }
             });
+        }
+        if let Some(noted) = &mut self.noted {
+            let Stage { touched, inserts, .. } = &self.stage;
+            let inserted = inserts.iter().map(|(table, row)| (*table, row.uuid()));
+            noted.clear();
+            noted.extend(touched.iter().copied().chain(inserted));
         }
         Ok(())
     }

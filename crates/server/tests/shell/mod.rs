@@ -14,7 +14,7 @@ use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
     Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
-use weir_server::load::{Loader, convert_rows, write_snapshot};
+use weir_server::load::{convert_rows, load, write_snapshot};
 use weir_server::work::{Work, WorkId};
 use weir_server::{Config, FileForms, Server, StartStatus};
 
@@ -420,10 +420,7 @@ impl Shell {
     fn open(&mut self, db: DbId, path: String) {
         let result = match self.files.get(&path) {
             None => Err(format!("{path}: open failed (No such file or directory)")),
-            Some(bytes) => {
-                let mut loader = Loader::new(&path, 42);
-                loader.feed(bytes).and_then(|()| loader.finish()).map(Box::new)
-            }
+            Some(bytes) => load(&path, 42, bytes),
         };
         if let Ok(loaded) = &result {
             self.note_opened(&path, loaded.valid_len());
