@@ -5,6 +5,7 @@
 //! - `ci`: formatting, lints, documentation, licences, tidy.
 //! - `fuzz`: every parser against libFuzzer.
 //! - `instructions`: instructions and system calls of a transaction against a baseline.
+//! - `miri`, `tsan`: snapshot readers on other threads, under Miri and the thread sanitizer.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
 mod checks;
@@ -12,6 +13,7 @@ mod fuzz;
 mod instructions;
 mod ovn;
 mod provide;
+mod sanitize;
 mod step;
 mod suite;
 mod tidy;
@@ -30,6 +32,8 @@ usage: cargo xtask TASK
                         instructions and system calls of a transaction, under valgrind
   fuzz [SECONDS] [TARGET...] | --keep
                         fuzz every target, or merge what was found into the corpus
+  miri [SEEDS]          threads that read snapshots, in Miri, in so many orders of events
+  tsan                  the same under the thread sanitizer
   ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
 ";
 
@@ -45,6 +49,11 @@ fn main() -> ExitCode {
         ["instructions"] => instructions::run(&root, false),
         ["instructions", "--update"] => instructions::run(&root, true),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest),
+        ["miri"] => sanitize::run_miri(&root, 1),
+        ["miri", seeds] if seeds.parse::<u32>().is_ok_and(|seeds| seeds > 0) => {
+            sanitize::run_miri(&root, seeds.parse().unwrap_or(1))
+        }
+        ["tsan"] => sanitize::run_tsan(&root),
         ["ovn", rest @ ..] => ovn::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::sanitize;
 use crate::step::{Outcome, passes};
-use crate::tools::{self, cargo, has};
+use crate::tools::{self, cargo, has, program};
 
 /// Debian packages, and what each is for.
 const DEBIAN: &[(&str, &str)] = &[
@@ -87,6 +88,27 @@ pub(crate) fn cargo_tools(root: &Path, may_install: bool) -> Result<Outcome> {
     }
     let why = if may_install { "cargo could not install" } else { "--no-install, missing" };
     Ok(Outcome::Skipped(format!("{why} {}", lacking.join("; "))))
+}
+
+/// Has rustup install the compiler of Miri and the thread sanitizer.
+pub(crate) fn nightly(root: &Path, may_install: bool) -> Result<Outcome> {
+    let Some(why) = sanitize::missing_components(root) else {
+        println!("    all present");
+        return Ok(Outcome::Passed);
+    };
+    if !may_install {
+        return Ok(Outcome::Skipped(format!("--no-install, {why}")));
+    }
+    if !has(root, "rustup") {
+        return Ok(Outcome::Skipped(why));
+    }
+    let mut install = program(root, "rustup");
+    install.args(["toolchain", "install", sanitize::TOOLCHAIN, "--profile", "minimal"]);
+    install.args(["--component", "miri,rust-src", "--no-self-update"]);
+    Ok(match passes(&mut install)? {
+        Outcome::Passed => Outcome::Passed,
+        _ => Outcome::Skipped(format!("rustup could not install it (no network?): {why}")),
+    })
 }
 
 /// A build that is quick rather than quick to run: these tools run for seconds.

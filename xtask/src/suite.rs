@@ -6,18 +6,20 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{fuzz, instructions, ovn, provide};
+use crate::{fuzz, instructions, ovn, provide, sanitize};
 
 /// Runs all tests, even after some failed; true when all passed.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     let mut steps = Steps::default();
     steps.run("Debian packages", || provide::debian_packages(root, may_install));
     steps.run("cargo tools", || provide::cargo_tools(root, may_install));
+    steps.run("nightly toolchain", || provide::nightly(root, may_install));
     steps.run("build", || passes(cargo(root).args(["build", "--workspace", "--all-targets"])));
     steps.run("tests", || tests(root));
     steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
     steps.run("OVN scenario", || ovn::scenario(root));
     steps.run("instructions", || instructions::compare(root, false));
+    steps.run("thread sanitizer", || sanitize::tsan(root));
     steps.run("fuzzing", || fuzz::step(root));
     Ok(steps.finish())
 }

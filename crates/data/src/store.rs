@@ -73,6 +73,7 @@ pub struct Store {
 pub struct Snapshot {
     schema: Arc<Schema>,
     tables: Vec<Vec<Page>>,
+    atoms: usize,
 }
 
 impl Table {
@@ -263,7 +264,7 @@ impl Store {
     /// All rows as they are now.
     pub fn snapshot(&self) -> Snapshot {
         let tables = self.tables.iter().map(|table| table.pages.clone()).collect();
-        Snapshot { schema: Arc::clone(&self.schema), tables }
+        Snapshot { schema: Arc::clone(&self.schema), tables, atoms: self.atoms }
     }
 }
 
@@ -282,6 +283,7 @@ impl Snapshot {
     /// out where they are takes a visit to each.
     pub fn to_store(&self, tables: &[TableId], seed: u64) -> Store {
         let mut store = Store::new(Arc::clone(&self.schema), seed);
+        store.atoms = self.atoms;
         for (at, (table, pages)) in store.tables.iter_mut().zip(&self.tables).enumerate() {
             table.pages.clone_from(pages);
             if !tables.iter().any(|id| id.index() == at) {
