@@ -93,6 +93,24 @@ fn a_start_that_fails_fails_in_the_parent() {
 }
 
 #[test]
+fn a_second_server_of_a_pid_file_says_so_in_its_log_too() {
+    let scratch = Scratch::new();
+    let first = ["--no-dbs", "--pidfile", "--unixctl=none", "-vconsole:off"];
+    let second = format!(
+        "--run={} --no-dbs --pidfile --unixctl=none --log-file=second.log",
+        scratch.link("ovsdb-server").display()
+    );
+    let both = scratch.run(scratch.link("ovsdb-server"), &[&first[..], &[&second]].concat());
+    assert_eq!(both.status.code(), Some(1));
+    let said = err(&both);
+    let line = said.lines().find(|line| line.starts_with("ovsdb-server: ")).expect("a reason");
+    let reason = line.trim_start_matches("ovsdb-server: ");
+    assert!(reason.contains("ovsdb-server.pid: already running as pid "), "{said}");
+    let log = std::fs::read_to_string(scratch.path("second.log")).expect("a log");
+    assert!(log.contains(&format!("|daemon_unix|EMER|{reason}\n")), "{log}");
+}
+
+#[test]
 fn the_default_database_is_conf_db() {
     let scratch = Scratch::new();
     let failed = scratch.run(scratch.link("ovsdb-server"), &["--unixctl=none", "--run=true"]);

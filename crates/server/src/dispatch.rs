@@ -129,11 +129,8 @@ impl Server {
             Ok(Message::Request { .. } | Message::Notification { .. }) => {
                 self.round.requests.push((id, bytes));
             }
-            Ok(Message::Reply { id: reply, .. } | Message::Error { id: reply, .. }) => {
-                if reply.as_bytes() != crate::probe::ID {
-                    self.unexpected_reply(id);
-                }
-            }
+            Ok(Message::Reply { id: reply, .. }) => self.unasked(id, "reply", reply),
+            Ok(Message::Error { id: reply, .. }) => self.unasked(id, "error", reply),
         }
     }
 
@@ -426,9 +423,13 @@ impl Server {
         self.disconnect(id);
     }
 
-    fn unexpected_reply(&mut self, id: SessionId) {
+    /// A reply, which only a probe is entitled to.
+    fn unasked(&mut self, id: SessionId, kind: &str, reply: Text<'_>) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let text = format!("{}: received unexpected reply message", session.identity.name);
+        if reply.as_bytes() == crate::probe::ID {
+            return;
+        }
+        let text = format!("{}: received unexpected {kind} message", session.identity.name);
         self.log_limited("unexpected_reply", "ovsdb_jsonrpc_server", Level::Warning, text);
         self.disconnect(id);
     }

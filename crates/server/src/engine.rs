@@ -94,5 +94,8 @@ impl Engine {
 
 fn sizes(database: &Database) -> Sizes {
     let store = database.store();
-    Sizes { atoms: store.atoms(), cells: store.cells(), weak_refs: database.weak_refs() }
+    let rows = |(id, _): (_, &_)| store.table(id).len();
+    // `_uuid` and `_version` are atoms too.
+    let atoms = store.atoms() + 2 * store.schema().table_ids().map(rows).sum::<usize>();
+    Sizes { atoms, cells: store.cells(), weak_refs: database.weak_refs() }
 }

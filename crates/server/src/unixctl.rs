@@ -1,7 +1,7 @@
 //! The server's admin commands (ovs-appctl(8)); the shell adds those of every daemon.
 
 use crate::database::{Standalone, Storage};
-use crate::effect::Effect;
+use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
 use crate::server::{Config, Server};
 use crate::server_db;
@@ -182,17 +182,25 @@ impl Server {
         // The last one answers.
         let last = chosen.len() - 1;
         for (i, db) in chosen.into_iter().enumerate() {
+            if let Some(database) = self.dbs.get(&db) {
+                let name = database.engine.schema().name.clone();
+                let text = format!("compacting {name} database by user request");
+                self.log("ovsdb_server", Level::Info, text);
+            }
             self.compact(now, db, (i == last).then_some(id));
         }
         None
     }
 
     fn set_trim(&mut self, argument: &str) -> Result<String, String> {
-        self.trim_on_compaction = match argument {
-            "on" => true,
-            "off" => false,
+        let (on, word) = match argument {
+            "on" => (true, "enabled"),
+            "off" => (false, "disabled"),
             _ => return Err("invalid argument".into()),
         };
+        self.trim_on_compaction = on;
+        let text = format!("memory trimming after compaction {word}.");
+        self.log("ovsdb_server", Level::Info, text);
         Ok(String::new())
     }
 

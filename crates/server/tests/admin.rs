@@ -104,6 +104,8 @@ fn odds_and_ends() {
     let status = "ovsdb-server/get-db-storage-status";
     assert_eq!(shell.command(status, &["Net"]), ok("status: ok"));
     assert_eq!(shell.command(status, &["Old"]), error("Failed to find the database."));
+    // Two rows of `_Server`: `_uuid` and `_version` count, empty columns do not.
+    assert_eq!(shell.command("memory/show", &[]), ok("atoms:14 cells:20\n"));
 }
 
 #[test]

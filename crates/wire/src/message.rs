@@ -92,33 +92,36 @@ impl<'a> Message<'a> {
     pub fn parse(text: Text<'a>) -> Result<Self, Malformed> {
         let members = Members::collect(text)?;
         let Members { method, params, result, error, id } = members;
-        if let Some(method) = method {
-            let method = plain_string(method)?;
-            let kind = if id.is_some() { "request" } else { "notification" };
-            let must_not = |present: bool, what: &str| {
-                if present { Err(bad(format!("{kind} must not have \"{what}\""))) } else { Ok(()) }
-            };
-            let params = params.ok_or_else(|| bad(format!("{kind} must have \"params\"")))?;
-            must_not(result.is_some(), "result")?;
-            must_not(error.is_some(), "error")?;
-            if params.kind() != Kind::Array {
-                return Err(bad("\"params\" must be JSON array"));
+        let method = method.map(plain_string).transpose()?;
+        if params.is_some_and(|params| params.kind() != Kind::Array) {
+            return Err(bad("\"params\" must be JSON array"));
+        }
+        let kind = match (result, error, id) {
+            (Some(_), _, _) => "reply",
+            (None, Some(_), _) => "error",
+            (None, None, Some(_)) => "request",
+            (None, None, None) => "notification",
+        };
+        let calls = matches!(kind, "request" | "notification");
+        for (name, must, is) in [
+            ("method", calls, method.is_some()),
+            ("params", calls, params.is_some()),
+            ("error", kind == "error", error.is_some()),
+            ("id", kind != "notification", id.is_some()),
+        ] {
+            match (must, is) {
+                (true, false) => return Err(bad(format!("{kind} must have \"{name}\""))),
+                (false, true) => return Err(bad(format!("{kind} must not have \"{name}\""))),
+                _ => {}
             }
-            return Ok(match id {
-                Some(id) => Self::Request { method, params, id },
-                None => Self::Notification { method, params },
-            });
         }
-        let kind = if error.is_some() { "error" } else { "reply" };
-        let id = id.ok_or_else(|| bad(format!("{kind} must have \"id\"")))?;
-        if params.is_some() {
-            return Err(bad(format!("{kind} must not have \"params\"")));
-        }
-        match (result, error) {
-            (Some(result), None) => Ok(Self::Reply { result, id }),
-            (None, Some(error)) => Ok(Self::Error { error, id }),
-            (Some(_), Some(_)) => Err(bad("error must not have \"result\"")),
-            (None, None) => Err(bad("reply must have \"result\"")),
+        match (method, params, result, error, id) {
+            (Some(method), Some(params), .., Some(id)) => Ok(Self::Request { method, params, id }),
+            (Some(method), Some(params), ..) => Ok(Self::Notification { method, params }),
+            (.., Some(result), _, Some(id)) => Ok(Self::Reply { result, id }),
+            (.., Some(error), Some(id)) => Ok(Self::Error { error, id }),
+            // The table above has told of these.
+            _ => Err(bad("message is incomplete")),
         }
     }
 }
@@ -126,7 +129,7 @@ impl<'a> Message<'a> {
 /// A method name; one with escapes is no method that anybody serves, so it may stay as it is.
 fn plain_string<'a>(text: Text<'a>) -> Result<&'a str, Malformed> {
     if text.kind() != Kind::String {
-        return Err(bad("\"method\" must be a string"));
+        return Err(bad("method is not a JSON string"));
     }
     let quoted = std::str::from_utf8(text.as_bytes()).unwrap_or("");
     Ok(quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(""))
@@ -157,7 +160,11 @@ mod tests {
             (r#"{"id":1,"method":"x","params":null}"#, r#"request must have "params""#),
             (r#"{"id":1,"method":"x","params":{}}"#, r#""params" must be JSON array"#),
             (r#"{"method":"x","params":[],"x":1}"#, r#"message has unexpected member "x""#),
+            (r#"{"method":3,"params":{},"id":1}"#, "method is not a JSON string"),
             (r#"{"result":1}"#, r#"reply must have "id""#),
+            (r#"{"id":1,"result":null}"#, r#"request must have "method""#),
+            (r#"{"id":1,"result":1,"error":2}"#, r#"reply must not have "error""#),
+            (r#"{"params":[]}"#, r#"notification must have "method""#),
             (r#"[]"#, "message is not a JSON object"),
         ];
         for (text, expected) in cases {

@@ -16,7 +16,7 @@ use std::process::ExitStatus;
 
 use weir_net::error::strerror;
 
-use crate::vlog::Vlog;
+use crate::vlog::{Level, Vlog};
 use fork::Side;
 use pidfile::PidFile;
 
@@ -79,7 +79,12 @@ impl Daemon {
         }
         let overwrite = options.overwrite_pidfile;
         let pidfile = options.pidfile.as_deref().map(|path| PidFile::create(path, overwrite));
-        Ok(Role::Server(Self { options: options.clone(), notify, _pidfile: pidfile.transpose()? }))
+        let pidfile = pidfile.transpose().inspect_err(|error| {
+            // Standard error says it anyway.
+            let _ = log.set("daemon_unix:console:off");
+            log.log("daemon_unix", Level::Emer, error);
+        })?;
+        Ok(Role::Server(Self { options: options.clone(), notify, _pidfile: pidfile }))
     }
 
     /// The server serves: releases the parent and leaves the terminal.

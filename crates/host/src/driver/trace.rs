@@ -59,6 +59,13 @@ fn line(name: &str, title: &str, bytes: &[u8]) -> String {
     }
     let mut out = format!("{name}: {title} ").into_bytes();
     match weir_json::validate(bytes).map(Message::parse) {
+        // The reference calls its own errors replies.
+        Ok(Ok(Message::Error { error, id })) if title == "send" => {
+            out.extend_from_slice(b"reply, error=");
+            error.write(&mut out);
+            out.extend_from_slice(b", id=");
+            id.write(&mut out);
+        }
         Ok(Ok(message)) => describe(message, &mut out),
         // What is wrong with it is told elsewhere.
         _ => out.extend_from_slice(b"malformed message"),
@@ -117,10 +124,10 @@ mod tests {
         assert!(trace.sent(session, "unix#1", br#"{"id":3,"result":["#).is_empty());
         assert!(trace.sent(session, "unix#1", br#""shared""#).is_empty());
         let lines =
-            trace.sent(session, "unix#1", br#"],"error":null}{"id":4,"result":{},"error":null}"#);
+            trace.sent(session, "unix#1", br#"],"error":null}{"id":4,"result":null,"error":"no"}"#);
         let expected = [
             r#"unix#1: send reply, result=["shared"], id=3"#,
-            "unix#1: send reply, result={}, id=4",
+            r#"unix#1: send reply, error="no", id=4"#,
         ];
         assert_eq!(lines, expected);
         assert!(trace.parts.is_empty());
