@@ -95,12 +95,13 @@ fn a_start_that_fails_fails_in_the_parent() {
 #[test]
 fn a_second_server_of_a_pid_file_says_so_in_its_log_too() {
     let scratch = Scratch::new();
-    let first = ["--no-dbs", "--pidfile", "--unixctl=none", "-vconsole:off"];
+    let server = scratch.link("ovsdb-server");
     let second = format!(
         "--run={} --no-dbs --pidfile --unixctl=none --log-file=second.log",
-        scratch.link("ovsdb-server").display()
+        server.display()
     );
-    let both = scratch.run(scratch.link("ovsdb-server"), &[&first[..], &[&second]].concat());
+    let first = ["--no-dbs", "--pidfile", "--unixctl=none", "-vconsole:off", second.as_str()];
+    let both = scratch.run(&server, &first);
     assert_eq!(both.status.code(), Some(1));
     let said = err(&both);
     let line = said.lines().find(|line| line.starts_with("ovsdb-server: ")).expect("a reason");
