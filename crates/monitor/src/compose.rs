@@ -103,20 +103,17 @@ pub(crate) fn changes(
 }
 
 /// Appends what a change of conditions makes appear and vanish, `{}` if nothing.
-pub(crate) fn condition_change(
+pub(crate) fn condition_change<'r, R: Iterator<Item = &'r Row>>(
     old: &Subscription,
     new: &Subscription,
-    store: &Store,
+    schema: &Schema,
+    rows: impl Fn(TableId) -> R,
     out: &mut Vec<u8>,
 ) {
     let mut writer = Writer::new(out);
-    for table in &new.tables {
-        let Some(before) = old.table(table.shape.table) else { continue };
-        if before.is_same_condition(table) {
-            continue;
-        }
-        writer.table(table, store.schema(), |writer| {
-            for row in store.table(table.shape.table).iter() {
+    for (before, table) in changed_conditions(old, new) {
+        writer.table(table, schema, |writer| {
+            for row in rows(table.shape.table) {
                 let event = match (before.admits(row), table.admits(row)) {
                     (false, true) => Event::Appear(INSERT, row),
                     (true, false) => Event::Vanish(row),
@@ -127,6 +124,16 @@ pub(crate) fn condition_change(
         });
     }
     writer.end();
+}
+
+/// The tables whose conditions differ, before and after.
+pub(crate) fn changed_conditions<'a>(
+    old: &'a Subscription,
+    new: &'a Subscription,
+) -> impl Iterator<Item = (&'a TableSubscription, &'a TableSubscription)> {
+    let tables = new.tables.iter();
+    let tables = tables.filter_map(|table| Some((old.table(table.shape.table)?, table)));
+    tables.filter(|(before, table)| !before.is_same_condition(table))
 }
 
 /// What a row's change is to the subscriber of its table.

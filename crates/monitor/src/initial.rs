@@ -9,10 +9,10 @@ use crate::registry::{GroupId, MonitorKey, Monitors};
 use crate::subscription::Subscription;
 
 /// What a row costs besides its values, in the units of [`Monitors::initial_cost`].
-const ROW: u64 = 4;
+pub(crate) const ROW: u64 = 4;
 
 /// What a value costs that is written.
-const ATOM: u64 = 2;
+pub(crate) const ATOM: u64 = 2;
 
 /// What is to be composed for one group of monitors.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Monitors {
         self.owners.get(&key).map(|owner| owner.group)
     }
 
-    fn subscription(&self, key: MonitorKey) -> Option<&Arc<Subscription>> {
+    pub(crate) fn subscription(&self, key: MonitorKey) -> Option<&Arc<Subscription>> {
         self.groups.get(&self.group(key)?).map(|group| &group.subscription)
     }
 

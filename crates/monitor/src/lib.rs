@@ -22,6 +22,7 @@ mod cache;
 mod change;
 mod clauses;
 mod compose;
+mod difference;
 mod flush;
 mod initial;
 mod message;
@@ -31,6 +32,7 @@ mod shape;
 mod subscription;
 mod view;
 
+pub use difference::Change;
 pub use flush::PENDING_BYTES_MAX;
 pub use initial::Initial;
 pub use message::{Update, Version};

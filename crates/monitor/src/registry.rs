@@ -11,8 +11,8 @@ use weir_json::Text;
 
 use crate::cache::Cache;
 use crate::clauses::ClauseIndex;
-use crate::compose;
-use crate::message::{self, Head, Update, Version};
+use crate::difference::Change;
+use crate::message::{Head, Version};
 use crate::pending::{Pending, Place};
 use crate::shape::Shapes;
 use crate::subscription::Subscription;
@@ -141,6 +141,8 @@ impl Monitors {
         seed: u64,
     ) -> Vec<MonitorKey> {
         let mut new = Self::new(seed);
+        // Numbers of groups never come again: work that is out may carry an old one.
+        new.next_group = self.next_group;
         let mut kept = Vec::new();
         for (key, owner) in &self.owners {
             let place = self.strays.get(key).copied().unwrap_or(self.base);
@@ -255,27 +257,26 @@ impl Monitors {
     }
 
     /// `monitor_cond_change`: new conditions and a new id, for a monitor that has just been
-    /// flushed. Answers with what the new conditions make appear and vanish.
+    /// flushed. What the new conditions make appear and vanish is to be composed with the rows as
+    /// they are now, and told before anything else; `None` if there is no such monitor.
     pub fn change_condition(
         &mut self,
         key: MonitorKey,
         new_id: Vec<u8>,
         requests: Text<'_>,
-        store: &Store,
-    ) -> Result<Option<Update>, Error> {
+        schema: &Schema,
+    ) -> Result<Option<Change>, Error> {
         let group = self.owners.get(&key).and_then(|owner| self.groups.get(&owner.group));
         let Some(group) = group else { return Ok(None) };
         let old = Arc::clone(&group.subscription);
-        let new = old.with_conditions(requests, store.schema())?;
-        let mut body = Vec::new();
-        compose::condition_change(&old, &new, store, &mut body);
+        let new = old.with_conditions(requests, schema)?;
         let Some(owner) = self.part(key) else { return Ok(None) };
         let version = owner.label.0;
         let head = Head::new(version, &new_id).bytes(self.last_txn_id);
-        self.join(key, Arc::new((version, new_id)), new, store.schema());
+        self.join(key, Arc::new((version, new_id)), new, schema);
         // What the old condition kept from it is pending no more.
-        self.stand_at_end(key, store.schema());
-        Ok(message::close(&body).map(|body| Update { to: vec![key], head, body: Arc::new(body) }))
+        self.stand_at_end(key, schema);
+        Ok(self.subscription(key).map(|new| Change::new(old, Arc::clone(new), head)))
     }
 
     /// A monitor knows everything: it stands at the end.

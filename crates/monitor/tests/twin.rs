@@ -9,6 +9,7 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weir_data::Committed;
@@ -163,8 +164,12 @@ impl Run {
         let wanted = requests.to_string();
         let wanted = validate_value(wanted.as_bytes()).expect("JSON");
         let store = &self.world.store;
-        let update = self.monitors.change_condition(key, bytes(&id), wanted, store);
-        let update = update.unwrap_or_else(|error| panic!("{error}: {requests}"));
+        let change = self.monitors.change_condition(key, bytes(&id), wanted, store.schema());
+        let change = change.unwrap_or_else(|error| panic!("{error}: {requests}"));
+        let update = change.and_then(|change| {
+            let body = Arc::new(change.compose(store)?);
+            Some(Update { to: vec![key], head: Arc::clone(change.head()), body })
+        });
         client.id = id;
         let expected = client.subscription.condition_change(&before, &self.state);
         let got = update.map_or(json!({}), |update| {

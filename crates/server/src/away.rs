@@ -18,6 +18,7 @@ use weir_monitor::GroupId;
 use crate::effect::Effect;
 use crate::event::{DbId, Now, SessionId};
 use crate::herd::Newcomer;
+use crate::monitors::Changing;
 use crate::round::{Answer, Writes};
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
@@ -53,6 +54,8 @@ pub(crate) enum Out {
         group: GroupId,
         newcomers: Vec<Newcomer>,
     },
+    /// The difference that other conditions make to a monitor.
+    Change(Box<Changing>),
     Free,
 }
 
@@ -78,6 +81,9 @@ impl Server {
     /// A piece of work is done.
     pub(crate) fn work_done(&mut self, now: Now, id: WorkId, finished: Finished) {
         match (self.out.remove(&id), finished) {
+            (Some(Out::Change(out)), Finished::Changed(difference)) => {
+                self.round.changes.push((*out, difference));
+            }
             (Some(Out::Examine { session, came_us }), Finished::Examined(examined)) => {
                 self.examined(now, session, came_us, examined);
             }
@@ -122,13 +128,13 @@ impl Server {
                     trigger.is_read_only = Some(is_read_only);
                     return self.set_aside(trigger, Writes::Accepted);
                 }
-                self.round.requests.push((id, message));
+                self.ask(id, message, true);
             }
             Content::Echo { id: request, result } => {
                 let answer = Answer { session: id, id: request, result, holds: false };
                 self.round.answers.push(answer);
             }
-            Content::Other => self.round.requests.push((id, message)),
+            Content::Other => self.ask(id, message, true),
         }
         self.took(id);
         self.let_go(now, id);
@@ -218,8 +224,13 @@ impl Server {
 
     fn come_home(&mut self, now: Now, trigger: Trigger, written: Written) {
         let id = trigger.origin.db;
-        let Some(db) = self.dbs.get_mut(&id) else { return };
         let Written { database, outcome, record } = written;
+        let Some(db) = self.dbs.get_mut(&id) else {
+            // A configuration file has removed it.
+            self.free(Garbage::Database(database));
+            self.let_go(now, trigger.origin.session);
+            return self.reply_canceled(&trigger);
+        };
         let garbage = db.engine.come_home(database);
         let queue = std::mem::take(&mut db.queue);
         let committed = match outcome {
@@ -258,7 +269,7 @@ impl Server {
         let of_db = |trigger: &Trigger| trigger.origin.db == id;
         let is_out = |out: &Out| match out {
             Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
-            Out::Examine { .. } | Out::Initial { .. } | Out::Free => false,
+            Out::Examine { .. } | Out::Initial { .. } | Out::Change(_) | Out::Free => false,
         };
         self.round.long.iter().any(of_db) || self.out.values().any(is_out)
     }

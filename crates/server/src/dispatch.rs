@@ -11,6 +11,7 @@ use crate::database::Db;
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
 use crate::reconnect::End;
+use crate::round::Asked;
 use crate::server::Server;
 use crate::session::{Identity, LockMode, Session};
 use crate::trigger::{Origin, Trigger};
@@ -123,15 +124,24 @@ impl Server {
                         self.transact(now, origin, bytes, outcome);
                     }
                 } else {
-                    self.round.requests.push((id, bytes));
+                    self.ask(id, bytes, false);
                 }
             }
+            Ok(Message::Request { method: "echo", .. }) => self.ask(id, bytes, false),
             Ok(Message::Request { .. } | Message::Notification { .. }) => {
-                self.round.requests.push((id, bytes));
+                self.ask(id, bytes, true);
             }
             Ok(Message::Reply { id: reply, .. }) => self.unasked(id, "reply", reply),
             Ok(Message::Error { id: reply, .. }) => self.unasked(id, "error", reply),
         }
+    }
+
+    /// Lets a request wait until the round's transactions are decided; `holds` what comes behind it.
+    pub(crate) fn ask(&mut self, session: SessionId, message: Vec<u8>, holds: bool) {
+        if holds {
+            self.has_asked(session);
+        }
+        self.round.requests.push(Asked { session, message, holds });
     }
 
     /// Where a `transact` request runs, unless it is to be refused.
@@ -154,12 +164,9 @@ impl Server {
 
     /// Whether a request of the session with the same id is not answered yet.
     pub(crate) fn is_in_flight(&self, origin: &Origin) -> bool {
+        let is_same = |other: &Origin| other.session == origin.session && other.id == origin.id;
         self.dbs.values().any(|db| {
-            let waiting = db.waiting.iter().map(|trigger| &trigger.origin);
-            let conversions = db.conversions.in_flight().map(|(origin, _)| origin);
-            waiting
-                .chain(conversions)
-                .any(|other| other.session == origin.session && other.id == origin.id)
+            db.waiting.has(origin) || db.conversions.in_flight().any(|(other, _)| is_same(other))
         })
     }
 
@@ -276,7 +283,7 @@ impl Server {
             Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
                 self.monitor(now, session, method, params, request)
             }
-            Method::MonitorCondChange => self.monitor_cond_change(session, params),
+            Method::MonitorCondChange => self.monitor_cond_change(session, params, request),
             Method::MonitorCancel => self.monitor_cancel(session, params),
             Method::Lock => self.lock(session, params, name, LockMode::Wait),
             Method::Steal => self.lock(session, params, name, LockMode::Steal),
@@ -329,11 +336,9 @@ impl Server {
         let Some(id) = params.elements().into_iter().flatten().next() else { return };
         let mut request = Vec::new();
         id.write(&mut request);
-        let is_meant =
-            |trigger: &Trigger| trigger.origin.session == session && trigger.origin.id == request;
         let mut canceled = Vec::new();
         for db in self.dbs.values_mut() {
-            canceled.extend(db.waiting.take_where(is_meant));
+            canceled.extend(db.waiting.take_of(session, |trigger| trigger.origin.id == request));
         }
         for trigger in canceled {
             self.reply_canceled(&trigger);
@@ -345,7 +350,8 @@ impl Server {
         let session = trigger.origin.session;
         if self.sessions.get(&session).is_some_and(|session| session.db_change_aware) {
             let message = weir_wire::reply_error_string(&trigger.origin.id, "canceled");
-            self.reply(session, message);
+            // It has changed nothing that the session would have to see before.
+            self.send(session, message);
         }
     }
 
@@ -460,7 +466,7 @@ impl Server {
             }
         }
         for db in self.dbs.values_mut() {
-            db.waiting.take_where(|trigger| trigger.origin.session == id);
+            db.waiting.take_of(id, |_| true);
             db.conversions.forget(id);
         }
         for name in session.locks.into_keys() {

@@ -25,6 +25,8 @@ const OVERHEAD_BYTES: usize = 64;
 pub(crate) struct Hold {
     /// Pieces of work of its own that are out.
     working: u32,
+    /// Requests of its own that run when the round is decided.
+    asking: u32,
     /// The database that its first message waits for.
     waits_for: Option<DbId>,
     /// Messages not handled yet.
@@ -44,7 +46,7 @@ impl Hold {
 
     /// Whether its next message must wait.
     pub(crate) fn is_held(&self) -> bool {
-        self.working > 0 || self.waits_for.is_some()
+        self.working > 0 || self.asking > 0 || self.waits_for.is_some()
     }
 
     /// Whether nothing is read from it, so that it cannot be heard.
@@ -150,10 +152,27 @@ impl Server {
         if hold.working > 0 {
             return;
         }
-        if hold.waits_for.is_none() && !hold.queue.is_empty() {
+        if !hold.is_held() && !hold.queue.is_empty() {
             self.ready.push_back(id);
         }
         self.want_updates(now, id);
+    }
+
+    /// A request is in that what comes behind must wait for; updates need not.
+    pub(crate) fn has_asked(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.hold.asking += 1;
+        }
+    }
+
+    /// Its turn has come.
+    pub(crate) fn is_heard_out(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let hold = &mut session.hold;
+        hold.asking = hold.asking.saturating_sub(1);
+        if !hold.is_held() && !hold.queue.is_empty() {
+            self.ready.push_back(id);
+        }
     }
 
     /// A session's message waits until the database is back.
@@ -170,7 +189,7 @@ impl Server {
     pub(crate) fn stop_waiting(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.hold.waits_for = None;
-        if session.hold.working == 0 {
+        if !session.hold.is_held() {
             self.ready.push_back(id);
         }
     }

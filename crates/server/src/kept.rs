@@ -10,7 +10,7 @@ use crate::server::Server;
 pub(crate) const SESSION_BYTES_MAX: usize = 256 << 20;
 
 /// What each of those costs besides its text, in bytes.
-const OVERHEAD_BYTES: usize = 512;
+pub(crate) const OVERHEAD_BYTES: usize = 512;
 
 impl Server {
     /// Disconnects a session for which too much is kept.
@@ -31,14 +31,12 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else { return 0 };
         let monitors = session.monitors.iter().map(|monitor| monitor.bytes);
         let locks = session.locks.keys().map(String::len);
-        let waiting = self.dbs.values().flat_map(|db| db.waiting.iter());
-        let waiting = waiting.filter(|trigger| trigger.origin.session == id);
-        let waiting = waiting.map(|trigger| trigger.message.len());
+        let waiting: usize = self.dbs.values().map(|db| db.waiting.kept_bytes(id)).sum();
         let conversions = self.dbs.values().flat_map(|db| db.conversions.in_flight());
         let conversions = conversions.filter(|(origin, _)| origin.session == id);
-        let waiting = waiting.chain(conversions.map(|(_, bytes)| bytes));
+        let conversions = conversions.map(|(_, bytes)| bytes);
         let kept: usize =
-            monitors.chain(locks).chain(waiting).map(|bytes| bytes + OVERHEAD_BYTES).sum();
-        kept + session.hold.queued_bytes()
+            monitors.chain(locks).chain(conversions).map(|bytes| bytes + OVERHEAD_BYTES).sum();
+        kept + waiting + session.hold.queued_bytes()
     }
 }

@@ -1,22 +1,37 @@
 //! Monitor requests (RFC 7047 §4.1.5, ovsdb-server(7) §4.1.12-15) and the sending of updates.
 
+use std::sync::Arc;
+
 use weir_data::{Error, Uuid};
 use weir_json::{Kind, Text};
-use weir_monitor::{MonitorKey, Update, Version};
+use weir_monitor::{Change, MonitorKey, Update, Version};
 use weir_wire::Method;
 
+use crate::away::Out;
 use crate::database::Db;
 use crate::dispatch::{Handled, Reply, exactly};
 use crate::effect::{Effect, Level};
-use crate::event::{DbId, Now, SessionId};
+use crate::event::{Bytes, DbId, Now, SessionId};
 use crate::herd::{Newcomer, around};
 use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
 use crate::server::Server;
 use crate::session::{Session, SessionMonitor};
+use crate::work::Work;
 
 /// How long initial rows are kept for others who ask for the same, after the last who did, in
 /// microseconds.
 const INITIAL_KEPT_US: u64 = 2_000_000;
+
+/// A monitor whose conditions have changed, and which has not been told what that changes.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    session: SessionId,
+    key: MonitorKey,
+    /// The request's id, as JSON text.
+    request: Vec<u8>,
+    /// The message up to the table updates.
+    head: Bytes,
+}
 
 impl Server {
     /// `monitor`, `monitor_cond`, `monitor_cond_since`.
@@ -91,7 +106,12 @@ impl Server {
 
     /// `monitor_cond_change`: what was pending goes out under the old condition, then the
     /// difference that the new one makes, then the reply.
-    pub(crate) fn monitor_cond_change(&mut self, id: SessionId, params: Text<'_>) -> Handled {
+    pub(crate) fn monitor_cond_change(
+        &mut self,
+        id: SessionId,
+        params: Text<'_>,
+        request: &[u8],
+    ) -> Handled {
         let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
         let [old, new, requests] = exactly(params).ok_or_else(refused)?;
         let (mut old_name, mut new_name) = (Vec::new(), Vec::new());
@@ -110,9 +130,9 @@ impl Server {
         }
         self.flush_session(id);
         let Some(db) = self.dbs.get_mut(&monitor.db) else { return Ok(Reply::empty()) };
-        let Some(store) = db.engine.store() else { return Ok(Reply::empty()) };
-        let update =
-            db.monitors.change_condition(monitor.key, new_name.clone(), requests, store)?;
+        let schema = Arc::clone(db.engine.schema());
+        let change =
+            db.monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             let renamed = session.monitors.iter_mut().find(|m| m.key == monitor.key);
             renamed.into_iter().for_each(|m| {
@@ -120,8 +140,51 @@ impl Server {
                 m.bytes = m.bytes.max(new_name.len() + requests.as_bytes().len());
             });
         }
-        self.send_updates(update.into_iter().collect());
-        Ok(Reply::empty())
+        let Some(change) = change else { return Ok(Reply::empty()) };
+        Ok(self.tell_change(id, &monitor, change, request))
+    }
+
+    /// Composes the difference that new conditions make, here or elsewhere.
+    fn tell_change(
+        &mut self,
+        session: SessionId,
+        monitor: &SessionMonitor,
+        change: Change,
+        request: &[u8],
+    ) -> Reply {
+        let SessionMonitor { key, db, .. } = *monitor;
+        let Some(db) = self.dbs.get(&db) else { return Reply::empty() };
+        let Some(store) = db.engine.store() else { return Reply::empty() };
+        let most = if db.is_reserved() { u64::MAX } else { self.step_cost_max };
+        let head = Arc::clone(change.head());
+        if change.cost(store, most) <= most {
+            let body = change.compose(store).map(Arc::new);
+            body.into_iter().for_each(|body| {
+                self.effect(Effect::Send { to: vec![session], head: Arc::clone(&head), body });
+            });
+            return Reply::empty();
+        }
+        let Some(snapshot) = db.engine.snapshot() else { return Reply::empty() };
+        // From now on what changes merges for it, under the new conditions.
+        self.hold(session);
+        let out = Changing { session, key, request: request.to_vec(), head };
+        self.send_out(Work::Change { change, snapshot }, Out::Change(Box::new(out)));
+        Reply::Later
+    }
+
+    /// The difference is composed: it goes out, then the reply.
+    pub(crate) fn give_change(&mut self, now: Now, changing: Changing, difference: Vec<u8>) {
+        let Changing { session, key, request, head } = changing;
+        if !self.sessions.contains_key(&session) {
+            return;
+        }
+        // The monitor may have gone with its database meanwhile.
+        if self.monitor_sessions.get(&key) == Some(&session) && !difference.is_empty() {
+            let body = Arc::new(difference);
+            self.effect(Effect::Send { to: vec![session], head, body });
+        }
+        self.send(session, weir_wire::reply_result(&request, b"{}"));
+        self.let_go(now, session);
     }
 
     /// `monitor_cancel`

@@ -304,6 +304,13 @@ impl Server {
         places.any(|(db, _)| db.engine.is_away())
     }
 
+    /// Whether a table of remotes can be written by nobody now.
+    pub(crate) fn remote_tables_are_closed(&self) -> bool {
+        let mut places =
+            self.remotes.in_tables().filter_map(|place| column_place(self, place).ok());
+        places.any(|(db, _)| db.is_closed())
+    }
+
     /// Tables are back: what could not be read meanwhile is.
     pub(crate) fn remotes_may_have_changed(&mut self) {
         if self.remotes.stale {

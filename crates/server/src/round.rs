@@ -12,6 +12,7 @@ use crate::database::{Db, Storage};
 use crate::effect::Effect;
 use crate::event::{Bytes, CommandId, ConversionError, DbId, Now, SessionId};
 use crate::herd::Newcomer;
+use crate::monitors::Changing;
 use crate::server::Server;
 use crate::trigger::{Origin, Trigger};
 use crate::work::{Garbage, append_error};
@@ -37,6 +38,14 @@ pub(crate) struct Answer {
     /// JSON text.
     pub(crate) result: Vec<u8>,
     /// The session is held until it has left.
+    pub(crate) holds: bool,
+}
+
+/// A request other than a transaction, or a notification.
+pub(crate) struct Asked {
+    pub(crate) session: SessionId,
+    pub(crate) message: Vec<u8>,
+    /// The session is held until it has been handled, so that what comes behind it stays there.
     pub(crate) holds: bool,
 }
 
@@ -70,7 +79,9 @@ pub(crate) struct Round {
     /// What helpers have found out.
     pub(crate) answers: Vec<Answer>,
     /// Other requests: they run when the transactions are decided.
-    pub(crate) requests: Vec<(SessionId, Vec<u8>)>,
+    pub(crate) requests: Vec<Asked>,
+    /// What other conditions make appear and vanish.
+    pub(crate) changes: Vec<(Changing, Vec<u8>)>,
     /// What else must see the tables as they are in the files, and runs after the requests.
     pub(crate) deferred: Vec<Deferred>,
     /// Appends that have not been answered.
@@ -341,11 +352,22 @@ impl Server {
         for (newcomers, rows) in std::mem::take(&mut self.round.initials) {
             self.give_initial(now, newcomers, &rows);
         }
-        for (session, bytes) in std::mem::take(&mut self.round.requests) {
-            self.request(now, session, bytes);
+        for (changing, difference) in std::mem::take(&mut self.round.changes) {
+            self.give_change(now, changing, difference);
+        }
+        for Asked { session, message, holds } in std::mem::take(&mut self.round.requests) {
+            if holds {
+                self.is_heard_out(session);
+            }
+            self.request(now, session, message);
         }
         for deferred in std::mem::take(&mut self.round.deferred) {
-            self.do_deferred(now, deferred);
+            if self.round.done.is_empty() {
+                self.do_deferred(now, deferred);
+            } else {
+                // It must find decided what those before it have set off.
+                self.round.deferred.push(deferred);
+            }
         }
         if self.round.done.is_empty() {
             self.compose_for_herds(now);

@@ -36,7 +36,8 @@ impl Server {
     /// When the next look is due; never while no table wants it.
     pub(crate) fn next_status_us(&self) -> Option<u64> {
         let has_tables = self.remotes.started() && self.remotes.in_tables().next().is_some();
-        has_tables.then_some(self.status_us)
+        // While tables are away there is nothing to compare with; it is looked when they are back.
+        (has_tables && !self.remote_tables_are_closed()).then_some(self.status_us)
     }
 
     /// Writes what has changed, if it is time.
@@ -73,7 +74,8 @@ impl Server {
             let operations = crate::trigger::Trigger::operations(text);
             self.execute(now, &origin, &operations)
         });
-        if let Some(outcome @ Outcome::Done(_)) = outcome {
+        // One that is too long for this step is done by a helper.
+        if let Some(outcome @ (Outcome::Done(_) | Outcome::TooLong)) = outcome {
             self.transact(now, origin, message, outcome);
         }
     }

@@ -1,11 +1,12 @@
 //! A `transact` request from its arrival to its reply; it may wait in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_json::Text;
 
 use crate::event::{DbId, SessionId};
+use crate::kept::OVERHEAD_BYTES;
 use crate::session::Identity;
 
 /// Where a request came from.
@@ -79,6 +80,17 @@ pub(crate) struct Waiting {
     triggers: Vec<Trigger>,
     /// How many of them give up when.
     deadlines: BTreeMap<u64, usize>,
+    /// Whose they are.
+    sessions: BTreeMap<SessionId, OfSession>,
+}
+
+/// Those of one session.
+#[derive(Debug, Default)]
+struct OfSession {
+    /// The ids of the requests, as JSON text.
+    ids: BTreeSet<Vec<u8>>,
+    /// What is kept for them.
+    bytes: usize,
 }
 
 impl Waiting {
@@ -86,19 +98,36 @@ impl Waiting {
         if let Some(at) = trigger.deadline_us {
             *self.deadlines.entry(at).or_default() += 1;
         }
+        let of_session = self.sessions.entry(trigger.origin.session).or_default();
+        of_session.ids.insert(trigger.origin.id.clone());
+        of_session.bytes += kept_bytes(&trigger);
         self.triggers.push(trigger);
     }
 
     /// All of them.
     pub(crate) fn take(&mut self) -> Vec<Trigger> {
         self.deadlines.clear();
+        self.sessions.clear();
         std::mem::take(&mut self.triggers)
     }
 
-    /// Those that are meant.
-    pub(crate) fn take_where(&mut self, is_meant: impl Fn(&Trigger) -> bool) -> Vec<Trigger> {
+    /// Those of a session that are meant.
+    pub(crate) fn take_of(
+        &mut self,
+        session: SessionId,
+        is_meant: impl Fn(&Trigger) -> bool,
+    ) -> Vec<Trigger> {
+        let Some(of_session) = self.sessions.get_mut(&session) else { return Vec::new() };
+        let is_meant = |trigger: &Trigger| trigger.origin.session == session && is_meant(trigger);
         let taken: Vec<Trigger> =
             self.triggers.extract_if(.., |trigger| is_meant(trigger)).collect();
+        for trigger in &taken {
+            of_session.ids.remove(&trigger.origin.id);
+            of_session.bytes -= kept_bytes(trigger);
+        }
+        if of_session.bytes == 0 {
+            self.sessions.remove(&session);
+        }
         for at in taken.iter().filter_map(|trigger| trigger.deadline_us) {
             if let Some(count) = self.deadlines.get_mut(&at) {
                 *count -= 1;
@@ -110,8 +139,14 @@ impl Waiting {
         taken
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
-        self.triggers.iter()
+    /// Whether a request of this session with this id is among them.
+    pub(crate) fn has(&self, origin: &Origin) -> bool {
+        self.sessions.get(&origin.session).is_some_and(|session| session.ids.contains(&origin.id))
+    }
+
+    /// What is kept for the requests of a session, in bytes.
+    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, |session| session.bytes)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,4 +157,8 @@ impl Waiting {
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         self.deadlines.keys().next().copied()
     }
+}
+
+fn kept_bytes(trigger: &Trigger) -> usize {
+    trigger.message.len() + OVERHEAD_BYTES
 }

@@ -10,7 +10,7 @@ use weir_data::{Error, Snapshot, UuidSource};
 use weir_engine::{Database, Env, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
-use weir_monitor::Initial;
+use weir_monitor::{Change, Initial};
 use weir_wire::Message;
 
 use crate::session::Identity;
@@ -32,6 +32,13 @@ pub enum Work {
     Initial {
         /// What they asked for.
         initial: Initial,
+        /// As of when.
+        snapshot: Snapshot,
+    },
+    /// What other conditions make appear and vanish for a monitor.
+    Change {
+        /// The conditions.
+        change: Change,
         /// As of when.
         snapshot: Snapshot,
     },
@@ -60,6 +67,8 @@ pub enum Finished {
     Read(Outcome),
     /// Of [`Work::Initial`].
     Initial(Arc<Vec<u8>>),
+    /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
+    Changed(Vec<u8>),
     /// Of [`Work::Free`].
     Freed,
 }
@@ -128,6 +137,9 @@ impl Work {
             Self::Write(write) => Finished::Written(write.run()),
             Self::Read(read) => Finished::Read(read.run()),
             Self::Initial { initial, snapshot } => Finished::Initial(initial.compose(&snapshot)),
+            Self::Change { change, snapshot } => {
+                Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
+            }
             Self::Free(garbage) => {
                 drop(garbage);
                 Finished::Freed
@@ -148,6 +160,7 @@ impl fmt::Debug for Work {
             Self::Write(_) => "Write",
             Self::Read(_) => "Read",
             Self::Initial { .. } => "Initial",
+            Self::Change { .. } => "Change",
             Self::Free(_) => "Free",
         })
     }
@@ -160,6 +173,7 @@ impl fmt::Debug for Finished {
             Self::Written(_) => "Written",
             Self::Read(_) => "Read",
             Self::Initial(_) => "Initial",
+            Self::Changed(_) => "Changed",
             Self::Freed => "Freed",
         })
     }

@@ -13,6 +13,10 @@ use weir_server::event::SessionId;
 
 const CLIENTS: usize = 4;
 
+/// The row is told, is told by another clause, is not, is not for another reason.
+const CONDITIONS: [&str; 4] =
+    [r#"["name","==","log"]"#, r#"["name","includes","log"]"#, r#"["name","==","other"]"#, "false"];
+
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -25,6 +29,11 @@ enum Step {
     },
     Monitor {
         client: usize,
+    },
+    /// `monitor_cond_change`: to this condition.
+    Change {
+        client: usize,
+        condition: usize,
     },
     Round,
     Work(usize),
@@ -40,6 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..CLIENTS, any::<bool>()).prop_map(|(client, wide)| Step::Write { client, wide }),
         3 => (0..CLIENTS, any::<bool>()).prop_map(|(client, wide)| Step::Read { client, wide }),
         1 => (0..CLIENTS).prop_map(|client| Step::Monitor { client }),
+        2 => (0..CLIENTS, 0..CONDITIONS.len())
+            .prop_map(|(client, condition)| Step::Change { client, condition }),
         4 => Just(Step::Round),
         4 => (0..8_usize).prop_map(Step::Work),
         1 => cost.prop_map(Step::Cost),
@@ -57,6 +68,8 @@ struct Client {
     /// the same round may be a little older than the updates before it.
     seen: [usize; 2],
     monitors: bool,
+    /// The condition of its monitor that it has heard of last.
+    condition: usize,
     /// Rows of its monitor: the tags of each.
     replica: Option<BTreeMap<String, BTreeSet<String>>>,
 }
@@ -66,6 +79,7 @@ enum Asked {
     Write,
     Read,
     Monitor,
+    Change(usize),
 }
 
 struct World {
@@ -86,14 +100,7 @@ impl World {
         shell.call(first, &transact(1, &shell::insert("log")));
         let clients = (0..CLIENTS).map(|_| (shell.connect(), Client::default())).collect();
         shell.slow_work = true;
-        Self {
-            shell,
-            clients,
-            next: 100,
-            busy: BTreeSet::new(),
-            refused: BTreeSet::new(),
-            seen: vec![],
-        }
+        Self { shell, clients, next: 100, refused: BTreeSet::new(), seen: vec![] }
     }
 
     fn send(&mut self, client: usize, asked: Asked, request: impl Fn(u32) -> String) {
@@ -136,6 +143,14 @@ impl World {
                     });
                 }
             }
+            Step::Change { client, condition } => {
+                if self.clients[client].1.monitors {
+                    self.send(client, Asked::Change(condition), |number| {
+                        let wanted = CONDITIONS[condition];
+                        format!(r#"{{"id":{number},"method":"monitor_cond_change","params":["mon","mon",{{"Port":[{{"where":[{wanted}]}}]}}]}}"#)
+                    });
+                }
+            }
             Step::Round => self.round(),
             Step::Work(at) => self.shell.do_work(at),
             Step::Cost(cost) => self.shell.server.set_step_cost_max(cost),
@@ -164,7 +179,7 @@ impl World {
             assert_eq!(message["method"], "update2", "{message}");
             let replica = client.replica.as_mut().expect("the first reply comes first");
             follow(replica, &message["params"][1]);
-            let moment = replica.values().max_by_key(|tags| tags.len()).unwrap().clone();
+            let Some(moment) = replica.values().next().cloned() else { return };
             return self.saw(at, 1, moment);
         }
         // Answers come in the order of the requests.
@@ -177,7 +192,7 @@ impl World {
                 if let Some(error) = results.iter().find(|result| result["error"].is_string()) {
                     assert_eq!(error["error"], "I/O error", "{message}");
                     self.refused.insert(number);
-                } else if let Some(replica) = &client.replica {
+                } else if let Some(replica) = client.replica.as_ref().filter(|r| !r.is_empty()) {
                     // What a client did itself it has been told before the answer.
                     assert!(replica.values().any(|tags| tags.contains(&number.to_string())));
                 }
@@ -185,6 +200,12 @@ impl World {
             Asked::Read => {
                 let rows = message["result"][0]["rows"].as_array().unwrap();
                 self.saw(at, 0, tags(&rows[0]["tags"]));
+            }
+            Asked::Change(condition) => {
+                assert_eq!(message["result"], serde_json::json!({}), "{message}");
+                client.condition = condition;
+                let replica = client.replica.as_ref().expect("the first reply comes first");
+                assert_eq!(replica.is_empty(), condition >= 2, "the difference comes first");
             }
             Asked::Monitor => {
                 let mut replica = BTreeMap::new();
@@ -228,7 +249,10 @@ impl World {
                 prop_assert_eq!(is_there, committed, "request {}", number);
             }
             if let Some(replica) = &client.replica {
-                let told = replica.values().next().unwrap();
+                let Some(told) = replica.values().next() else {
+                    prop_assert!(client.condition >= 2, "client {} misses the row", at);
+                    continue;
+                };
                 prop_assert_eq!(told.len(), history.len(), "client {} misses something", at);
             }
         }
@@ -252,6 +276,9 @@ fn follow(replica: &mut BTreeMap<String, BTreeSet<String>>, updates: &Value) {
             if update[kind].is_object() {
                 replica.insert(uuid.clone(), tags(&update[kind]["tags"]));
             }
+        }
+        if update.get("delete").is_some() {
+            replica.remove(uuid).expect("a row that was there");
         }
         if update["modify"].is_object() {
             let row = replica.get_mut(uuid).expect("a row that was there");

@@ -163,7 +163,12 @@ impl Scene {
         requests: &str,
     ) -> Result<Option<Update>, Error> {
         let requests = validate_value(requests.as_bytes()).expect("JSON");
-        self.monitors.change_condition(key, id.as_bytes().to_vec(), requests, &self.store)
+        let (id, schema) = (id.as_bytes().to_vec(), self.store.schema());
+        let change = self.monitors.change_condition(key, id, requests, schema)?;
+        Ok(change.and_then(|change| {
+            let body = Arc::new(change.compose(&self.store)?);
+            Some(Update { to: vec![key], head: Arc::clone(change.head()), body })
+        }))
     }
 
     pub(crate) fn remove(&mut self, key: MonitorKey) {
