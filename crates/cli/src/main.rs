@@ -12,6 +12,7 @@ mod log_options;
 mod memory;
 mod program;
 mod server;
+mod status;
 mod tool;
 mod unixctl;
 mod up;
@@ -32,6 +33,7 @@ weir: an OVSDB server
   weir client COMMAND         ask a server (as ovsdb-client; weir client --help)
   weir tool COMMAND           work on database files (as ovsdb-tool; weir tool --help)
   weir appctl COMMAND         give commands to a daemon (as ovs-appctl; weir appctl --help)
+  weir status [-t TARGET]     show how a server is, and what is slow
   weir watch [SERVER]         show every change of a database live
   weir transact [SERVER] TXN  execute one transaction
   weir call [SERVER] METHOD   send any request
@@ -94,6 +96,7 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
         "client" => run("ovsdb-client", typed, args, client),
         "appctl" => run("ovs-appctl", typed, args, appctl),
         "up" => run("weir", typed, args, |called, args| up::up(&called.typed, args)),
+        "status" => run("weir", typed, args, |called, args| status::status(&called.typed, args)),
         "watch" => run("weir", typed, args, |_, args| client::watch(args)),
         "call" => run("weir", typed, args, |_, args| client::call(args)),
         "transact" => run("weir", typed, args, |_, args| client::transact(args)),

@@ -13,6 +13,9 @@ use weir_json::{Framer, Value, array, object};
 use crate::dirs::Dirs;
 use crate::program::{Failure, strerror};
 
+/// Longest answer of a daemon, in bytes: beyond it the command fails.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
 /// Longest path that a socket address has room for, in bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -75,6 +78,9 @@ impl Daemon {
             };
             let bytes = buffer.get(..count).unwrap_or_default();
             reply.extend_from_slice(bytes);
+            if reply.len() > REPLY_BYTES_MAX {
+                return Err(rustix::io::Errno::MSGSIZE.into());
+            }
             let protocol =
                 |_| io::Error::from_raw_os_error(rustix::io::Errno::PROTO.raw_os_error());
             if framer.feed(bytes).map_err(protocol)?.is_some() {

@@ -228,8 +228,8 @@ pub(crate) fn print_completions(args: &[String]) -> Outcome {
 }
 
 /// The words of `weir` that have no manual of their own.
-const OTHER_WORDS: [&str; 8] =
-    ["up", "watch", "transact", "call", "bench", "man", "completions", "version"];
+const OTHER_WORDS: [&str; 9] =
+    ["up", "status", "watch", "transact", "call", "bench", "man", "completions", "version"];
 
 /// An option as a completion types it; a value follows `=`.
 fn typed(option: &OptionUsage) -> String {

@@ -48,6 +48,7 @@ fn help_goes_to_standard_output() {
         (&["tool", "--help"], "--election-timer"),
         (&["tool", "help"], "create [DB [SCHEMA]]"),
         (&["up", "--help"], "weir-demo"),
+        (&["status", "--help"], "--json"),
         (&["watch", "--help"], "--no-initial"),
         (&["call", "--help"], "METHOD"),
         (&["transact", "-h"], "OPERATION"),

@@ -66,6 +66,11 @@ impl Coverage {
     }
 
     /// One counter's total.
+    pub(crate) fn total(&self, counter: Counter) -> u64 {
+        self.totals[counter as usize]
+    }
+
+    /// The total of the counter that is called so.
     pub(crate) fn read(&self, name: &str) -> Option<u64> {
         NAMES.iter().position(|each| *each == name).map(|index| self.totals[index])
     }

@@ -18,6 +18,7 @@ mod poller;
 mod run;
 mod seed;
 pub mod signals;
+mod stall;
 mod unixctl;
 pub mod version;
 pub mod vlog;

@@ -3,6 +3,7 @@
 //! The shell (`host`, later `sim`) turns readiness, clocks and finished jobs into events; the core
 //! never looks at the outside itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_data::Error;
@@ -51,6 +52,21 @@ pub enum ConversionError {
     Refused(Error),
     /// The new file could not be written: strerror(3) text.
     Failed(String),
+}
+
+/// How the process and its loop are, for `weir/status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostStatus {
+    /// Memory that it has, in bytes.
+    pub resident_bytes: u64,
+    /// Rounds of the loop since the start.
+    pub rounds: u64,
+    /// The longest round of the last minute, in microseconds.
+    pub stall_us: u64,
+    /// The longest round since the start, in microseconds.
+    pub stall_ever_us: u64,
+    /// Bytes that clients have not taken yet, of those that have not taken all.
+    pub queued: BTreeMap<SessionId, u64>,
 }
 
 /// What happened.
@@ -200,6 +216,8 @@ pub enum Event {
         /// The strerror(3) text, or `None` if the time was over.
         error: Option<String>,
     },
+    /// What only the shell knows; told before each `weir/status`.
+    HostStatus(Box<HostStatus>),
     /// What is queued for clients, all together; told before each `memory/show`.
     Backlog {
         /// Bytes that they have not taken yet.

@@ -34,6 +34,7 @@ mod kept;
 pub mod load;
 mod lock;
 mod monitors;
+pub mod overview;
 mod probe;
 mod reconfigure;
 mod reconnect;

@@ -104,6 +104,11 @@ impl Remotes {
         found.map(|remote| remote.options.clone()).unwrap_or_default()
     }
 
+    /// What is listened on or connected to.
+    pub(crate) fn target(&self, id: RemoteId) -> Option<&str> {
+        self.open.iter().find(|(_, remote)| remote.id == id).map(|(target, _)| target.as_str())
+    }
+
     /// What has come of a target.
     pub(crate) fn get(&self, target: &str) -> Option<&Remote> {
         self.open.get(target)

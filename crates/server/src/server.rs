@@ -16,7 +16,7 @@ use crate::away::{Out, STEP_COST_MAX};
 use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level, TlsSettings};
-use crate::event::{Bytes, CommandId, DbId, Event, LinkId, Now, SessionId};
+use crate::event::{Bytes, CommandId, DbId, Event, HostStatus, LinkId, Now, SessionId};
 use crate::herd::Herds;
 use crate::load::{Loaded, PassedOver};
 use crate::lock::Locks;
@@ -117,6 +117,8 @@ pub struct Server {
     pub(crate) step_cost_max: u64,
     /// Bytes queued for clients, as told last.
     pub(crate) backlog: usize,
+    /// What the shell has told for `weir/status`.
+    pub(crate) host_status: HostStatus,
     pub(crate) trim_on_compaction: bool,
     pub(crate) files: FileForms,
     /// `disable-monitor-cond`
@@ -158,6 +160,7 @@ impl Server {
             herds: Herds::default(),
             step_cost_max: STEP_COST_MAX,
             backlog: 0,
+            host_status: HostStatus::default(),
             trim_on_compaction: true,
             files: config.files,
             no_conditions: false,
@@ -224,6 +227,7 @@ impl Server {
             Event::ConnectFailed { remote, error } => {
                 self.connection_failed(now, remote, error.as_deref());
             }
+            Event::HostStatus(status) => self.host_status = *status,
             Event::Backlog { bytes } => self.backlog = bytes,
             Event::Command { id, name, args } => {
                 self.round.deferred.push(Deferred::Command { id, name, args });

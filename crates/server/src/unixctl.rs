@@ -34,6 +34,7 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/sync-status", "", 0, 0),
     ("ovsdb-server/tlog-list", "", 0, 0),
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
+    ("weir/status", "", 0, 0),
 ];
 
 /// Commands that change what a configuration file says; with one, it is the place to do that.
@@ -76,6 +77,7 @@ impl Server {
         }
         let reply: Reply = match name {
             "memory/show" => Some(Ok(self.memory_show())),
+            "weir/status" => Some(Ok(self.overview(now))),
             "ovsdb-server/add-db" => {
                 self.open_database(argument.to_owned(), self.config_of_new_db(), Some(id));
                 None

@@ -3,7 +3,7 @@
 mod shell;
 
 use shell::{PATH, Shell, insert, transact};
-use weir_server::event::Event;
+use weir_server::event::{Event, HostStatus};
 
 fn ok(text: &str) -> Option<Result<String, String>> {
     Some(Ok(text.to_owned()))
@@ -134,4 +134,54 @@ fn memory_show_has_a_line_of_what_is_not_zero() {
         shown.split_whitespace().map(|word| word.split_once(':').unwrap().0).collect();
     assert!(keys.is_sorted(), "{shown}");
     assert!(shown.contains(" backlog:17 "), "{shown}");
+}
+
+/// A client's select over many rows runs with a helper, another one waits, one does not read.
+#[test]
+fn weir_status_tells_who_and_what_is_slow() {
+    let mut shell = Shell::start();
+    let (writer, waiter, slow) = (shell.connect(), shell.connect(), shell.connect());
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("p{i}"))).collect();
+    shell.call(writer, &transact(1, &rows.join(",")));
+    let monitor = r#"{"id":1,"method":"monitor_cond","params":["Net","m",{"Port":{}}]}"#;
+    shell.call(slow, monitor);
+    let wait = r#"{"op":"wait","table":"Port","timeout":60000,"where":[["name","==","x"]],"columns":["name"],"until":"==","rows":[{"name":"x"}]}"#;
+    shell.send(waiter, &transact(2, wait));
+    shell.settle();
+    shell.server.set_step_cost_max(500);
+    shell.slow_work = true;
+    shell.send(writer, &transact(3, r#"{"op":"select","table":"Port","where":[]}"#));
+    shell.settle();
+    let queued = [(slow, 4096)].into_iter().collect();
+    let told =
+        HostStatus { resident_bytes: 7 << 20, stall_us: 1234, queued, ..HostStatus::default() };
+    shell.event(Event::HostStatus(Box::new(told)));
+    let status = match shell.command("weir/status", &[]) {
+        Some(Ok(text)) => weir_json::Value::parse(text.as_bytes()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let at = |path: &str| {
+        let step = |value: &weir_json::Value, key: &str| match key.parse::<usize>() {
+            Ok(place) => value.as_array()?.get(place).cloned(),
+            Err(_) => value.get(key).cloned(),
+        };
+        let found = path.split('.').try_fold(status.clone(), |value, key| step(&value, key));
+        found.unwrap_or_else(|| panic!("{path}: {status}")).to_string()
+    };
+    assert_eq!(at("databases.1.name"), r#""Net""#);
+    assert_eq!(at("databases.1.rows"), "300");
+    assert_eq!(at("databases.1.waiting"), "1");
+    assert_eq!(at("databases.1.monitors"), "1");
+    assert_eq!(at("databases.1.file.path"), format!("\"{PATH}\""));
+    assert_eq!(at("databases.1.file.fault"), "null");
+    assert_eq!(at("sessions_total"), "3");
+    // Who is furthest behind comes first.
+    assert_eq!(at("sessions.0.queued_bytes"), "4096");
+    assert_eq!(at("sessions.0.monitors"), "1");
+    assert_eq!(at("sessions.1.held"), "true");
+    assert_eq!(at("work.0.what"), r#""read""#);
+    assert_eq!(at("work.0.database"), r#""Net""#);
+    assert_eq!(at("process.resident_bytes"), (7 << 20).to_string());
+    assert_eq!(at("process.stall_us"), "1234");
+    assert_eq!(at("process.queued_bytes"), "4096");
 }

@@ -35,7 +35,7 @@ use std::time::Duration;
 use weir_net::Listener;
 use weir_net::error::strerror;
 use weir_server::effect::{self, Effect};
-use weir_server::event::{Event, LinkId, Now, SessionId};
+use weir_server::event::{Event, HostStatus, LinkId, Now, SessionId};
 use weir_server::load::convert_rows;
 use weir_server::{Server, StartStatus};
 
@@ -43,6 +43,7 @@ use crate::clock::Clock;
 use crate::coverage::{Counter, Coverage};
 use crate::poller::{Interest, Poller, Ready};
 use crate::signals::Signals;
+use crate::stall::{self, Stalls};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
 use admin::Admin;
@@ -90,6 +91,7 @@ pub(crate) struct Driver {
     admin: Admin,
     jobs: Jobs,
     coverage: Coverage,
+    stalls: Stalls,
     log: Vlog,
     trace: Trace,
     /// Gives freed memory back to the system.
@@ -131,6 +133,7 @@ impl Driver {
             admin: Admin::new(commands, log.clone()),
             jobs,
             coverage: Coverage::default(),
+            stalls: Stalls::default(),
             log,
             trace: Trace::default(),
             trim_memory,
@@ -155,7 +158,9 @@ impl Driver {
             if let Some(signal) = self.take_signal() {
                 return Ok(Turn::Signal(signal));
             }
+            let begun_us = self.clock.monotonic_us();
             self.round();
+            self.stalls.note(begun_us, self.clock.monotonic_us());
         }
     }
 
@@ -341,9 +346,19 @@ impl Driver {
             if self.log.traces_messages() {
                 trace_received(&self.server, &self.log, &event);
             }
-            if matches!(&event, Event::Command { name, .. } if name == "memory/show") {
+            let command = if let Event::Command { name, .. } = &event { name.as_str() } else { "" };
+            if command == "memory/show" {
                 let bytes = self.sessions.backlog();
                 self.server.handle(now, Event::Backlog { bytes });
+            } else if command == "weir/status" {
+                let status = HostStatus {
+                    resident_bytes: stall::resident_bytes(),
+                    rounds: self.coverage.total(Counter::Rounds),
+                    stall_us: self.stalls.recent_us(now.monotonic_us),
+                    stall_ever_us: self.stalls.ever_us(),
+                    queued: self.sessions.backlogs(),
+                };
+                self.server.handle(now, Event::HostStatus(Box::new(status)));
             }
             self.server.handle(now, event);
         }

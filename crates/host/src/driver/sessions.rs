@@ -3,6 +3,7 @@
 //! A session is watched for input while its outbox is empty and for room while it is not, never
 //! for both: no message is taken from a client that does not take its answers.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::mem;
 
@@ -101,6 +102,12 @@ impl Sessions {
     /// Bytes that clients have not taken yet.
     pub(crate) fn backlog(&self) -> usize {
         self.slots.iter().flatten().map(|session| session.outbox.bytes()).sum()
+    }
+
+    /// The same of each client that has not taken all.
+    pub(crate) fn backlogs(&self) -> BTreeMap<SessionId, u64> {
+        let behind = self.slots.iter().flatten().filter(|session| !session.outbox.is_empty());
+        behind.map(|session| (session.id, session.outbox.bytes() as u64)).collect()
     }
 
     /// Moves what happened to `out`.
