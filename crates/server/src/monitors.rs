@@ -33,6 +33,13 @@ pub(crate) struct Changing {
     head: Bytes,
 }
 
+impl Changing {
+    /// Who asked for it.
+    pub(crate) fn session(&self) -> SessionId {
+        self.session
+    }
+}
+
 impl Server {
     /// `monitor`, `monitor_cond`, `monitor_cond_since`.
     pub(crate) fn monitor(

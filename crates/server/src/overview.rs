@@ -67,6 +67,7 @@ impl Server {
                 Some(("check", None, session(*id), Some(*came_us)))
             }
             Out::Initial { db, .. } => Some(("first rows", name(*db), None, None)),
+            Out::Change(changing) => Some(("conditions", None, session(changing.session()), None)),
             Out::Free => None,
         });
         let told = |(what, db, session, since): (&str, Option<&str>, Option<&str>, Option<u64>)| {

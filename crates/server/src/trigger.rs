@@ -104,6 +104,11 @@ impl Waiting {
         self.triggers.push(trigger);
     }
 
+    /// All of them, where they are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        self.triggers.iter()
+    }
+
     /// All of them.
     pub(crate) fn take(&mut self) -> Vec<Trigger> {
         self.deadlines.clear();
