@@ -41,8 +41,8 @@ use std::process::ExitCode;
 
 use weir_host::daemon::DaemonOptions;
 use weir_host::vlog::{Level, Vlog};
-use weir_net::tls::Severity;
-use weir_net::{BlockingStream, Tls, TlsOptions};
+use weir_net::tls::{Line, Severity};
+use weir_net::{BlockingStream, Progress, Tls, TlsOptions};
 
 pub(crate) use call::{call, transact};
 pub(crate) use watch::watch;
@@ -85,7 +85,24 @@ impl Client {
     fn tls_stream(&self, server: &str) -> io::Result<Stream> {
         let mut tls = Tls::new(&tls_options(&self.options.tls));
         let connector = tls.connector();
-        for line in tls.take_log() {
+        self.log_tls(tls.take_log());
+        let address = weir_net::Address::parse(server, &self.dirs.run)
+            .map_err(|_| io::Error::from(rustix::io::Errno::AFNOSUPPORT))?;
+        let mut stream = weir_net::Stream::connect(&address, Some(&connector?))?;
+        let connected = loop {
+            match stream.finish_connect() {
+                Ok(Progress::Done) => break Ok(()),
+                Ok(progress) => stream.wait(progress, None)?,
+                Err(error) => break Err(error),
+            };
+        };
+        self.log_tls(stream.take_log());
+        connected?;
+        Ok(Stream::Tls(Box::new(BlockingStream::finish(stream, None)?)))
+    }
+
+    fn log_tls(&self, lines: Vec<Line>) {
+        for line in lines {
             let level = match line.severity {
                 Severity::Error => Level::Err,
                 Severity::Warning => Level::Warn,
@@ -94,10 +111,6 @@ impl Client {
             };
             self.log.log("stream_ssl", level, &line.text);
         }
-        let address = weir_net::Address::parse(server, &self.dirs.run)
-            .map_err(|_| io::Error::from(rustix::io::Errno::AFNOSUPPORT))?;
-        let stream = BlockingStream::connect(&address, Some(&connector?), None)?;
-        Ok(Stream::Tls(Box::new(stream)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::cell::Cell;
 use crate::printer::{Printer, Table, write_cell};
+use crate::style::{CellFormat, Style};
 
 /// A column of a table that is too wide for the terminal keeps at least this many columns.
 const FITTED_WIDTH_MIN: usize = 8;
@@ -20,7 +21,8 @@ where
 {
     printer.begin(table)?;
     let style = printer.style;
-    let mut widths = widths(printer, table);
+    let cells = Cells::format(table, style.cells);
+    let mut widths = cells.widths(table.headings, style);
     if style.fit_width > 0 {
         fit(&mut widths, style.fit_width, table.headings, style.headings);
     }
@@ -53,11 +55,18 @@ where
         }
         end(&mut lines, start);
     }
-    for row in 0..table.rows {
+    let mut cells = cells.iter();
+    for _ in 0..table.rows {
         let start = lines.len();
-        for (column, width) in widths.iter().enumerate() {
-            let cell = (table.cell)(row, column);
-            pad(&mut lines, column, |lines| write_cell(cell, style.cells, lines), *width);
+        let mut place = start;
+        for width in &widths {
+            let text = cells.next().unwrap_or_default();
+            let text = text.get(..*width).unwrap_or(text);
+            if !text.is_empty() {
+                lines.resize(place, b' ');
+                lines.extend_from_slice(text);
+            }
+            place += width + 1;
         }
         trim_end(&mut lines, start);
         lines.push(b'\n');
@@ -69,30 +78,59 @@ where
     printer.out.write_all(&lines)
 }
 
-/// The width of each column, in bytes as the reference counts it.
-fn widths<'a, F, W: Write>(printer: &Printer<W>, table: &Table<'_, 'a, F>) -> Vec<usize>
-where
-    F: Fn(usize, usize) -> Cell<'a>,
-{
-    let style = printer.style;
-    let mut widths = vec![0; table.headings.len()];
-    let mut text = vec![];
-    for row in 0..table.rows {
-        for (column, width) in widths.iter_mut().enumerate() {
-            text.clear();
-            write_cell((table.cell)(row, column), style.cells, &mut text);
-            *width = text.len().max(*width);
+/// The cells of a table as text, row by row. They are all needed before the first is written: how
+/// wide a column is shows at its end.
+struct Cells {
+    text: Vec<u8>,
+    lengths: Vec<u32>,
+}
+
+impl Cells {
+    fn format<'a, F>(table: &Table<'_, 'a, F>, format: CellFormat) -> Self
+    where
+        F: Fn(usize, usize) -> Cell<'a>,
+    {
+        let columns = table.headings.len();
+        let mut cells = Self { text: vec![], lengths: Vec::with_capacity(table.rows * columns) };
+        for row in 0..table.rows {
+            for column in 0..columns {
+                let start = cells.text.len();
+                write_cell((table.cell)(row, column), format, &mut cells.text);
+                // No message is so long that this would not fit.
+                let length = u32::try_from(cells.text.len() - start).unwrap_or(u32::MAX);
+                cells.lengths.push(length);
+            }
         }
+        cells
     }
-    for (heading, width) in table.headings.iter().zip(&mut widths) {
-        if style.column_width_max > 0 {
-            *width = (*width).min(style.column_width_max);
-        }
-        if style.headings {
-            *width = heading.len().max(*width);
-        }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.text[..];
+        self.lengths.iter().map(move |length| {
+            let (cell, after) = rest.split_at_checked(*length as usize).unwrap_or_default();
+            rest = after;
+            cell
+        })
     }
-    widths
+
+    /// The width of each column, in bytes as the reference counts it.
+    fn widths(&self, headings: &[&str], style: Style) -> Vec<usize> {
+        let mut widths = vec![0; headings.len()];
+        for row in self.lengths.chunks(headings.len().max(1)) {
+            for (width, length) in widths.iter_mut().zip(row) {
+                *width = (*length as usize).max(*width);
+            }
+        }
+        for (heading, width) in headings.iter().zip(&mut widths) {
+            if style.column_width_max > 0 {
+                *width = (*width).min(style.column_width_max);
+            }
+            if style.headings {
+                *width = heading.len().max(*width);
+            }
+        }
+        widths
+    }
 }
 
 /// Takes from the widest columns until a line fits, as far as that goes.

@@ -1,7 +1,7 @@
 //! Where a client connects, or waits for a server that connects (ovsdb(7), "Connection Methods").
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
 use weir_net::BlockingStream;
 
 use crate::dirs::Dirs;
@@ -18,6 +19,9 @@ pub(crate) const DEFAULT_PORT: u16 = 6640;
 
 /// The longest path that fits a socket address, without its final zero byte.
 const SOCKET_PATH_MAX: usize = 107;
+
+/// Bytes read at once over TLS.
+const TLS_READ_SIZE: usize = 64 << 10;
 
 /// How long a TCP connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -170,12 +174,20 @@ pub(crate) enum Stream {
     Tls(Box<BlockingStream>),
 }
 
-impl io::Read for Stream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+impl Stream {
+    /// Waits until there is something to read and appends it, at most what fits into the capacity
+    /// of `buffer`; 0 is the end. Nothing stays behind that poll(2) would not show.
+    pub(crate) fn read_to(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
-            Self::Unix(stream) => stream.read(buf),
-            Self::Tcp(stream) => stream.read(buf),
-            Self::Tls(stream) => stream.read(buf),
+            Self::Unix(stream) => Ok(rustix::io::read(&*stream, spare_capacity(buffer))?),
+            Self::Tcp(stream) => Ok(rustix::io::read(&*stream, spare_capacity(buffer))?),
+            Self::Tls(stream) => {
+                let have = buffer.len();
+                buffer.resize(have + TLS_READ_SIZE, 0);
+                let read = stream.read(buffer.get_mut(have..).unwrap_or_default());
+                buffer.truncate(have + read.as_ref().copied().unwrap_or(0));
+                read
+            }
         }
     }
 }

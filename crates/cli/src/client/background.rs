@@ -62,15 +62,16 @@ impl Background {
                 session.wait_for_more().map_err(lost(session))?;
                 continue;
             };
-            let from_server = if self.blocked { PollFlags::empty() } else { PollFlags::IN };
-            let ready = {
+            let [from_admin, from_server] = {
                 let mut fds =
-                    [PollFd::new(&*session, from_server), PollFd::new(socket, PollFlags::IN)];
+                    [PollFd::new(socket, PollFlags::IN), PollFd::new(&*session, PollFlags::IN)];
+                // A server that is left alone may even go away; nothing of it must wake us.
+                let watched = if self.blocked { 1 } else { fds.len() };
                 // An interrupted wait is tried again.
-                let _ = poll(&mut fds, None);
+                let _ = poll(fds.get_mut(..watched).unwrap_or_default(), None);
                 fds.map(|fd| !fd.revents().is_empty())
             };
-            if ready[1] {
+            if from_admin {
                 let requests = socket.requests();
                 let requests = requests.map_err(|error| Failure::new(strerror(&error)))?;
                 if socket.is_exiting() {
@@ -81,7 +82,7 @@ impl Background {
                     return Ok(Happened::Admin(request));
                 }
             }
-            if ready[0] && !self.blocked {
+            if from_server && !self.blocked {
                 session.wait_for_more().map_err(lost(session))?;
             }
         }

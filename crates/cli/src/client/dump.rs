@@ -6,12 +6,12 @@
 //!    row numbers are sorted by what the cells say.
 //! 3. The table is printed, and its places forgotten, before the next one is looked at.
 
-use std::cmp::Ordering;
 use std::io::Write;
+use std::ops::Range;
 
 use weir_data::{AtomType, ColumnSchema, Schema, TableSchema};
 use weir_json::{Text, Value, array, object};
-use weir_table::{Cell, Shape, Table, value};
+use weir_table::{Cell, Shape, Table, write_sort_key};
 
 use super::Client;
 use super::info::finish;
@@ -186,20 +186,90 @@ impl<'a> Cells<'a> {
             |column: &usize| shapes.get(*column).is_some_and(|s| s.key != AtomType::Uuid);
         let (mut keys, uuids): (Vec<usize>, Vec<usize>) = (0..shapes.len()).partition(is_plain);
         keys.extend(uuids);
-        order.sort_by(|a, b| self.compare(*a as usize, *b as usize, &keys, shapes));
+        let mut keys_of_rows = Keys::default();
+        // Rows that are equal so far, and the next column to look at.
+        let mut equal = vec![(0..order.len(), 0)];
+        while let Some((range, place)) = equal.pop() {
+            let Some(column) = keys.get(place) else { continue };
+            let (Some(rows), Some(shape)) = (order.get_mut(range.clone()), shapes.get(*column))
+            else {
+                continue;
+            };
+            let value = |row: u32| self.get(row as usize, *column);
+            keys_of_rows.sort(rows, value, *shape, |run| {
+                equal.push((range.start + run.start..range.start + run.end, place + 1));
+            });
+        }
         order
     }
+}
 
-    fn compare(&self, a: usize, b: usize, keys: &[usize], shapes: &[Shape]) -> Ordering {
-        for column in keys {
-            let (left, right) = (self.get(a, *column), self.get(b, *column));
-            if let (Some(left), Some(right), Some(shape)) = (left, right, shapes.get(*column)) {
-                let order = value::compare(left, right, *shape);
-                if order.is_ne() {
-                    return order;
-                }
-            }
+/// Room to sort rows by one column.
+#[derive(Default)]
+struct Keys {
+    /// What the cells say, as bytes that compare like it.
+    bytes: Vec<u8>,
+    rows: Vec<Key>,
+    values: Vec<u8>,
+}
+
+/// Where the key of a row is.
+struct Key {
+    /// Its first bytes that may differ, behind the number of entries: mostly they decide.
+    prefix: u64,
+    start: usize,
+    end: usize,
+    row: u32,
+}
+
+impl Keys {
+    /// Sorts rows by what `value` says of them; tells `equal` where two or more are equal.
+    fn sort<'a>(
+        &mut self,
+        rows: &mut [u32],
+        value: impl Fn(u32) -> Option<Text<'a>>,
+        shape: Shape,
+        mut equal: impl FnMut(Range<usize>),
+    ) {
+        let text = |row: u32| value(row).map(Text::as_bytes);
+        if rows.is_sorted_by(|a, b| text(*a) == text(*b)) {
+            return if rows.len() > 1 {
+                equal(0..rows.len())
+            };
         }
-        Ordering::Equal
+        self.bytes.clear();
+        self.rows.clear();
+        for row in rows.iter() {
+            let start = self.bytes.len();
+            if let Some(value) = value(*row) {
+                write_sort_key(value, shape, &mut self.values, &mut self.bytes);
+            }
+            let key = self.bytes.get(start..).unwrap_or_default();
+            let mut prefix = [0; 8];
+            // The number of entries needs two bytes nearly always; of a larger one all
+            // of the key is looked at.
+            if let Some((count, rest)) = key.split_first_chunk::<4>() {
+                let fits = u16::try_from(u32::from_be_bytes(*count));
+                let rest = if fits.is_ok() { rest } else { &[] };
+                let count = fits.unwrap_or(u16::MAX).to_be_bytes();
+                let sent = count.into_iter().chain(rest.iter().copied());
+                prefix.iter_mut().zip(sent).for_each(|(place, byte)| *place = byte);
+            }
+            let (prefix, end) = (u64::from_be_bytes(prefix), self.bytes.len());
+            self.rows.push(Key { prefix, start, end, row: *row });
+        }
+        let bytes = |key: &Key| self.bytes.get(key.start..key.end).unwrap_or_default();
+        self.rows.sort_unstable_by(|a, b| {
+            let by_key = a.prefix.cmp(&b.prefix).then_with(|| bytes(a).cmp(bytes(b)));
+            by_key.then(a.row.cmp(&b.row))
+        });
+        rows.iter_mut().zip(&self.rows).for_each(|(row, key)| *row = key.row);
+        let mut start = 0;
+        for run in self.rows.chunk_by(|a, b| a.prefix == b.prefix && bytes(a) == bytes(b)) {
+            if run.len() > 1 {
+                equal(start..start + run.len());
+            }
+            start += run.len();
+        }
     }
 }

@@ -212,7 +212,8 @@ fn follow(
     };
     let mut bytes = vec![];
     Value::Array(params).write(&mut bytes);
-    let mut print = Print { printer: printer(client.options.style), client, watched };
+    let peer = session.peer().to_owned();
+    let mut print = Print { printer: printer(client.options.style), client, watched, peer };
     session.call_text(method, &bytes, |reply| print.initial(version, reply))??;
     client.process.ready(&client.log)?;
     loop {
@@ -258,6 +259,8 @@ struct Print<'c, 's> {
     printer: TablePrinter,
     client: &'c Client,
     watched: &'c [Watched<'s>],
+    /// What messages call the server.
+    peer: String,
 }
 
 /// A line of a table: the row, what happened to it, its columns.
@@ -303,7 +306,7 @@ impl Print<'_, '_> {
                 updates
             }
             ("monitor_canceled", ..) => {
-                let text = format!("{database} database was removed");
+                let text = format!("{}: {database} database was removed", self.peer);
                 return Err(Failure::new(text));
             }
             _ => return Ok(None),

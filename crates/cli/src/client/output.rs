@@ -68,11 +68,11 @@ pub(super) fn write_all(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// What to say when standard output cannot be written; a reader that went away is not worth a
-/// word.
+/// What to say when standard output cannot be written. A reader that went away, as `grep -q` does,
+/// is no failure, else scripts with `pipefail` would fail by chance.
 pub(super) fn write_failure(error: io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::silent(1),
+        io::ErrorKind::BrokenPipe => Failure::silent(0),
         _ => Failure::new("write to stdout failed"),
     }
 }

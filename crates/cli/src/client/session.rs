@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,6 +24,9 @@ const READ_SIZE: usize = 64 << 10;
 
 /// Bytes asked for at once, at most.
 const READ_SIZE_MAX: usize = 4 << 20;
+
+/// Bytes of a request that are collected before they are sent.
+const UNSENT_MAX: usize = 16 << 10;
 
 /// A buffer larger than this is given back once its message has been read.
 const BUFFER_KEPT: usize = 1 << 20;
@@ -129,6 +132,8 @@ pub(crate) struct Session {
     /// What the log calls the server, and the log.
     peer: String,
     log: Option<Vlog>,
+    /// Bytes of a request that are not sent yet: a small one goes out in one piece.
+    unsent: Vec<u8>,
     framer: Framer,
     /// Bytes read; those before `used` belong to messages already taken.
     buffer: Vec<u8>,
@@ -154,6 +159,7 @@ impl Session {
             stream,
             peer,
             log,
+            unsent: vec![],
             framer: Framer::new(),
             buffer: vec![],
             used: 0,
@@ -205,13 +211,28 @@ impl Session {
 
     /// Writes bytes of a message that has been begun.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Lost> {
-        Ok(self.stream.write_all(bytes)?)
+        if self.unsent.len() + bytes.len() > UNSENT_MAX {
+            self.stream.write_all(&self.unsent)?;
+            self.unsent.clear();
+        }
+        if bytes.len() > UNSENT_MAX {
+            return Ok(self.stream.write_all(bytes)?);
+        }
+        self.unsent.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Sends what is left of a message.
+    fn flush(&mut self) -> Result<(), Lost> {
+        self.stream.write_all(&self.unsent)?;
+        self.unsent.clear();
+        Ok(self.stream.flush()?)
     }
 
     /// Ends a request; its parameters are only for the log.
     pub(crate) fn end_request(&mut self, method: &str, params: &[u8], id: i64) -> Result<(), Lost> {
         self.write(b"}")?;
-        self.stream.flush()?;
+        self.flush()?;
         self.debug(|| {
             let params = String::from_utf8_lossy(params);
             format!("send request, method=\"{method}\", params={params}, id={id}")
@@ -312,7 +333,7 @@ impl Session {
             reply.push(b'}');
             self.forget(range);
             self.write(&reply)?;
-            self.stream.flush()?;
+            self.flush()?;
             return Ok(None);
         }
         let Some(elements) = params.and_then(Text::elements) else {
@@ -374,9 +395,8 @@ impl Session {
             return Err(Lost::Protocol(format!("a message of more than {MESSAGE_MAX} bytes")));
         }
         let size = have.clamp(READ_SIZE, READ_SIZE_MAX);
-        self.buffer.resize(have + size, 0);
-        let read = self.stream.read(&mut self.buffer[have..]);
-        self.buffer.truncate(have + read.as_ref().copied().unwrap_or(0));
+        self.buffer.reserve(size);
+        let read = self.stream.read_to(&mut self.buffer);
         if let Some(progress) = &mut self.progress {
             progress(self.buffer.len() as u64);
         }
