@@ -100,7 +100,8 @@ impl World {
         shell.call(first, &transact(1, &shell::insert("log")));
         let clients = (0..CLIENTS).map(|_| (shell.connect(), Client::default())).collect();
         shell.slow_work = true;
-        Self { shell, clients, next: 100, refused: BTreeSet::new(), seen: vec![] }
+        let (busy, refused) = (BTreeSet::new(), BTreeSet::new());
+        Self { shell, clients, next: 100, busy, refused, seen: vec![] }
     }
 
     fn send(&mut self, client: usize, asked: Asked, request: impl Fn(u32) -> String) {
