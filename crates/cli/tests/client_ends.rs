@@ -173,7 +173,7 @@ fn a_wait_goes_on_when_the_server_does() {
     scratch.run(scratch.link("ovsdb-tool"), &["create", "db", "schema"]);
     let start = || {
         let mut command = scratch.command(scratch.link("ovsdb-server"));
-        let args = ["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"];
+        let args = ["--no-dbs", "--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"];
         let running = Running::start(command.args(args));
         eventually("the server listens", || scratch.path("server.ctl").exists());
         running
