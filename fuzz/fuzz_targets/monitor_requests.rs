@@ -96,8 +96,13 @@ fuzz_target!(|input: &[u8]| {
         let mut updates = Vec::new();
         scene.monitors.flush(&[key], scene.db.store(), &mut updates);
         let id = b"\"m\"".to_vec();
-        let changed = scene.monitors.change_condition(key, id, requests, scene.db.store());
-        updates.extend(changed.ok().flatten());
+        let changed = scene.monitors.change_condition(key, id, requests, scene.db.schema());
+        if let Some(change) = changed.ok().flatten() {
+            let body = change.compose(scene.db.store());
+            assert_eq!(body, change.compose_from(&scene.db.store().snapshot()));
+            let head = Arc::clone(change.head());
+            updates.extend(body.map(|body| Update { to: vec![key], head, body: Arc::new(body) }));
+        }
         updates.iter().for_each(check);
     }
     (0..4).for_each(|_| scene.change());
