@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use weir_data::parser::{ARRAY, BOOL, INTEGER, OBJECT, OPTIONAL, Parser, STRING};
 use weir_json::{Framer, Kind, Text, Value, object};
-use weir_upstream::session::{BACKOFF_MAX_MS, Options};
+use weir_upstream::backoff;
+use weir_upstream::session::Options;
 
 use crate::effect::RemoteOptions;
 
@@ -62,7 +63,7 @@ pub(crate) struct Source {
 impl Source {
     /// A source with default options.
     pub(crate) fn new(target: &str, probe_ms: u64) -> Self {
-        Self { target: target.to_owned(), probe_ms, max_backoff_ms: BACKOFF_MAX_MS, dscp: None }
+        Self { target: target.to_owned(), probe_ms, max_backoff_ms: backoff::MS_MAX, dscp: None }
     }
 
     pub(crate) fn session_options(&self) -> Options {

@@ -6,13 +6,9 @@
 //!
 //! Texts and times are the reference's; beyond the longest pause nothing more is logged.
 
+use weir_upstream::backoff::{self, Attempt, Backoff};
+
 use crate::event::SessionId;
-
-/// First pause, and the shortest that can be configured.
-const BACKOFF_MS_MIN: u64 = 1000;
-
-/// Longest pause where none is configured.
-const BACKOFF_MS_MAX: u64 = 8000;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +41,7 @@ pub(crate) struct Reconnect {
     phase: Phase,
     /// When the phase began.
     since_us: u64,
-    backoff_ms: u64,
+    backoff: Backoff,
     backoff_ms_max: u64,
     pub(crate) connected_us: Option<u64>,
     pub(crate) disconnected_us: Option<u64>,
@@ -60,7 +56,7 @@ impl Reconnect {
             is_passive,
             phase: Phase::Backoff,
             since_us: now_us,
-            backoff_ms: 0,
+            backoff: Backoff::default(),
             backoff_ms_max: 0,
             connected_us: None,
             disconnected_us: None,
@@ -71,9 +67,9 @@ impl Reconnect {
     }
 
     pub(crate) fn set_backoff_max(&mut self, max_ms: Option<u64>) {
-        let max = max_ms.filter(|ms| *ms > 0).unwrap_or(BACKOFF_MS_MAX);
-        self.backoff_ms_max = max.max(BACKOFF_MS_MIN);
-        self.backoff_ms = self.backoff_ms.min(self.backoff_ms_max);
+        let max = max_ms.filter(|ms| *ms > 0).unwrap_or(backoff::MS_MAX);
+        self.backoff_ms_max = max.max(backoff::MS_MIN);
+        self.backoff.limit(self.backoff_ms_max);
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -82,12 +78,12 @@ impl Reconnect {
 
     /// When to connect, in microseconds.
     pub(crate) fn due_us(&self) -> Option<u64> {
-        (self.phase == Phase::Backoff).then(|| self.since_us + self.backoff_ms * 1000)
+        (self.phase == Phase::Backoff).then(|| self.since_us + self.backoff.us())
     }
 
     /// How long an attempt may take, in milliseconds.
     pub(crate) fn patience_ms(&self) -> u64 {
-        self.backoff_ms.max(BACKOFF_MS_MIN)
+        self.backoff.patience_ms()
     }
 
     /// The shell tries now; what to log.
@@ -130,8 +126,8 @@ impl Reconnect {
         let mut lines = vec![format!("{}: {how}", self.name)];
         self.last_error = error.map(str::to_owned);
         let lasted_us = heard_us.saturating_sub(self.connected_us.unwrap_or(now_us));
-        if lasted_us >= self.backoff_ms * 1000 {
-            self.backoff_ms = BACKOFF_MS_MIN.min(self.backoff_ms_max);
+        if lasted_us >= self.backoff.us() {
+            self.backoff.begin_anew(self.backoff_ms_max);
         } else {
             self.wait_longer(&mut lines);
         }
@@ -141,42 +137,19 @@ impl Reconnect {
     }
 
     fn wait_longer(&mut self, lines: &mut Vec<String>) {
-        let name = &self.name;
-        if self.backoff_ms < BACKOFF_MS_MIN {
-            self.backoff_ms = BACKOFF_MS_MIN;
-        } else if self.backoff_ms < self.backoff_ms_max / 2 {
-            self.backoff_ms *= 2;
-            let seconds = seconds(self.backoff_ms);
-            let what = if self.is_passive { "trying to listen again" } else { "reconnect" };
-            lines.push(format!("{name}: waiting {seconds} seconds before {what}"));
-        } else {
-            if self.is_talkative() {
-                let what = if self.is_passive { "try to listen" } else { "reconnect" };
-                lines.push(format!(
-                    "{name}: continuing to {what} in the background but suppressing further logging"
-                ));
-            }
-            self.backoff_ms = self.backoff_ms_max;
-        }
+        let attempt = if self.is_passive { Attempt::Listen } else { Attempt::Connect };
+        let text = self.backoff.lengthen(self.backoff_ms_max, attempt);
+        lines.extend(text.map(|text| format!("{}: {text}", self.name)));
     }
 
     /// Attempts are worth a line until they have become rare.
     fn is_talkative(&self) -> bool {
-        self.backoff_ms < self.backoff_ms_max
+        !self.backoff.is_longest(self.backoff_ms_max)
     }
 
     fn enter(&mut self, phase: Phase, now_us: u64) {
         (self.phase, self.since_us) = (phase, now_us);
     }
-}
-
-/// Milliseconds as seconds in at most three digits (`%.3g`).
-fn seconds(ms: u64) -> String {
-    let digits = if ms < 10_000 { 2 } else { u32::from(ms < 100_000) };
-    let unit = 10_u64.pow(3 - digits);
-    let rounded = (ms + unit / 2) / unit * unit;
-    let text = format!("{}.{:03}", rounded / 1000, rounded % 1000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -246,14 +219,5 @@ mod tests {
                 "tcp:x: waiting 2 seconds before reconnect"
             ]
         );
-    }
-
-    #[test]
-    fn seconds_have_three_digits_at_most() {
-        for (ms, text) in
-            [(2000, "2"), (2500, "2.5"), (1234, "1.23"), (16_000, "16"), (65_536, "65.5")]
-        {
-            assert_eq!(seconds(ms), text);
-        }
     }
 }

@@ -384,7 +384,7 @@ fn failed(method: &str, details: String) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::BACKOFF_MAX_MS;
+    use crate::backoff;
 
     const SCHEMA: &str = r#"{"name":"D","version":"1.0.0","tables":{
         "A":{"columns":{"x":{"type":"integer"}}},"B":{"columns":{"y":{"type":"string"}}}}}"#;
@@ -394,7 +394,7 @@ mod tests {
     fn replication(excluded: &[&str]) -> Replication {
         let source = Source {
             target: "tcp:h:1".into(),
-            options: Options { probe_ms: 60_000, max_backoff_ms: BACKOFF_MAX_MS },
+            options: Options { probe_ms: 60_000, max_backoff_ms: backoff::MS_MAX },
             own_id: Uuid::from_u128(7),
             excluded: excluded.iter().map(|&table| table.to_owned()).collect(),
         };

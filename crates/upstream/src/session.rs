@@ -9,11 +9,7 @@
 //! | `Active` | silence for a probe interval; the end of the connection | `Probing`; `Waiting` |
 //! | `Probing` | anything that arrives; silence for an interval; the end | `Active`; `Waiting` |
 
-/// First pause before an attempt is repeated, in microseconds; it doubles from there.
-pub const BACKOFF_MIN_US: u64 = 1_000_000;
-
-/// Longest pause unless configured, in milliseconds.
-pub const BACKOFF_MAX_MS: u64 = 8000;
+use crate::backoff::{Attempt, Backoff, MS_MIN};
 
 /// Probe intervals below this, in milliseconds, would only measure the scheduler; 0 is off.
 const PROBE_MS_MIN: u64 = 1000;
@@ -72,7 +68,7 @@ pub struct Session {
     name: String,
     options: Options,
     state: State,
-    backoff_us: u64,
+    backoff: Backoff,
     connected_us: u64,
     heard_us: u64,
     next_id: u64,
@@ -85,7 +81,7 @@ impl Session {
             name,
             options,
             state: State::Waiting { until: 0 },
-            backoff_us: 0,
+            backoff: Backoff::default(),
             connected_us: 0,
             heard_us: 0,
             next_id: 0,
@@ -106,7 +102,7 @@ impl Session {
     pub fn next_wakeup_us(&self) -> Option<u64> {
         match self.state {
             State::Waiting { until } => Some(until),
-            State::Connecting { since } => Some(since + self.backoff_us.max(BACKOFF_MIN_US)),
+            State::Connecting { since } => Some(since + self.backoff.patience_ms() * 1000),
             State::Active => self.probe_us().map(|probe| self.heard_us + probe),
             State::Probing { since } => self.probe_us().map(|probe| since + probe),
         }
@@ -124,7 +120,7 @@ impl Session {
         }
         match self.state {
             State::Waiting { .. } => {
-                if self.backoff_us < self.backoff_max_us() {
+                if !self.backoff.is_longest(self.backoff_max_ms()) {
                     self.log(Level::Info, "connecting...", out);
                 }
                 self.state = State::Connecting { since: now_us };
@@ -208,32 +204,23 @@ impl Session {
 
     /// The pause is short again after a connection that was of use for longer than it.
     fn back_off(&mut self, now_us: u64, out: &mut Vec<Action>) {
-        let max = self.backoff_max_us();
-        let lasted = self.heard_us.saturating_sub(self.connected_us) >= self.backoff_us;
-        if self.is_connected() && lasted || self.backoff_us < BACKOFF_MIN_US {
-            self.backoff_us = BACKOFF_MIN_US.min(max);
-        } else if self.backoff_us < max / 2 {
-            self.backoff_us *= 2;
-            let seconds = self.backoff_us as f64 / 1e6;
-            self.log(Level::Info, &format!("waiting {seconds} seconds before reconnect"), out);
-        } else {
-            if self.backoff_us < max {
-                let text =
-                    "continuing to reconnect in the background but suppressing further logging";
-                self.log(Level::Info, text, out);
-            }
-            self.backoff_us = max;
+        let max_ms = self.backoff_max_ms();
+        let lasted = self.heard_us.saturating_sub(self.connected_us) >= self.backoff.us();
+        if self.is_connected() && lasted {
+            self.backoff.begin_anew(max_ms);
+        } else if let Some(text) = self.backoff.lengthen(max_ms, Attempt::Connect) {
+            out.push(Action::Log(Level::Info, format!("{}: {text}", self.name)));
         }
-        self.state = State::Waiting { until: now_us + self.backoff_us };
+        self.state = State::Waiting { until: now_us + self.backoff.us() };
     }
 
-    fn backoff_max_us(&self) -> u64 {
-        self.options.max_backoff_ms.saturating_mul(1000).max(BACKOFF_MIN_US)
+    fn backoff_max_ms(&self) -> u64 {
+        self.options.max_backoff_ms.max(MS_MIN)
     }
 
     fn log(&self, level: Level, text: &str, out: &mut Vec<Action>) {
         // Beyond the longest back-off only success is worth a line.
-        let quiet = self.backoff_us >= self.backoff_max_us() && !self.is_connected();
+        let quiet = self.backoff.is_longest(self.backoff_max_ms()) && !self.is_connected();
         let level = if quiet && level == Level::Info { Level::Debug } else { level };
         out.push(Action::Log(level, format!("{}: {text}", self.name)));
     }
@@ -246,7 +233,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn session(probe_ms: u64) -> Session {
-        Session::new("tcp:h:1".into(), Options { probe_ms, max_backoff_ms: BACKOFF_MAX_MS })
+        Session::new("tcp:h:1".into(), Options { probe_ms, max_backoff_ms: crate::backoff::MS_MAX })
     }
 
     /// Runs at the next deadline; when that was, and what was done besides logging.
