@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use weir_data::{Committed, Schema, Uuid, UuidSource};
-use weir_engine::{Client, Database, Env, Outcome, execute};
+use weir_engine::{Database, Env, Outcome, execute};
 use weir_json::{Kind, validate};
 use weir_monitor::{Monitors, Update, Version};
 
@@ -44,15 +44,7 @@ impl Scene {
         self.step += 1;
         let operations: Vec<_> = text.elements().expect("an array").collect();
         let uuids = &mut self.uuids;
-        let mut env = Env {
-            uuids,
-            read_only: None,
-            has_lock: &|_| false,
-            client: Client::default(),
-            elapsed_ms: 0,
-            may_wait: true,
-            budget: u64::MAX,
-        };
+        let mut env = Env::new(uuids);
         let Outcome::Done(done) = execute(&mut self.db, &operations, &mut env) else { return };
         let Some(delta) = done.delta else { return };
         let (position, delta) = (self.db.position(), Arc::new(delta));

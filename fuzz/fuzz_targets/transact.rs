@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use weir_data::{Delta, Schema, UuidSource};
-use weir_engine::{Client, Database, Done, Env, Outcome, execute};
+use weir_engine::{Database, Done, Env, Outcome, execute};
 use weir_json::{Kind, Text, validate};
 use weir_log::standalone::{Replayer, write_schema, write_transaction};
 
@@ -32,15 +32,7 @@ const FIRST: &[u8] = br#"[{"op":"insert","table":"T","uuid":"00000000-0000-0000-
 
 fn run(db: &mut Database, uuids: &mut UuidSource, operations: Text<'_>) -> Option<Done> {
     let operations: Vec<Text<'_>> = operations.elements()?.collect();
-    let mut env = Env {
-        uuids,
-        read_only: None,
-        has_lock: &|lock| lock == "mine",
-        client: Client::default(),
-        elapsed_ms: 0,
-        may_wait: true,
-        budget: u64::MAX,
-    };
+    let mut env = Env { has_lock: &|lock| lock == "mine", ..Env::new(uuids) };
     match execute(db, &operations, &mut env) {
         Outcome::Done(done) => Some(done),
         Outcome::Wait { .. } | Outcome::TooLong => None,

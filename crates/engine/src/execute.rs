@@ -38,6 +38,21 @@ pub struct Env<'e> {
     pub budget: u64,
 }
 
+impl<'e> Env<'e> {
+    /// Nobody in particular asks, at any cost: no role, no lock, no restriction, for the first time.
+    pub fn new(uuids: &'e mut UuidSource) -> Self {
+        Self {
+            uuids,
+            read_only: None,
+            client: Client::default(),
+            has_lock: &|_| false,
+            elapsed_ms: 0,
+            may_wait: true,
+            budget: u64::MAX,
+        }
+    }
+}
+
 /// Why nothing may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOnly {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{Schema, Snapshot, UuidSource};
-use weir_engine::{Client, Database, Env, Outcome, execute, is_read_only, read};
+use weir_engine::{Database, Env, Outcome, execute, is_read_only, read};
 use weir_json::{Text, validate};
 
 const SCHEMA: &[u8] = br#"{"name":"db","tables":{
@@ -56,16 +56,7 @@ fn with_env<T>(
     let text = validate(operations.as_bytes()).unwrap();
     let operations: Vec<Text<'_>> = text.elements().unwrap().collect();
     let mut uuids = UuidSource::new([seed, 2, 3, 4]);
-    let (read_only, has_lock) = (None, |_: &str| false);
-    let mut env = Env {
-        uuids: &mut uuids,
-        read_only,
-        has_lock: &has_lock,
-        elapsed_ms: 0,
-        may_wait: true,
-        client: Client::default(),
-        budget,
-    };
+    let mut env = Env { budget, ..Env::new(&mut uuids) };
     run(&operations, &mut env)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{Error, Schema, UuidSource};
-use weir_engine::{Client, Database, Env, Outcome, convert, execute};
+use weir_engine::{Database, Env, Outcome, convert, execute};
 
 struct World {
     db: Database,
@@ -19,15 +19,7 @@ impl World {
         let array = format!("[{operations}]");
         let array = weir_json::validate(array.as_bytes()).unwrap();
         let operations: Vec<_> = array.elements().unwrap().collect();
-        let mut env = Env {
-            uuids: &mut self.uuids,
-            read_only: None,
-            client: Client::default(),
-            has_lock: &|_| false,
-            elapsed_ms: 0,
-            may_wait: true,
-            budget: u64::MAX,
-        };
+        let mut env = Env::new(&mut self.uuids);
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
             Outcome::Wait { .. } | Outcome::TooLong => panic!("nothing waits here"),

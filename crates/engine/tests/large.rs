@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{RowDelta, Schema, UuidSource};
-use weir_engine::{Client, Database, Done, Env, Outcome, execute};
+use weir_engine::{Database, Done, Env, Outcome, execute};
 use weir_json::{Text, validate};
 
 const SCHEMA: &[u8] = br#"{"name":"db","tables":{
@@ -28,15 +28,7 @@ fn database() -> (Database, UuidSource) {
 fn transact(db: &mut Database, uuids: &mut UuidSource, operations: &str) -> Done {
     let array = validate(operations.as_bytes()).expect("operations");
     let operations: Vec<Text<'_>> = array.elements().expect("an array").collect();
-    let mut env = Env {
-        uuids,
-        read_only: None,
-        has_lock: &|_| false,
-        elapsed_ms: 0,
-        may_wait: true,
-        budget: u64::MAX,
-        client: Client::default(),
-    };
+    let mut env = Env::new(uuids);
     match execute(db, &operations, &mut env) {
         Outcome::Done(done) => done,
         Outcome::Wait { .. } | Outcome::TooLong => panic!("it waits"),

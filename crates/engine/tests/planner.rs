@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_data::{Schema, UuidSource};
-use weir_engine::{Client, Database, Done, Env, Outcome, execute};
+use weir_engine::{Database, Done, Env, Outcome, execute};
 use weir_json::{Text, validate};
 
 const SCHEMA: &[u8] = br#"{"name":"db","tables":{"T":{"columns":{
@@ -29,15 +29,7 @@ impl Side {
         let array = validate(operations.as_bytes()).expect("operations");
         let operations: Vec<Text<'_>> = array.elements().expect("an array").collect();
         let uuids = &mut self.uuids;
-        let mut env = Env {
-            uuids,
-            read_only: None,
-            has_lock: &|_| false,
-            elapsed_ms: 0,
-            may_wait: true,
-            budget: u64::MAX,
-            client: Client::default(),
-        };
+        let mut env = Env::new(uuids);
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => {
                 self.visited += done.work.rows_visited;

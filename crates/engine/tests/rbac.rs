@@ -47,15 +47,7 @@ impl World {
         let array = format!("[{operations}]");
         let array = weir_json::validate(array.as_bytes()).unwrap();
         let operations: Vec<_> = array.elements().unwrap().collect();
-        let mut env = Env {
-            uuids: &mut self.uuids,
-            read_only: None,
-            client,
-            has_lock: &|_| false,
-            elapsed_ms: 0,
-            may_wait: true,
-            budget: u64::MAX,
-        };
+        let mut env = Env { client, ..Env::new(&mut self.uuids) };
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
             Outcome::Wait { .. } | Outcome::TooLong => panic!("nothing waits here"),

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use weir_data::{Schema, Snapshot, TableId, UuidSource};
-use weir_engine::{Client, Database, Done, Env, Outcome, execute, read};
+use weir_engine::{Database, Done, Env, Outcome, execute, read};
 use weir_json::{Text, validate};
 
 const SCHEMA: &[u8] = br#"{"name":"db","tables":{
@@ -50,18 +50,6 @@ struct Taken {
     reply: Arc<Vec<u8>>,
 }
 
-fn env(uuids: &mut UuidSource) -> Env<'_> {
-    Env {
-        uuids,
-        read_only: None,
-        has_lock: &|_| false,
-        elapsed_ms: 0,
-        may_wait: true,
-        budget: u64::MAX,
-        client: Client::default(),
-    }
-}
-
 fn run(operations: &str, run: impl FnOnce(&[Text<'_>]) -> Outcome) -> Done {
     let array = validate(operations.as_bytes()).expect("operations");
     let operations: Vec<Text<'_>> = array.elements().expect("an array").collect();
@@ -89,7 +77,9 @@ impl Writer {
     }
 
     fn transact(&mut self, operations: &str) -> Done {
-        run(operations, |operations| execute(&mut self.db, operations, &mut env(&mut self.uuids)))
+        run(operations, |operations| {
+            execute(&mut self.db, operations, &mut Env::new(&mut self.uuids))
+        })
     }
 
     /// A transaction of a random kind; some change nothing.
@@ -164,7 +154,7 @@ fn mutate(table: &str, name: &str, column: &str, what: &str, value: &str) -> Str
 
 fn reply(snapshot: &Snapshot) -> Vec<u8> {
     let mut uuids = UuidSource::new([9; 4]);
-    run(SELECT, |operations| read(snapshot, operations, &mut env(&mut uuids), 9)).reply
+    run(SELECT, |operations| read(snapshot, operations, &mut Env::new(&mut uuids), 9)).reply
 }
 
 /// Searches what it is sent, and makes a database of it that goes another way.

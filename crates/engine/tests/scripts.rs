@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_data::{Schema, Uuid, UuidSource};
-use weir_engine::{Client, Database, Done, Env, Outcome, ReadOnly, execute};
+use weir_engine::{Database, Done, Env, Outcome, ReadOnly, execute};
 use weir_json::{Text, validate};
 
 /// Any seed whose UUIDs do not look like those that scripts write, which begin with zeros.
@@ -59,16 +59,8 @@ impl Stage {
         };
         let has_lock = |name: &str| value("lock=") == Some(name);
         let elapsed_ms = value("elapsed=").map_or(0, |ms| ms.parse().expect("milliseconds"));
-        let client = Client::default();
-        let mut env = Env {
-            uuids: &mut self.uuids,
-            read_only,
-            client,
-            has_lock: &has_lock,
-            elapsed_ms,
-            may_wait: true,
-            budget: u64::MAX,
-        };
+        let mut env =
+            Env { read_only, has_lock: &has_lock, elapsed_ms, ..Env::new(&mut self.uuids) };
         let before = self.db.state_hash();
         let outcome = execute(&mut self.db, &operations, &mut env);
         let changed = self.db.state_hash() != before;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{Schema, Uuid, UuidSource};
-use weir_engine::{Client, Database, Env, Outcome};
+use weir_engine::{Database, Env, Outcome};
 use weir_json::{Value, object};
 
 /// Its name.
@@ -72,15 +72,7 @@ pub(crate) fn execute(
 ) -> Option<weir_data::Delta> {
     let text = operation.to_string();
     let operation = weir_json::validate(text.as_bytes()).ok()?;
-    let mut env = Env {
-        uuids,
-        read_only: None,
-        has_lock: &|_| false,
-        elapsed_ms: 0,
-        may_wait: true,
-        budget: u64::MAX,
-        client: Client::default(),
-    };
+    let mut env = Env::new(uuids);
     match weir_engine::execute(database, &[operation], &mut env) {
         Outcome::Done(done) => done.delta,
         Outcome::Wait { .. } | Outcome::TooLong => None,

@@ -186,13 +186,11 @@ impl Request {
         let operations = message.map_or_else(|_| Vec::new(), Trigger::operations);
         let mut uuids = UuidSource::new(self.seed);
         let mut env = Env {
-            uuids: &mut uuids,
             read_only: self.read_only,
             client: self.identity.client(),
             has_lock: &|lock| self.locks.iter().any(|owned| owned == lock),
             elapsed_ms: self.elapsed_ms,
-            may_wait: true,
-            budget: u64::MAX,
+            ..Env::new(&mut uuids)
         };
         run(&operations, &mut env)
     }

@@ -75,13 +75,9 @@ fn perform(
 ) -> Option<Done> {
     let mut uuids = UuidSource::new(random);
     let mut env = Env {
-        uuids: &mut uuids,
-        read_only: None,
-        has_lock: &|_| false,
-        elapsed_ms: 0,
         may_wait: false,
-        budget: u64::MAX,
         client: Client { role: tool.role.as_deref().unwrap_or_default(), id: None },
+        ..Env::new(&mut uuids)
     };
     match execute(database, operations, &mut env) {
         Executed::Done(done) => Some(done),
