@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use crate::pki::Pki;
+use crate::stream::Stream;
 
 /// How long a session waits for the next message.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,7 +97,7 @@ fn clip(text: &str) -> &str {
 /// A session with a server.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    stream: Stream,
     framer: Framer,
     arrived: VecDeque<Message>,
     notifications: Vec<Message>,
@@ -107,11 +110,20 @@ impl Client {
     /// # Errors
     /// When nobody listens there.
     pub fn connect(path: &Path) -> Result<Self, Trouble> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self::on(Stream::unix(path, PATIENCE)?))
+    }
+
+    /// Connects over TLS with the certificate `name` of `pki`.
+    ///
+    /// # Errors
+    /// When nobody listens there, or either side does not believe the other.
+    pub fn connect_tls(server: SocketAddr, pki: &Pki, name: &str) -> Result<Self, Trouble> {
+        Ok(Self::on(Stream::tls(server, pki, name, PATIENCE)?))
+    }
+
+    fn on(stream: Stream) -> Self {
         let framer = Framer::default();
-        Ok(Self { stream, framer, arrived: VecDeque::new(), notifications: vec![], next_id: 0 })
+        Self { stream, framer, arrived: VecDeque::new(), notifications: vec![], next_id: 0 }
     }
 
     /// Sends bytes as they are.
@@ -119,10 +131,12 @@ impl Client {
     /// # Errors
     /// When the server has closed the session.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        Ok(self.stream.write_all(bytes)?)
+        self.stream.write_all(bytes)?;
+        Ok(self.stream.flush()?)
     }
 
-    /// Sends bytes from a thread while the caller reads, so that neither side waits for the other.
+    /// Sends bytes from a thread while the caller reads, so that neither side waits for the other; on
+    /// a unix socket only.
     ///
     /// # Errors
     /// What `read` says, or when sending fails.
@@ -246,7 +260,7 @@ impl Client {
     /// # Errors
     /// When the operating system refuses.
     pub fn set_patience(&mut self, patience: Duration) -> Result<(), Trouble> {
-        Ok(self.stream.set_read_timeout(Some(patience))?)
+        Ok(self.stream.set_patience(patience)?)
     }
 
     fn fill(&mut self) -> Result<(), Trouble> {

@@ -11,3 +11,4 @@ pub mod process;
 pub mod reach;
 pub mod rng;
 pub mod script;
+mod stream;

@@ -46,7 +46,7 @@ const LAYERS: &[Layer] = &[
     layer("host", &["server", "net", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
     layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine", "table"]),
-    layer("testkit", &["wire", "log", "engine", "monitor", "server"]),
+    layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),
     base("xtask", &[]),
 ];
 

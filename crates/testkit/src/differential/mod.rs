@@ -2,6 +2,7 @@
 
 pub mod known;
 pub mod pair;
+pub mod roles;
 pub mod room;
 pub mod run;
 pub mod shrink;

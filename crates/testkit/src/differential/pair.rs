@@ -17,6 +17,15 @@ use crate::process::{Program, Scratch, Server};
 /// 3.1.0 loses count of weak references at times, and stops.
 const OLD_REFERENCE_DIED: &str = "assertion !ovsdb_row_find_weak_ref";
 
+/// What a server is started with beside its database.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Further database files.
+    pub files: Vec<PathBuf>,
+    /// Further options.
+    pub options: Vec<String>,
+}
+
 /// Why two servers are not taken for equal.
 #[derive(Debug)]
 pub enum Finding {
@@ -83,19 +92,36 @@ impl Pair {
         schema: &Schema,
         schema_of_b: &Schema,
     ) -> Result<Self, Finding> {
+        Self::start_with(programs, [schema, schema_of_b], |_| Ok(Default::default()))
+    }
+
+    /// [`Self::start_apart`], each with what `extra` makes for it in the scratch directory.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and what `extra` says.
+    pub fn start_with(
+        programs: &(Program, Program),
+        schemas: [&Schema; 2],
+        extra: impl FnOnce(&Scratch) -> Result<[Extra; 2], Trouble>,
+    ) -> Result<Self, Finding> {
         let scratch = Scratch::new("pair");
         let files = [scratch.file("a.db"), scratch.file("b.db")];
-        files::create(&files[0], &schema.json())?;
-        files::create(&files[1], &schema_of_b.json())?;
-        let a = Server::start(&programs.0, &files[..1])?;
-        let b = Server::start(&programs.1, &files[1..])?;
+        let extra = extra(&scratch)?;
+        let start = |side: usize, program: &Program| -> Result<Server, Trouble> {
+            files::create(&files[side], &schemas[side].json())?;
+            let Extra { files: more, options } = &extra[side];
+            let all = [&files[side..=side], more].concat();
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            Server::start_with(program, &all, &options)
+        };
+        let (a, b) = (start(0, &programs.0)?, start(1, &programs.1)?);
         let mut sessions = [a.connect()?, b.connect()?];
         for session in &mut sessions {
             session.request("lock", &json!([HELD_LOCK]))?;
         }
         let (known, judge) = (Correspondence::default(), Judge::default());
         let (history, reference) = (History::default(), programs.0.clone());
-        let schema = schema.clone();
+        let schema = schemas[0].clone();
         Ok(Self { a, b, files, known, judge, history, reference, schema, sessions, scratch })
     }
 
@@ -160,9 +186,27 @@ impl Pair {
         let mut answers = vec![];
         for (ops, (a, b)) in batch.iter().zip(replies) {
             answers.push(self.judge_replies(ops, &a, &b)?);
-            self.history.since.push(ops.clone());
+            // Played to a server without roles, it would change something.
+            if !is_denied(&a.value["result"]) {
+                self.history.since.push(ops.clone());
+            }
         }
         Ok(answers)
+    }
+
+    /// [`Self::exchange`] through other sessions.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn exchange_as(
+        &mut self,
+        sessions: &mut [Client; 2],
+        batch: &[Vec<Value>],
+    ) -> Result<Vec<Answer>, Finding> {
+        std::mem::swap(&mut self.sessions, sessions);
+        let answers = self.exchange(batch);
+        std::mem::swap(&mut self.sessions, sessions);
+        answers
     }
 
     fn reply(&mut self, side: usize, id: u64, batch: &[Vec<Value>]) -> Result<Message, Finding> {
@@ -286,4 +330,10 @@ impl Pair {
         self.history = History { before: a.clone(), since: vec![] };
         Ok(a)
     }
+}
+
+/// Whether a role forbids an operation.
+pub fn is_denied(results: &Value) -> bool {
+    let results = results.as_array().map_or(&[][..], Vec::as_slice);
+    results.iter().any(|one| one["error"] == "permission error")
 }

@@ -1,6 +1,7 @@
 //! Deterministic generators of schemas and transactions.
 
 pub mod faults;
+pub mod roles;
 pub mod rows;
 pub mod schema;
 pub mod transaction;
