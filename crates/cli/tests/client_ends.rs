@@ -120,8 +120,15 @@ fn a_monitor_in_the_background_takes_commands() {
 fn locks_in_the_background() {
     clients_agree(&[], |room, client| {
         let target = room.detach(client, &["lock", "a"]);
-        for words in [&["lock", "b"][..], &["unlock", "a"], &["lock", "b"], &["steal", "c"]] {
-            assert_eq!(room.ctl(&target, words), "");
+        // The reference passes over the reply to all but the last request: one after the other.
+        for (words, reply) in [
+            (["lock", "b"], "true}\n{\"locked\":true}"),
+            (["unlock", "a"], "{}"),
+            (["lock", "b"], "{}"),
+            (["steal", "c"], "{}\n{\"locked\":true}"),
+        ] {
+            assert_eq!(room.ctl(&target, &words), "");
+            room.written(reply);
         }
         let mut thief = room.scratch.command(&room.clients[1]);
         let _thief = Running::start(thief.args(["-vconsole:off", "steal", "c"]));
