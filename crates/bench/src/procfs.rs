@@ -1,35 +1,20 @@
 //! A server's CPU time and memory, as the kernel accounts for them.
 
 use std::fs;
+use std::time::Duration;
+
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 
 use crate::Error;
 
-/// CPU time of a process in nanoseconds: what the scheduler accounts to its live threads (the
-/// first field of `schedstat`), or where threads have ended and took more with them, the
-/// process's total in clock ticks.
+/// CPU time of a process in nanoseconds, from its clock: user and system, all threads, those that
+/// have ended too.
 pub(crate) fn cpu_nanos(pid: u32) -> Result<u64, Error> {
-    Ok(live_threads(pid)?.max(ticks(pid).unwrap_or(0)))
-}
-
-/// User and system time of `/proc/PID/stat`, with that of threads that have ended.
-fn ticks(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything.
-    let (_, fields) = text.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11).map_while(|n| n.parse::<u64>().ok());
-    let ticks = fields.next()? + fields.next()?;
-    Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
-}
-
-fn live_threads(pid: u32) -> Result<u64, Error> {
-    let dir = format!("/proc/{pid}/task");
-    let mut sum = 0;
-    for entry in fs::read_dir(&dir).map_err(|e| Error::Io(format!("reading {dir}"), e))? {
-        // A thread may end between the listing and the reading.
-        let Ok(text) = fs::read_to_string(entry?.path().join("schedstat")) else { continue };
-        sum += text.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-    }
-    Ok(sum)
+    let read =
+        || -> nix::Result<_> { clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?.now() };
+    let time = read().map_err(|e| Error::Io(format!("CPU clock of process {pid}"), e.into()))?;
+    Ok(Duration::from(time).as_nanos() as u64)
 }
 
 /// A process's memory in bytes.
@@ -88,7 +73,6 @@ mod tests {
         }
         let memory = memory(pid).unwrap();
         assert!(memory.rss > 0 && memory.peak > 0);
-        assert!(ticks(pid).is_some());
         assert!(cpu_nanos(u32::MAX).is_err());
     }
 }

@@ -63,11 +63,13 @@ fn crash_and_return(program: &Path) -> Vec<String> {
     let scratch = Scratch::new();
     let daemon = Daemon::start(&scratch, program);
     let first = daemon.pid().expect("a pid file");
+    // The last line of a start, written after the parent has been released: before it, an end is
+    // that of a start that failed.
+    let starts = || daemon.log().matches("|INFO|ovsdb-server (Open vSwitch) ").count();
+    eventually("the server has started", || starts() == 1);
     daemon.kill("-SEGV");
     eventually("another server is there", || {
-        // Its last line of the start: before, its end would be a start that failed.
-        let started = daemon.log().matches("|INFO|ovsdb-server (Open vSwitch) ").count();
-        daemon.pid().is_some_and(|pid| pid != first) && started == 2
+        daemon.pid().is_some_and(|pid| pid != first) && starts() == 2
     });
     daemon.kill("-TERM");
     eventually("the monitor has ended", || daemon.log().contains("exiting"));

@@ -307,9 +307,19 @@ fn records_that_no_server_commits_are_passed_over() {
             assert_eq!(told, by_reference, "{what}");
             let reason = complaint.trim_start_matches("ERR ");
             let log = &reference.server.log()[log..];
-            assert!(log.contains(reason), "{what}: {reason}\n{log}");
+            let is_told = log.contains(reason) || log.contains(&other_order(reason));
+            assert!(is_told, "{what}: {reason}\n{log}");
         } else {
             eprintln!("skipped: no reference to compare with");
         }
     }
+}
+
+/// The error of an index with its rows the other way round: chance orders them in the reference.
+fn other_order(error: &str) -> String {
+    let rows = error.split_once("First row, ").and_then(|(before, rows)| {
+        let (first, second) = rows.split_once("  Second row, ")?;
+        Some(format!("{before}First row, {second}  Second row, {first}"))
+    });
+    rows.unwrap_or_else(|| error.to_owned())
 }

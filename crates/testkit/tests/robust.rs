@@ -36,10 +36,10 @@ impl Lone {
         self.session.transact("D", ops).expect("an answer")
     }
 
-    /// A fresh session is served.
+    /// A fresh session is served; a conversion among the noise may end the first ones.
     fn is_well(&mut self) {
-        let mut session = self.server.connect().expect("a new session");
-        session.barrier().expect("an answer on a new session");
+        let is_served = || self.server.connect().is_ok_and(|mut new| new.barrier().is_ok());
+        assert!((0..10).any(|_| is_served()), "no new session is served:\n{}", self.server.log());
         assert!(self.server.is_alive(), "the server died:\n{}", self.server.log());
         assert!(!self.server.log().contains("panicked"), "{}", self.server.log());
     }
