@@ -11,8 +11,10 @@ use crate::Error;
 /// CPU time of a process in nanoseconds, from its clock: user and system, all threads, those that
 /// have ended too.
 pub(crate) fn cpu_nanos(pid: u32) -> Result<u64, Error> {
-    let read =
-        || -> nix::Result<_> { clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?.now() };
+    let read = || -> nix::Result<_> {
+        let pid = i32::try_from(pid).map_err(|_| nix::Error::ESRCH)?;
+        clock_getcpuclockid(Pid::from_raw(pid))?.now()
+    };
     let time = read().map_err(|e| Error::Io(format!("CPU clock of process {pid}"), e.into()))?;
     Ok(Duration::from(time).as_nanos() as u64)
 }
