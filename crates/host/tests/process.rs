@@ -86,6 +86,8 @@ impl Server {
             assert!(Instant::now() < limit, "the server did not start: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
+        // It listens before its last words of the start; who gets an answer comes after them.
+        self.admin("version");
         self
     }
 
