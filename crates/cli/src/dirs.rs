@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use weir_host::recording::Recording;
+
 /// Where sockets and files are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dirs {
@@ -13,6 +15,15 @@ pub(crate) struct Dirs {
     pub(crate) db: PathBuf,
     /// Schemas: `OVS_PKGDATADIR`.
     pub(crate) pkgdata: PathBuf,
+}
+
+/// `--record` or `--replay`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordingMode {
+    /// `--record`
+    Record,
+    /// `--replay`
+    Replay,
 }
 
 impl Dirs {
@@ -39,6 +50,16 @@ impl Dirs {
     /// The database of a command line that names none.
     pub(crate) fn default_database(&self) -> PathBuf {
         self.db.join("conf.db")
+    }
+
+    /// Where recordings are, by the option about them.
+    pub(crate) fn recording(&self, option: &Option<(RecordingMode, Option<String>)>) -> Recording {
+        let Some((mode, directory)) = option else { return Recording::Off };
+        let directory = directory.as_ref().map_or(self.run.clone(), |name| self.run.join(name));
+        match mode {
+            RecordingMode::Record => Recording::Record(directory),
+            RecordingMode::Replay => Recording::Replay(directory),
+        }
     }
 
     /// The schema of a `create` that names none.

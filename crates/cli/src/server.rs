@@ -98,6 +98,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
         },
         // It is open already: it is opened in turn with the options about levels.
         log_file: None,
+        recording: dirs.recording(&given.recording),
         run_command: given.run,
         trim_memory: memory::trim,
     })

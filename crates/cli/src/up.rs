@@ -161,6 +161,7 @@ fn host_options(folder: &Path, database: &Path, socket: &Path, port: Option<u16>
         unixctl: Unixctl::Path(folder.join(ADMIN_SOCKET)),
         daemon: DaemonOptions::default(),
         log_file: None,
+        recording: weir_host::recording::Recording::Off,
         run_command: None,
         trim_memory: memory::trim,
     }

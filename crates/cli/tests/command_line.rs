@@ -103,12 +103,10 @@ fn mistakes_are_told_as_getopt_tells_them() {
 #[test]
 fn what_is_missing_is_said_and_fatal() {
     let scratch = Scratch::new();
-    for args in [&["--record"][..], &["--replay=x"], &["relay:D:tcp:192.0.2.1:6640"]] {
-        let refused = scratch.run(scratch.link("ovsdb-server"), args);
-        assert_eq!(refused.status.code(), Some(1), "{args:?}");
-        assert!(err(&refused).starts_with("ovsdb-server: "), "{}", err(&refused));
-        assert!(err(&refused).contains("not supported yet"), "{}", err(&refused));
-    }
+    let refused = scratch.run(scratch.link("ovsdb-server"), &["relay:D:tcp:192.0.2.1:6640"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).starts_with("ovsdb-server: "), "{}", err(&refused));
+    assert!(err(&refused).contains("not supported yet"), "{}", err(&refused));
     let refused = scratch.run(WEIR, &["nonsense"]);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(err(&refused), "weir: unknown command 'nonsense'; see weir help\n");

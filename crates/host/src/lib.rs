@@ -3,6 +3,7 @@
 //! - `run`: a server process from its options to its exit status.
 //! - `driver`: the one hot thread, its loop of rounds over epoll(7), clients and listeners.
 //! - `disk`: database files. `daemon`: forks and the pid file. `unixctl`: the admin socket.
+//! - `recording`: `--record` and `--replay`.
 //! - `vlog`: the log. `clock`, `seed`, `signals`: time, randomness, fatal signals.
 
 mod clock;
@@ -15,6 +16,7 @@ mod inbox;
 mod limits;
 mod outbox;
 mod poller;
+pub mod recording;
 mod run;
 mod seed;
 pub mod signals;

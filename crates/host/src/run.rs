@@ -2,18 +2,21 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
 
 use weir_net::error::strerror;
 use weir_net::{Address, Listener};
-use weir_server::{Config, Server};
+use weir_server::Config;
 
 use crate::daemon::{Daemon, DaemonOptions, Role};
-use crate::driver::{Driver, Turn};
+use crate::driver::{Driver, Replay, Scene, Turn};
 use crate::fault::kill_on_fault;
 use crate::limits::raise_descriptor_limit;
+use crate::recording::{End, ReadError, Reader, Recorder, Recording, Writer};
 use crate::seed::seed;
 use crate::signals::{self, Signals};
 use crate::unixctl::Commands;
@@ -32,6 +35,8 @@ pub struct Options {
     pub daemon: DaemonOptions,
     /// `--log-file`.
     pub log_file: Option<PathBuf>,
+    /// `--record` or `--replay`.
+    pub recording: Recording,
     /// `--run`.
     pub run_command: Option<String>,
     /// Gives freed memory back to the system.
@@ -107,15 +112,20 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
         Role::Server(daemon) => daemon,
     };
     let program = options.server.server_name;
+    if let Recording::Replay(directory) = &options.recording {
+        let replay = open_replay(&options, directory, log)?;
+        return serve_again(replay, &options, daemon, log);
+    }
     options.server.seed = seed()?;
     options.server.saved = saved.as_ref().and_then(read_state);
     let config = options.server.clone();
     let commands = Commands::new(program, log.clone(), weir_server::unixctl::commands(&config));
     let mut driver = Driver::new(
-        |now| Server::new(now, config),
+        config,
         Signals::catch()?,
         commands,
         options.rundir.clone(),
+        begin_recording(&options, log)?,
         options.trim_memory,
         log.clone(),
     )?;
@@ -130,25 +140,89 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
                 return Err(Fatal(lines));
             }
             Turn::Exit => {
-                driver.finish()?;
+                driver.finish(End::Exit)?;
                 driver.abandon();
                 return Ok(ExitCode::SUCCESS);
             }
             Turn::Signal(signal) => {
-                let name = signals::name(signal);
-                let text = format!("terminating with signal {signal} ({name})");
-                log.log("fatal_signal", Level::Warn, &text);
+                log_signal(log, signal);
                 driver.abandon();
                 drop(daemon);
                 signals::die_of(signal);
                 return Ok(ExitCode::FAILURE);
             }
             Turn::Command(result) => {
-                driver.finish()?;
+                driver.finish(End::of_command(&result))?;
                 driver.abandon();
                 return command_ended(options.run_command.as_deref().unwrap_or_default(), result);
             }
         }
+    }
+}
+
+fn log_signal(log: &Vlog, signal: i32) {
+    let text = format!("terminating with signal {signal} ({})", signals::name(signal));
+    log.log("fatal_signal", Level::Warn, &text);
+}
+
+/// `--record`
+fn begin_recording(options: &Options, log: &Vlog) -> Result<Option<Arc<Recorder>>, Fatal> {
+    let Recording::Record(directory) = &options.recording else { return Ok(None) };
+    let writer = Writer::create(directory, options.server.server_name);
+    let writer = writer.map_err(|(path, error)| no_recording(log, &path, &error))?;
+    Ok(Some(Arc::new(Recorder::new(writer, log.clone()))))
+}
+
+/// `--replay`
+fn open_replay(options: &Options, directory: &Path, log: &Vlog) -> Result<Replay, Fatal> {
+    let program = options.server.server_name;
+    let commands =
+        Commands::new(program, log.clone(), weir_server::unixctl::commands(&options.server));
+    let opened = Reader::open(directory, program);
+    let (items, path) = opened.map_err(|(path, error)| match error {
+        ReadError::Io(error) => no_recording(log, &path, &error),
+        error => Fatal(vec![format!("{}: {error}", path.display())]),
+    })?;
+    Ok(Replay::new(items, path, options.server.clone(), commands, log.clone())?)
+}
+
+fn no_recording(log: &Vlog, path: &Path, error: &std::io::Error) -> Fatal {
+    let error = strerror(error);
+    log.log("ovs_replay", Level::Err, &format!("{}: fopen failed: {error}", path.display()));
+    format!("failed to open replay file: {error}.").into()
+}
+
+/// Runs from a recording; its own failures aside, the end is as it was.
+fn serve_again(
+    mut replay: Replay,
+    options: &Options,
+    mut daemon: Daemon,
+    log: &Vlog,
+) -> Result<ExitCode, Fatal> {
+    loop {
+        match replay.run()? {
+            Scene::Ready => {
+                daemon.ready(log)?;
+                log_version(options, log);
+            }
+            Scene::Failed(lines) => return Err(Fatal(lines)),
+            Scene::End(End::Signal(signal)) => {
+                log_signal(log, signal);
+                return Ok(ExitCode::SUCCESS);
+            }
+            Scene::End(End::Command(result)) => {
+                let result = result.map(ExitStatus::from_raw).map_err(std::io::Error::other);
+                return command_ended(options.run_command.as_deref().unwrap_or_default(), result);
+            }
+            Scene::End(End::Exit | End::Failed) => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// The line that the log of a server begins with; with `--run` there is none.
+fn log_version(options: &Options, log: &Vlog) {
+    if options.run_command.is_none() {
+        log.log("ovsdb_server", Level::Info, &version::line(options.server.server_name));
     }
 }
 
@@ -174,15 +248,14 @@ fn begin_service(
     options: &Options,
     log: &Vlog,
 ) -> Result<(), Fatal> {
-    let program = options.server.server_name;
     if let Some(listener) = admin_socket(options, log)? {
         driver.listen_for_admins(listener)?;
     }
     daemon.ready(log)?;
-    match &options.run_command {
-        Some(command) => driver.start_command(command),
-        None => log.log("ovsdb_server", Level::Info, &version::line(program)),
+    if let Some(command) = &options.run_command {
+        driver.start_command(command);
     }
+    log_version(options, log);
     Ok(())
 }
 
@@ -205,10 +278,7 @@ fn admin_socket(options: &Options, log: &Vlog) -> Result<Option<Listener>, Fatal
 }
 
 /// The server's exit status follows the command's.
-fn command_ended(
-    command: &str,
-    result: std::io::Result<std::process::ExitStatus>,
-) -> Result<ExitCode, Fatal> {
+fn command_ended(command: &str, result: std::io::Result<ExitStatus>) -> Result<ExitCode, Fatal> {
     match result {
         Ok(status) if status.success() => Ok(ExitCode::SUCCESS),
         Ok(status) => {

@@ -46,6 +46,7 @@ fn serve_if_told() {
         unixctl: Unixctl::Path("ctl".into()),
         daemon: DaemonOptions { pidfile, ..DaemonOptions::default() },
         log_file: Some(directory.join("server.log")),
+        recording: weir_host::recording::Recording::Off,
         run_command: std::env::var(RUN).ok(),
         trim_memory: if std::env::var_os(BUG).is_some() { || panic!("a bug") } else { || () },
     };

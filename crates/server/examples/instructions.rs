@@ -160,7 +160,7 @@ impl Shell {
             Effect::Listen { remote, .. } => {
                 self.event(Event::Listening { remote, result: Ok(None) });
             }
-            Effect::Open { db, path } => {
+            Effect::Open { db, path, .. } => {
                 let mut file = Vec::new();
                 let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema");
                 weir_log::standalone::write_schema(&mut file, &schema);

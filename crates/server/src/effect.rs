@@ -199,6 +199,8 @@ pub enum Effect {
         db: DbId,
         /// The path as the user gave it, made absolute.
         path: String,
+        /// Randomness for [`crate::load::Loader`].
+        seed: u64,
     },
     /// Close and unlock the file of a removed database.
     Close {

@@ -334,7 +334,8 @@ impl Server {
         let db = self.next_db_id();
         let name = path.clone();
         self.opening.insert(db, Opening { name, config, command });
-        self.effect(Effect::Open { db, path });
+        let seed = self.uuids.next_u64();
+        self.effect(Effect::Open { db, path, seed });
     }
 
     fn opened(&mut self, now: Now, db: DbId, result: Result<Loaded, String>) {

@@ -21,6 +21,7 @@ pub(crate) fn manual() -> Manual {
             usage::about::LOGGING,
             options::DATABASES,
             options::BACKUP,
+            usage::about::RECORDING,
             usage::about::OTHER,
         ],
         notes: &[
@@ -35,7 +36,7 @@ pub(crate) fn manual() -> Manual {
                  db:DB,TABLE,COLUMN  whatever this column says\n\
                  IPv6 addresses are written in brackets; port 0 lets the system choose one.",
             ),
-            ("Not supported yet", "--record[=DIR], --replay[=DIR], relay:SCHEMA:REMOTE"),
+            ("Not supported yet", "relay:SCHEMA:REMOTE"),
             (
                 "Examples",
                 "@PROGRAM@ --remote=punix:/tmp/db.sock --remote=ptcp:6640 nb.db\n\

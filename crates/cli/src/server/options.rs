@@ -1,5 +1,6 @@
 //! The server's command line.
 
+use crate::dirs::RecordingMode;
 use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
@@ -34,8 +35,8 @@ enum Id {
     ConfigFile,
     NoColumnDiff,
     NoDataConversion,
-    /// Known to the reference, not to us yet.
-    NotYet(&'static str),
+    Record,
+    Replay,
 }
 
 /// What the TLS options configure.
@@ -127,8 +128,8 @@ const TABLE: &[Spec<Id>] = &[
         .with(usage::about::SSL_CIPHERSUITES),
     long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName))
         .with(usage::about::SSL_SERVER_NAME),
-    long("record", MaybeValue, Id::NotYet("--record")),
-    long("replay", MaybeValue, Id::NotYet("--replay")),
+    long("record", MaybeValue, Id::Record).with(usage::about::RECORD),
+    long("replay", MaybeValue, Id::Replay).with(usage::about::REPLAY),
     long("sync-from", Value, Id::SyncFrom).with(SYNC_FROM),
     long("sync-exclude-tables", Value, Id::SyncExclude).with(SYNC_EXCLUDE),
     long("active", Nothing, Id::Active).with(ACTIVE),
@@ -180,6 +181,8 @@ pub(crate) struct ServerOptions {
     pub(crate) active: bool,
     /// `--config-file`, as given.
     pub(crate) config_file: Option<String>,
+    /// `--record` or `--replay`, with the directory as given; the last one counts.
+    pub(crate) recording: Option<(RecordingMode, Option<String>)>,
     /// `--no-dbs`
     pub(crate) no_dbs: bool,
     /// `--disable-file-column-diff`
@@ -217,7 +220,6 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
         match id {
             Id::Help => return Ok(Asked::Help),
             Id::Version => return Ok(Asked::Version),
-            Id::NotYet(name) => return Err(Mistake::Fatal(Failure::not_yet(name))),
             Id::SyncExclude => {
                 let list = value.unwrap_or_default();
                 check_excluded(&list).map_err(|error| Mistake::Fatal(Failure::new(error)))?;
@@ -261,7 +263,9 @@ impl ServerOptions {
             Id::NoDbs => self.no_dbs = true,
             Id::NoColumnDiff => self.no_column_diff = true,
             Id::NoDataConversion => self.no_data_conversion = true,
-            Id::Help | Id::Version | Id::NotYet(_) | Id::SyncExclude => {}
+            Id::Record => self.recording = Some((RecordingMode::Record, value)),
+            Id::Replay => self.recording = Some((RecordingMode::Replay, value)),
+            Id::Help | Id::Version | Id::SyncExclude => {}
         }
     }
 
@@ -414,12 +418,8 @@ mod tests {
         ] {
             assert_eq!(mistake(args), expected);
         }
-        for (args, option) in [
-            (&["--record"][..], "--record"),
-            (&["relay:D:tcp:192.0.2.1:6640"], "relay:D:tcp:192.0.2.1:6640: a relay database"),
-        ] {
-            let start = format!("fatal: {option} is not supported yet by Weir ");
-            assert!(mistake(args).starts_with(&start), "{args:?}: {}", mistake(args));
-        }
+        let relay = "relay:D:tcp:192.0.2.1:6640";
+        let start = format!("fatal: {relay}: a relay database is not supported yet by Weir ");
+        assert!(mistake(&[relay]).starts_with(&start), "{}", mistake(&[relay]));
     }
 }

@@ -8,6 +8,8 @@ pub(crate) const DAEMON: &str = "Daemon options";
 pub(crate) const LOGGING: &str = "Logging options";
 /// The heading of TLS.
 pub(crate) const TLS: &str = "TLS options";
+/// The heading of recordings.
+pub(crate) const RECORDING: &str = "Replay options";
 /// The heading of what belongs nowhere else.
 pub(crate) const OTHER: &str = "Other options";
 
@@ -47,6 +49,13 @@ pub(crate) const SSL_PROTOCOLS: About =
 pub(crate) const SSL_CIPHERS: About = about(TLS, "LIST", "ciphers for TLS 1.2");
 pub(crate) const SSL_CIPHERSUITES: About = about(TLS, "LIST", "ciphers for TLS 1.3");
 pub(crate) const SSL_SERVER_NAME: About = about(TLS, "NAME", "server name to ask for");
+
+pub(crate) const RECORD: About =
+    about(RECORDING, "DIR", "write down in DIR all that comes in (default: @RUN@)")
+        .complete(Complete::File);
+pub(crate) const REPLAY: About =
+    about(RECORDING, "DIR", "run from what was written down, without connections")
+        .complete(Complete::File);
 
 pub(crate) const HELP: About = about(OTHER, "", "show this text");
 pub(crate) const VERSION: About = about(OTHER, "", "show versions");

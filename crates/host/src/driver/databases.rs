@@ -12,7 +12,6 @@ use weir_server::load::{Converted, Finished, Loaded, Loader, write_snapshot};
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, inode};
 use crate::driver::jobs::{Done, Jobs};
-use crate::seed::seed;
 use crate::vlog::{Level, Vlog};
 
 /// Bytes handed to the loader at once.
@@ -49,6 +48,7 @@ impl Databases {
         &mut self,
         db: DbId,
         name: String,
+        seed: u64,
         jobs: &Jobs,
         log: &Vlog,
         events: &mut Vec<Event>,
@@ -57,7 +57,7 @@ impl Databases {
         match self.try_open(&name, log) {
             Ok((file, reader)) => {
                 let path = name.clone();
-                jobs.spawn("load", move || Done::Loaded(db, load(&path, reader)), failed);
+                jobs.spawn("load", move || Done::Loaded(db, load(&path, reader, seed)), failed);
                 self.files.insert(db, Entry { file, name, compacting: false, replacement: None });
             }
             Err(error) => events.push(Event::Opened { db, result: Err(error) }),
@@ -248,8 +248,7 @@ impl Databases {
 }
 
 /// Reads a whole file; runs in a helper.
-fn load(name: &str, mut file: std::fs::File) -> Result<Box<Loaded>, String> {
-    let [seed, ..] = seed().map_err(|error| read_error(name, &error))?;
+fn load(name: &str, mut file: std::fs::File, seed: u64) -> Result<Box<Loaded>, String> {
     let mut loader = Loader::seekable(name, seed);
     let mut buffer = vec![0; LOAD_BYTES];
     loop {

@@ -1,5 +1,6 @@
 //! Helper threads: what takes long is done beside the loop, and its end is an event of the loop.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,6 +51,8 @@ pub(crate) struct Jobs {
     queue: Arc<Queue>,
     /// Workers that have been started.
     workers: usize,
+    /// What helpers are at, or have done and nobody has taken.
+    unanswered: Cell<usize>,
 }
 
 /// How a helper tells what it has done.
@@ -90,11 +93,12 @@ impl Jobs {
         let (sender, done) = channel();
         let queue = Arc::new(Queue::default());
         let reporter = Reporter { wake: Arc::new(wake), sender };
-        Ok(Self { reporter, done, queue, workers: 0 })
+        Ok(Self { reporter, done, queue, workers: 0, unanswered: Cell::new(0) })
     }
 
     /// Runs a piece of the core's work in a worker, as soon as there is one.
     pub(crate) fn work(&mut self, id: WorkId, work: Work) {
+        self.unanswered.update(|count| count + 1);
         let is_taken = self.queue.push(id, work);
         if !is_taken && self.workers < WORKERS_MAX + URGENT_WORKERS_MAX {
             self.start_worker();
@@ -135,6 +139,7 @@ impl Jobs {
         work: impl FnOnce() -> Done + Send + 'static,
         failed: impl FnOnce(String) -> Done + Send + Clone + 'static,
     ) {
+        self.unanswered.update(|count| count + 1);
         let (reporter, panicked) = (self.reporter.clone(), failed.clone());
         let body = move || {
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -150,7 +155,17 @@ impl Jobs {
     /// What has been done since the last call.
     pub(crate) fn take(&self) -> Vec<Done> {
         let _ = rustix::io::read(&self.reporter.wake, &mut [0; 8]);
-        self.done.try_iter().collect()
+        let done: Vec<Done> = self.done.try_iter().collect();
+        self.unanswered.update(|count| count.saturating_sub(done.len()));
+        done
+    }
+
+    /// Waits for the next thing that is done, for who has nothing else to do; `None` if no helper
+    /// is at anything.
+    pub(crate) fn wait(&self) -> Option<Done> {
+        let left = self.unanswered.get().checked_sub(1)?;
+        self.unanswered.set(left);
+        self.done.recv().ok()
     }
 }
 

@@ -16,6 +16,7 @@ mod endpoint;
 mod jobs;
 mod links;
 mod listeners;
+mod replay;
 mod sessions;
 mod shaking;
 mod token;
@@ -23,6 +24,7 @@ mod trace;
 
 pub use endpoint::{AdminRequest, AdminSocket};
 pub use links::LINK_MESSAGE_BYTES_MAX;
+pub(crate) use replay::{Replay, Scene};
 pub use sessions::UNPARSED_BYTES_MAX;
 
 use std::fs::File;
@@ -30,6 +32,7 @@ use std::io;
 use std::mem;
 use std::os::unix::fs::FileExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_net::Listener;
@@ -37,11 +40,12 @@ use weir_net::error::strerror;
 use weir_server::effect::{self, Effect};
 use weir_server::event::{Event, HostStatus, LinkId, Now, SessionId};
 use weir_server::load::convert_rows;
-use weir_server::{Server, StartStatus};
+use weir_server::{Config, Server, StartStatus};
 
 use crate::clock::Clock;
 use crate::coverage::{Counter, Coverage};
 use crate::poller::{Interest, Poller, Ready};
+use crate::recording::{End, Item, Recorder, Start, digest};
 use crate::signals::Signals;
 use crate::stall::{self, Stalls};
 use crate::unixctl::Commands;
@@ -93,6 +97,7 @@ pub(crate) struct Driver {
     coverage: Coverage,
     stalls: Stalls,
     log: Vlog,
+    recorder: Option<Arc<Recorder>>,
     trace: Trace,
     /// Gives freed memory back to the system.
     trim_memory: fn(),
@@ -107,34 +112,44 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver for the server that `make` makes at the time of the first round.
+    /// A driver for a server of that configuration.
     pub(crate) fn new(
-        make: impl FnOnce(Now) -> Server,
+        config: Config,
         signals: Signals,
-        commands: Commands,
+        mut commands: Commands,
         rundir: std::path::PathBuf,
+        recorder: Option<Arc<Recorder>>,
         trim_memory: fn(),
         log: Vlog,
     ) -> io::Result<Self> {
         let (poller, jobs, clock) = (Poller::new()?, Jobs::new()?, Clock::start());
         poller.add(&signals, Token::Signal.encode(), Interest::Read)?;
         poller.add(&jobs, Token::Jobs.encode(), Interest::Read)?;
+        let now = now(&clock);
+        if let Some(recorder) = &recorder {
+            log.set_clock_ms(now.monotonic_us / 1000);
+            recorder.item(&Item::Start(Start::of(now, &config)));
+            commands.record(Arc::clone(recorder));
+        }
+        // What these say is about sockets, and no replay says it.
+        let socket_log = log.recorded(recorder.clone());
         Ok(Self {
-            server: make(now(&clock)),
+            server: Server::new(now, config),
             poller,
             signals,
             clock,
             sessions: Sessions::new(UNPARSED_BYTES_MAX),
-            listeners: Listeners::new(rundir.clone(), log.clone()),
-            links: Links::new(rundir.clone(), log.clone()),
+            listeners: Listeners::new(rundir.clone(), socket_log.clone()),
+            links: Links::new(rundir.clone(), socket_log.clone()),
             saved: None,
-            connections: Connections::new(rundir, log.clone()),
+            connections: Connections::new(rundir, socket_log.clone()),
             databases: Databases::default(),
-            admin: Admin::new(commands, log.clone()),
+            admin: Admin::new(commands, socket_log),
             jobs,
             coverage: Coverage::default(),
             stalls: Stalls::default(),
             log,
+            recorder,
             trace: Trace::default(),
             trim_memory,
             unix_serial: 0,
@@ -151,11 +166,18 @@ impl Driver {
         self.execute_effects();
         loop {
             if let Some(turn) = self.turn() {
+                match &turn {
+                    Turn::Ready => self.record(&Item::Ready),
+                    Turn::Failed(_) => self.record(&Item::End(End::Failed)),
+                    // More happens until then.
+                    Turn::Exit | Turn::Signal(_) | Turn::Command(_) => {}
+                }
                 return Ok(turn);
             }
             let timeout = self.timeout();
             self.poller.wait(timeout, &mut self.ready)?;
             if let Some(signal) = self.take_signal() {
+                self.record(&Item::End(End::Signal(signal)));
                 return Ok(Turn::Signal(signal));
             }
             let begun_us = self.clock.monotonic_us();
@@ -183,11 +205,12 @@ impl Driver {
     }
 
     /// Sends what is pending and queued, as far as clients take it in a bounded time.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, end: End) -> io::Result<()> {
         let now = now(&self.clock);
-        self.server.flush_updates(now);
-        self.server.end_round(now);
+        self.flush_updates(now);
+        self.end_round(now);
         self.execute_effects();
+        self.record(&Item::End(end));
         let limit = now.monotonic_us + EXIT_FLUSH_US;
         while self.sessions.has_output() && self.clock.monotonic_us() < limit {
             self.poller.wait(Some(Duration::from_millis(10)), &mut self.ready)?;
@@ -250,7 +273,7 @@ impl Driver {
         self.coverage.add(Counter::Rounds, 1);
         if self.ready.is_empty() && !self.sessions.has_work() && self.server.has_pending_updates() {
             self.coverage.add(Counter::UpdateFlushes, 1);
-            self.server.flush_updates(now);
+            self.flush_updates(now);
         }
         self.sessions.begin_round(&mut self.coverage);
         for ready in mem::take(&mut self.ready) {
@@ -262,7 +285,7 @@ impl Driver {
             self.listeners.wake(&self.poller, now.monotonic_us, &mut self.events);
         }
         self.deliver(now);
-        self.server.end_round(now);
+        self.end_round(now);
         self.execute_effects();
     }
 
@@ -342,14 +365,12 @@ impl Driver {
     /// Hands the core what happened.
     fn deliver(&mut self, now: Now) {
         self.sessions.take_events(&mut self.events);
-        for event in self.events.drain(..) {
-            if self.log.traces_messages() {
-                trace_received(&self.server, &self.log, &event);
-            }
+        let mut events = mem::take(&mut self.events);
+        for event in events.drain(..) {
             let command = if let Event::Command { name, .. } = &event { name.as_str() } else { "" };
             if command == "memory/show" {
                 let bytes = self.sessions.backlog();
-                self.server.handle(now, Event::Backlog { bytes });
+                self.handle(now, Event::Backlog { bytes });
             } else if command == "weir/status" {
                 let status = HostStatus {
                     resident_bytes: stall::resident_bytes(),
@@ -358,18 +379,40 @@ impl Driver {
                     stall_ever_us: self.stalls.ever_us(),
                     queued: self.sessions.backlogs(),
                 };
-                self.server.handle(now, Event::HostStatus(Box::new(status)));
+                self.handle(now, Event::HostStatus(Box::new(status)));
             }
-            self.server.handle(now, event);
+            self.handle(now, event);
         }
+        self.events = events;
     }
 
-    fn trace_sent(&mut self, to: &[SessionId], parts: &[&[u8]]) {
-        for &session in to {
-            let name = self.server.session_name(session).unwrap_or("?");
-            for line in parts.iter().flat_map(|part| self.trace.sent(session, name, part)) {
-                self.log.log("jsonrpc", Level::Dbg, &line);
-            }
+    fn handle(&mut self, now: Now, event: Event) {
+        if let Some(recorder) = &self.recorder {
+            self.log.set_clock_ms(now.monotonic_us / 1000);
+            recorder.event(now, &event);
+        }
+        if self.log.traces_messages() {
+            trace::event(&self.server, &self.log, &event);
+        }
+        self.server.handle(now, event);
+    }
+
+    fn end_round(&mut self, now: Now) {
+        if self.recorder.is_some() {
+            self.log.set_clock_ms(now.monotonic_us / 1000);
+            self.record(&Item::EndRound(now));
+        }
+        self.server.end_round(now);
+    }
+
+    fn flush_updates(&mut self, now: Now) {
+        self.record(&Item::Flush(now));
+        self.server.flush_updates(now);
+    }
+
+    fn record(&self, item: &Item) {
+        if let Some(recorder) = &self.recorder {
+            recorder.item(item);
         }
     }
 
@@ -389,7 +432,7 @@ impl Driver {
             if !self.events.is_empty() {
                 let now = now(&self.clock);
                 self.deliver(now);
-                self.server.end_round(now);
+                self.end_round(now);
             }
         }
         self.effects = effects;
@@ -400,16 +443,19 @@ impl Driver {
         match effect {
             Effect::Append { db, bytes, sync } => {
                 sessions.flush_dirty(poller, coverage);
+                if let Some(recorder) = &self.recorder {
+                    let (length, digest) = (bytes.len() as u64, digest(&bytes));
+                    recorder.item(&Item::Append { db, length, digest });
+                }
                 databases.append(db, &bytes, sync, coverage, events);
                 let now = now(&self.clock);
                 self.deliver(now);
-                self.server.end_round(now);
+                self.end_round(now);
             }
             Effect::Send { to, head, body } => {
                 if self.log.traces_messages() {
-                    self.trace_sent(&to, &[&head, &body]);
+                    self.trace.log_sent(&self.server, &self.log, &to, &[&head, &body]);
                 }
-                let Self { sessions, .. } = self;
                 to.into_iter().for_each(|id| sessions.send(id, &head, &body));
             }
             Effect::StopReading { session } => sessions.stop_reading(poller, session),
@@ -443,7 +489,9 @@ impl Driver {
                 connections.connect(jobs, remote, target, &options, patience_ms, events);
             }
             Effect::Tls(settings) => self.connections.configure_tls(settings),
-            Effect::Open { db, path } => databases.open(db, path, &self.jobs, &self.log, events),
+            Effect::Open { db, path, seed } => {
+                databases.open(db, path, seed, &self.jobs, &self.log, events);
+            }
             Effect::Close { db } => databases.close(db),
             Effect::Compact { db, snapshot, comment, date_ms } => {
                 databases.compact(db, snapshot, comment, date_ms, &self.jobs, events);
@@ -462,11 +510,23 @@ impl Driver {
             Effect::CommandReply { id, reply } => {
                 self.admin.reply(poller, id, reply, coverage, events);
             }
-            Effect::Log { module, level, text, limit } => match limit {
-                Some(place) => self.log.log_limited(place, module, severity(level), &text),
-                None => self.log.log(module, severity(level), &text),
-            },
+            Effect::Log { module, level, text, limit } => {
+                log_line(&self.log, module, level, &text, limit);
+            }
         }
+    }
+}
+
+fn log_line(
+    log: &Vlog,
+    module: &str,
+    level: effect::Level,
+    text: &str,
+    limit: Option<&'static str>,
+) {
+    match limit {
+        Some(place) => log.log_limited(place, module, severity(level), text),
+        None => log.log(module, severity(level), text),
     }
 }
 
@@ -477,14 +537,6 @@ fn save(file: Option<&File>, bytes: &[u8], log: &Vlog) {
     if let Err(error) = written {
         let text = format!("failed to write temporary file ({})", strerror(&error));
         log.log("ovsdb_server", Level::Warn, &text);
-    }
-}
-
-fn trace_received(server: &Server, log: &Vlog, event: &Event) {
-    if let Event::Message { session, bytes } = event
-        && let Some(name) = server.session_name(*session)
-    {
-        log.log("jsonrpc", Level::Dbg, &trace::received(name, bytes));
     }
 }
 

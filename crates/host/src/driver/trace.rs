@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use weir_json::Framer;
-use weir_server::event::SessionId;
+use weir_server::Server;
+use weir_server::event::{Event, SessionId};
 use weir_wire::Message;
+
+use crate::vlog::{Level, Vlog};
 
 /// Longest message that is shown whole, in bytes; of a longer one the length is told.
 pub(crate) const TRACED_BYTES_MAX: usize = 16 << 20;
@@ -41,14 +44,39 @@ impl Trace {
         lines
     }
 
+    /// Logs what is queued for clients.
+    pub(crate) fn log_sent(
+        &mut self,
+        server: &Server,
+        log: &Vlog,
+        to: &[SessionId],
+        parts: &[&[u8]],
+    ) {
+        for &session in to {
+            let name = server.session_name(session).unwrap_or("?");
+            for line in parts.iter().flat_map(|part| self.sent(session, name, part)) {
+                log.log("jsonrpc", Level::Dbg, &line);
+            }
+        }
+    }
+
     /// Nothing more goes to a client.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.parts.remove(&session);
     }
 }
 
+/// Logs an event that is a message.
+pub(crate) fn event(server: &Server, log: &Vlog, event: &Event) {
+    if let Event::Message { session, bytes } = event
+        && let Some(name) = server.session_name(*session)
+    {
+        log.log("jsonrpc", Level::Dbg, &received(name, bytes));
+    }
+}
+
 /// The line for a message that came.
-pub(crate) fn received(name: &str, bytes: &[u8]) -> String {
+fn received(name: &str, bytes: &[u8]) -> String {
     line(name, "received", bytes)
 }
 

@@ -2,8 +2,10 @@
 //! (ovs-appctl(8)).
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::coverage::Coverage;
+use crate::recording::{Item, Recorder};
 use crate::version;
 use crate::vlog::Vlog;
 
@@ -52,17 +54,28 @@ pub(crate) struct Commands {
     log: Vlog,
     /// The core's commands.
     forwarded: Vec<Command>,
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl Commands {
     pub(crate) fn new(program: &str, log: Vlog, forwarded: Vec<Command>) -> Self {
-        Self { program: program.to_owned(), log, forwarded }
+        Self { program: program.to_owned(), log, forwarded, recorder: None }
+    }
+
+    /// What is answered here is recorded from now on.
+    pub(crate) fn record(&mut self, recorder: Arc<Recorder>) {
+        self.recorder = Some(recorder);
     }
 
     /// Runs a command or says who must.
     pub(crate) fn run(&self, name: &str, args: &[String], coverage: &Coverage) -> Outcome {
         if let Err(error) = self.check(name, args) {
             return Outcome::Reply(Err(error));
+        }
+        if let Some(recorder) = &self.recorder
+            && OWN.iter().any(|command| command.0 == name)
+        {
+            recorder.item(&Item::Command { name: name.to_owned(), args: args.to_vec() });
         }
         let reply = match name {
             "exit" => return Outcome::Exit,

@@ -31,6 +31,7 @@ use syslog::{FACILITY_DAEMON, RFC5424, Syslog};
 use weir_net::error::strerror;
 
 use crate::fault;
+use crate::recording::{Item, Recorder};
 
 /// Mode of a new log file, less the umask.
 const FILE_MODE: u32 = 0o660;
@@ -40,7 +41,11 @@ const FACILITY_PATTERN: u8 = 16 << 3;
 
 /// The process's log; clones are the same log.
 #[derive(Clone)]
-pub struct Vlog(Arc<Shared>);
+pub struct Vlog {
+    shared: Arc<Shared>,
+    /// Writes lines down as well.
+    recorder: Option<Arc<Recorder>>,
+}
 
 struct Shared {
     state: Mutex<State>,
@@ -64,6 +69,8 @@ struct State {
     unlimited: BTreeSet<&'static str>,
     serial: u64,
     started: Instant,
+    /// The time for limits, in milliseconds, if somebody sets it.
+    clock_ms: Option<u64>,
 }
 
 #[derive(Default)]
@@ -96,12 +103,14 @@ impl Vlog {
             unlimited: BTreeSet::new(),
             serial: 0,
             started: Instant::now(),
+            clock_ms: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), traces: AtomicBool::new(false) }))
+        let shared = Shared { state: Mutex::new(state), traces: AtomicBool::new(false) };
+        Self { shared: Arc::new(shared), recorder: None }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what is logged.
@@ -114,29 +123,51 @@ impl Vlog {
     /// A file that opens or closes can be the only place where messages are traced.
     fn note_tracing(&self, state: &State) {
         let traces = state.destinations("jsonrpc", Level::Dbg).next().is_some();
-        self.0.traces.store(traces, Ordering::Relaxed);
+        self.shared.traces.store(traces, Ordering::Relaxed);
     }
 
     /// Whether every message is to be logged (`-vjsonrpc:dbg`).
     pub(crate) fn traces_messages(&self) -> bool {
-        self.0.traces.load(Ordering::Relaxed)
+        self.shared.traces.load(Ordering::Relaxed)
+    }
+
+    /// The same log; what is logged through this one is recorded as well.
+    pub(crate) fn recorded(&self, recorder: Option<Arc<Recorder>>) -> Self {
+        Self { recorder, ..self.clone() }
+    }
+
+    /// Limits go by this time from now on: they are the same in a recorded run and in its replay.
+    pub(crate) fn set_clock_ms(&self, now_ms: u64) {
+        self.state().clock_ms = Some(now_ms);
     }
 
     /// Logs one line.
     pub fn log(&self, module: &str, level: Level, text: &str) {
         self.state().log(module, level, text);
+        self.record(module, level, text);
+    }
+
+    fn record(&self, module: &str, level: Level, text: &str) {
+        if let Some(recorder) = &self.recorder {
+            let (module, text) = (module.to_owned(), text.to_owned());
+            recorder.item(&Item::Said { module, level, text });
+        }
     }
 
     /// Logs one line unless somebody is logging: a panic may come from there.
     pub(crate) fn log_unless_busy(&self, module: &str, level: Level, text: &str) {
-        if let Ok(mut state) = self.0.state.try_lock() {
+        if let Ok(mut state) = self.shared.state.try_lock() {
             state.log(module, level, text);
         }
     }
 
     /// Logs a line that a peer can provoke; `place` names where in the program, for the rate limit.
     pub fn log_limited(&self, place: &'static str, module: &str, level: Level, text: &str) {
-        self.state().log_limited(place, module, level, text);
+        let verdict = self.state().judge(place, module, level);
+        let Verdict::Pass(dropped) = verdict else { return };
+        for line in dropped.as_deref().into_iter().chain([text]) {
+            self.log(module, level, line);
+        }
     }
 
     /// `vlog/enable-rate-limit` and `vlog/disable-rate-limit`; `None` is all modules.
@@ -316,20 +347,17 @@ impl State {
         })
     }
 
-    fn log_limited(&mut self, place: &'static str, module: &str, level: Level, text: &str) {
+    /// Whether a line goes anywhere at this rate.
+    fn judge(&mut self, place: &'static str, module: &str, level: Level) -> Verdict {
         if self.destinations(module, level).next().is_none() {
-            return;
+            return Verdict::Drop;
         }
-        if !self.unlimited.contains(module) {
-            let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            match self.limits.judge(place, now_ms) {
-                Verdict::Drop => return,
-                Verdict::Pass(dropped) => {
-                    dropped.into_iter().for_each(|dropped| self.log(module, level, &dropped));
-                }
-            }
+        if self.unlimited.contains(module) {
+            return Verdict::Pass(None);
         }
-        self.log(module, level, text);
+        let uptime_ms = || u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.clock_ms.unwrap_or_else(uptime_ms);
+        self.limits.judge(place, now_ms)
     }
 
     fn log(&mut self, module: &str, level: Level, text: &str) {

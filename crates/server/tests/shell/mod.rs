@@ -378,7 +378,7 @@ impl Shell {
                     self.event(Event::WorkDone { id, finished: Box::new(work.run()) });
                 }
             }
-            Effect::Open { db, path } => self.open(db, path),
+            Effect::Open { db, path, .. } => self.open(db, path),
             Effect::Close { db } => {
                 self.open.remove(&db);
             }

@@ -1,0 +1,281 @@
+//! `--record` and `--replay`: a run that is had again from what came in, without its clients, ends
+//! with the same database file and the same log.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::{Value, json};
+use support::{Running, Scratch, WEIR, err, eventually, out};
+use weir_testkit::client::Client;
+
+/// Both runs have these arguments.
+const ARGS: [&str; 8] = [
+    "--remote=punix:s.sock",
+    "--remote=db:Net,Manager,targets",
+    "--unixctl=ctl",
+    "--no-chdir",
+    "-vconsole:off",
+    "-vjsonrpc:file:dbg",
+    "--log-file=server.log",
+    "net.db",
+];
+
+/// `Port` has one more column in `more`.
+fn schema(more: &str) -> String {
+    let scalar = |kind: &str| format!(r#"{{"type":"{kind}"}}"#);
+    let (text, number) = (scalar("string"), scalar("integer"));
+    format!(
+        r#"{{"name":"Net","version":"1.0.0","tables":{{
+            "Port":{{"columns":{{"name":{text},"n":{number}{more}}},"indexes":[["name"]]}},
+            "Manager":{{"columns":{{"targets":{{"type":{{"key":"string","min":0,"max":9}}}}}}}}}}}}"#
+    )
+}
+
+fn create(scratch: &Scratch) {
+    scratch.write("net.ovsschema", &schema(""));
+    let created = scratch.run(WEIR, &["tool", "create", "original.db", "net.ovsschema"]);
+    assert!(created.status.success(), "{}", err(&created));
+    begin_anew(scratch);
+}
+
+/// The database is as it was, and nothing is left of an earlier run.
+fn begin_anew(scratch: &Scratch) {
+    fs::copy(scratch.path("original.db"), scratch.path("net.db")).expect("a copy");
+    let _ = fs::remove_file(scratch.path("server.log"));
+}
+
+fn record(scratch: &Scratch) -> Running {
+    fs::create_dir_all(scratch.path("rec")).expect("a folder");
+    let mut command = scratch.command(scratch.link("ovsdb-server"));
+    let server = Running::start(command.args(ARGS).arg("--record=rec"));
+    eventually("the server listens", || scratch.path("ctl").exists());
+    server
+}
+
+fn replay(scratch: &Scratch) -> Output {
+    let mut command = scratch.command(scratch.link("ovsdb-server"));
+    let replayed = command.args(ARGS).arg("--replay=rec").output().expect("a replay");
+    assert!(!scratch.path("s.sock").exists() && !scratch.path("ctl").exists(), "it has sockets");
+    replayed
+}
+
+/// The log without times.
+fn log(scratch: &Scratch) -> Vec<String> {
+    let log = fs::read_to_string(scratch.path("server.log")).expect("a log");
+    log.lines().map(|line| line.split_once('|').expect(line).1.to_owned()).collect()
+}
+
+fn admin(scratch: &Scratch, args: &[&str]) -> Output {
+    let ctl = scratch.text("ctl");
+    scratch.run(WEIR, &[&["appctl", "-t", &ctl], args].concat())
+}
+
+fn client(scratch: &Scratch) -> Client {
+    Client::connect(&scratch.path("s.sock")).expect("a connection")
+}
+
+fn insert(name: &str, n: u64) -> Value {
+    json!({"op": "insert", "table": "Port", "row": {"name": name, "n": n}})
+}
+
+fn monitor(client: &mut Client, method: &str) {
+    let mut params = vec![json!("Net"), json!("m"), json!({"Port": [{"columns": ["name", "n"]}]})];
+    if method == "monitor_cond_since" {
+        params.push(json!("00000000-0000-0000-0000-000000000000"));
+    }
+    let reply = client.request(method, &Value::Array(params)).expect("a reply");
+    assert!(reply["error"].is_null(), "{reply}");
+}
+
+/// Runs, and runs again from the recording; what the two runs wrote is compared.
+fn compare(scratch: &Scratch, mut server: Running) {
+    assert!(server.wait().success());
+    let first = (fs::read(scratch.path("net.db")).expect("a database"), log(scratch));
+    begin_anew(scratch);
+    let replayed = replay(scratch);
+    assert_eq!((err(&replayed).as_str(), replayed.status.code()), ("", Some(0)));
+    let second = (fs::read(scratch.path("net.db")).expect("a database"), log(scratch));
+    assert_eq!(first.1, second.1);
+    assert!(first.0 == second.0, "{}", String::from_utf8_lossy(&second.0));
+}
+
+#[test]
+fn clients_that_come_write_watch_and_leave() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let server = record(&scratch);
+    let mut watchers: Vec<Client> = (0..6).map(|_| client(&scratch)).collect();
+    for (watcher, method) in
+        watchers.iter_mut().zip(["monitor", "monitor_cond", "monitor_cond_since"].iter().cycle())
+    {
+        monitor(watcher, method);
+    }
+    for round in 0..40 {
+        let mut writer = client(&scratch);
+        let comment = json!({"op": "comment", "comment": format!("round {round}")});
+        let durable = json!({"op": "commit", "durable": round % 8 == 0});
+        let operations = [insert(&format!("p{round}"), round), comment, durable];
+        writer.transact("Net", &operations).expect("an insertion");
+        // The name is there: an error.
+        writer.transact("Net", &[insert("p0", 1)]).expect("an error among the results");
+        if round % 10 == 5 {
+            writer.send_raw(b"{\"id\":1,\"method\":").expect("half a message");
+        }
+        if round % 10 == 7 {
+            writer.send_raw(b"no JSON").expect("noise");
+            let _ = writer.until_closed();
+        }
+    }
+    let mut waiting = client(&scratch);
+    let wait = json!({"op": "wait", "table": "Port", "timeout": 60, "columns": ["n"],
+        "where": [["name", "==", "p3"]], "until": "==", "rows": [{"n": 4000}]});
+    let timed_out = waiting.transact("Net", std::slice::from_ref(&wait)).expect("its end");
+    assert_eq!(timed_out[0]["error"], "timed out");
+    let mut patient = wait;
+    patient["timeout"] = json!(60_000);
+    let mut params = vec![json!("Net"), patient];
+    params.push(json!({"op": "delete", "table": "Port", "where": [["name", "==", "p9"]]}));
+    let id = waiting.ask("transact", &Value::Array(params)).expect("sending");
+    waiting.barrier().expect("an answer");
+    let change = json!({"op": "update", "table": "Port", "where": [["name", "==", "p3"]],
+        "row": {"n": 4000}});
+    watchers[0].transact("Net", &[change]).expect("an update");
+    waiting.reply(id).expect("the wait is over");
+    assert!(waiting.request("lock", &json!(["l"])).expect("a reply")["error"].is_null());
+    for watcher in &mut watchers {
+        watcher.barrier().expect("an answer");
+    }
+    assert!(!watchers[5].take_notifications().is_empty());
+    drop(watchers);
+    assert!(admin(&scratch, &["exit"]).status.success());
+    compare(&scratch, server);
+    let lines = log(&scratch);
+    assert!(lines.iter().any(|line| line.contains("received request, method=\"transact\"")));
+}
+
+#[test]
+fn long_work_commands_compaction_and_conversion() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let server = record(&scratch);
+    let (mut writer, mut watcher) = (client(&scratch), client(&scratch));
+    monitor(&mut watcher, "monitor_cond_since");
+    // More than a step of the core may take: helpers do it, while others go on.
+    let many: Vec<Value> =
+        (0..12_000).map(|n| insert(&format!("port-{n:06}-{n:040}"), n)).collect();
+    let mut params = vec![json!("Net")];
+    params.extend(many);
+    let request = json!({"id": "big", "method": "transact", "params": params}).to_string();
+    assert!(request.len() > 1 << 20);
+    writer.send_raw(request.as_bytes()).expect("sending");
+    for n in 0..20 {
+        watcher.transact("Net", &[insert(&format!("between {n}"), n)]).expect("an insertion");
+    }
+    let reply = writer.next_message().expect("an answer");
+    assert_eq!((&reply.value["id"], &reply.value["error"]), (&json!("big"), &Value::Null));
+    let scan = json!({"op": "select", "table": "Port", "where": [["n", ">", 11_990]]});
+    writer.transact("Net", &vec![scan; 40]).expect("a long read");
+    monitor(&mut writer, "monitor");
+
+    for command in [
+        &["ovsdb-server/compact"][..],
+        &["vlog/set", "ovsdb_jsonrpc_server:file:dbg"],
+        &["memory/show"],
+        &["ovsdb-server/add-remote", "ptcp:0:127.0.0.1"],
+        &["vlog/reopen"],
+        &["no-such-command"],
+    ] {
+        admin(&scratch, command);
+    }
+    assert!(out(&admin(&scratch, &["ovsdb-server/list-remotes"])).contains("ptcp:0:127.0.0.1"));
+    let targets = json!({"op": "insert", "table": "Manager",
+        "row": {"targets": ["set", ["punix:more.sock", "nonsense:"]]}});
+    writer.transact("Net", &[targets]).expect("an insertion");
+    eventually("the remote of the table", || scratch.path("more.sock").exists());
+    let new: Value =
+        serde_json::from_str(&schema(r#","more":{"type":"boolean"}"#)).expect("a schema");
+    let mut third = Client::connect(&scratch.path("more.sock")).expect("a connection");
+    third.request("set_db_change_aware", &json!([true])).expect("a reply");
+    let converted = third.request("convert", &json!(["Net", new])).expect("a reply");
+    assert!(converted["error"].is_null(), "{converted}");
+    third.transact("Net", &[insert("after", 1)]).expect("an insertion");
+    assert!(admin(&scratch, &["exit"]).status.success());
+    compare(&scratch, server);
+    let text = fs::read_to_string(scratch.path("net.db")).expect("a database");
+    assert!(text.contains("converted by ovsdb-server"));
+}
+
+#[test]
+fn a_run_that_a_signal_ended_ends_at_the_same_place() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let mut server = record(&scratch);
+    client(&scratch).transact("Net", &[insert("a", 1)]).expect("an insertion");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid()).expect("a pid"));
+    let pid = pid.expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    assert!(!server.wait().success());
+    let first = (fs::read(scratch.path("net.db")).expect("a database"), log(&scratch));
+    begin_anew(&scratch);
+    let replayed = replay(&scratch);
+    assert_eq!((err(&replayed).as_str(), replayed.status.code()), ("", Some(0)));
+    assert_eq!(first, (fs::read(scratch.path("net.db")).expect("a database"), log(&scratch)));
+    assert!(first.1.last().expect("a line").contains("terminating with signal 15"));
+}
+
+#[test]
+fn what_is_no_recording_of_this_run_is_told() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let server = scratch.link("ovsdb-server");
+    let run = |option: &str| scratch.run(&server, &[&ARGS[..], &[option]].concat());
+    for option in ["--record=nowhere", "--replay=nowhere", "--replay"] {
+        let refused = run(option);
+        let expected = "ovsdb-server: failed to open replay file: No such file or directory.\n";
+        assert_eq!((err(&refused).as_str(), refused.status.code()), (expected, Some(1)));
+    }
+    let path = scratch.text("nowhere/replay_ovsdb-server");
+    let said = format!("|ovs_replay|ERR|{path}: fopen failed: No such file or directory");
+    assert!(log(&scratch).iter().any(|line| line.ends_with(&said)), "{:?}", log(&scratch));
+
+    let mut recorded = record(&scratch);
+    client(&scratch).transact("Net", &[insert("a", 1)]).expect("an insertion");
+    assert!(admin(&scratch, &["exit"]).status.success());
+    assert!(recorded.wait().success());
+    let file = scratch.path("rec/replay_ovsdb-server");
+    let good = fs::read(&file).expect("a recording");
+    let told = |content: &[u8], database: &Path, expected: &str| {
+        fs::write(&file, content).expect("a recording");
+        fs::copy(database, scratch.path("net.db")).expect("a database");
+        let refused = run("--replay=rec");
+        assert!(err(&refused).contains(expected), "{expected}: {}", err(&refused));
+        assert_eq!(refused.status.code(), Some(1), "{expected}");
+    };
+    let original = scratch.path("original.db");
+    told(b"something else", &original, "not a recording of this program");
+    told(b"weir recording 2 ovsdb-server\n", &original, "a recording of another version");
+    told(b"weir recording 1 ovsdb-server\n", &original, "an empty recording");
+    let mut bad = good.clone();
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    told(&bad, &original, "damaged at offset ");
+    // Another database: the same insertion is refused there.
+    let mut other = scratch.path("other.db");
+    fs::copy(&original, &other).expect("a copy");
+    let operations = json!(["Net", insert("a", 2)]).to_string();
+    let written = scratch.run(WEIR, &["tool", "transact", "other.db", &operations]);
+    assert!(written.status.success(), "{}", err(&written));
+    told(&good, &other, "the run differs at offset ");
+    other.set_file_name("net.db");
+    let fewer = scratch.run(&server, &["--remote=punix:s.sock", "net.db", "--replay=rec"]);
+    assert!(err(&fewer).contains("a replay needs the same options"), "{}", err(&fewer));
+    // Half of it, as after a crash, is replayed as far as it goes.
+    fs::write(&file, &good[..good.len() - 3]).expect("a recording");
+    begin_anew(&scratch);
+    let replayed = replay(&scratch);
+    assert_eq!((err(&replayed).as_str(), replayed.status.code()), ("", Some(0)));
+    assert!(log(&scratch).last().expect("a line").ends_with("the recording ends here"));
+}

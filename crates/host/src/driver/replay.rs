@@ -1,0 +1,377 @@
+//! `--replay`: the calls of a recorded run, made again (see [`crate::recording`]).
+//!
+//! Effects on files keep their order. An append, and a copy that takes a file's place, wait until
+//! the recording says what came of them: what had failed then is not done now.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufReader;
+use std::mem;
+use std::path::PathBuf;
+
+use weir_net::error::strerror;
+use weir_server::effect::Effect;
+use weir_server::event::{ConversionError, DbId, Event, Now};
+use weir_server::load::convert_rows;
+use weir_server::work::WorkId;
+use weir_server::{Config, Server, StartStatus};
+
+use crate::coverage::Coverage;
+use crate::driver::databases::Databases;
+use crate::driver::jobs::{Done, Jobs};
+use crate::driver::log_line;
+use crate::driver::trace::{self, Trace};
+use crate::recording::{Conversion, End, Item, Reader, Recorded, Start, digest};
+use crate::unixctl::Commands;
+use crate::vlog::{Level, Vlog};
+
+/// Why the replay paused.
+pub(crate) enum Scene {
+    /// The service begins.
+    Ready,
+    /// The server cannot start; these lines say why.
+    Failed(Vec<String>),
+    /// It is over.
+    End(End),
+}
+
+/// A run from a recording.
+pub(crate) struct Replay {
+    items: Reader<BufReader<File>>,
+    path: PathBuf,
+    server: Server,
+    databases: Databases,
+    jobs: Jobs,
+    commands: Commands,
+    coverage: Coverage,
+    log: Vlog,
+    trace: Trace,
+    /// Effects on files that are not executed yet.
+    waiting: VecDeque<Effect>,
+    /// What came of files and helpers, before the recording has it.
+    answers: Vec<Event>,
+    effects: Vec<Effect>,
+}
+
+/// Which answer is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Opened(DbId),
+    CompactionWritten(DbId),
+    Converted(DbId),
+    WorkDone(WorkId),
+}
+
+impl Answer {
+    fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::Opened { db, .. } => Some(Self::Opened(*db)),
+            Event::CompactionWritten { db, .. } => Some(Self::CompactionWritten(*db)),
+            Event::Converted { db, .. } => Some(Self::Converted(*db)),
+            Event::WorkDone { id, .. } => Some(Self::WorkDone(*id)),
+            _ => None,
+        }
+    }
+}
+
+impl Replay {
+    /// Reads how the run began. The configuration is that of the command line.
+    ///
+    /// # Errors
+    /// The text for standard error.
+    pub(crate) fn new(
+        mut items: Reader<BufReader<File>>,
+        path: PathBuf,
+        mut config: Config,
+        commands: Commands,
+        log: Vlog,
+    ) -> Result<Self, String> {
+        let failed = |text: &str| format!("{}: {text}", path.display());
+        let first = items.next_item().map_err(|error| failed(&error.to_string()))?;
+        let first = first.ok_or_else(|| failed("an empty recording"))?;
+        let Ok(Item::Start(start)) = Item::decode(&first) else {
+            return Err(failed("a recording without a beginning"));
+        };
+        let Start { now, version, seed, saved, remotes, databases } = start;
+        if (&remotes, databases) != (&config.remotes, config.databases.len() as u64) {
+            let remotes = remotes.iter().map(|remote| format!(" --remote={remote}"));
+            return Err(failed(&format!(
+                "recorded with {databases} databases and{}; a replay needs the same options",
+                remotes.collect::<String>()
+            )));
+        }
+        if version != env!("CARGO_PKG_VERSION") {
+            let text = failed(&format!("recorded by Weir {version}, which may decide otherwise"));
+            log.log("ovs_replay", Level::Warn, &text);
+        }
+        (config.seed, config.saved) = (seed, saved);
+        log.set_clock_ms(now.monotonic_us / 1000);
+        let mut replay = Self {
+            server: Server::new(now, config),
+            items,
+            path,
+            databases: Databases::default(),
+            jobs: Jobs::new().map_err(|error| strerror(&error))?,
+            commands,
+            coverage: Coverage::default(),
+            log,
+            trace: Trace::default(),
+            waiting: VecDeque::new(),
+            answers: Vec::new(),
+            effects: Vec::new(),
+        };
+        replay.take_effects();
+        Ok(replay)
+    }
+
+    /// Goes on until something happens that is not decided here.
+    ///
+    /// # Errors
+    /// The text for standard error.
+    pub(crate) fn run(&mut self) -> Result<Scene, String> {
+        loop {
+            let offset = self.items.offset();
+            let failed = |text: String| format!("{}: {text}", self.path.display());
+            let item = self.items.next_item().map_err(|error| failed(error.to_string()))?;
+            let Some(item) = item else {
+                let text = failed("the recording ends here".to_owned());
+                self.log.log("ovs_replay", Level::Info, &text);
+                return Ok(Scene::End(End::Exit));
+            };
+            let item = Item::decode(&item).map_err(|_| failed(format!("damaged at {offset}")))?;
+            match self.take(item) {
+                Ok(None) => {}
+                Ok(Some(scene)) => return Ok(scene),
+                Err(text) => {
+                    let path = self.path.display();
+                    return Err(format!("{path}: the run differs at offset {offset}: {text}"));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, item: Item) -> Result<Option<Scene>, String> {
+        match item {
+            Item::Start(_) => return Err("it begins again".to_owned()),
+            Item::Event(now, recorded) => self.handle(now, recorded)?,
+            Item::EndRound(now) => {
+                self.log.set_clock_ms(now.monotonic_us / 1000);
+                self.server.end_round(now);
+                self.take_effects();
+            }
+            Item::Flush(now) => {
+                self.server.flush_updates(now);
+                self.take_effects();
+            }
+            Item::Append { db, length, digest: expected } => {
+                let is_same = |effect: &Effect| {
+                    matches!(effect, Effect::Append { db: next, bytes, .. }
+                        if *next == db && bytes.len() as u64 == length && digest(bytes) == expected)
+                };
+                if !self.waiting.front().is_some_and(is_same) {
+                    let text = "another record would be written; is the database as it was when \
+                                the recording began?";
+                    return Err(text.to_owned());
+                }
+            }
+            Item::Command { name, args } => {
+                self.commands.run(&name, &args, &self.coverage);
+            }
+            Item::Said { module, level, text } => self.log.log(&module, level, &text),
+            Item::Ready => return Ok(Some(Scene::Ready)),
+            Item::End(End::Failed) => {
+                let StartStatus::Failed(lines) = self.server.start_status() else {
+                    return Err("it had failed to start".to_owned());
+                };
+                return Ok(Some(Scene::Failed(lines)));
+            }
+            Item::End(end) => return Ok(Some(Scene::End(end))),
+        }
+        Ok(None)
+    }
+
+    fn handle(&mut self, now: Now, recorded: Recorded) -> Result<(), String> {
+        let event = self.complete(recorded)?;
+        self.log.set_clock_ms(now.monotonic_us / 1000);
+        if self.log.traces_messages() {
+            trace::event(&self.server, &self.log, &event);
+        }
+        self.server.handle(now, event);
+        self.take_effects();
+        Ok(())
+    }
+
+    /// The event that was, with what came of files and helpers now.
+    fn complete(&mut self, recorded: Recorded) -> Result<Event, String> {
+        match recorded {
+            Recorded::Whole(Event::Appended { db, result }) => self.append(db, result),
+            Recorded::Whole(Event::CompactionFinished { db, result }) => self.replace(db, result),
+            Recorded::Whole(Event::CompactionWritten { db, result }) => {
+                let Event::CompactionWritten { result: now, .. } =
+                    self.answer(Answer::CompactionWritten(db))?
+                else {
+                    return Err("no compaction".to_owned());
+                };
+                match (&result, now) {
+                    (Ok(_), Err(error)) => return Err(error),
+                    (Ok(then), Ok(now)) if *then != now => {
+                        return Err(format!("a compacted copy has {now} bytes instead of {then}"));
+                    }
+                    _ => Ok(Event::CompactionWritten { db, result }),
+                }
+            }
+            Recorded::Whole(event) => Ok(event),
+            Recorded::Opened { db, result } => {
+                let now = self.answer(Answer::Opened(db))?;
+                match (result, now) {
+                    (Ok(()), Event::Opened { result: Err(error), .. }) => Err(error),
+                    (Ok(()), opened) => Ok(opened),
+                    (Err(error), _) => Ok(Event::Opened { db, result: Err(error) }),
+                }
+            }
+            Recorded::Converted { db, result } => {
+                let now = self.answer(Answer::Converted(db))?;
+                let Event::Converted { result: now, .. } = now else { return Ok(now) };
+                let result = match (result, now) {
+                    (Conversion::Failed(error), _) => Err(ConversionError::Failed(error)),
+                    (Conversion::Done, Ok(converted)) => Ok(converted),
+                    (Conversion::Refused, Err(refused @ ConversionError::Refused(_))) => {
+                        Err(refused)
+                    }
+                    _ => return Err("a conversion ends otherwise".to_owned()),
+                };
+                Ok(Event::Converted { db, result })
+            }
+            Recorded::WorkDone(id) => self.answer(Answer::WorkDone(id)),
+        }
+    }
+
+    /// An append is done, or not, as it was.
+    fn append(&mut self, db: DbId, result: Result<(), String>) -> Result<Event, String> {
+        let Some(Effect::Append { db: next, bytes, sync }) = self.waiting.pop_front() else {
+            return Err("nothing is to be written".to_owned());
+        };
+        if next != db {
+            return Err("another file is to be written".to_owned());
+        }
+        if result.is_ok() {
+            let (mut events, coverage) = (Vec::new(), &mut self.coverage);
+            self.databases.append(db, &bytes, sync, coverage, &mut events);
+            for event in events {
+                if let Event::Appended { result: Err(error), .. } = event {
+                    return Err(format!("write failed ({error})"));
+                }
+            }
+        }
+        self.execute_waiting();
+        Ok(Event::Appended { db, result })
+    }
+
+    /// A copy takes a file's place, or not, as it was.
+    fn replace(&mut self, db: DbId, result: Result<u64, String>) -> Result<Event, String> {
+        let Some(Effect::FinishCompaction { db: next, tail, sync }) = self.waiting.pop_front()
+        else {
+            return Err("no copy is to take a file's place".to_owned());
+        };
+        if next != db {
+            return Err("another file is to be replaced".to_owned());
+        }
+        if result.is_ok() {
+            let event = self.databases.finish_compaction(db, &tail, sync, &self.jobs);
+            if let Event::CompactionFinished { result: Err(error), .. } = event {
+                return Err(format!("a compacted copy cannot be put in place ({error})"));
+            }
+        }
+        self.execute_waiting();
+        Ok(Event::CompactionFinished { db, result })
+    }
+
+    /// Waits for what comes of a file or a helper.
+    fn answer(&mut self, wanted: Answer) -> Result<Event, String> {
+        loop {
+            let is_wanted = |event: &Event| Answer::of(event) == Some(wanted);
+            if let Some(at) = self.answers.iter().position(is_wanted) {
+                return Ok(self.answers.remove(at));
+            }
+            let events = &mut self.answers;
+            match self.jobs.wait().ok_or("nothing of that kind is going on")? {
+                Done::Loaded(db, result) => self.databases.loaded(db, result, events),
+                Done::Compacted(db, result) => self.databases.compacted(db, result, events),
+                Done::Converted(db, result) => self.databases.converted(db, result, events),
+                Done::Work(id, finished) => {
+                    let finished = finished.expect("a piece of work panicked");
+                    events.push(Event::WorkDone { id, finished });
+                }
+                Done::Command(_) | Done::Connected(_) | Done::Begun(_) | Done::Nothing => {}
+            }
+        }
+    }
+
+    fn take_effects(&mut self) {
+        let mut effects = mem::take(&mut self.effects);
+        self.server.poll_effects(&mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Append { .. }
+                | Effect::FinishCompaction { .. }
+                | Effect::Open { .. }
+                | Effect::Close { .. }
+                | Effect::Compact { .. }
+                | Effect::Convert { .. } => self.waiting.push_back(effect),
+                Effect::Work { id, work } => self.jobs.work(id, work),
+                Effect::Log { module, level, text, limit } => {
+                    log_line(&self.log, module, level, &text, limit);
+                }
+                Effect::Send { to, head, body } => {
+                    if self.log.traces_messages() {
+                        self.trace.log_sent(&self.server, &self.log, &to, &[&head, &body]);
+                    }
+                }
+                Effect::Disconnect { session } => self.trace.forget(session),
+                // There is nobody to tell, and nothing to connect to.
+                Effect::StopReading { .. }
+                | Effect::GoOnReading { .. }
+                | Effect::Listen { .. }
+                | Effect::ConnectRemote { .. }
+                | Effect::Tls(_)
+                | Effect::Unlisten { .. }
+                | Effect::Connect { .. }
+                | Effect::SendTo { .. }
+                | Effect::CloseLink { .. }
+                | Effect::ReadConfiguration { .. }
+                | Effect::SaveConfiguration { .. }
+                | Effect::TrimMemory
+                | Effect::CommandReply { .. } => {}
+            }
+        }
+        self.effects = effects;
+        self.execute_waiting();
+    }
+
+    /// Executes effects on files up to one whose end the recording must tell first.
+    fn execute_waiting(&mut self) {
+        let Self { databases, jobs, answers, log, .. } = self;
+        while let Some(effect) = self.waiting.pop_front() {
+            match effect {
+                Effect::Append { .. } | Effect::FinishCompaction { .. } => {
+                    return self.waiting.push_front(effect);
+                }
+                Effect::Open { db, path, seed } => {
+                    databases.open(db, path, seed, jobs, log, answers);
+                }
+                Effect::Close { db } => databases.close(db),
+                Effect::Compact { db, snapshot, comment, date_ms } => {
+                    databases.compact(db, snapshot, comment, date_ms, jobs, answers);
+                }
+                Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+                    let convert = move || {
+                        let converted = convert_rows(&snapshot, schema, seed)?;
+                        Ok((converted.database.snapshot(), converted))
+                    };
+                    databases.convert(db, convert, comment, date_ms, jobs, answers);
+                }
+                _ => {}
+            }
+        }
+    }
+}
