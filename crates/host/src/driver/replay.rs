@@ -213,9 +213,9 @@ impl Replay {
                     return Err("no compaction".to_owned());
                 };
                 match (&result, now) {
-                    (Ok(_), Err(error)) => return Err(error),
+                    (Ok(_), Err(error)) => Err(error),
                     (Ok(then), Ok(now)) if *then != now => {
-                        return Err(format!("a compacted copy has {now} bytes instead of {then}"));
+                        Err(format!("a compacted copy has {now} bytes instead of {then}"))
                     }
                     _ => Ok(Event::CompactionWritten { db, result }),
                 }
