@@ -279,6 +279,18 @@ impl Snapshot {
         rows(&self.tables[table.index()])
     }
 
+    /// The same from a slot on, with the number of the slot behind each.
+    pub fn rows_from(&self, table: TableId, slot: u32) -> impl Iterator<Item = (u32, &Row)> {
+        let (page, place) = (Slot(slot).page(), Slot(slot).place());
+        let pages = self.tables[table.index()].iter().enumerate().skip(page);
+        pages.flat_map(move |(at, rows)| {
+            let skip = if at == page { place } else { 0 };
+            let rows = rows.iter().enumerate().skip(skip);
+            let behind = move |place: usize| (at * PAGE_ROWS + place + 1) as u32;
+            rows.filter_map(move |(place, row)| Some((behind(place), row.as_ref()?)))
+        })
+    }
+
     /// A store of these rows, in the same slots. Rows can be looked up in `tables` only: finding
     /// out where they are takes a visit to each.
     pub fn to_store(&self, tables: &[TableId], seed: u64) -> Store {

@@ -14,6 +14,7 @@ use weir_json::Text;
 
 use crate::commit;
 use crate::database::Database;
+use crate::late::{LateReply, LateRows};
 use crate::meter;
 use crate::ops::{self, Op, Run, Stop};
 use crate::planner::Work;
@@ -83,6 +84,8 @@ pub enum Outcome {
 pub struct Done {
     /// The JSON array of results: one an operation, and one more if the commit failed.
     pub reply: Vec<u8>,
+    /// The same of a reader whose results are long: `reply` is empty then.
+    pub late: Option<LateReply>,
     /// What was committed and applied, if anything was changed.
     pub delta: Option<Delta>,
     /// Whether the reply must not leave before the change is on disk (`commit` with `durable`).
@@ -109,9 +112,19 @@ pub fn is_read_only(operations: &[Text<'_>]) -> bool {
 
 /// Runs a request: `operations` are the parameters after the database's name.
 pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) -> Outcome {
+    run_all(db, operations, env, None)
+}
+
+fn run_all(
+    db: &mut Database,
+    operations: &[Text<'_>],
+    env: &mut Env<'_>,
+    late: Option<Vec<LateRows>>,
+) -> Outcome {
     let schema = Arc::clone(db.schema());
     let read_only = env.read_only;
     let mut run = Run::new(db, env);
+    run.late = late;
     run.out.push(b'[');
     let mut failed = false;
     for (at, text) in operations.iter().enumerate() {
@@ -136,12 +149,13 @@ pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) ->
             }
             Err(Stop::Failed(error)) => {
                 run.out.truncate(start);
+                run.late.iter_mut().for_each(|late| late.retain(|rows| rows.at < start));
                 error.write(&mut run.out);
                 failed = true;
             }
         }
     }
-    let Run { txn, mut out, planner, durable, comment, .. } = run;
+    let Run { txn, mut out, late, planner, durable, comment, .. } = run;
     let (work, cost) = (planner.work, txn.meter.spent());
     let delta = if failed {
         txn.abort();
@@ -162,7 +176,9 @@ pub fn execute(db: &mut Database, operations: &[Text<'_>], env: &mut Env<'_>) ->
     out.push(b']');
     let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
     let delta = delta.filter(|delta| !delta.is_empty());
-    Outcome::Done(Done { reply: out, delta, durable, comment, work, cost })
+    let late = late.filter(|late| !late.is_empty());
+    let late = late.map(|late| LateReply::new(schema, std::mem::take(&mut out), late));
+    Outcome::Done(Done { reply: out, late, delta, durable, comment, work, cost })
 }
 
 /// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they were at one moment, while the
@@ -176,7 +192,8 @@ pub fn read(snapshot: &Snapshot, operations: &[Text<'_>], env: &mut Env<'_>, see
     let mut tables: Vec<TableId> = named.chain(of_roles.into_iter().flatten()).collect();
     tables.sort_unstable();
     tables.dedup();
-    execute(&mut Database::view(snapshot, &tables, seed), operations, env)
+    let mut view = Database::view(snapshot, &tables, seed);
+    run_all(&mut view, operations, env, Some(Vec::new()))
 }
 
 /// Runs one operation and writes its result.

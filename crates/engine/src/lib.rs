@@ -12,7 +12,8 @@
 //! 8. [`rbac`]: which of them a client with a role may run.
 //! 9. [`convert()`]: the rows of one schema under another.
 //! 10. [`replicate`]: rows of another database made to be here too.
-//! 11. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 11. [`late`]: results too long for one buffer.
+//! 12. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
@@ -21,6 +22,7 @@ pub mod convert;
 mod digest;
 pub mod execute;
 mod index;
+pub mod late;
 mod links;
 mod load;
 mod meter;
@@ -38,5 +40,6 @@ mod tests;
 pub use convert::{Converted, convert};
 pub use database::Database;
 pub use execute::{Done, Env, Outcome, ReadOnly, execute, is_read_only, read};
+pub use late::LateReply;
 pub use planner::Work;
 pub use rbac::Client;

@@ -8,7 +8,7 @@ mod delete;
 mod insert;
 mod mutate;
 mod rows;
-mod select;
+pub(crate) mod select;
 mod update;
 mod wait;
 
@@ -20,6 +20,7 @@ use weir_json::Text;
 
 use crate::database::Database;
 use crate::execute::Env;
+use crate::late::LateRows;
 use crate::meter::TooLong;
 use crate::planner::Planner;
 use crate::rbac::{Action, Rbac};
@@ -37,6 +38,8 @@ pub(crate) struct Run<'db, 'e> {
     may_wait: bool,
     /// The reply so far.
     pub(crate) out: Vec<u8>,
+    /// Rows that are not written yet, if that may be.
+    pub(crate) late: Option<Vec<LateRows>>,
     pub(crate) durable: bool,
     pub(crate) comment: Option<String>,
 }
@@ -111,6 +114,7 @@ impl<'db, 'e> Run<'db, 'e> {
             elapsed_ms: env.elapsed_ms,
             may_wait: env.may_wait,
             out: Vec::new(),
+            late: None,
             durable: false,
             comment: None,
         }

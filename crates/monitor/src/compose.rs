@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{
-    ColumnDelta, ColumnType, DatumRef, Row, Schema, Store, TableId, TableSchema, Uuid,
+    ColumnDelta, ColumnType, DatumRef, Row, Schema, Snapshot, Store, TableId, TableSchema, Uuid,
 };
 
 use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
@@ -65,6 +65,54 @@ pub(crate) fn initial<'r, R: Iterator<Item = &'r Row>>(
         });
     }
     writer.end();
+}
+
+/// How far the initial rows of a snapshot have been written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    has_begun: bool,
+    /// Of [`Subscription::initial_tables`].
+    table: usize,
+    slot: u32,
+    any_table: bool,
+    any_row: bool,
+}
+
+/// Appends initial rows, as [`initial`] does, until there are `enough` bytes; false if there are no
+/// more.
+pub(crate) fn initial_piece(
+    subscription: &Subscription,
+    snapshot: &Snapshot,
+    progress: &mut Progress,
+    enough: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    if !std::mem::replace(&mut progress.has_begun, true) {
+        out.push(b'{');
+    }
+    for table in subscription.initial_tables().skip(progress.table) {
+        let shape = &table.shape;
+        let schema = snapshot.schema().table(shape.table);
+        let (any_table, any_row) = (progress.any_table, progress.any_row);
+        let mut writer = TableWriter { out, shape, schema, any_table, any_row };
+        for (behind, row) in snapshot.rows_from(shape.table, progress.slot) {
+            if table.admits(row) {
+                writer.row(row.uuid(), &Event::Appear(INITIAL, row));
+            }
+            if writer.out.len() >= enough {
+                progress.any_row = writer.any_row;
+                progress.slot = behind;
+                return true;
+            }
+        }
+        if writer.any_row {
+            out.push(b'}');
+            progress.any_table = true;
+        }
+        (progress.table, progress.slot, progress.any_row) = (progress.table + 1, 0, false);
+    }
+    out.push(b'}');
+    false
 }
 
 /// Appends what happened as far as it concerns the subscription, `{}` if it does not.

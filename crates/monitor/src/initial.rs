@@ -14,6 +14,9 @@ pub(crate) const ROW: u64 = 4;
 /// What a value costs that is written.
 pub(crate) const ATOM: u64 = 2;
 
+/// Bytes of a piece of initial rows, or a row more.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// What is to be composed for one group of monitors.
 #[derive(Debug)]
 pub struct Initial(Arc<Subscription>);
@@ -25,6 +28,31 @@ impl Initial {
         compose::initial(&self.0, snapshot.schema(), |table| snapshot.rows(table), &mut rows);
         rows.shrink_to_fit();
         Arc::new(rows)
+    }
+}
+
+/// The same, piece by piece. A clone goes on from where the original is.
+#[derive(Clone, Debug)]
+pub struct InitialPieces {
+    subscription: Arc<Subscription>,
+    snapshot: Arc<Snapshot>,
+    progress: compose::Progress,
+}
+
+impl Initial {
+    /// The rows of a snapshot, in pieces.
+    pub fn pieces(self, snapshot: Snapshot) -> InitialPieces {
+        let progress = compose::Progress::default();
+        InitialPieces { subscription: self.0, snapshot: Arc::new(snapshot), progress }
+    }
+}
+
+impl InitialPieces {
+    /// Appends the next piece, of [`PIECE_BYTES`] or a row more; false if it is the last.
+    pub fn write_piece(&mut self, out: &mut Vec<u8>) -> bool {
+        let enough = out.len() + PIECE_BYTES;
+        let Self { subscription, snapshot, progress } = self;
+        compose::initial_piece(subscription, snapshot, progress, enough, out)
     }
 }
 

@@ -34,6 +34,6 @@ mod view;
 
 pub use difference::Change;
 pub use flush::PENDING_BYTES_MAX;
-pub use initial::Initial;
+pub use initial::{Initial, InitialPieces};
 pub use message::{Update, Version};
 pub use registry::{Counts, GroupId, MonitorKey, Monitors};

@@ -12,18 +12,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_engine::{Outcome, ReadOnly};
-use weir_monitor::GroupId;
+use weir_engine::{LateReply, Outcome, ReadOnly};
 
 use crate::effect::Effect;
 use crate::event::{DbId, Now, SessionId};
-use crate::herd::Newcomer;
+use crate::herd::{Begun, Newcomer};
 use crate::monitors::Changing;
 use crate::round::{Answer, Writes};
 use crate::server::Server;
+use crate::stream::{Source, StreamId};
 use crate::trigger::{Origin, Trigger};
 use crate::work::{
-    Content, Examined, Finished, Garbage, Read, Request, Work, WorkId, Write, Written,
+    Content, Examined, Finished, Garbage, Read, Request, Rest, Work, WorkId, Write, Written,
 };
 
 /// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
@@ -50,9 +50,13 @@ pub(crate) enum Out {
     /// With the database's position at that moment.
     Read(Trigger, u64),
     Initial {
-        db: DbId,
-        group: GroupId,
+        source: Source,
+        from: Rest,
         newcomers: Vec<Newcomer>,
+    },
+    Piece {
+        stream: StreamId,
+        from: Option<Rest>,
     },
     /// The difference that other conditions make to a monitor.
     Change(Box<Changing>),
@@ -93,8 +97,11 @@ impl Server {
             (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
                 self.have_read(now, trigger, position, outcome);
             }
-            (Some(Out::Initial { db, group, newcomers }), Finished::Initial(rows)) => {
-                self.initial_composed(db, group, newcomers, rows);
+            (Some(Out::Initial { source, from, newcomers }), Finished::Piece(piece)) => {
+                self.initial_composed(now, Begun { source, from, newcomers, piece });
+            }
+            (Some(Out::Piece { stream, from }), Finished::Piece(piece)) => {
+                self.piece_composed(now, stream, from, piece);
             }
             _ => {}
         }
@@ -131,7 +138,7 @@ impl Server {
                 self.ask(id, message, true);
             }
             Content::Echo { id: request, result } => {
-                let answer = Answer { session: id, id: request, result, holds: false };
+                let answer = Answer { session: id, id: request, result, rest: None, holds: false };
                 self.round.answers.push(answer);
             }
             Content::Other => self.ask(id, message, true),
@@ -206,7 +213,7 @@ impl Server {
             return self.reply_canceled(&trigger);
         };
         match outcome {
-            Outcome::Done(done) => self.answer_later(trigger, done.reply),
+            Outcome::Done(done) => self.answer_later(trigger, done.reply, done.late),
             // What it waits for may have come since.
             _ if db.engine.here().is_none_or(|here| here.position() != position) => {
                 self.set_aside(trigger, Writes::Accepted);
@@ -216,10 +223,12 @@ impl Server {
         }
     }
 
-    fn answer_later(&mut self, trigger: Trigger, result: Vec<u8>) {
+    fn answer_later(&mut self, trigger: Trigger, result: Vec<u8>, late: Option<LateReply>) {
         let Trigger { origin, message, holds, .. } = trigger;
         self.free(Garbage::Bytes(message));
-        self.round.answers.push(Answer { session: origin.session, id: origin.id, result, holds });
+        let Origin { session, id, .. } = origin;
+        let rest = late.map(Rest::results);
+        self.round.answers.push(Answer { session, id, result, rest, holds });
     }
 
     fn come_home(&mut self, now: Now, trigger: Trigger, written: Written) {
@@ -269,7 +278,8 @@ impl Server {
         let of_db = |trigger: &Trigger| trigger.origin.db == id;
         let is_out = |out: &Out| match out {
             Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
-            Out::Examine { .. } | Out::Initial { .. } | Out::Change(_) | Out::Free => false,
+            Out::Examine { .. } | Out::Initial { .. } | Out::Piece { .. } => false,
+            Out::Change(_) | Out::Free => false,
         };
         self.round.long.iter().any(of_db) || self.out.values().any(is_out)
     }
@@ -278,7 +288,7 @@ impl Server {
     pub(crate) fn free(&mut self, garbage: Garbage) {
         let is_big = match &garbage {
             Garbage::Bytes(bytes) => bytes.len() >= FREE_BYTES_MIN,
-            Garbage::Rows(_) | Garbage::Database(_) => true,
+            Garbage::Rows(_) | Garbage::Database(_) | Garbage::Rest(_) => true,
         };
         if is_big {
             self.send_out(Work::Free(garbage), Out::Free);

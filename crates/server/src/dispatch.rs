@@ -459,6 +459,7 @@ impl Server {
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        self.leave_stream(id);
         for monitor in session.monitors {
             self.monitor_sessions.remove(&monitor.key);
             if let Some(db) = self.dbs.get_mut(&monitor.db) {

@@ -113,6 +113,12 @@ pub enum Effect {
         /// What they share.
         body: Bytes,
     },
+    /// Answer with `Event::Drained` for each of these sessions when its outbox is empty, even if it
+    /// was never blocked.
+    TellDrained {
+        /// Whose outboxes.
+        to: Vec<SessionId>,
+    },
     /// Take no more messages from this session until `GoOnReading`.
     StopReading {
         /// From whom.

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use weir_data::Uuid;
-use weir_monitor::{GroupId, Initial, MonitorKey, Version};
+use weir_monitor::{GroupId, MonitorKey, Version};
 
 use crate::away::Out;
 use crate::effect::Effect;
 use crate::event::{Bytes, DbId, Now, SessionId};
 use crate::server::Server;
-use crate::work::{Work, WorkId};
+use crate::stream::{Receiver, Source};
+use crate::work::{Piece, Rest, Work};
 
 /// Initial rows on their way to clients, in bytes; beyond it nothing more is composed until clients
 /// have taken some, or have had their time.
@@ -30,6 +31,9 @@ const OUTSTANDING_US_MAX: u64 = 5_000_000;
 
 /// Smaller ones are not counted, in bytes.
 const COUNTED_BYTES_MIN: usize = 1 << 20;
+
+/// How long equal monitors wait for each other while rows are being sent, in microseconds.
+const WAVE_US: u64 = 50_000;
 
 /// How soon to look again whether clients have taken theirs, in microseconds.
 const RETRY_US: u64 = 10_000;
@@ -49,7 +53,19 @@ pub(crate) struct Newcomer {
 struct Herd {
     waiting: Vec<Newcomer>,
     /// Rows for those before them are being composed.
-    composing: Option<WorkId>,
+    composing: bool,
+    /// When the next ones may begin though those before them have not got all.
+    again_us: Option<u64>,
+}
+
+/// Rows that are composed, or their first piece.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) source: Source,
+    pub(crate) newcomers: Vec<Newcomer>,
+    pub(crate) piece: Piece,
+    /// Composes the piece again.
+    pub(crate) from: Rest,
 }
 
 /// All of them.
@@ -77,6 +93,20 @@ impl Herds {
             self.outstanding.iter().filter_map(|(_, rows)| rows.upgrade()).map(|r| r.len()).sum();
         bytes < OUTSTANDING_BYTES_MAX
     }
+
+    /// Rows go to clients.
+    pub(crate) fn note_outstanding(&mut self, now: Now, rows: &Bytes) {
+        if rows.len() >= COUNTED_BYTES_MIN {
+            self.outstanding.push((now.monotonic_us, Arc::downgrade(rows)));
+        }
+    }
+
+    /// All rows of those before them are composed.
+    pub(crate) fn may_begin(&mut self, db: DbId, group: GroupId) {
+        if let Some(herd) = self.by_group.get_mut(&(db, group)) {
+            herd.again_us = None;
+        }
+    }
 }
 
 /// What comes around the rows in a monitor's first reply.
@@ -100,36 +130,54 @@ impl Server {
     /// The round is decided: takes snapshots for those who wait and have room.
     pub(crate) fn compose_for_herds(&mut self, now: Now) {
         self.herds.retry_us = None;
-        let is_ready = |herd: &Herd| herd.composing.is_none() && !herd.waiting.is_empty();
-        let ready = self.herds.by_group.iter().filter(|(_, herd)| is_ready(herd));
-        let ready: Vec<(DbId, GroupId)> = ready.map(|(at, _)| *at).collect();
-        for (id, group) in ready {
-            if !self.herds.has_room(now) {
-                self.herds.retry_us = Some(now.monotonic_us + RETRY_US);
-                return;
-            }
-            let Some(herd) = self.herds.by_group.get_mut(&(id, group)) else { continue };
-            let newcomers = std::mem::take(&mut herd.waiting);
-            let begun = self.begin_anew(id, &newcomers);
-            let Some((initial, snapshot)) = begun else {
-                self.herds.by_group.remove(&(id, group));
-                newcomers.into_iter().for_each(|gone| self.turn_away(now, &gone));
-                continue;
-            };
-            let work = Work::Initial { initial, snapshot };
-            let work = self.send_out(work, Out::Initial { db: id, group, newcomers });
-            if let Some(herd) = self.herds.by_group.get_mut(&(id, group)) {
-                herd.composing = Some(work);
+        if self.herds.by_group.is_empty() {
+            return;
+        }
+        let waits = |herd: &Herd| herd.again_us.is_some_and(|at| at > now.monotonic_us);
+        let is_done = |herd: &Herd| herd.waiting.is_empty() && !herd.composing && !waits(herd);
+        self.herds.by_group.retain(|_, herd| !is_done(herd));
+        let herds = self.herds.by_group.iter().filter(|(_, herd)| !herd.waiting.is_empty());
+        let herds: Vec<(DbId, GroupId)> = herds.map(|(at, _)| *at).collect();
+        for (db, group) in herds {
+            let here = self.dbs.get(&db).and_then(|db| db.engine.here());
+            let source = Source { db, group, position: here.map_or(0, |here| here.position()) };
+            let stream = here.is_some().then(|| self.streams.joinable(source)).flatten();
+            let Some(herd) = self.herds.by_group.get_mut(&(db, group)) else { continue };
+            if let Some(stream) = stream {
+                let newcomers = std::mem::take(&mut herd.waiting);
+                self.begin_anew(db, &newcomers);
+                let receivers = self.receivers(now, newcomers);
+                self.join_stream(now, stream, receivers);
+            } else if waits(herd) {
+                let at_us = herd.again_us.into_iter().chain(self.herds.retry_us).min();
+                self.herds.retry_us = at_us;
+            } else if !herd.composing {
+                if self.herds.has_room(now) {
+                    self.compose_for_herd(now, source);
+                } else {
+                    self.herds.retry_us = Some(now.monotonic_us + RETRY_US);
+                }
             }
         }
     }
 
+    fn compose_for_herd(&mut self, now: Now, source: Source) {
+        let at = (source.db, source.group);
+        let Some(herd) = self.herds.by_group.get_mut(&at) else { return };
+        let newcomers = std::mem::take(&mut herd.waiting);
+        let Some(rest) = self.begin_anew(source.db, &newcomers) else {
+            self.herds.by_group.remove(&at);
+            return newcomers.into_iter().for_each(|gone| self.turn_away(now, &gone));
+        };
+        let from = rest.clone();
+        self.send_out(Work::Initial(rest), Out::Initial { source, from, newcomers });
+        if let Some(herd) = self.herds.by_group.get_mut(&at) {
+            herd.composing = true;
+        }
+    }
+
     /// What to compose for these monitors, if any of them is still there.
-    fn begin_anew(
-        &mut self,
-        id: DbId,
-        newcomers: &[Newcomer],
-    ) -> Option<(Initial, weir_data::Snapshot)> {
+    fn begin_anew(&mut self, id: DbId, newcomers: &[Newcomer]) -> Option<Rest> {
         let db = self.dbs.get_mut(&id)?;
         let schema = Arc::clone(db.engine.schema());
         let mut initial = None;
@@ -137,50 +185,60 @@ impl Server {
             db.monitors.begin_anew(newcomer.key, &schema);
             initial = initial.or_else(|| db.monitors.initial_work(newcomer.key));
         }
-        Some((initial?, db.engine.snapshot()?))
+        Some(Rest::initial(initial?, db.engine.snapshot()?))
     }
 
     /// Composed: it leaves with the round.
-    pub(crate) fn initial_composed(
-        &mut self,
-        id: DbId,
-        group: GroupId,
-        newcomers: Vec<Newcomer>,
-        rows: Bytes,
-    ) {
-        if let Some(db) = self.dbs.get_mut(&id)
-            && let Some(newcomer) = newcomers.first()
+    pub(crate) fn initial_composed(&mut self, now: Now, begun: Begun) {
+        let Source { db, group, .. } = begun.source;
+        let is_whole = begun.piece.rest.is_none();
+        if is_whole
+            && let Some(db) = self.dbs.get_mut(&db)
+            && let Some(newcomer) = begun.newcomers.first()
         {
-            db.monitors.keep_initial(newcomer.key, &rows);
+            db.monitors.keep_initial(newcomer.key, &begun.piece.bytes);
         }
-        if let Some(herd) = self.herds.by_group.get_mut(&(id, group)) {
-            herd.composing = None;
-            if herd.waiting.is_empty() {
-                self.herds.by_group.remove(&(id, group));
-            }
+        if let Some(herd) = self.herds.by_group.get_mut(&(db, group)) {
+            herd.composing = false;
+            herd.again_us = (!is_whole).then_some(now.monotonic_us + WAVE_US);
         }
-        self.round.initials.push((newcomers, rows));
+        self.round.initials.push(begun);
     }
 
     /// Gives monitors their first rows; what has changed since follows.
-    pub(crate) fn give_initial(&mut self, now: Now, newcomers: Vec<Newcomer>, rows: &Bytes) {
-        if rows.len() >= COUNTED_BYTES_MIN {
-            self.herds.outstanding.push((now.monotonic_us, Arc::downgrade(rows)));
+    pub(crate) fn give_initial(&mut self, now: Now, begun: Begun) {
+        let Begun { source, newcomers, piece, from } = begun;
+        self.herds.note_outstanding(now, &piece.bytes);
+        let receivers = self.receivers(now, newcomers);
+        if piece.rest.is_some() {
+            let source = Some(source);
+            return self.begin_stream(now, source, piece, Some(from), receivers);
         }
-        for Newcomer { session, key, request, version } in newcomers {
+        for receiver in receivers {
+            let (session, head, tail) = receiver.into_parts();
+            let body = Arc::clone(&piece.bytes);
+            self.effect(Effect::Send { to: vec![session], head, body });
+            self.send(session, tail);
+            self.let_go(now, session);
+        }
+    }
+
+    /// Those of the newcomers whose monitors are still there, and what comes around their rows.
+    fn receivers(&mut self, now: Now, newcomers: Vec<Newcomer>) -> Vec<Receiver> {
+        let mut receivers = Vec::with_capacity(newcomers.len());
+        for newcomer in newcomers {
+            let Newcomer { session, key, .. } = newcomer;
             // It may have gone with its database meanwhile.
             if self.monitor_sessions.get(&key) == Some(&session) {
-                let (before, behind) = around(version);
-                let (mut head, tail) = weir_wire::reply_result_around(&request);
+                let (before, behind) = around(newcomer.version);
+                let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
                 head.extend_from_slice(&before);
-                let body = Arc::clone(rows);
-                self.effect(Effect::Send { to: vec![session], head: Arc::new(head), body });
-                self.send(session, [behind, tail].concat());
-                self.let_go(now, session);
+                receivers.push(Receiver::new(session, head, [behind, tail].concat()));
             } else {
-                self.turn_away(now, &Newcomer { session, key, request, version });
+                self.turn_away(now, &newcomer);
             }
         }
+        receivers
     }
 
     /// The monitor has gone with its database.

@@ -85,7 +85,8 @@ impl Server {
             hold.taken_in = Some(self.round.number);
             return self.take(now, id, message);
         }
-        if message.len() < QUEUED_BYTES_MAX && goes_past(&message) {
+        let is_free = !self.streams.has(id);
+        if is_free && message.len() < QUEUED_BYTES_MAX && goes_past(&message) {
             return self.take(now, id, message);
         }
         hold.push_back(message);

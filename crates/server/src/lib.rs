@@ -45,6 +45,7 @@ mod server;
 mod server_db;
 mod session;
 mod status;
+mod stream;
 mod table_log;
 mod tls_settings;
 mod trigger;

@@ -292,6 +292,7 @@ impl Server {
         if self.forget_initial_us.is_some_and(|at| at <= now.monotonic_us) {
             self.forget_initial_us = None;
             self.dbs.values_mut().for_each(|db| db.monitors.forget_initial());
+            self.forget_idle_streams();
         }
     }
 
@@ -323,6 +324,7 @@ impl Server {
     pub(crate) fn drained(&mut self, now: Now, id: SessionId) {
         self.set_blocked(id, false);
         self.heard(now, id);
+        self.is_hungry(now, id);
         self.want_updates(now, id);
     }
 

@@ -66,7 +66,8 @@ impl Server {
             Out::Examine { session: id, came_us } => {
                 Some(("check", None, session(*id), Some(*came_us)))
             }
-            Out::Initial { db, .. } => Some(("first rows", name(*db), None, None)),
+            Out::Initial { source, .. } => Some(("first rows", name(source.db), None, None)),
+            Out::Piece { .. } => None,
             Out::Change(changing) => Some(("conditions", None, session(changing.session()), None)),
             Out::Free => None,
         });

@@ -10,12 +10,13 @@ use weir_log::standalone::{self, Form};
 use crate::away::STEP_PART_MIN;
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
-use crate::event::{Bytes, CommandId, ConversionError, DbId, Now, SessionId};
-use crate::herd::Newcomer;
+use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
+use crate::herd::Begun;
 use crate::monitors::Changing;
 use crate::server::Server;
+use crate::stream::Receiver;
 use crate::trigger::{Origin, Trigger};
-use crate::work::{Garbage, append_error};
+use crate::work::{Garbage, Piece, Rest, append_error};
 
 /// Longest that updates wait for an idle moment, in microseconds.
 pub(crate) const FLUSH_DELAY_US_MAX: u64 = 500;
@@ -35,8 +36,10 @@ pub(crate) struct Answer {
     pub(crate) session: SessionId,
     /// The request's id, as JSON text.
     pub(crate) id: Vec<u8>,
-    /// JSON text.
+    /// JSON text, or its first piece.
     pub(crate) result: Vec<u8>,
+    /// What comes behind that.
+    pub(crate) rest: Option<Rest>,
     /// The session is held until it has left.
     pub(crate) holds: bool,
 }
@@ -75,7 +78,7 @@ pub(crate) struct Round {
     /// Transactions that are too long for a step.
     pub(crate) long: Vec<Trigger>,
     /// Rows that monitors begin with.
-    pub(crate) initials: Vec<(Vec<Newcomer>, Bytes)>,
+    pub(crate) initials: Vec<Begun>,
     /// What helpers have found out.
     pub(crate) answers: Vec<Answer>,
     /// Other requests: they run when the transactions are decided.
@@ -344,13 +347,14 @@ impl Server {
         for (trigger, result) in done.into_iter().filter_map(|done| done.request) {
             let Trigger { origin, message, holds, .. } = trigger;
             self.free(Garbage::Bytes(message));
-            self.give(now, Answer { session: origin.session, id: origin.id, result, holds });
+            let Origin { session, id, .. } = origin;
+            self.give(now, Answer { session, id, result, rest: None, holds });
         }
         for answer in std::mem::take(&mut self.round.answers) {
             self.give(now, answer);
         }
-        for (newcomers, rows) in std::mem::take(&mut self.round.initials) {
-            self.give_initial(now, newcomers, &rows);
+        for begun in std::mem::take(&mut self.round.initials) {
+            self.give_initial(now, begun);
         }
         for (changing, difference) in std::mem::take(&mut self.round.changes) {
             self.give_change(now, changing, difference);
@@ -379,10 +383,19 @@ impl Server {
     }
 
     fn give(&mut self, now: Now, answer: Answer) {
-        if answer.holds {
-            self.let_go(now, answer.session);
+        let Answer { session, id, result, rest, holds } = answer;
+        if holds {
+            self.let_go(now, session);
         }
-        self.reply_result(answer.session, &answer.id, answer.result);
+        let Some(rest) = rest else { return self.reply_result(session, &id, result) };
+        if self.sessions.contains_key(&session) {
+            self.flush_session(session);
+            self.hold(session);
+            let (head, tail) = weir_wire::reply_result_around(&id);
+            let receiver = Receiver::new(session, head, tail.to_vec());
+            let piece = Piece { bytes: Arc::new(result), rest: Some(rest) };
+            self.begin_stream(now, None, piece, None, vec![receiver]);
+        }
     }
 
     fn do_deferred(&mut self, now: Now, deferred: Deferred) {

@@ -27,6 +27,7 @@ use crate::replication::Sync;
 use crate::round::{Deferred, Round};
 use crate::server_db;
 use crate::session::Session;
+use crate::stream::Streams;
 use crate::tls_settings::TlsState;
 use crate::work::{Garbage, WorkId};
 use weir_upstream::replication::Input;
@@ -113,6 +114,8 @@ pub struct Server {
     pub(crate) ready: VecDeque<SessionId>,
     /// Monitors that wait for their first rows.
     pub(crate) herds: Herds,
+    /// Long messages on their way.
+    pub(crate) streams: Streams,
     /// See [`STEP_COST_MAX`].
     pub(crate) step_cost_max: u64,
     /// Bytes queued for clients, as told last.
@@ -158,6 +161,7 @@ impl Server {
             next_work: 0,
             ready: VecDeque::new(),
             herds: Herds::default(),
+            streams: Streams::default(),
             step_cost_max: STEP_COST_MAX,
             backlog: 0,
             host_status: HostStatus::default(),
@@ -291,7 +295,12 @@ impl Server {
     }
 
     pub(crate) fn effect(&mut self, effect: Effect) {
-        self.effects.push(effect);
+        self.effects.extend(self.streams.divert(effect));
+    }
+
+    /// Effects as they are, also for sessions in the middle of a long message.
+    pub(crate) fn push_effects(&mut self, effects: Vec<Effect>) {
+        self.effects.extend(effects);
     }
 
     pub(crate) fn log(&mut self, module: &'static str, level: Level, text: impl Into<String>) {
@@ -316,7 +325,7 @@ impl Server {
 
     pub(crate) fn send(&mut self, session: SessionId, message: Vec<u8>) {
         let (head, body) = (Bytes::default(), Arc::new(message));
-        self.effects.push(Effect::Send { to: vec![session], head, body });
+        self.effect(Effect::Send { to: vec![session], head, body });
     }
 
     pub(crate) fn next_db_id(&mut self) -> DbId {

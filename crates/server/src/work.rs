@@ -7,14 +7,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_data::{Error, Snapshot, UuidSource};
-use weir_engine::{Database, Env, Outcome, ReadOnly};
+use weir_engine::{Database, Env, LateReply, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
-use weir_monitor::{Change, Initial};
+use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
 
 use crate::session::Identity;
 use crate::trigger::Trigger;
+
+/// Room for a piece of a long message and its last row, in bytes.
+const PIECE_ROOM: usize = (1 << 20) + (64 << 10);
 
 /// A piece of work in flight, numbered by the core, never reused in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,13 +31,10 @@ pub enum Work {
     Write(Box<Write>),
     /// A long transaction that only reads, on rows as they were at one moment.
     Read(Box<Read>),
-    /// The rows that monitors begin with.
-    Initial {
-        /// What they asked for.
-        initial: Initial,
-        /// As of when.
-        snapshot: Snapshot,
-    },
+    /// The rows that monitors begin with, or their first piece.
+    Initial(Rest),
+    /// The next piece of a long message.
+    Piece(Rest),
     /// What other conditions make appear and vanish for a monitor.
     Change {
         /// The conditions.
@@ -55,6 +55,26 @@ pub enum Garbage {
     Rows(Snapshot),
     /// A database that was removed.
     Database(Box<Database>),
+    /// What composes pieces that nobody waits for.
+    Rest(Vec<Rest>),
+}
+
+/// What is left of a long message. A clone composes the same again.
+#[derive(Clone, Debug)]
+pub struct Rest(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Initial(InitialPieces),
+    Results(LateReply),
+}
+
+/// A piece of a long message.
+#[derive(Debug)]
+pub struct Piece {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    /// What comes behind it, if it is not the last.
+    pub(crate) rest: Option<Rest>,
 }
 
 /// What came out of a piece of work.
@@ -65,8 +85,8 @@ pub enum Finished {
     Written(Written),
     /// Of [`Work::Read`].
     Read(Outcome),
-    /// Of [`Work::Initial`].
-    Initial(Arc<Vec<u8>>),
+    /// Of [`Work::Initial`] and [`Work::Piece`].
+    Piece(Piece),
     /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
     Changed(Vec<u8>),
     /// Of [`Work::Free`].
@@ -136,7 +156,7 @@ impl Work {
             }
             Self::Write(write) => Finished::Written(write.run()),
             Self::Read(read) => Finished::Read(read.run()),
-            Self::Initial { initial, snapshot } => Finished::Initial(initial.compose(&snapshot)),
+            Self::Initial(rest) | Self::Piece(rest) => Finished::Piece(rest.compose()),
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
             }
@@ -153,13 +173,38 @@ impl Work {
     }
 }
 
+impl Rest {
+    /// All rows that monitors begin with.
+    pub(crate) fn initial(initial: Initial, snapshot: Snapshot) -> Self {
+        Self(Source::Initial(initial.pieces(snapshot)))
+    }
+
+    /// The results of a reader.
+    pub(crate) fn results(results: LateReply) -> Self {
+        Self(Source::Results(results))
+    }
+
+    fn compose(mut self) -> Piece {
+        let mut bytes = Vec::with_capacity(PIECE_ROOM);
+        let has_more = match &mut self.0 {
+            Source::Initial(pieces) => pieces.write_piece(&mut bytes),
+            Source::Results(results) => results.write_piece(&mut bytes),
+        };
+        if !has_more {
+            bytes.shrink_to_fit();
+        }
+        Piece { bytes: Arc::new(bytes), rest: has_more.then_some(self) }
+    }
+}
+
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Examine(_) => "Examine",
             Self::Write(_) => "Write",
             Self::Read(_) => "Read",
-            Self::Initial { .. } => "Initial",
+            Self::Initial(_) => "Initial",
+            Self::Piece(_) => "Piece",
             Self::Change { .. } => "Change",
             Self::Free(_) => "Free",
         })
@@ -172,7 +217,7 @@ impl fmt::Debug for Finished {
             Self::Examined(_) => "Examined",
             Self::Written(_) => "Written",
             Self::Read(_) => "Read",
-            Self::Initial(_) => "Initial",
+            Self::Piece(_) => "Piece",
             Self::Changed(_) => "Changed",
             Self::Freed => "Freed",
         })
@@ -223,7 +268,15 @@ impl Read {
     fn run(self) -> Outcome {
         let Self { request, snapshot } = self;
         let seed = request.seed[0];
-        request.run(|operations, env| weir_engine::read(&snapshot, operations, env, seed))
+        let mut outcome =
+            request.run(|operations, env| weir_engine::read(&snapshot, operations, env, seed));
+        if let Outcome::Done(done) = &mut outcome
+            && let Some(mut late) = done.late.take()
+            && late.write_piece(&mut done.reply)
+        {
+            done.late = Some(late);
+        }
+        outcome
     }
 }
 

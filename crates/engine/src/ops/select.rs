@@ -5,7 +5,8 @@ use weir_data::parser::{ARRAY, OPTIONAL};
 use weir_data::{ColumnId, Row, TableSchema};
 
 use super::{Op, OpResult, Run, columns, rows};
-use crate::meter::{self, Meter, TooLong};
+use crate::late::{LateRows, PIECE_BYTES};
+use crate::meter;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
@@ -27,36 +28,45 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     if !sort.is_empty() {
         found.sort_by(|a, b| rows::compare(a, b, &sort));
     }
-    write_rows(&found, &columns, schema, &run.txn.meter, &mut run.out)?;
-    Ok(())
-}
+    let mut columns: Vec<_> = columns.iter().map(|id| (*id, &schema.column(*id).name)).collect();
+    columns.sort_by(|a, b| a.1.cmp(b.1));
+    let columns: Vec<ColumnId> = columns.into_iter().map(|(id, _)| id).collect();
 
-/// Writes the rows with the members of each in the order of their names.
-fn write_rows(
-    rows: &[&Row],
-    columns: &[ColumnId],
-    schema: &TableSchema,
-    meter: &Meter,
-    out: &mut Vec<u8>,
-) -> Result<(), TooLong> {
-    let mut columns: Vec<_> = columns.iter().map(|id| (*id, schema.column(*id))).collect();
-    columns.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+    let (out, meter) = (&mut run.out, &run.txn.meter);
+    let begin = out.len();
     out.extend_from_slice(b"{\"rows\":[");
-    for (at, row) in rows.iter().enumerate() {
-        let start = out.len();
-        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-        for (at, (column, schema)) in columns.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            weir_json::write_string(out, &schema.name);
-            out.push(b':');
-            row.get(*column).write(&schema.ty, out);
+    for (at, row) in found.iter().enumerate() {
+        if let Some(late) = run.late.as_mut().filter(|_| out.len() - begin >= PIECE_BYTES) {
+            let rows = found[at..].iter().map(|row| (*row).clone()).collect();
+            late.push(LateRows { at: out.len(), table, columns, rows });
+            break;
         }
-        out.push(b'}');
+        let start = out.len();
+        write_row(row, at == 0, &columns, schema, out);
         meter.written(out.len() - start);
         meter.check()?;
     }
     out.extend_from_slice(b"]}");
     Ok(())
+}
+
+/// Writes a row with its members in the order of `columns`.
+pub(crate) fn write_row(
+    row: &Row,
+    is_first: bool,
+    columns: &[ColumnId],
+    schema: &TableSchema,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(if is_first { b"{" } else { b",{" });
+    for (at, column) in columns.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        let schema = schema.column(*column);
+        weir_json::write_string(out, &schema.name);
+        out.push(b':');
+        row.get(*column).write(&schema.ty, out);
+    }
+    out.push(b'}');
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(crate) struct DatabaseFile {
     /// The file took another's place, and its directory may not say so after a power failure.
     renamed: Arc<AtomicBool>,
     lock: LockFile,
+    /// The file whose place it took, to be closed elsewhere.
+    replaced: Option<File>,
 }
 
 impl DatabaseFile {
@@ -55,7 +58,8 @@ impl DatabaseFile {
         let _ = fs::remove_file(temporary_path(&path));
         let (promised, renamed) = (false, Arc::default());
         let (valid_len, torn, suspect) = (0, true, false);
-        Ok(Self { file, path, valid_len, torn, suspect, promised, renamed, lock })
+        let replaced = None;
+        Ok(Self { file, path, valid_len, torn, suspect, promised, renamed, lock, replaced })
     }
 
     /// Which lock this is, for [`DatabaseFile::open`].
@@ -164,16 +168,21 @@ impl DatabaseFile {
             replacement.rename_over(&self.path)
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
-        (self.file, self.valid_len, self.torn, self.suspect) = (file, len, false, false);
+        self.replaced = Some(mem::replace(&mut self.file, file));
+        (self.valid_len, self.torn, self.suspect) = (len, false, false);
         let is_shown = sync && sync_directory(&self.path).is_ok();
         self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)
     }
 
-    /// What makes the last replacement survive a power failure; takes a while.
-    pub(crate) fn directory_sync(&self) -> impl FnOnce() + Send + 'static {
+    /// What makes the last replacement survive a power failure, and forgets what it replaced; takes
+    /// a while.
+    pub(crate) fn directory_sync(&mut self) -> impl FnOnce() + Send + 'static {
         let (path, renamed) = (self.path.clone(), Arc::clone(&self.renamed));
+        // Nobody else has the old file: closing it removes it from the disk and the page cache.
+        let replaced = self.replaced.take();
         move || {
+            drop(replaced);
             if sync_directory(&path).is_ok() {
                 renamed.store(false, Ordering::Release);
             }

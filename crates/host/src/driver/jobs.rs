@@ -44,15 +44,28 @@ pub(crate) enum Done {
     Nothing,
 }
 
+/// How much a helper yields to the loop, where both want a processor: its nice(2) value.
+const HELPER_NICE: i32 = 10;
+
 /// Starts helpers and collects what they did.
 pub(crate) struct Jobs {
     reporter: Reporter,
     done: Receiver<Done>,
+    /// Urgent work, and all other.
+    urgent: Lane,
+    other: Lane,
+    /// What helpers are at, or have done and nobody has taken.
+    unanswered: Cell<usize>,
+}
+
+/// Workers for one kind of work.
+struct Lane {
     queue: Arc<Queue>,
     /// Workers that have been started.
     workers: usize,
-    /// What helpers are at, or have done and nobody has taken.
-    unanswered: Cell<usize>,
+    workers_max: usize,
+    /// They yield to the loop.
+    is_nice: bool,
 }
 
 /// How a helper tells what it has done.
@@ -74,8 +87,6 @@ struct Waiting {
     work: VecDeque<(WorkId, Work)>,
     /// Workers with nothing to do.
     idle: usize,
-    /// Pieces of work that run and are not urgent.
-    running: usize,
 }
 
 impl Reporter {
@@ -91,40 +102,17 @@ impl Jobs {
     pub(crate) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, done) = channel();
-        let queue = Arc::new(Queue::default());
         let reporter = Reporter { wake: Arc::new(wake), sender };
-        Ok(Self { reporter, done, queue, workers: 0, unanswered: Cell::new(0) })
+        let urgent = Lane::new(URGENT_WORKERS_MAX, false);
+        let other = Lane::new(WORKERS_MAX, true);
+        Ok(Self { reporter, done, urgent, other, unanswered: Cell::new(0) })
     }
 
     /// Runs a piece of the core's work in a worker, as soon as there is one.
     pub(crate) fn work(&mut self, id: WorkId, work: Work) {
         self.unanswered.update(|count| count + 1);
-        let is_taken = self.queue.push(id, work);
-        if !is_taken && self.workers < WORKERS_MAX + URGENT_WORKERS_MAX {
-            self.start_worker();
-        }
-    }
-
-    fn start_worker(&mut self) {
-        let reporter = self.reporter.clone();
-        let queue = Arc::clone(&self.queue);
-        let body = move || {
-            loop {
-                let (id, work) = queue.pop();
-                let is_urgent = work.is_urgent();
-                let done = run(id, work);
-                queue.done(is_urgent);
-                reporter.report(done);
-            }
-        };
-        if thread::Builder::new().name("work".to_owned()).spawn(body).is_ok() {
-            self.workers += 1;
-        } else if self.workers == 0
-            && let Some((id, work)) = self.queue.try_pop()
-        {
-            // The system has no thread for us: better slowly than never.
-            self.reporter.report(run(id, work));
-        }
+        let lane = if work.is_urgent() { &mut self.urgent } else { &mut self.other };
+        lane.push(id, work, &self.reporter);
     }
 
     /// For a helper that lives longer than one job.
@@ -141,7 +129,11 @@ impl Jobs {
     ) {
         self.unanswered.update(|count| count + 1);
         let (reporter, panicked) = (self.reporter.clone(), failed.clone());
+        let is_nice = name == "compact";
         let body = move || {
+            if is_nice {
+                be_nice();
+            }
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 panicked("internal error: a helper thread panicked".to_owned())
             });
@@ -169,23 +161,59 @@ impl Jobs {
     }
 }
 
+impl Lane {
+    fn new(workers_max: usize, is_nice: bool) -> Self {
+        Self { queue: Arc::default(), workers: 0, workers_max, is_nice }
+    }
+
+    fn push(&mut self, id: WorkId, work: Work, reporter: &Reporter) {
+        let is_taken = self.queue.push(id, work);
+        if !is_taken && self.workers < self.workers_max {
+            self.start_worker(reporter.clone());
+        }
+    }
+
+    fn start_worker(&mut self, reporter: Reporter) {
+        let (queue, is_nice, here) = (Arc::clone(&self.queue), self.is_nice, reporter.clone());
+        let body = move || {
+            if is_nice {
+                be_nice();
+            }
+            loop {
+                let (id, work) = queue.pop();
+                reporter.report(run(id, work));
+            }
+        };
+        if thread::Builder::new().name("work".to_owned()).spawn(body).is_ok() {
+            self.workers += 1;
+        } else if self.workers == 0
+            && let Some((id, work)) = self.queue.try_pop()
+        {
+            // The system has no thread for us: better slowly than never.
+            here.report(run(id, work));
+        }
+    }
+}
+
+/// The calling thread yields to those that answer clients.
+fn be_nice() {
+    // Where that is refused, it goes on as it is.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), HELPER_NICE);
+}
+
 impl Queue {
     /// Whether a worker will take it without another being started.
     fn push(&self, id: WorkId, work: Work) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if work.is_urgent() {
-            waiting.work.push_front((id, work));
-        } else {
-            waiting.work.push_back((id, work));
-        }
-        self.came.notify_all();
+        waiting.work.push_back((id, work));
+        self.came.notify_one();
         waiting.idle >= waiting.work.len()
     }
 
     fn pop(&self) -> (WorkId, Work) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(work) = waiting.next() {
+            if let Some(work) = waiting.work.pop_front() {
                 return work;
             }
             waiting.idle += 1;
@@ -194,27 +222,8 @@ impl Queue {
         }
     }
 
-    fn done(&self, is_urgent: bool) {
-        if !is_urgent {
-            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
-            self.came.notify_all();
-        }
-    }
-
     fn try_pop(&self) -> Option<(WorkId, Work)> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).work.pop_front()
-    }
-}
-
-impl Waiting {
-    /// The first piece that may run now.
-    fn next(&mut self) -> Option<(WorkId, Work)> {
-        let is_urgent = self.work.front()?.1.is_urgent();
-        if !is_urgent && self.running >= WORKERS_MAX {
-            return None;
-        }
-        self.running += usize::from(!is_urgent);
-        self.work.pop_front()
     }
 }
 

@@ -276,6 +276,7 @@ impl Driver {
             self.flush_updates(now);
         }
         self.sessions.begin_round(&mut self.coverage);
+        self.sessions.take_turns(&mut self.ready);
         for ready in mem::take(&mut self.ready) {
             self.take_ready(ready, now);
         }
@@ -458,6 +459,7 @@ impl Driver {
                 }
                 to.into_iter().for_each(|id| sessions.send(id, &head, &body));
             }
+            Effect::TellDrained { to } => to.into_iter().for_each(|id| sessions.tell_drained(id)),
             Effect::StopReading { session } => sessions.stop_reading(poller, session),
             Effect::GoOnReading { session } => sessions.go_on_reading(poller, session),
             Effect::Work { id, work } => self.jobs.work(id, work),

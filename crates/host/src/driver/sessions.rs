@@ -15,11 +15,18 @@ use crate::coverage::{Counter, Coverage};
 use crate::driver::token::Token;
 use crate::inbox::{Inbox, READ_BYTES};
 use crate::outbox::{Flushed, Outbox};
-use crate::poller::{Interest, Poller};
+use crate::poller::{Interest, Poller, Ready};
 
 /// Unparsed input of all clients together, in bytes; beyond it, big messages arrive one by one
 /// (DESIGN, "Budgets").
 pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
+
+/// Bytes written in one round to clients that have much to take; the others have their turn in the
+/// next one, so that a herd of them does not hold up who commits.
+const ROUND_BYTES_MAX: usize = 2 << 20;
+
+/// What no socket takes at once, in bytes: it may as well wait for its turn.
+const LONG_BYTES_MIN: usize = 512 << 10;
 
 /// How long a disconnected client may take to read what was already queued for it.
 const LINGER_US: u64 = 5_000_000;
@@ -49,6 +56,11 @@ pub(crate) struct Sessions {
     held_bytes_max: usize,
     /// Of this round; a client is served once a round.
     round: u64,
+    /// Bytes written in this round to clients that had been blocked.
+    round_bytes: usize,
+    /// The last client whose turn it was, if others are still to have theirs.
+    cut_at: Option<SessionId>,
+    last_flushed: Option<SessionId>,
     scratch: Box<[u8]>,
     /// What the core is to be told.
     events: Vec<Event>,
@@ -63,6 +75,8 @@ struct Session {
     phase: Phase,
     /// The core wants no more of its messages for now.
     stopped: bool,
+    /// The core waits for its outbox to be empty.
+    tells_drained: bool,
     /// In `Sessions::dirty`.
     dirty: bool,
     /// The round in which its last message was taken.
@@ -94,6 +108,9 @@ impl Sessions {
             held_bytes: 0,
             held_bytes_max,
             round: 0,
+            round_bytes: 0,
+            cut_at: None,
+            last_flushed: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             events: Vec::new(),
         }
@@ -144,6 +161,7 @@ impl Sessions {
             interest,
             phase,
             stopped: false,
+            tells_drained: false,
             dirty: false,
             served: 0,
         };
@@ -173,10 +191,20 @@ impl Sessions {
     /// A new round begins: clients that sent several messages at once have their next one taken.
     pub(crate) fn begin_round(&mut self, coverage: &mut Coverage) {
         self.round += 1;
+        self.round_bytes = 0;
         for id in mem::take(&mut self.unscanned) {
             if self.get(id).is_some_and(Session::listens) {
                 self.take_message(id, coverage);
             }
+        }
+    }
+
+    /// Who did not have their turn in the last round are the first in this one.
+    pub(crate) fn take_turns(&mut self, ready: &mut [Ready]) {
+        let Some(SessionId(last)) = self.cut_at.take() else { return };
+        let token = Token::Session(last).encode();
+        if let Some(at) = ready.iter().position(|ready| ready.token == token) {
+            ready.rotate_left(at + 1);
         }
     }
 
@@ -196,7 +224,14 @@ impl Sessions {
         let Some(session) = self.get(id) else { return };
         match (session.phase, session.interest) {
             (Phase::Closing, _) if hung_up => self.remove(poller, id),
-            (Phase::Closing, _) | (_, Interest::Write) => self.flush(poller, id, coverage),
+            (Phase::Closing, _) | (_, Interest::Write) => {
+                if self.round_bytes < ROUND_BYTES_MAX {
+                    self.last_flushed = Some(id);
+                    self.flush(poller, id, coverage);
+                } else {
+                    self.cut_at = self.last_flushed;
+                }
+            }
             (Phase::Deaf, _) => {}
             (Phase::Open, _) if session.served == self.round || session.inbox.has_unscanned() => {}
             (Phase::Open, _) => {
@@ -295,13 +330,27 @@ impl Sessions {
         }
     }
 
+    /// The core is to be told when everything that is queued has left.
+    pub(crate) fn tell_drained(&mut self, id: SessionId) {
+        if let Some(session) = get_mut(&mut self.slots, id) {
+            session.tells_drained = true;
+        }
+    }
+
     /// Writes what was queued.
     pub(crate) fn flush_dirty(&mut self, poller: &Poller, coverage: &mut Coverage) {
         let mut dirty = mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             let Some(session) = get_mut(&mut self.slots, id) else { continue };
             session.dirty = false;
-            if session.interest != Interest::Write {
+            if session.interest == Interest::Write {
+                continue;
+            }
+            let is_late = self.round_bytes >= ROUND_BYTES_MAX;
+            if is_late && session.phase == Phase::Open && session.outbox.bytes() >= LONG_BYTES_MIN {
+                self.watch(poller, id, Interest::Write);
+                self.events.push(Event::Blocked { session: id });
+            } else {
                 self.flush(poller, id, coverage);
             }
         }
@@ -310,7 +359,9 @@ impl Sessions {
 
     fn flush(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
-        let (result, is_moving) = session.flush(coverage);
+        let (result, written) = session.flush(coverage);
+        self.round_bytes += written;
+        let is_told = matches!(result, Ok(Flushed::All)) && mem::take(&mut session.tells_drained);
         let (phase, was_blocked) = (session.phase, session.interest == Interest::Write);
         match result {
             Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
@@ -322,6 +373,7 @@ impl Sessions {
                 self.watch(poller, id, if deaf { Interest::Nothing } else { Interest::Read });
                 self.events.push(Event::Drained { session: id });
             }
+            Ok(Flushed::All) if is_told => self.events.push(Event::Drained { session: id }),
             Ok(Flushed::Part) if !was_blocked => {
                 self.watch(poller, id, Interest::Write);
                 if phase != Phase::Closing {
@@ -329,7 +381,7 @@ impl Sessions {
                 }
             }
             // A long answer on a slow line is no silence.
-            Ok(Flushed::Part) if is_moving && phase == Phase::Open => {
+            Ok(Flushed::Part) if written > 0 && phase == Phase::Open => {
                 self.events.push(Event::Activity { session: id });
             }
             Ok(_) => {}
@@ -456,13 +508,13 @@ impl Session {
         self.outbox.is_empty() && !self.stream.has_pending()
     }
 
-    /// Writes what the socket takes; also whether it took anything.
-    fn flush(&mut self, coverage: &mut Coverage) -> (std::io::Result<Flushed>, bool) {
-        let (stream, mut is_moving) = (&mut self.stream, false);
+    /// Writes what the socket takes; also how many bytes it took.
+    fn flush(&mut self, coverage: &mut Coverage) -> (std::io::Result<Flushed>, usize) {
+        let (stream, mut taken) = (&mut self.stream, 0);
         let flushed = self.outbox.flush(|slices| {
             coverage.add(Counter::Writes, 1);
             let written = stream.write_vectored(slices);
-            is_moving |= written.as_ref().is_ok_and(|count| *count > 0);
+            taken += written.as_ref().copied().unwrap_or(0);
             written
         });
         // What TLS has taken may still be on this side.
@@ -472,7 +524,7 @@ impl Session {
                 .map(|is_done| if is_done { Flushed::All } else { Flushed::Part }),
             other => other,
         };
-        (result, is_moving)
+        (result, taken)
     }
 }
 

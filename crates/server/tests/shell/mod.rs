@@ -50,6 +50,10 @@ pub(crate) struct Shell {
     pub(crate) sent_out: Vec<String>,
     /// What is sent stays in memory, as if clients did not read.
     pub(crate) hoard: bool,
+    /// Clients that read nothing.
+    pub(crate) stuck: BTreeSet<SessionId>,
+    /// Of whom the core wants to know when they have read everything.
+    undrained: Vec<SessionId>,
     hoarded: Vec<Bytes>,
     /// From whom no messages are taken.
     pub(crate) stopped: BTreeSet<SessionId>,
@@ -141,6 +145,8 @@ impl Shell {
             work: Vec::new(),
             sent_out: Vec::new(),
             hoard: false,
+            stuck: BTreeSet::new(),
+            undrained: Vec::new(),
             hoarded: Vec::new(),
             stopped: BTreeSet::new(),
             open: BTreeMap::new(),
@@ -221,9 +227,12 @@ impl Shell {
 
     /// Ends the round and executes its effects; monitor updates may go on waiting.
     pub(crate) fn round(&mut self) {
-        self.server.end_round(self.now);
         let mut effects = Vec::new();
         loop {
+            let drained = self.undrained.extract_if(.., |id| !self.stuck.contains(id));
+            let drained: Vec<SessionId> = drained.collect();
+            drained.into_iter().for_each(|session| self.event(Event::Drained { session }));
+            self.server.end_round(self.now);
             self.server.poll_effects(&mut effects);
             if effects.is_empty() {
                 return;
@@ -231,7 +240,6 @@ impl Shell {
             for effect in effects.drain(..) {
                 self.execute(effect);
             }
-            self.server.end_round(self.now);
         }
     }
 
@@ -333,6 +341,7 @@ impl Shell {
                     stream.extend_from_slice(&body);
                 }
             }
+            Effect::TellDrained { to } => self.undrained.extend(to),
             Effect::Disconnect { session } => self.disconnected.push(session),
             Effect::Listen { remote, target, .. } => {
                 self.remotes.insert(remote, target.clone());

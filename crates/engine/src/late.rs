@@ -1,0 +1,70 @@
+//! Results that are too long for one buffer: a `select` of a reader on a snapshot keeps the rows that
+//! come after its first piece, and they are written when somebody takes them.
+
+use std::sync::Arc;
+
+use weir_data::{ColumnId, Row, Schema, TableId};
+
+use crate::ops::select::write_row;
+
+/// Bytes of a piece of a long result, or a row more.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// Rows of a result that are not written yet.
+#[derive(Debug)]
+pub(crate) struct LateRows {
+    /// Where in the reply they belong.
+    pub(crate) at: usize,
+    pub(crate) table: TableId,
+    /// In the order in which they are written.
+    pub(crate) columns: Vec<ColumnId>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A reply that is not all written: its pieces, one after another. A clone goes on from where the
+/// original is.
+#[derive(Clone, Debug)]
+pub struct LateReply {
+    parts: Arc<Parts>,
+    /// Bytes of the reply that have been handed out.
+    written: usize,
+    /// Runs of rows that have been handed out.
+    runs: usize,
+    /// Rows of the next run that have been.
+    rows: usize,
+}
+
+#[derive(Debug)]
+struct Parts {
+    schema: Arc<Schema>,
+    reply: Vec<u8>,
+    late: Vec<LateRows>,
+}
+
+impl LateReply {
+    pub(crate) fn new(schema: Arc<Schema>, reply: Vec<u8>, late: Vec<LateRows>) -> Self {
+        Self { parts: Arc::new(Parts { schema, reply, late }), written: 0, runs: 0, rows: 0 }
+    }
+
+    /// Appends the next piece; false if it is the last.
+    pub fn write_piece(&mut self, out: &mut Vec<u8>) -> bool {
+        let parts = Arc::clone(&self.parts);
+        let enough = out.len() + PIECE_BYTES;
+        while let Some(run) = parts.late.get(self.runs) {
+            out.extend_from_slice(&parts.reply[self.written..run.at]);
+            self.written = run.at;
+            let schema = parts.schema.table(run.table);
+            for row in &run.rows[self.rows..] {
+                if out.len() >= enough {
+                    return true;
+                }
+                write_row(row, false, &run.columns, schema, out);
+                self.rows += 1;
+            }
+            (self.runs, self.rows) = (self.runs + 1, 0);
+        }
+        out.extend_from_slice(&parts.reply[self.written..]);
+        self.written = parts.reply.len();
+        false
+    }
+}
