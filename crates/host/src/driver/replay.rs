@@ -329,7 +329,8 @@ impl Replay {
                 }
                 Effect::Disconnect { session } => self.trace.forget(session),
                 // There is nobody to tell, and nothing to connect to.
-                Effect::StopReading { .. }
+                Effect::TellDrained { .. }
+                | Effect::StopReading { .. }
                 | Effect::GoOnReading { .. }
                 | Effect::Listen { .. }
                 | Effect::ConnectRemote { .. }
