@@ -119,11 +119,18 @@ fn by_row(room: &mut Room, before: &[Value], op: &Value) -> Result<Vec<Value>, T
     let (Some(table), Some(clauses)) = (op["table"].as_str(), op["where"].as_array()) else {
         return Ok(variants);
     };
-    let mut ops = before.to_vec();
-    ops.push(json!({"op": "select", "table": table, "where": [], "columns": ["_uuid"]}));
-    ops.push(json!({"op": "abort"}));
-    let result = room.transact(&ops)?;
-    for row in result[before.len()]["rows"].as_array().into_iter().flatten() {
+    let select = json!({"op": "select", "table": table, "where": [], "columns": ["_uuid"]});
+    let mut rows = vec![];
+    // The earlier operations may fail here where they did not there, or insert what is looked for.
+    for start in [0, before.len()] {
+        let mut ops = before[start..].to_vec();
+        ops.extend([select.clone(), json!({"op": "abort"})]);
+        let mut result = room.transact(&ops)?;
+        if let Value::Array(found) = result[before.len() - start]["rows"].take() {
+            rows.extend(found.into_iter().filter(|row| !rows.contains(row)).collect::<Vec<_>>());
+        }
+    }
+    for row in rows {
         let mut variant = op.clone();
         let mut narrowed = clauses.clone();
         narrowed.push(json!(["_uuid", "==", row["_uuid"]]));
