@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! A> {"id":1,"method":"list_dbs","params":[]}   send, then print all that arrives
+//! A$ {"op":"abort"},{"op":"commit"}             a transaction of these with the first database
 //! A: {"id":2,"method":"transact","params":[…]}  send only
 //! A= {"id": \xff                                send bytes as they are, \xNN and \n understood
 //! A!                                            print all that has arrived
@@ -42,6 +43,7 @@ const BARRIER: &str = "barrier";
 /// A script that is being played.
 struct Play<'a> {
     program: &'a Program,
+    database: &'a str,
     files: Vec<PathBuf>,
     server: Option<Server>,
     sessions: BTreeMap<String, Client>,
@@ -63,7 +65,8 @@ pub fn play(program: &Program, schemas: &[Value], script: &str) -> Result<String
     }
     let server = Some(Server::start(program, &files)?);
     let (seen, transcript, sessions) = (vec![], String::new(), BTreeMap::new());
-    let mut play = Play { program, files, server, sessions, seen, transcript };
+    let database = schemas.first().and_then(|schema| schema["name"].as_str()).unwrap_or_default();
+    let mut play = Play { program, database, files, server, sessions, seen, transcript };
     for line in script.lines().map(str::trim) {
         play.line(line)?;
     }
@@ -106,6 +109,12 @@ impl Play<'_> {
         let session = self.sessions.get_mut(name).ok_or(Trouble::Closed)?;
         let mut heard = vec![];
         let ended = match action {
+            "$" => {
+                let comma = if rest.is_empty() { "" } else { "," };
+                let params = format!("[{:?}{comma}{rest}]", self.database);
+                let request = format!(r#"{{"id":0,"method":"transact","params":{params}}}"#);
+                session.send_raw(request.as_bytes()).and_then(|()| drain(session, &mut heard))
+            }
             ":" => session.send_raw(rest.as_bytes()),
             "=" => session.send_raw(&unescape(rest)),
             "!" => drain(session, &mut heard),

@@ -2,7 +2,8 @@
 //!
 //! `tests/scripts/NAME.script` in the workspace is played to Weir and, where it is installed, to the
 //! reference; both transcripts must equal `NAME.out`. A script whose first line is
-//! `# reference differs: WHY` is played to Weir only. `BLESS=1` writes the transcript of the
+//! `# reference differs: WHY` is played to Weir only, and `# databases: NAME` in the second line
+//! chooses others than zoo and other. `BLESS=1` writes the transcript of the
 //! reference (of Weir where the reference differs) into `NAME.out`.
 
 use std::fs;
@@ -17,11 +18,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts")
 }
 
-fn schemas() -> Vec<Value> {
-    let read = |name| fs::read(folder().join(name)).expect("a schema");
-    ["zoo.schema", "other.schema"]
-        .map(|name| parse(&read(name)).expect("a schema in JSON"))
-        .to_vec()
+/// The schemas of the databases that a script is played to.
+fn schemas(script: &str) -> Vec<Value> {
+    let read = |name| fs::read(folder().join(format!("{name}.schema"))).expect("a schema");
+    let chosen = script.lines().nth(1).and_then(|line| line.strip_prefix("# databases: "));
+    let names = chosen.unwrap_or("zoo other").split(' ');
+    names.map(|name| parse(&read(name)).expect("a schema in JSON")).collect()
 }
 
 /// The lines of a script, each with what was heard after it.
@@ -60,7 +62,7 @@ fn check(path: &Path, failures: &mut Vec<String>) {
     programs.push(weir());
     for program in programs {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let transcript = match play(&program, &schemas(), &script) {
+        let transcript = match play(&program, &schemas(&script), &script) {
             Ok(transcript) => transcript,
             Err(trouble) => {
                 failures.push(format!("{name}: {}: {trouble}", program.label));
