@@ -21,6 +21,15 @@ pub(crate) enum LogOption {
 /// The log of a program as its command line wants it.
 pub(crate) fn open_log(program: &str, options: &[LogOption], dirs: &Dirs) -> Result<Vlog, Failure> {
     let log = Vlog::new(program);
+    // The first one counts; without any, what the environment says.
+    let mut method = options.iter().find_map(|option| match option {
+        LogOption::SyslogMethod(method) => Some(method.clone()),
+        _ => None,
+    });
+    method = method.or_else(|| std::env::var("OVS_SYSLOG_METHOD").ok().filter(|m| !m.is_empty()));
+    if let Some(method) = method {
+        log.set_syslog_method(&method).map_err(Failure::new)?;
+    }
     for option in options {
         match option {
             LogOption::Verbose(spec) => {
@@ -34,9 +43,7 @@ pub(crate) fn open_log(program: &str, options: &[LogOption], dirs: &Dirs) -> Res
                 log.open_file(&dirs.log.join(name.as_ref().unwrap_or(&default)))
                     .map_err(|_| Failure::silent(1))?;
             }
-            LogOption::SyslogMethod(method) => {
-                log.set_syslog_method(method).map_err(Failure::new)?;
-            }
+            LogOption::SyslogMethod(_) => {}
             LogOption::SyslogTarget(address) => log.set_syslog_target(address),
         }
     }

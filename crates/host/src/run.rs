@@ -251,10 +251,11 @@ fn begin_service(
     if let Some(listener) = admin_socket(options, log)? {
         driver.listen_for_admins(listener)?;
     }
-    daemon.ready(log)?;
+    // While the terminal and the directory are still those of the user.
     if let Some(command) = &options.run_command {
         driver.start_command(command);
     }
+    daemon.ready(log)?;
     log_version(options, log);
     Ok(())
 }

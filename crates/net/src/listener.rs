@@ -204,10 +204,9 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
         Ok(metadata) => {
             let kind = metadata.file_type();
             if kind.is_socket() || kind.is_symlink() {
-                fs::remove_file(path)
-            } else {
-                Err(Errno::EXIST.into())
+                return fs::remove_file(path);
             }
+            Err(if kind.is_dir() { Errno::ISDIR } else { Errno::EXIST }.into())
         }
     }
 }

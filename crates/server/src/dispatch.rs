@@ -419,14 +419,25 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: error parsing stream: {error}", session.identity.name);
         self.log_limited("bad_stream", "jsonrpc", Level::Warning, text);
-        self.disconnect(id);
+        self.drop_misfit(id);
     }
 
     fn protocol_error(&mut self, id: SessionId, reason: &str) {
         let Some(session) = self.sessions.get(&id) else { return };
         let text = format!("{}: received bad JSON-RPC message: {reason}", session.identity.name);
         self.log_limited("protocol_error", "jsonrpc", Level::Warning, text);
-        self.disconnect(id);
+        self.drop_misfit(id);
+    }
+
+    /// Ends a session that does not speak JSON-RPC.
+    fn drop_misfit(&mut self, id: SessionId) {
+        let is_ours = self.connection_lost(id, End::Failed("Protocol error"));
+        if let (false, Some(session)) = (is_ours, self.sessions.get(&id)) {
+            let text = format!("{}: connection dropped (Protocol error)", session.identity.name);
+            self.log_limited("misfit", "reconnect", Level::Warning, text);
+        }
+        self.forget(id);
+        self.effect(Effect::Disconnect { session: id });
     }
 
     /// A reply, which only a probe is entitled to.

@@ -77,7 +77,8 @@ impl<'a> Members<'a> {
                     return Err(bad(format!("message has unexpected member \"{key}\"")));
                 }
             };
-            *place = (value.kind() != Kind::Null).then_some(value);
+            // A method that is null is no string, not absent.
+            *place = (key.as_ref() == b"method" || value.kind() != Kind::Null).then_some(value);
         }
         Ok(found)
     }
@@ -161,6 +162,7 @@ mod tests {
             (r#"{"id":1,"method":"x","params":{}}"#, r#""params" must be JSON array"#),
             (r#"{"method":"x","params":[],"x":1}"#, r#"message has unexpected member "x""#),
             (r#"{"method":3,"params":{},"id":1}"#, "method is not a JSON string"),
+            (r#"{"method":null,"params":[],"id":1}"#, "method is not a JSON string"),
             (r#"{"result":1}"#, r#"reply must have "id""#),
             (r#"{"id":1,"result":null}"#, r#"request must have "method""#),
             (r#"{"id":1,"result":1,"error":2}"#, r#"reply must not have "error""#),

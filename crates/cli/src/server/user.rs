@@ -57,9 +57,21 @@ fn look_up(spec: &str) -> Result<Identity, Failure> {
     }
     if !group.is_empty() {
         let found = Group::from_name(group).ok().flatten();
-        identity.gid = found.ok_or_else(|| missing("group", group))?.gid;
+        let found = found.ok_or_else(|| missing("group", group))?;
+        let name = if user.is_empty() { own_name() } else { user.to_owned() };
+        if found.gid != identity.gid && !found.mem.contains(&name) {
+            return Err(Failure::new(format!(
+                "Invalid --user option {spec} (user {name} is not in group {group}), aborting."
+            )));
+        }
+        identity.gid = found.gid;
     }
     Ok(identity)
+}
+
+/// The name of this process's user.
+fn own_name() -> String {
+    User::from_uid(getuid()).ok().flatten().map(|user| user.name).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -76,6 +88,15 @@ mod tests {
         assert_eq!(root, Some((Uid::from_raw(0), Gid::from_raw(0))));
         assert_eq!(look_up("").ok().map(|identity| identity.uid), Some(getuid()));
         assert_eq!(look_up(":root").ok().map(|identity| identity.gid), Some(Gid::from_raw(0)));
+    }
+
+    #[test]
+    fn a_group_must_have_the_user() {
+        let foreign = "Invalid --user option root:nogroup (user root is not in group nogroup), \
+                       aborting.";
+        let text = failure("root:nogroup");
+        // Not every system has that group.
+        assert!(text == foreign || text.contains("group nogroup not found"), "{text}");
     }
 
     #[test]

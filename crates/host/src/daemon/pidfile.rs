@@ -63,16 +63,20 @@ impl Drop for PidFile {
 
 /// An error if a living process has the file locked.
 fn refuse_second(path: &Path) -> Result<(), String> {
-    let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return Ok(()) };
+    let failed = |error: &io::Error| {
+        format!("{}: pidfile check failed ({}), aborting", path.display(), strerror(error))
+    };
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
     match fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)) {
         Ok(Some(Flock { pid: Some(pid), .. })) => {
             Err(format!("{}: already running as pid {pid}, aborting", path.display()))
         }
         Ok(_) => Ok(()),
-        Err(error) => {
-            let error = strerror(&error.into());
-            Err(format!("{}: pidfile check failed ({error}), aborting", path.display()))
-        }
+        Err(error) => Err(failed(&error.into())),
     }
 }
 

@@ -10,6 +10,7 @@ use weir_server::event::{CommandId, Event};
 
 use crate::coverage::Coverage;
 use crate::driver::token::Token;
+use crate::driver::trace;
 use crate::inbox::Inbox;
 use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller};
@@ -40,6 +41,7 @@ pub(crate) struct Admin {
 
 struct Connection {
     name: String,
+    log: Vlog,
     stream: Stream,
     inbox: Inbox,
     outbox: Outbox,
@@ -94,8 +96,9 @@ impl Admin {
         if poller.add(&stream, token, Interest::Read).is_ok() {
             let (inbox, outbox) = (Inbox::default(), Outbox::default());
             let interest = Interest::Read;
+            let (log, json, awaiting) = (self.log.clone(), false, None);
             let connection =
-                Connection { name, stream, inbox, outbox, interest, json: false, awaiting: None };
+                Connection { name, log, stream, inbox, outbox, interest, json, awaiting };
             self.connections.insert(self.accepted, connection);
         }
     }
@@ -154,13 +157,15 @@ impl Admin {
             };
             let request = match Request::parse(&message) {
                 Ok(request) => request,
-                Err(error) => {
-                    let name = &connection.name;
-                    let text = format!("{name}: received bad JSON-RPC message: {error}");
-                    self.log.log("jsonrpc", Level::Warn, &text);
+                Err(misfit) => {
+                    let (module, text) = misfit.line();
+                    let text = format!("{}: {text}", connection.name);
+                    let place = if module == "unixctl" { "admin_kind" } else { "admin_bad" };
+                    self.log.log_limited(place, module, Level::Warn, &text);
                     return Fate::Drop;
                 }
             };
+            connection.trace_request(&message, &request);
             if self.execute(number, request, coverage, events) == Fate::Drop {
                 return Fate::Drop;
             }
@@ -177,10 +182,6 @@ impl Admin {
     ) -> Fate {
         let Some(connection) = self.connections.get_mut(&number) else { return Fate::Drop };
         let Request { id, method, args } = request;
-        let args = match args {
-            Ok(args) => args,
-            Err(error) => return connection.answer(&id, Err(error)),
-        };
         match self.commands.run(&method, &args, coverage) {
             Outcome::Reply(result) => connection.answer(&id, result),
             Outcome::Format { json } => {
@@ -196,6 +197,7 @@ impl Admin {
                 let command = CommandId(self.forwarded);
                 connection.awaiting = Some(id);
                 self.awaited.insert(command, number);
+                let args = args.unwrap_or_default();
                 events.push(Event::Command { id: command, name: method, args });
                 Fate::Keep
             }
@@ -241,8 +243,33 @@ impl Connection {
         }
     }
 
+    /// `-vjsonrpc:dbg` and `-vunixctl:dbg`: what came.
+    fn trace_request(&self, message: &[u8], request: &Request) {
+        if self.log.traces_messages() {
+            self.log.log("jsonrpc", Level::Dbg, &trace::received(&self.name, message));
+        }
+        if self.log.enabled("unixctl", Level::Dbg) {
+            let Request { id, method, args } = request;
+            let args = weir_json::array(args.iter().flatten().map(String::as_str));
+            let text = format!("received request {method}{args}, id={id}");
+            self.log.log("unixctl", Level::Dbg, &text);
+        }
+    }
+
     fn answer(&mut self, id: &Value, result: Result<String, String>) -> Fate {
-        self.outbox.push(&Arc::new(reply(id, result, self.json)));
+        if self.log.enabled("unixctl", Level::Dbg) {
+            let (how, text) = match &result {
+                Ok(text) => ("success", text),
+                Err(text) => ("error", text),
+            };
+            let text = format!("replying with {how}, id={id}: \"{text}\"");
+            self.log.log("unixctl", Level::Dbg, &text);
+        }
+        let message = reply(id, result, self.json);
+        if self.log.traces_messages() {
+            self.log.log("jsonrpc", Level::Dbg, &trace::sent_whole(&self.name, &message));
+        }
+        self.outbox.push(&Arc::new(message));
         self.flush()
     }
 

@@ -200,8 +200,10 @@ impl Driver {
     pub(crate) fn start_command(&self, command: &str) {
         let mut shell = std::process::Command::new("/bin/sh");
         shell.arg("-c").arg(command);
+        let child = shell.spawn();
         let failed = |error| Done::Command(Err(io::Error::other(error)));
-        self.jobs.spawn("run", move || Done::Command(shell.status()), failed);
+        let wait = move || Done::Command(child.and_then(|mut child| child.wait()));
+        self.jobs.spawn("run", wait, failed);
     }
 
     /// Sends what is pending and queued, as far as clients take it in a bounded time.

@@ -80,6 +80,11 @@ fn received(name: &str, bytes: &[u8]) -> String {
     line(name, "received", bytes)
 }
 
+/// The line for a whole message that goes.
+pub(crate) fn sent_whole(name: &str, bytes: &[u8]) -> String {
+    line(name, "send", bytes)
+}
+
 /// One message in one line, its keys sorted.
 fn line(name: &str, title: &str, bytes: &[u8]) -> String {
     if bytes.len() > TRACED_BYTES_MAX {

@@ -68,10 +68,19 @@ impl Commands {
     }
 
     /// Runs a command or says who must.
-    pub(crate) fn run(&self, name: &str, args: &[String], coverage: &Coverage) -> Outcome {
-        if let Err(error) = self.check(name, args) {
+    pub(crate) fn run(
+        &self,
+        name: &str,
+        args: &Result<Vec<String>, usize>,
+        coverage: &Coverage,
+    ) -> Outcome {
+        let count = args.as_ref().map_or_else(|count| *count, Vec::len);
+        if let Err(error) = self.check(name, count) {
             return Outcome::Reply(Err(error));
         }
+        let Ok(args) = args else {
+            return Outcome::Reply(Err(format!("\"{name}\" command has non-string argument")));
+        };
         if let Some(recorder) = &self.recorder
             && OWN.iter().any(|command| command.0 == name)
         {
@@ -99,7 +108,7 @@ impl Commands {
         Outcome::Reply(reply)
     }
 
-    fn check(&self, name: &str, args: &[String]) -> Result<(), String> {
+    fn check(&self, name: &str, count: usize) -> Result<(), String> {
         let mut all = OWN.iter().chain(&self.forwarded);
         let Some(&(_, _, least, most)) = all.find(|command| command.0 == name) else {
             return Err(format!(
@@ -107,7 +116,7 @@ impl Commands {
                  (use \"list-commands\" to see a list of valid commands)"
             ));
         };
-        let count = u32::try_from(args.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
         if count < least {
             return Err(format!("\"{name}\" command requires at least {least} arguments"));
         }
@@ -174,7 +183,7 @@ mod tests {
         let mut words = line.split(' ').map(str::to_owned);
         let name = words.next().unwrap();
         let commands = Commands::new("ovsdb-server", Vlog::new("ovsdb-server"), CORE.to_vec());
-        commands.run(&name, &words.collect::<Vec<_>>(), &Coverage::default())
+        commands.run(&name, &Ok(words.collect()), &Coverage::default())
     }
 
     fn refused(line: &str, error: &str) {

@@ -1,37 +1,56 @@
 //! The wire form of admin commands: JSON-RPC with strings (surface of `unixctl`).
 
 use weir_json::{Value, object};
+use weir_wire::Message;
+
+/// Why a message is no request; the connection is closed then.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// It is no JSON-RPC message, and why.
+    Bad(String),
+    /// It is a message of another kind.
+    Unexpected(&'static str),
+}
+
+impl Misfit {
+    /// The log's module, and the text behind the connection's name.
+    pub(crate) fn line(&self) -> (&'static str, String) {
+        match self {
+            Self::Bad(why) => ("jsonrpc", format!("received bad JSON-RPC message: {why}")),
+            Self::Unexpected(kind) => ("unixctl", format!("received unexpected {kind} message")),
+        }
+    }
+}
 
 /// A request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) id: Value,
     pub(crate) method: String,
-    /// `Err`: one of them is no string.
-    pub(crate) args: Result<Vec<String>, String>,
+    /// `Err`: one of so many is no string.
+    pub(crate) args: Result<Vec<String>, usize>,
 }
 
 impl Request {
     /// Reads one message.
     ///
     /// # Errors
-    /// Why it is not a request; the connection is to be closed then.
-    pub(crate) fn parse(message: &[u8]) -> Result<Self, String> {
-        let value = Value::parse(message).map_err(|error| error.to_string())?;
-        let members = value.as_object().ok_or("message is not a JSON object")?;
-        let known = ["method", "params", "result", "error", "id"];
-        if let Some(name) = members.keys().find(|name| !known.contains(&name.as_str())) {
-            return Err(format!("message has unexpected member \"{name}\""));
-        }
-        let present = |name| value.get(name).filter(|value| **value != Value::Null);
-        let method = present("method").and_then(Value::as_str).ok_or("message lacks \"method\"")?;
-        let params = present("params").and_then(Value::as_array);
-        let params = params.ok_or("\"params\" must be JSON array")?;
-        let id = present("id").ok_or("request must have \"id\"")?.clone();
+    /// Why it is not a request.
+    pub(crate) fn parse(message: &[u8]) -> Result<Self, Misfit> {
+        let text = weir_json::validate(message).map_err(|error| Misfit::Bad(error.to_string()))?;
+        let parsed = Message::parse(text).map_err(|error| Misfit::Bad(error.to_string()))?;
+        let (method, params, id) = match parsed {
+            Message::Request { method, params, id } => (method, params, id),
+            Message::Notification { .. } => return Err(Misfit::Unexpected("notification")),
+            Message::Reply { .. } => return Err(Misfit::Unexpected("reply")),
+            Message::Error { .. } => return Err(Misfit::Unexpected("error")),
+        };
+        let params = params.to_value();
+        let params = params.as_array().unwrap_or_default();
         let string = |value: &Value| value.as_str().map(str::to_owned);
         let args = params.iter().map(string).collect::<Option<_>>();
-        let args = args.ok_or_else(|| format!("\"{method}\" command has non-string argument"));
-        Ok(Self { id, method: method.to_owned(), args })
+        let args = args.ok_or(params.len());
+        Ok(Self { id: id.to_value(), method: method.to_owned(), args })
     }
 }
 
@@ -45,15 +64,25 @@ pub(crate) fn reply(id: &Value, reply: Result<String, String>, json: bool) -> Ve
                 true => object([("reply", text), ("reply-format", Value::from("plain"))]),
                 false => text,
             };
-            object([("id", id.clone()), ("result", result), ("error", Value::Null)])
-                .write(&mut out);
+            members(&mut out, &[("id", id), ("result", &result), ("error", &Value::Null)]);
         }
         Err(text) => {
             let error = Value::from(with_newline(text));
-            object([("id", id.clone()), ("error", error)]).write(&mut out);
+            members(&mut out, &[("id", id), ("error", &error)]);
         }
     }
     out
+}
+
+/// An object in the reference's order of members, which scripts may compare.
+fn members(out: &mut Vec<u8>, members: &[(&str, &Value)]) {
+    for (number, (name, value)) in members.iter().enumerate() {
+        out.extend_from_slice(if number == 0 { b"{\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        value.write(out);
+    }
+    out.push(b'}');
 }
 
 fn with_newline(mut text: String) -> String {
@@ -67,7 +96,7 @@ fn with_newline(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Request, String> {
+    fn parse(text: &str) -> Result<Request, Misfit> {
         Request::parse(text.as_bytes())
     }
 
@@ -78,17 +107,19 @@ mod tests {
         let expected = Request { id: Value::from("x"), method: "vlog/set".into(), args };
         assert_eq!(request, expected);
         let request = parse(r#"{"id":1,"method":"version","params":[3]}"#).unwrap();
-        let error = "\"version\" command has non-string argument";
-        assert_eq!(request.args, Err(error.to_owned()));
+        assert_eq!(request.args, Err(1));
     }
 
     #[test]
     fn what_is_no_request_ends_the_connection() {
         let error = r#"message has unexpected member "foo""#;
-        assert_eq!(parse(r#"{"id":1,"method":"m","params":[],"foo":1}"#), Err(error.to_owned()));
-        assert!(parse(r#"{"method":"m","params":[]}"#).is_err());
+        let bad = Err(Misfit::Bad(error.to_owned()));
+        assert_eq!(parse(r#"{"id":1,"method":"m","params":[],"foo":1}"#), bad);
+        let unexpected = |kind| Err(Misfit::Unexpected(kind));
+        assert_eq!(parse(r#"{"method":"m","params":[]}"#), unexpected("notification"));
+        assert_eq!(parse(r#"{"id":1,"result":"","error":null}"#), unexpected("reply"));
+        assert_eq!(parse(r#"{"id":1,"error":"x"}"#), unexpected("error"));
         assert!(parse(r#"{"id":1,"method":"m","params":null}"#).is_err());
-        assert!(parse(r#"{"id":1,"result":"","error":null}"#).is_err());
         assert!(parse("[]").is_err());
     }
 
@@ -97,11 +128,11 @@ mod tests {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let id = Value::from(7);
         let done = text(reply(&id, Ok(String::new()), false));
-        assert_eq!(done, r#"{"error":null,"id":7,"result":""}"#);
+        assert_eq!(done, r#"{"id":7,"result":"","error":null}"#);
         let failed = text(reply(&id, Err("no".into()), true));
-        assert_eq!(failed, r#"{"error":"no\n","id":7}"#);
+        assert_eq!(failed, r#"{"id":7,"error":"no\n"}"#);
         let wrapped = text(reply(&id, Ok("yes\n".into()), true));
-        let expected = r#"{"error":null,"id":7,"result":{"reply":"yes\n","reply-format":"plain"}}"#;
+        let expected = r#"{"id":7,"result":{"reply":"yes\n","reply-format":"plain"},"error":null}"#;
         assert_eq!(wrapped, expected);
     }
 }

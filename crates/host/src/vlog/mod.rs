@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,8 +83,7 @@ impl Vlog {
     /// A log for the program of that name, with the levels and patterns of the reference.
     pub fn new(application: &str) -> Self {
         let info = PerDestination { syslog: Level::Info, console: Level::Info, file: Level::Info };
-        let syslog = std::env::var("OVS_SYSLOG_METHOD").unwrap_or_default();
-        let syslog = Syslog::new(&syslog).or_else(|_| Syslog::new("")).expect("a known method");
+        let syslog = Syslog::new("libc").expect("a known method");
         let state = State {
             application: application.to_owned(),
             subprogram: String::new(),
@@ -246,8 +245,7 @@ impl Vlog {
     /// The file cannot be opened.
     pub fn open_file(&self, path: &Path) -> Result<(), String> {
         let mut state = self.state();
-        state.file.path = Some(path.to_owned());
-        let result = state.reopen_checked();
+        let result = state.open_file(path).map_err(|error| strerror(&error));
         self.note_tracing(&state);
         result
     }
@@ -424,29 +422,35 @@ impl State {
     }
 
     fn reopen_checked(&mut self) -> Result<(), String> {
-        if self.file.path.is_none() {
-            return Err("Logging to file not configured".to_owned());
-        }
-        self.reopen().map_err(|error| strerror(&error))
+        let path = self.file.path.clone().ok_or("Logging to file not configured")?;
+        self.open_file(&path).map_err(|error| strerror(&error))
     }
 
-    fn reopen(&mut self) -> std::io::Result<()> {
-        let Some(path) = self.file.path.clone() else { return Ok(()) };
-        let options = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(&path);
-        let (level, text) = match &options {
-            Ok(_) => (Level::Info, format!("opened log file {}", path.display())),
-            Err(error) => {
-                let error = strerror(error);
-                (Level::Warn, format!("failed to open {} for logging: {error}", path.display()))
+    /// Logs to this file from now on; the one before says that it ends. Of the same file nothing
+    /// is said.
+    fn open_file(&mut self, path: &Path) -> std::io::Result<()> {
+        let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
+        let file = opened.inspect_err(|error| {
+            let error = strerror(error);
+            let text = format!("failed to open {} for logging: {error}", path.display());
+            self.log("vlog", Level::Warn, &text);
+        })?;
+        if let Some(before) = &self.file.open {
+            if identity(before).is_some_and(|before| Some(before) == identity(&file)) {
+                return Ok(());
             }
-        };
-        let result = options.map(|file| {
-            fault::set_log_file(Some(file.as_fd()));
-            self.file.open = Some(file);
-        });
-        self.log("vlog", level, &text);
-        result
+            self.log("vlog", Level::Info, "closing log file");
+        }
+        fault::set_log_file(Some(file.as_fd()));
+        self.file = LogFile { path: Some(path.to_owned()), open: Some(file) };
+        self.log("vlog", Level::Info, &format!("opened log file {}", path.display()));
+        Ok(())
     }
+}
+
+/// Device and inode.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Milliseconds since 1970.

@@ -82,8 +82,7 @@ fn parse_pattern(text: &str) -> Result<Spec, String> {
 }
 
 fn parse_facility(text: &str) -> Result<Spec, String> {
-    let name = next_word(text).0.ok_or("missing facility")?;
-    let known = FACILITIES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let known = FACILITIES.iter().find(|(known, _)| known.eq_ignore_ascii_case(text));
     known.map(|(_, code)| Spec::Facility(code << 3)).ok_or_else(|| "invalid facility".to_owned())
 }
 
@@ -163,6 +162,8 @@ mod tests {
             ("PATTERN:nope:%m", "unknown destination \"nope\""),
             ("PATTERN", "missing destination"),
             ("FACILITY:nope", "invalid facility"),
+            ("FACILITY:local3:off", "invalid facility"),
+            ("FACILITY", "invalid facility"),
         ] {
             assert_eq!(Spec::parse(text), Err(error.to_owned()), "{text}");
         }

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 /// The system log's socket.
 const SOCKET: &str = "/dev/log";
 
+/// Where system logs listen (RFC 5426, section 3.3).
+const SYSLOG_PORT: u16 = 514;
+
 /// The facility without a `FACILITY` setting: `daemon`.
 pub(crate) const FACILITY_DAEMON: u8 = 3 << 3;
 
@@ -22,6 +25,8 @@ pub(crate) struct Syslog {
 enum Method {
     /// Nowhere.
     Null,
+    /// To an address that cannot be.
+    Nowhere,
     /// As syslog(3) of the C library.
     Libc,
     /// To a Unix socket.
@@ -43,10 +48,15 @@ impl Syslog {
     pub(crate) fn new(method: &str) -> Result<Self, String> {
         let method = match method {
             "null" => Method::Null,
-            "" | "libc" => Method::Libc,
+            "libc" => Method::Libc,
             other => match (other.strip_prefix("unix:"), other.strip_prefix("udp:")) {
                 (Some(path), _) => Method::Unix(path.into()),
-                (None, Some(address)) => Method::Udp(udp_address(address)?),
+                // As in the reference, an address that leads nowhere is no mistake.
+                (None, Some(address)) => {
+                    let address = udp_address(address)
+                        .or_else(|_| udp_address(&format!("{address}:{SYSLOG_PORT}")));
+                    address.map_or(Method::Nowhere, Method::Udp)
+                }
                 (None, None) => return Err(format!("unsupported syslog method '{other}'")),
             },
         };
@@ -71,7 +81,7 @@ impl Syslog {
         match self.method {
             Method::Null => "",
             Method::Libc => "<%B> %D{%h %e %T} %E %A:",
-            Method::Unix(_) | Method::Udp(_) => "<%B>",
+            Method::Unix(_) | Method::Udp(_) | Method::Nowhere => "<%B>",
         }
     }
 
@@ -91,7 +101,7 @@ impl Syslog {
             Ok(Socket::Unix(socket))
         };
         match &self.method {
-            Method::Null => Err(std::io::ErrorKind::NotConnected.into()),
+            Method::Null | Method::Nowhere => Err(std::io::ErrorKind::NotConnected.into()),
             Method::Libc => unix(SOCKET.as_ref()),
             Method::Unix(path) => unix(path),
             Method::Udp(address) => {
