@@ -14,6 +14,7 @@ mod driver;
 mod fault;
 mod inbox;
 mod limits;
+mod memory;
 mod outbox;
 mod poller;
 pub mod recording;

@@ -42,10 +42,19 @@ impl Stalls {
 
 /// Memory that the process has, in bytes; 0 where the system does not say (proc(5)).
 pub(crate) fn resident_bytes() -> u64 {
+    status_kib("VmRSS:") << 10
+}
+
+/// The most memory that the process ever had, in KiB.
+pub(crate) fn peak_kib() -> u64 {
+    status_kib("VmHWM:")
+}
+
+fn status_kib(label: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(label));
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kilobytes.unwrap_or(0) << 10
+    kilobytes.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -69,5 +78,6 @@ mod tests {
     #[test]
     fn the_system_knows_what_this_process_has() {
         assert!(resident_bytes() > 1 << 20);
+        assert!(peak_kib() >= resident_bytes() >> 10);
     }
 }

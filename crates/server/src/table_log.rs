@@ -10,6 +10,11 @@ impl Server {
     /// `tlog-set DB:TABLE on|off`
     pub(crate) fn set_table_log(&mut self, args: &[String]) -> Result<String, String> {
         let [place, state] = args else { return Err("invalid command argument".into()) };
+        let on = match state.as_str() {
+            "on" => true,
+            "off" => false,
+            _ => return Err("invalid command argument".into()),
+        };
         let mut words = place.split(':').filter(|word| !word.is_empty());
         let (Some(database), Some(table), None) = (words.next(), words.next(), words.next()) else {
             return Err("invalid DB:TABLE argument".into());
@@ -17,11 +22,11 @@ impl Server {
         let id = self.db_names.get(database).ok_or("no such database")?;
         let db = self.dbs.get_mut(id).ok_or("no such database")?;
         db.engine.schema().table_id(table).ok_or("no such table")?;
-        match state.as_str() {
-            "on" => db.logged_tables.insert(table.to_owned()),
-            "off" => db.logged_tables.remove(table),
-            _ => return Err("invalid command argument".into()),
-        };
+        if on {
+            db.logged_tables.insert(table.to_owned());
+        } else {
+            db.logged_tables.remove(table);
+        }
         Ok(String::new())
     }
 

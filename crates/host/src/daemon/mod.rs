@@ -78,7 +78,7 @@ impl Daemon {
             }
         }
         let overwrite = options.overwrite_pidfile;
-        let pidfile = options.pidfile.as_deref().map(|path| PidFile::create(path, overwrite));
+        let pidfile = options.pidfile.as_deref().map(|path| PidFile::create(path, overwrite, log));
         let pidfile = pidfile.transpose().inspect_err(|error| {
             // Standard error says it anyway.
             let _ = log.set("daemon_unix:console:off");

@@ -9,6 +9,8 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use weir_net::error::strerror;
 
+use crate::vlog::{Level, Vlog};
+
 /// A pid file of this process, removed on drop unless somebody else has put another in its place.
 #[derive(Debug)]
 pub(crate) struct PidFile {
@@ -22,9 +24,9 @@ impl PidFile {
     /// # Errors
     /// Another process has it locked (not asked if `overwrite`), or it cannot be written: the text
     /// for standard error.
-    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, String> {
+    pub(crate) fn create(path: &Path, overwrite: bool, log: &Vlog) -> Result<Self, String> {
         if !overwrite {
-            refuse_second(path)?;
+            refuse_second(path, log)?;
         }
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".tmp");
@@ -62,14 +64,18 @@ impl Drop for PidFile {
 }
 
 /// An error if a living process has the file locked.
-fn refuse_second(path: &Path) -> Result<(), String> {
+fn refuse_second(path: &Path, log: &Vlog) -> Result<(), String> {
     let failed = |error: &io::Error| {
         format!("{}: pidfile check failed ({}), aborting", path.display(), strerror(error))
     };
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(&error)),
+        Err(error) => {
+            let text = format!("{}: open: {}", path.display(), strerror(&error));
+            log.log("daemon_unix", Level::Warn, &text);
+            return Err(failed(&error));
+        }
     };
     match fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)) {
         Ok(Some(Flock { pid: Some(pid), .. })) => {
@@ -89,7 +95,7 @@ mod tests {
         let name = format!("weir-pidfile-{}.pid", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, "stale, not locked\n").unwrap();
-        let pidfile = PidFile::create(&path, false).unwrap();
+        let pidfile = PidFile::create(&path, false, &Vlog::new("test")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         drop(pidfile);
         assert!(!path.exists());
@@ -97,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_file_in_a_missing_directory_is_an_error() {
-        let error = PidFile::create(Path::new("/nonexistent/x.pid"), false).unwrap_err();
+        let error = PidFile::create(Path::new("/nonexistent/x.pid"), false, &Vlog::new("test"))
+            .unwrap_err();
         assert_eq!(error, "/nonexistent/x.pid.tmp: create failed (No such file or directory)");
     }
 }

@@ -38,12 +38,13 @@ use std::time::Duration;
 use weir_net::Listener;
 use weir_net::error::strerror;
 use weir_server::effect::{self, Effect};
-use weir_server::event::{Event, HostStatus, LinkId, Now, SessionId};
+use weir_server::event::{CommandId, Event, HostStatus, LinkId, Now, SessionId};
 use weir_server::load::convert_rows;
 use weir_server::{Config, Server, StartStatus};
 
 use crate::clock::Clock;
 use crate::coverage::{Counter, Coverage};
+use crate::memory::MemoryWatch;
 use crate::poller::{Interest, Poller, Ready};
 use crate::recording::{End, Item, Recorder, Start, digest};
 use crate::signals::Signals;
@@ -64,6 +65,9 @@ use weir_server::event::RemoteId;
 
 /// How long clients may take, all together, to read what is queued when the server exits.
 const EXIT_FLUSH_US: u64 = 1_000_000;
+
+/// A command of nobody, for the log; those of admins count from 1.
+const MEMORY_REPORT: CommandId = CommandId(0);
 
 /// Why the loop paused.
 pub(crate) enum Turn {
@@ -96,6 +100,7 @@ pub(crate) struct Driver {
     jobs: Jobs,
     coverage: Coverage,
     stalls: Stalls,
+    memory: MemoryWatch,
     log: Vlog,
     recorder: Option<Arc<Recorder>>,
     trace: Trace,
@@ -148,6 +153,7 @@ impl Driver {
             jobs,
             coverage: Coverage::default(),
             stalls: Stalls::default(),
+            memory: MemoryWatch::default(),
             log,
             recorder,
             trace: Trace::default(),
@@ -264,7 +270,8 @@ impl Driver {
             return Some(Duration::ZERO);
         }
         let core = self.server.next_wakeup_us();
-        let own = [self.sessions.deadline_us(), self.listeners.deadline_us()];
+        let own =
+            [self.sessions.deadline_us(), self.listeners.deadline_us(), self.memory.deadline_us()];
         let next = own.into_iter().chain([core]).flatten().min()?;
         Some(Duration::from_micros(next.saturating_sub(self.clock.monotonic_us())))
     }
@@ -287,9 +294,19 @@ impl Driver {
         if self.listeners.deadline_us().is_some_and(|deadline| deadline <= now.monotonic_us) {
             self.listeners.wake(&self.poller, now.monotonic_us, &mut self.events);
         }
+        self.report_memory(now);
         self.deliver(now);
         self.end_round(now);
         self.execute_effects();
+    }
+
+    /// Memory that has grown is told in the log, and what the server holds.
+    fn report_memory(&mut self, now: Now) {
+        if let Some(text) = self.memory.check(now.monotonic_us, stall::peak_kib) {
+            self.log.log("memory", Level::Info, &text);
+            let (id, name, args) = (MEMORY_REPORT, "memory/show".to_owned(), vec![]);
+            self.events.push(Event::Command { id, name, args });
+        }
     }
 
     fn take_ready(&mut self, ready: Ready, now: Now) {
@@ -511,6 +528,11 @@ impl Driver {
                 databases.convert(db, convert, comment, date_ms, &self.jobs, events);
             }
             Effect::TrimMemory => (self.trim_memory)(),
+            Effect::CommandReply { id, reply } if id == MEMORY_REPORT => {
+                if let Some(text) = reply.ok().filter(|text| !text.is_empty()) {
+                    self.log.log("memory", Level::Info, text.trim_end());
+                }
+            }
             Effect::CommandReply { id, reply } => {
                 self.admin.reply(poller, id, reply, coverage, events);
             }

@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str, log: &mut Vec<Line>) -> Option<Protocols> {
     if !unknown.is_empty() {
         for word in unknown {
             let text = format!("{word}: SSL/TLS protocol not recognized");
-            log.push(Line::new(Severity::Error, text));
+            log.push(Line::new(Severity::Warning, text));
         }
         return None;
     }
