@@ -81,7 +81,7 @@ fn commands_to_run_and_admin_sockets() {
         OVS_RUNDIR=/nonexistent run --run=ls
         long=$(printf 'a%.0s' $(seq 60)); mkdir -p $long/$long
         run --unixctl=$PWD/$long/$long/x --run=\"ovs-appctl -t $PWD/$long/$long/x list-dbs-not\"
-        run --detach --run='sleep .2; touch ran'; wait_for 'test -e ran'
+        run --detach --run='sleep .2; touch ran'; wait_for 'test -e ran'; wait_for '! ls | grep -q ctl'
         ",
     );
 }
