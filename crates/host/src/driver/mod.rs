@@ -302,7 +302,9 @@ impl Driver {
 
     /// Memory that has grown is told in the log, and what the server holds.
     fn report_memory(&mut self, now: Now) {
-        if let Some(text) = self.memory.check(now.monotonic_us, stall::peak_kib) {
+        let grown = self.memory.check(now.monotonic_us, stall::peak_kib);
+        // A replay has another memory.
+        if let Some(text) = grown.filter(|_| self.recorder.is_none()) {
             self.log.log("memory", Level::Info, &text);
             let (id, name, args) = (MEMORY_REPORT, "memory/show".to_owned(), vec![]);
             self.events.push(Event::Command { id, name, args });

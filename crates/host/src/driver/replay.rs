@@ -175,7 +175,7 @@ impl Replay {
                 }
             }
             Item::Command { name, args } => {
-                self.commands.run(&name, &args, &self.coverage);
+                self.commands.run(&name, &Ok(args), &self.coverage);
             }
             Item::Said { module, level, text } => self.log.log(&module, level, &text),
             Item::Ready => return Ok(Some(Scene::Ready)),

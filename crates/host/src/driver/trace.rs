@@ -76,7 +76,7 @@ pub(crate) fn event(server: &Server, log: &Vlog, event: &Event) {
 }
 
 /// The line for a message that came.
-fn received(name: &str, bytes: &[u8]) -> String {
+pub(crate) fn received(name: &str, bytes: &[u8]) -> String {
     line(name, "received", bytes)
 }
 
