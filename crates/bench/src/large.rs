@@ -1,7 +1,8 @@
-//! `weir bench large`: a database of hundreds of megabytes is opened, dumped and compacted.
+//! `weir bench large`: a database of hundreds of megabytes is opened, dumped, compacted and converted
+//! to another schema.
 //!
 //! The database is OVN_Southbound-like, one record (see `make-db`). While one client receives all
-//! of it, and while it is compacted, another one commits at a steady rate. `snapshot-memory` is
+//! of it, and while it is compacted and converted, another one commits at a steady rate. `snapshot-memory` is
 //! the same at other sizes: memory beyond the data.
 
 use std::io::Read;
@@ -78,6 +79,9 @@ fn whole_life(
         compaction.figures("compaction", figures);
         database.check(&Dump::take(&running.target)?)?;
     }
+    let conversion = during(bench, running, "conversion", &mut || convert(running))?;
+    conversion.figures("conversion", figures);
+    database.check(&Dump::take(&running.target)?)?;
     running.finish("memory and disk", figures)
 }
 
@@ -236,6 +240,14 @@ fn compact(running: &Running) -> Result<(), Error> {
     let Some(control) = running.control() else { return Ok(()) };
     let mut client = Client::connect(&control)?;
     client.call("ovsdb-server/compact", &json!([DB])).map(drop)
+}
+
+/// Gives every row of the largest table another column.
+fn convert(running: &Running) -> Result<(), Error> {
+    let mut client = Client::connect(&running.target)?;
+    let mut schema = client.call("get_schema", &json!([DB]))?;
+    schema["tables"]["Logical_Flow"]["columns"]["weir_bench"] = json!({"type": "string"});
+    client.call("convert", &json!([DB, schema])).map(drop)
 }
 
 /// A reply with all rows, as a client received it.

@@ -33,7 +33,9 @@ pub(crate) fn prepare(target: &Target) -> Result<(), Error> {
 impl Pulse {
     /// Begins; [`prepare`] must have been called.
     pub(crate) fn start(target: &Target) -> Result<Self, Error> {
-        let client = Client::connect(target)?;
+        let mut client = Client::connect(target)?;
+        // Who does not know of changes is disconnected by a conversion.
+        client.call("set_db_change_aware", &json!([true]))?;
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
             let stop = Arc::clone(&stop);

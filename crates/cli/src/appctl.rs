@@ -15,7 +15,7 @@ use crate::unixctl::Daemon;
 use crate::usage::{self, About, CommandGroup, CommandUsage, Complete, Manual, about};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Id {
+pub(crate) enum Id {
     Target,
     Execute,
     Help,
@@ -40,7 +40,7 @@ const FORMAT: About = about(OPTIONS, "FORMAT", "of the answer: text or json")
 const PRETTY: About = about(OPTIONS, "", "JSON with line breaks");
 
 /// In the reference's order, which `--option` prints.
-const TABLE: &[Spec<Id>] = &[
+pub(crate) const TABLE: &[Spec<Id>] = &[
     both('t', "target", Required, Id::Target).with(TARGET),
     both('e', "execute", Nothing, Id::Execute),
     both('f', "format", Required, Id::Format).with(FORMAT),

@@ -1,7 +1,7 @@
 //! `ovsdb-server`: from the command line to a running server.
 
 mod help;
-mod options;
+pub(crate) mod options;
 mod user;
 
 use std::path::PathBuf;

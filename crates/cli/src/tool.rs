@@ -6,7 +6,7 @@ mod create;
 mod load;
 mod log_file;
 mod manual;
-mod options;
+pub(crate) mod options;
 mod progress;
 mod queries;
 mod rewrite;

@@ -134,6 +134,7 @@ fn large_databases_are_dumped_and_compacted_beside_commits() {
     positive(&large, "start", "MB/s");
     positive(&large, "full dump", "commit p99 ms");
     positive(&large, "compaction", "commits meanwhile");
+    positive(&large, "conversion", "commits meanwhile");
     let memory = bench(&["snapshot-memory", "--megabytes=1,2"]);
     positive(&memory, "2 MB", "peak of compaction / RSS before");
     let herd = bench(&["herd", "--clients=6", "--megabytes=1"]);

@@ -12,6 +12,8 @@ pub mod daemon;
 mod disk;
 mod driver;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod inbox;
 mod limits;
 mod memory;

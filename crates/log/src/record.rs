@@ -455,7 +455,7 @@ pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
 }
 
 /// Appends a record of a clustered log.
-pub(crate) fn write_clustered_record(out: &mut Vec<u8>, json: &[u8]) {
+pub fn write_clustered_record(out: &mut Vec<u8>, json: &[u8]) {
     write_record_of(b"CLUSTER", out, json);
 }
 

@@ -85,7 +85,7 @@ pub(crate) struct DbConfig {
 
 /// All that can be configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Configuration {
+pub struct Configuration {
     pub(crate) remotes: BTreeMap<String, RemoteOptions>,
     /// By file, or by schema for a relay; in the order of the command line.
     pub(crate) databases: Vec<(String, DbConfig)>,
@@ -127,7 +127,7 @@ pub(crate) fn excluded_tables<'a>(list: &'a str, db: &str) -> impl Iterator<Item
 impl Configuration {
     /// Reads a configuration; what is to be said about it goes to `warnings`. `None` if nothing of
     /// it counts.
-    pub(crate) fn parse(bytes: &[u8], warnings: &mut Vec<String>) -> Option<Self> {
+    pub fn parse(bytes: &[u8], warnings: &mut Vec<String>) -> Option<Self> {
         let text = match first_value(bytes) {
             Ok(text) => text,
             Err(error) => {
@@ -158,7 +158,7 @@ impl Configuration {
     }
 
     /// The JSON that [`Configuration::parse`] reads.
-    pub(crate) fn to_value(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         let remotes = self.remotes.iter().map(|(target, options)| {
             let options = options_value(options.probe_ms, options.max_backoff_ms, options.dscp)
                 .chain(options.read_only.then_some(("read-only", Value::Bool(true))))

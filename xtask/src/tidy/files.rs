@@ -5,6 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+/// Inputs of fuzz targets: bytes, whatever they look like.
+const CORPUS: &str = "fuzz/corpus/";
+
 /// Paths below `root`, sorted. Without git (an unpacked archive) every file
 /// outside hidden and `target` folders.
 pub(super) fn list(root: &Path) -> Result<Vec<String>> {
@@ -16,7 +19,7 @@ pub(super) fn list(root: &Path) -> Result<Vec<String>> {
             found
         }
     };
-    paths.retain(|path| root.join(path).is_file());
+    paths.retain(|path| !path.starts_with(CORPUS) && root.join(path).is_file());
     paths.sort();
     paths.dedup();
     Ok(paths)

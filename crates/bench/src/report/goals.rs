@@ -28,6 +28,7 @@ const CPU: &str = "server CPU us/tx";
 /// The cost at the largest size divided by that at the smallest: flat, measurement aside.
 const FLAT: f64 = 1.2;
 const STALL_MS: f64 = 10.0;
+const CONVERSION_STALL_MS: f64 = 1000.0;
 
 const GOALS: &[Goal] = &[
     ("ports", "port add", CPU, MostOrFloorPlus(22.0, 12.0)),
@@ -69,6 +70,7 @@ const GOALS: &[Goal] = &[
     ("large", "full dump", "s", Most(0.8)),
     ("large", "full dump", "commit p99 ms", Most(STALL_MS)),
     ("large", "compaction", "commit p99 ms", Most(STALL_MS)),
+    ("large", "conversion", "longest stall ms", Most(CONVERSION_STALL_MS)),
     ("large", "memory and disk", "peak RSS MB", Most(450.0)),
     ("snapshot-memory", "*", "peak of compaction / RSS before", Most(1.15)),
     ("herd", "herd", "s", TimesFirst(1.0 / 3.0)),

@@ -121,7 +121,7 @@ pub(super) const TABLE: &[Spec<Id>] = &[
 
 /// What was asked for.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// `--help`
     Help,
     /// `--version`
@@ -132,7 +132,7 @@ pub(super) enum Asked {
 
 /// The options of a run.
 #[derive(Debug, Default)]
-pub(super) struct ClientOptions {
+pub(crate) struct ClientOptions {
     pub(super) style: Style,
     pub(super) timestamp: bool,
     pub(super) force: bool,
@@ -151,13 +151,13 @@ pub(super) struct ClientOptions {
 }
 
 /// A mistake on the command line: getopt's, or the program's.
-pub(super) enum Mistake {
+pub(crate) enum Mistake {
     Usage(String),
     Fatal(Failure),
 }
 
 /// Reads the arguments behind the program's name.
-pub(super) fn parse(args: Vec<String>, dirs: &Dirs) -> Result<Asked, Mistake> {
+pub(crate) fn parse(args: Vec<String>, dirs: &Dirs) -> Result<Asked, Mistake> {
     // Not a number or none at all: no limit, as for the reference.
     let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
     let mut given = ClientOptions { timeout, ..ClientOptions::default() };

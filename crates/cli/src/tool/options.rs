@@ -14,7 +14,7 @@ use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, About, about as shown, option_list};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Id {
+pub(crate) enum Id {
     More,
     RbacRole,
     Cid,
@@ -38,7 +38,7 @@ const ELECTION_TIMER: About =
     shown(COMMANDS, "MS", "create-cluster: time without a leader before an election");
 
 /// In the reference's order, which `--option` prints.
-const TABLE: &[Spec<Id>] = &[
+pub(crate) const TABLE: &[Spec<Id>] = &[
     both('m', "more", Nothing, Id::More).with(MORE),
     long("rbac-role", Value, Id::RbacRole).with(RBAC_ROLE),
     long("cid", Value, Id::Cid).with(CID),

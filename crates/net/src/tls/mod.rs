@@ -9,6 +9,8 @@ mod bootstrap;
 mod certificate;
 mod chain;
 mod ciphers;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod protocols;
 mod settings;
 mod stream;

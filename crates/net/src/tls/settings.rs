@@ -276,7 +276,11 @@ impl Tls {
     }
 
     /// A new key and a new certificate come one after the other: until they fit, the old ones stay.
-    fn take_pair(&mut self, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) {
+    pub(super) fn take_pair(
+        &mut self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) {
         let Some(leaf) = chain.first().and_then(|leaf| Certificate::parse(leaf)) else {
             return self.error("SSL_use_certificate_file: not an X.509 certificate");
         };
@@ -449,7 +453,7 @@ fn read(name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The certificates of a PEM file; text between them is skipped.
-fn certificates(bytes: &[u8]) -> Vec<CertificateDer<'static>> {
+pub(super) fn certificates(bytes: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(bytes).map_while(Result::ok).collect()
 }
 

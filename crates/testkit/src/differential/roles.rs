@@ -153,7 +153,8 @@ fn remotes(scratch: &Scratch, pki: &Pki) -> Result<[Extra; 2], Trouble> {
     let schema = json!({"name": "Remotes", "tables": {
         "Global": {"isRoot": true, "columns": {"connections": {"type": {
             "key": {"type": "uuid", "refTable": "Connection"}, "min": 0, "max": "unlimited"}}}},
-        "Connection": {"columns": {"target": {"type": "string"}, "role": {"type": "string"}}}}});
+        "Connection": {"columns": {"target": {"type": "string"}, "role": {"type": "string"},
+            "inactivity_probe": {"type": "integer"}}}}});
     let mut sides = vec![];
     for side in ["a", "b"] {
         let (file, socket) = (scratch.file(&format!("{side}-remotes.db")), door(scratch, side));
