@@ -29,16 +29,13 @@ impl Admin {
     /// Takes one message; what `ovs-appctl` would be told, if anything.
     pub fn handle(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let request = Request::parse(message).ok()?;
-        let answer = match request.args {
-            Err(error) => Err(error),
-            Ok(args) => match self.commands.run(&request.method, &args, &self.coverage) {
-                Outcome::Reply(answer) => answer,
-                Outcome::Forward | Outcome::Exit => return None,
-                Outcome::Format { json } => {
-                    self.is_json = json;
-                    Ok(String::new())
-                }
-            },
+        let answer = match self.commands.run(&request.method, &request.args, &self.coverage) {
+            Outcome::Reply(answer) => answer,
+            Outcome::Forward | Outcome::Exit => return None,
+            Outcome::Format { json } => {
+                self.is_json = json;
+                Ok(String::new())
+            }
         };
         // What was set must be fit for use, and must not make the socket's own messages heard.
         self.log.set("console:off").and_then(|()| self.log.set("syslog:off")).expect("levels");

@@ -41,7 +41,7 @@ pub(super) fn remove_dangling(
     let mut dangling = Dangling::new(txn.db().seed);
     find_to_deleted_rows(txn, &mut dangling);
     find_added(txn, &mut dangling);
-    remove(txn, counts, dangling)
+    remove(txn, counts, dangling, false)
 }
 
 /// As [`remove_dangling`], looking at every row of the database.
@@ -59,7 +59,8 @@ pub(crate) fn remove_dangling_of_all_rows(
             note_missing(txn, table, row.uuid(), &mut references, &mut dangling);
         }
     }
-    remove(txn, counts, dangling)
+    // They have come from a file, or by a conversion: all at once.
+    remove(txn, counts, dangling, true)
 }
 
 /// Notes committed references to rows that the transaction deleted, as far as they are still made.
@@ -124,6 +125,7 @@ fn remove(
     txn: &mut Transaction<'_>,
     counts: &mut StrongCounts,
     dangling: Dangling,
+    are_all_new: bool,
 ) -> Result<bool, Error> {
     let mut any_strong = false;
     for ((table, uuid, column), mut lost) in dangling.into_entries() {
@@ -136,7 +138,8 @@ fn remove(
         let value = row.get(column);
         let ty = &txn.schema().table(table).column(column).ty;
         if value.len() - lost.keys.len() < ty.n_min as usize {
-            return Err(too_few(txn, (table, uuid, column), &lost));
+            let is_new = are_all_new || txn.inserted(table, uuid);
+            return Err(too_few(txn, (table, uuid, column), &lost, is_new));
         }
         let delta = ColumnDelta { column, change: removal(value, lost.keys, ty) };
         txn.change(table, uuid, column, &delta.change);
@@ -172,10 +175,10 @@ fn too_few(
     txn: &Transaction<'_>,
     (table, row, column): (TableId, Uuid, ColumnId),
     lost: &Lost,
+    inserted: bool,
 ) -> Error {
     let schema = txn.schema().table(table);
     let (column, table_name) = (&schema.column(column).name, &schema.name);
-    let inserted = txn.inserted(table, row);
     if lost.zero && inserted {
         return Error::constraint(format!(
             "Weak reference column \"{column}\" in \"{table_name}\" row {row} (inserted within \
