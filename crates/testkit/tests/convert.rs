@@ -4,12 +4,13 @@
 use serde_json::{Value, json};
 use weir_testkit::differential::pair::{Finding, Pair};
 use weir_testkit::dump::{Dump, table_names};
+use weir_testkit::generate::schema::{Atom, Column, Table};
 use weir_testkit::generate::{Generator, Schema};
 use weir_testkit::process::both;
 use weir_testkit::rng::Rng;
 
 /// Conversions to try.
-const SEEDS: std::ops::Range<u64> = 500..524;
+const SEEDS: std::ops::Range<u64> = 500..548;
 
 /// Another schema for the same database.
 fn changed(schema: &Schema, rng: &mut Rng) -> Schema {
@@ -40,8 +41,28 @@ fn changed(schema: &Schema, rng: &mut Rng) -> Schema {
             table.columns.retain(|old| old.name != column.name);
             table.columns.push(column);
         }
+        retype(table, &other, rng);
     }
     new
+}
+
+/// Gives a column the type of any other.
+fn retype(table: &mut Table, other: &Schema, rng: &mut Rng) {
+    let twin = rng.pick(&other.tables);
+    if !rng.chance(40) || table.columns.is_empty() || twin.columns.is_empty() {
+        return;
+    }
+    let at = rng.below(table.columns.len());
+    let name = table.columns[at].name.clone();
+    let column = Column { name, ..rng.pick(&twin.columns).clone() };
+    let is = |column: &Column, atom| column.bases().any(|base| base.atom == atom);
+    let names_tables = column.bases().any(|base| base.reference.is_some());
+    // COMPAT.md: a whole real becomes an integer here, and not there.
+    if names_tables || is(&table.columns[at], Atom::Real) && is(&column, Atom::Integer) {
+        return;
+    }
+    table.indexes.retain(|index| !index.contains(&column.name));
+    table.columns[at] = column;
 }
 
 /// What one conversion came to: whether it was done.
@@ -74,7 +95,7 @@ fn convert(pair: &mut Pair, old: &Schema, new: &Schema) -> Result<bool, Finding>
 #[test]
 fn generated_conversions_have_the_same_effects() {
     let Some(programs) = both("generated conversions") else { return };
-    let (mut done, mut refused) = (0, 0);
+    let (mut done, mut refused, mut died) = (0, 0, 0);
     for seed in SEEDS {
         let mut rng = Rng::new(seed);
         let schema = Schema::generate(&mut rng);
@@ -97,9 +118,11 @@ fn generated_conversions_have_the_same_effects() {
             Ok(true) => done += 1,
             Ok(false) => refused += 1,
             Err(Finding::ReferenceBroken(_)) => {}
+            // COMPAT.md: conversions that end 3.1.0.
+            Err(_) if !pair.reference_is_alive() => died += 1,
             Err(finding) => panic!("seed {seed}: {finding:?}\n{}", pair.condition()),
         }
     }
-    println!("{done} done, {refused} refused");
-    assert!(done >= 5 && refused >= 1, "{done} done, {refused} refused");
+    println!("{done} done, {refused} refused, the reference died {died} times");
+    assert!(done >= 15 && refused >= 5 && died < 10, "{done} done, {refused} refused");
 }

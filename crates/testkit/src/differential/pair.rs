@@ -127,13 +127,19 @@ impl Pair {
 
     /// How the servers are, for a report.
     pub fn condition(&mut self) -> String {
-        // A dying process closes its sockets before it can be reaped.
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        self.reference_is_alive();
         let one = |server: &mut Server| {
             let alive = if server.is_alive() { "runs" } else { "is dead" };
             format!("{} {alive}; its log:\n{}", server.label(), server.log())
         };
         format!("{}\n{}", one(&mut self.a), one(&mut self.b))
+    }
+
+    /// False once the reference has stopped by itself.
+    pub fn reference_is_alive(&mut self) -> bool {
+        // A dying process closes its sockets before it can be reaped.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        self.a.is_alive()
     }
 
     /// A difference that follows from what the reference holds and should not is none.
