@@ -20,6 +20,7 @@ mod convert;
 mod dump;
 mod failures;
 mod info;
+mod insertion;
 mod lock;
 mod monitor;
 pub(crate) mod options;

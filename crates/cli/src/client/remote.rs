@@ -175,6 +175,11 @@ fn connect(client: &Client, server: &str) -> Result<Session, Failure> {
     }
 }
 
+/// Another connection to the server of a session.
+pub(super) fn reconnect(client: &Client, session: &Session) -> Result<Session, Failure> {
+    connect(client, session.peer())
+}
+
 fn connection_hint(error: &io::Error, server: &str) -> Option<&'static str> {
     let is_local = server.starts_with("unix:");
     match error.kind() {

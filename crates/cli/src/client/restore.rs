@@ -1,78 +1,72 @@
 //! `restore`: everything in a database is replaced by what a file holds, in one transaction.
 //!
-//! The steps:
-//! 1. Standard input is replayed as a server would replay it.
-//! 2. Its schema must have the version of the database's, or the user insists.
-//! 3. The transaction is written row by row while it is sent: for each table one `delete` of all
-//!    rows, then an `insert` a row, named after its UUID, so that references find it.
+//! A snapshot in a regular file, the usual case, is sent while it is read:
+//! 1. Its schema must have the version of the database's, or the user insists.
+//! 2. For each table one `delete` of all rows is sent, and an `insert` a row, named after its UUID,
+//!    so that references find it.
+//! 3. Only behind the last good row does the message end. If something is wrong before, the server
+//!    never sees a whole one.
+//!
+//! Whatever else comes from standard input (a pipe, a file with a history, a bad one) is first
+//! replayed as a server would replay it.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use weir_data::{AtomRef, ColumnSchema, DatumRef, Row, Schema, Store, TableSchema};
+use weir_data::{Schema, Store};
+use weir_host::MESSAGE_BYTES_MAX;
 use weir_host::vlog::Level;
-use weir_json::{Text, Value, write_string};
-use weir_log::standalone::{Loaded, Replayer};
+use weir_json::{Text, Value};
+use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
 
 use super::Client;
+use super::insertion::Insertions;
 use super::progress::Progress;
-use super::remote::Target;
+use super::remote::{Target, reconnect};
 use super::schema::fetch;
 use super::session::{Lost, Session};
 use crate::program::{Failure, Outcome, strerror};
 
 /// Bytes read at once.
-const READ_SIZE: usize = 1 << 20;
+const READ_SIZE: usize = 256 << 10;
 
 /// Operations are collected up to this many bytes before they are sent.
 const PIECE_SIZE: usize = 256 << 10;
+
+/// Records of at least this size are read row by row.
+const PIECES_MIN: u64 = 1 << 20;
 
 /// What messages call standard input.
 const INPUT: &str = "/dev/stdin";
 
 /// `restore`
 pub(super) fn restore(client: &Client, mut target: Target) -> Outcome {
-    let loaded = read_input()?;
-    let schema = fetch(&mut target.session, &target.database)?;
-    check_version(client, &loaded.schema, &schema)?;
-    let id = target.session.begin_request("transact")?;
-    send(&mut target.session, &loaded.store)?;
-    target.session.end_request("transact", b"[...]", id)?;
-    drop(loaded);
-    let error = target.session.reply(id, first_error)?;
-    match error {
-        None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))),
+    if io::stdin().is_terminal() {
+        let text = "not reading backup from a terminal; please redirect stdin from a file";
+        return Err(Failure::new(text));
     }
-}
-
-fn read_input() -> Result<Loaded, Failure> {
-    let failure = Failure::new;
-    let mut input = std::io::stdin().lock();
-    let total = std::fs::metadata(INPUT).ok().map(|metadata| metadata.len());
-    let mut progress = Progress::new("restore: reading", total);
-    let mut replayer = Replayer::new(INPUT, 0);
-    let mut buffer = vec![0; READ_SIZE];
-    let mut done = 0;
-    loop {
-        let count = match input.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => {
-                return Err(failure(format!("ovsdb error: {INPUT}: {}", strerror(&error))));
-            }
+    let mut input = Input::open()?;
+    if input.start.is_some() {
+        let is_begun = match send_snapshot(client, &mut target, &mut input) {
+            Ok(id) => return end(&mut target.session, id),
+            Err(Direct::Failed(failure)) => return Err(failure),
+            Err(Direct::Other { is_begun }) => is_begun,
         };
-        let bytes = buffer.get(..count).unwrap_or_default();
-        replayer.feed(bytes).map_err(|error| failure(error.to_string()))?;
-        done += count as u64;
-        progress.at(done);
+        input.rewind()?;
+        if is_begun {
+            let store = input.replay()?;
+            // Half a message cannot be taken back.
+            target.session = reconnect(client, &target.session)?;
+            return send_store(&mut target.session, &store);
+        }
     }
-    let loaded = replayer.finish().map_err(|error| failure(error.to_string()))?;
-    match loaded.warning {
-        Some(warning) => Err(failure(warning)),
-        None => Ok(loaded),
-    }
+    let store = input.replay()?;
+    let schema = fetch(&mut target.session, &target.database)?;
+    check_version(client, store.schema(), &schema)?;
+    send_store(&mut target.session, &store)
 }
 
 fn check_version(client: &Client, backup: &Schema, database: &Schema) -> Result<(), Failure> {
@@ -93,97 +87,82 @@ fn check_version(client: &Client, backup: &Schema, database: &Schema) -> Result<
     )))
 }
 
-/// Sends `["DATABASE", OPERATION, ...]`.
-fn send(session: &mut Session, store: &Store) -> Result<(), Lost> {
-    let schema = store.schema();
-    let total: usize = store.schema().table_ids().map(|(id, _)| store.table(id).len()).sum();
-    let mut progress = Progress::new("restore: sending", Some(total as u64));
-    let mut done = 0;
-    let mut json = vec![b'['];
-    // The database is the one that the file is of, as for the reference.
-    write_string(&mut json, &schema.name);
-    for table in &schema.tables {
-        json.extend_from_slice(b",{\"op\":\"delete\",\"table\":");
-        write_string(&mut json, &table.name);
-        json.extend_from_slice(b",\"where\":[]}");
-    }
-    for (id, table) in store.schema().table_ids() {
-        for row in store.table(id).iter() {
-            write_insert(table, row, &mut json);
-            done += 1;
-            if json.len() >= PIECE_SIZE {
-                session.write(&json)?;
-                json.clear();
-                progress.at(done);
-            }
-        }
-    }
-    json.push(b']');
-    session.write(&json)
+/// Why a file is not sent while it is read.
+enum Direct {
+    /// It is not a snapshot, or one that must be looked at first.
+    Other {
+        /// A part of the message has been sent.
+        is_begun: bool,
+    },
+    Failed(Failure),
 }
 
-fn write_insert(table: &TableSchema, row: &Row, json: &mut Vec<u8>) {
-    json.extend_from_slice(b",{\"op\":\"insert\",\"table\":");
-    write_string(json, &table.name);
-    json.extend_from_slice(b",\"uuid-name\":");
-    write_name(row.uuid(), json);
-    json.extend_from_slice(b",\"row\":{");
-    let mut first = true;
-    for (id, column) in table.data_columns() {
-        let value = row.get(id);
-        if value.is_default(&column.ty) {
-            continue;
-        }
-        if !std::mem::take(&mut first) {
-            json.push(b',');
-        }
-        write_string(json, &column.name);
-        json.push(b':');
-        if column.ty.references().next().is_some() {
-            write_references(column, value, json);
-        } else {
-            value.write(&column.ty, json);
-        }
+impl<F: Into<Failure>> From<F> for Direct {
+    fn from(failure: F) -> Self {
+        Self::Failed(failure.into())
     }
-    json.extend_from_slice(b"}}");
 }
 
-/// A value that names rows: each by the name that its insertion gives it.
-fn write_references(column: &ColumnSchema, value: DatumRef<'_>, json: &mut Vec<u8>) {
-    let is_map = column.ty.is_map();
-    json.extend_from_slice(if is_map { b"[\"map\",[" } else { b"[\"set\",[" });
-    let refers = |reference: bool, atom: AtomRef<'_>, json: &mut Vec<u8>| match atom.as_uuid() {
-        Some(uuid) if reference => {
-            json.extend_from_slice(b"[\"named-uuid\",");
-            write_name(uuid, json);
-            json.push(b']');
+/// Sends a snapshot while it is read; the request's id.
+fn send_snapshot(client: &Client, target: &mut Target, input: &mut Input) -> Result<i64, Direct> {
+    let mut rows = SnapshotRows::new(0);
+    let schema = loop {
+        let bytes = input.read()?;
+        let is_end = bytes.is_empty();
+        let fed = rows.feed(bytes, &mut |_, _| ());
+        match rows.schema() {
+            Some(schema) if fed.is_ok() => break Arc::clone(schema),
+            None if fed.is_ok() && !is_end => {}
+            _ => return Err(Direct::Other { is_begun: false }),
         }
-        _ => atom.write(json),
     };
-    let key_refers = column.ty.key.reference().is_some();
-    let value_refers = column.ty.value.as_ref().is_some_and(|base| base.reference().is_some());
-    for (place, (key, of_key)) in value.entries().enumerate() {
-        if place > 0 {
-            json.push(b',');
-        }
-        if let Some(of_key) = of_key {
-            json.push(b'[');
-            refers(key_refers, key, json);
-            json.push(b',');
-            refers(value_refers, of_key, json);
-            json.push(b']');
-        } else {
-            refers(key_refers, key, json);
+    let has = fetch(&mut target.session, &target.database)?;
+    if schema.version != has.version && !client.options.force {
+        // What is wrong with the rest of the file is told first.
+        return Err(Direct::Other { is_begun: false });
+    }
+    check_version(client, &schema, &has)?;
+    let unusual = |NotASnapshot| Direct::Other { is_begun: true };
+    let mut sending = Sending::begin(&mut target.session, &schema)?;
+    let mut progress = Progress::new("restore", input.length);
+    loop {
+        let bytes = input.read()?;
+        let is_end = bytes.is_empty();
+        rows.feed(bytes, &mut |table, row| sending.insertions.row(table, row)).map_err(unusual)?;
+        sending.send(PIECE_SIZE)?;
+        progress.at(input.done);
+        if is_end {
+            break;
         }
     }
-    json.extend_from_slice(b"]]");
+    rows.finish(&mut |table, row| sending.insertions.row(table, row)).map_err(unusual)?;
+    Ok(sending.end()?)
 }
 
-/// `"row0123_4567_..."`
-fn write_name(uuid: weir_data::Uuid, json: &mut Vec<u8>) {
-    json.extend_from_slice(b"\"row");
-    json.extend(uuid.text().map(|c| if c == b'-' { b'_' } else { c }));
-    json.push(b'"');
+fn send_store(session: &mut Session, store: &Store) -> Outcome {
+    let count: usize = store.schema().table_ids().map(|(id, _)| store.table(id).len()).sum();
+    let mut progress = Progress::new("restore: sending", Some(count as u64));
+    let mut sending = Sending::begin(session, store.schema())?;
+    let mut done = 0;
+    for (id, _) in store.schema().table_ids() {
+        for row in store.table(id).iter() {
+            sending.insertions.row(id, row);
+            sending.send(PIECE_SIZE)?;
+            done += 1;
+            progress.at(done);
+        }
+    }
+    let id = sending.end()?;
+    drop(progress);
+    end(session, id)
+}
+
+/// Waits for the results.
+fn end(session: &mut Session, id: i64) -> Outcome {
+    match session.reply(id, first_error)? {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))),
+    }
 }
 
 /// The first operation that failed.
@@ -193,4 +172,119 @@ fn first_error(results: Text<'_>) -> Option<Value> {
         let error = result.object()?.get("error")?;
         (error.as_bytes() != b"null").then(|| result.to_value())
     })
+}
+
+/// The request while it is written.
+struct Sending<'a> {
+    session: &'a mut Session,
+    id: i64,
+    insertions: Insertions,
+    sent: u64,
+}
+
+impl<'a> Sending<'a> {
+    fn begin(session: &'a mut Session, schema: &Arc<Schema>) -> Result<Self, Failure> {
+        let id = session.begin_request("transact")?;
+        Ok(Self { session, id, insertions: Insertions::new(schema), sent: 0 })
+    }
+
+    /// Sends what has been written, if it is worth it.
+    fn send(&mut self, least: usize) -> Result<(), Failure> {
+        let json = &mut self.insertions.json;
+        if json.len() < least {
+            return Ok(());
+        }
+        let sent = self.session.write(json);
+        self.sent += json.len() as u64;
+        json.clear();
+        sent.map_err(|lost| failed(lost, self.sent))
+    }
+
+    fn end(mut self) -> Result<i64, Failure> {
+        self.insertions.end();
+        self.send(0)?;
+        let ended = self.session.end_request("transact", b"[...]", self.id);
+        ended.map_err(|lost| failed(lost, self.sent))?;
+        Ok(self.id)
+    }
+}
+
+fn failed(lost: Lost, sent: u64) -> Failure {
+    let is_long = sent >= MESSAGE_BYTES_MAX as u64;
+    Failure::from(lost).maybe_hint(is_long.then_some(
+        "the server may not take a message of this size; to restore without it, stop it, and put \
+         the snapshot in the place of its database file",
+    ))
+}
+
+/// Standard input.
+struct Input {
+    file: File,
+    /// Where in a regular file it begins.
+    start: Option<u64>,
+    /// Bytes in all, if they are known.
+    length: Option<u64>,
+    done: u64,
+    buffer: Vec<u8>,
+}
+
+impl Input {
+    fn open() -> Result<Self, Failure> {
+        let mut file = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(unreadable)?);
+        let metadata = file.metadata().map_err(unreadable)?;
+        let start = metadata.is_file().then(|| file.stream_position().ok()).flatten();
+        let length = start.map(|start| metadata.len().saturating_sub(start));
+        Ok(Self { file, start, length, done: 0, buffer: vec![0; READ_SIZE] })
+    }
+
+    /// The next bytes; none at the end.
+    fn read(&mut self) -> Result<&[u8], Failure> {
+        let count = loop {
+            match self.file.read(&mut self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read.map_err(unreadable)?,
+            }
+        };
+        self.done += count as u64;
+        Ok(self.buffer.get(..count).unwrap_or_default())
+    }
+
+    /// Back to where a regular file began.
+    fn rewind(&mut self) -> Result<(), Failure> {
+        self.seek(0)
+    }
+
+    fn seek(&mut self, offset: u64) -> Result<(), Failure> {
+        self.done = offset;
+        let place = SeekFrom::Start(self.start.unwrap_or_default() + offset);
+        self.file.seek(place).map(|_| ()).map_err(unreadable)
+    }
+
+    /// The rows after the last record; each must be good.
+    fn replay(&mut self) -> Result<Store, Failure> {
+        let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+        let mut progress = Progress::new("restore: reading", self.length);
+        let pieces_min = if self.start.is_some() { PIECES_MIN } else { u64::MAX };
+        let mut replayer = Replayer::seekable(INPUT, 0, pieces_min);
+        loop {
+            let bytes = self.read()?;
+            if bytes.is_empty() {
+                break;
+            }
+            replayer.feed(bytes).map_err(|error| failure(&error))?;
+            if let Some(offset) = replayer.again_from() {
+                self.seek(offset)?;
+            }
+            progress.at(self.done);
+        }
+        let loaded = replayer.finish().map_err(|error| failure(&error))?;
+        match loaded.warning {
+            Some(warning) => Err(Failure::new(warning)),
+            None => Ok(loaded.store),
+        }
+    }
+}
+
+fn unreadable(error: io::Error) -> Failure {
+    Failure::new(format!("ovsdb error: {INPUT}: {}", strerror(&error)))
 }

@@ -160,15 +160,30 @@ impl Rows {
 
     /// All bytes of the transaction have come, and are good.
     pub(super) fn finish_pieces(&mut self) -> Result<(), Unusual> {
-        let streaming = self.streaming.take().ok_or(Unusual)?;
-        let Streaming { splitter, mut is_diff, mark, mut table } = streaming;
-        splitter.finish(|item| self.take_item(item, &mut is_diff, mark, &mut table))?;
+        self.end_splitting()?;
         if self.stage.names_twice() {
             return Err(Unusual);
         }
         let made = self.make(Reading::Quick);
         self.stage.clear();
         made.map_err(|_| Unusual)
+    }
+
+    /// The new rows of the pieces so far; they are not kept, and will not be made.
+    pub(super) fn take_new(&mut self) -> impl Iterator<Item = (TableId, Row)> {
+        self.stage.inserts.drain(..)
+    }
+
+    /// As [`Rows::finish_pieces`], for who took all rows.
+    pub(super) fn end_pieces(&mut self) -> Result<impl Iterator<Item = (TableId, Row)>, Unusual> {
+        self.end_splitting()?;
+        Ok(self.stage.inserts.drain(..))
+    }
+
+    fn end_splitting(&mut self) -> Result<(), Unusual> {
+        let streaming = self.streaming.take().ok_or(Unusual)?;
+        let Streaming { splitter, mut is_diff, mark, mut table } = streaming;
+        splitter.finish(|item| self.take_item(item, &mut is_diff, mark, &mut table))
     }
 
     /// Forgets a transaction of which pieces have come.
