@@ -84,6 +84,11 @@ impl<'a, 'w> Parser<'a, 'w> {
         self.error.get_or_insert(error);
     }
 
+    /// The object that is being read.
+    pub fn text(&self) -> Text<'a> {
+        self.text
+    }
+
     /// Whether something was wrong so far.
     pub fn has_error(&self) -> bool {
         self.error.is_some()

@@ -128,8 +128,8 @@ impl TableSchema {
         let is_root = parser.member("isRoot", parser::BOOL | parser::OPTIONAL);
         let indexes = parser.member("indexes", parser::ARRAY | parser::OPTIONAL);
         parser.finish()?;
-        let max_rows = max_rows.map_or(Ok(u32::MAX), |text| {
-            let max = text.integer().filter(|n| *n > 0);
+        let max_rows = max_rows.map_or(Ok(u32::MAX), |max| {
+            let max = max.integer().filter(|n| *n > 0);
             let max = max.ok_or_else(|| Error::syntax(text, "maxRows must be at least 1"))?;
             Ok(u32::try_from(max).unwrap_or(u32::MAX))
         })?;
@@ -155,24 +155,24 @@ impl TableSchema {
         };
         table.by_name = table.column_ids().map(|(id, column)| (column.name.clone(), id)).collect();
         for index in indexes.and_then(Text::elements).into_iter().flatten() {
-            let index = table.parse_index(index)?;
+            let index = table.parse_index(text, index)?;
             table.indexes.push(index);
         }
         Ok(table)
     }
 
-    /// Parses a nonempty array of distinct names of persistent columns.
-    fn parse_index(&self, text: Text<'_>) -> Result<Vec<ColumnId>> {
+    /// Parses a nonempty array of distinct names of persistent columns, of a table given as `table`.
+    fn parse_index(&self, table: Text<'_>, text: Text<'_>) -> Result<Vec<ColumnId>> {
         let columns = self.parse_column_set(text)?;
         if columns.is_empty() {
-            return Err(Error::syntax(text, "index must have at least one column"));
+            return Err(Error::syntax(table, "index must have at least one column"));
         }
         for id in &columns {
             let column = self.column(*id);
-            if !column.persistent {
+            if !column.persistent && *id != ColumnId::UUID {
                 let name = &column.name;
                 let details = format!("ephemeral columns (such as {name}) may not be indexed");
-                return Err(Error::syntax(text, details));
+                return Err(Error::syntax(table, details));
             }
         }
         Ok(columns)
@@ -273,14 +273,13 @@ impl Schema {
         let cksum = parser.string("cksum", parser::STRING | parser::OPTIONAL);
         let tables = parser.member("tables", parser::OBJECT);
         parser.finish()?;
-        let version = version.unwrap_or_default();
-        if !version.is_empty() && !is_version(&version) {
+        if let Some(version) = version.as_ref().filter(|version| !is_version(version)) {
             let details = format!("schema version \"{version}\" not in format x.y.z");
             return Err(Error::syntax(text, details));
         }
         let mut schema = Self {
             name: name.unwrap_or_default(),
-            version,
+            version: version.unwrap_or_default(),
             cksum: cksum.unwrap_or_default(),
             tables: Vec::new(),
         };
@@ -383,8 +382,12 @@ impl fmt::Display for Schema {
     }
 }
 
-/// `x.y.z`, three runs of digits.
+/// `x.y.z`, three integers as scanf(3) reads them: a sign, and spaces before, are let pass.
 fn is_version(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('.').collect();
-    parts.len() == 3 && parts.iter().all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+    let is_integer = |part: &str| {
+        let part = part.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+        let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    text.split('.').count() == 3 && text.split('.').all(is_integer)
 }

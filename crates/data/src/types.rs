@@ -192,38 +192,37 @@ fn parse_constraint(parser: &mut Parser<'_, '_>, ty: AtomType) -> Result<Constra
         AtomType::Integer => {
             let min = parser.member("minInteger", optional(parser::INTEGER));
             let max = parser.member("maxInteger", optional(parser::INTEGER));
-            if min.is_none() && max.is_none() {
-                return Ok(Constraint::None);
-            }
             let min = min.and_then(Text::integer).unwrap_or(i64::MIN);
             let max = max.and_then(Text::integer).unwrap_or(i64::MAX);
             if min > max {
-                parser.fail(Error::plain_syntax("minInteger exceeds maxInteger"));
+                parser.fail(Error::syntax(parser.text(), "minInteger exceeds maxInteger"));
             }
-            Ok(Constraint::Integer { min, max })
+            let bounded = min != i64::MIN || max != i64::MAX;
+            Ok(if bounded { Constraint::Integer { min, max } } else { Constraint::None })
         }
         AtomType::Real => {
-            let min = parser.member("minReal", optional(parser::NUMBER)).and_then(Text::real);
-            let max = parser.member("maxReal", optional(parser::NUMBER)).and_then(Text::real);
+            let mut bound = |name, default: f64| {
+                let bound = parser.member(name, optional(parser::NUMBER)).and_then(Text::real);
+                bound.filter(|bound| *bound != default)
+            };
+            let (min, max) = (bound("minReal", f64::MIN), bound("maxReal", f64::MAX));
             if min.is_none() && max.is_none() {
                 return Ok(Constraint::None);
             }
             if min.zip(max).is_some_and(|(min, max)| min > max) {
-                parser.fail(Error::plain_syntax("minReal exceeds maxReal"));
+                parser.fail(Error::syntax(parser.text(), "minReal exceeds maxReal"));
             }
             Ok(Constraint::Real { min, max })
         }
         AtomType::String => {
             let min = parse_length(parser, "minLength")?;
             let max = parse_length(parser, "maxLength")?;
-            if min.is_none() && max.is_none() {
-                return Ok(Constraint::None);
-            }
             let (min, max) = (min.unwrap_or(0), max.unwrap_or(u32::MAX));
             if min > max {
-                parser.fail(Error::plain_syntax("minLength exceeds maxLength"));
+                parser.fail(Error::syntax(parser.text(), "minLength exceeds maxLength"));
             }
-            Ok(Constraint::Length { min, max })
+            let bounded = min != 0 || max != u32::MAX;
+            Ok(if bounded { Constraint::Length { min, max } } else { Constraint::None })
         }
         AtomType::Uuid => {
             let Some(table) = parser.string("refTable", optional(parser::ID)) else {
@@ -234,9 +233,11 @@ fn parse_constraint(parser: &mut Parser<'_, '_>, ty: AtomType) -> Result<Constra
                 Some(text) => match text.str().as_deref() {
                     Some("strong") => RefKind::Strong,
                     Some("weak") => RefKind::Weak,
-                    _ => {
-                        let message = "refType must be \"strong\" or \"weak\"";
-                        parser.fail(Error::syntax(text, message));
+                    other => {
+                        let other = other.unwrap_or_default();
+                        let message =
+                            format!("refType must be \"strong\" or \"weak\" (not \"{other}\")");
+                        parser.fail(Error::syntax(parser.text(), message));
                         RefKind::Strong
                     }
                 },
@@ -335,8 +336,11 @@ impl ColumnType {
             None => return Err(Error::syntax(text, "missing key")),
         };
         let value = value.map(BaseType::parse).transpose()?;
-        let n_min = min.map_or(Ok(1), |text| parse_count(text, 0))?;
-        let n_max = max.map_or(Ok(1), |text| parse_count(text, 1))?;
+        let n_min = min.map_or(Ok(1), parse_count)?;
+        let n_max = max.map_or(Ok(1), |text| match text.str().as_deref() {
+            Some("unlimited") => Ok(Self::UNLIMITED),
+            _ => parse_count(text),
+        })?;
         if n_min > 1 || n_max < n_min || n_max < 1 {
             return Err(Error::syntax(text, "ovsdb type fails constraint checks"));
         }
@@ -371,11 +375,8 @@ impl ColumnType {
     }
 }
 
-fn parse_count(text: Text<'_>, least: i64) -> Result<u32> {
-    if least == 1 && text.str().as_deref() == Some("unlimited") {
-        return Ok(ColumnType::UNLIMITED);
-    }
-    let count = text.integer().filter(|n| (least..i64::from(u32::MAX)).contains(n));
+fn parse_count(text: Text<'_>) -> Result<u32> {
+    let count = text.integer().filter(|n| (0..i64::from(u32::MAX)).contains(n));
     count
         .and_then(|n| u32::try_from(n).ok())
         .ok_or_else(|| Error::syntax(text, "bad min or max value"))
