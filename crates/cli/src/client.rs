@@ -4,7 +4,7 @@
 //! - `address`, `remote`, `session`: connections, clusters, JSON-RPC.
 //! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `monitor`, `lock`: the
 //!   commands.
-//! - `process`: timeouts, signals, running in the background.
+//! - `process`: timeouts, signals, running in the background; `tape`: `--record`, `--replay`.
 //! - `watch`, `show`, `replica`, `cell`, `column`: the live view of `weir watch`.
 //!
 //! Blocking sockets and one thread: a client does one thing.
@@ -33,12 +33,14 @@ mod restore;
 mod schema;
 mod session;
 mod show;
+mod tape;
 mod transact;
 mod wait;
 mod watch;
 
 use std::io;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use weir_host::daemon::DaemonOptions;
 use weir_host::vlog::{Level, Vlog};
@@ -55,6 +57,7 @@ use crate::usage::{self, Manual};
 use address::Stream;
 use options::{Asked, ClientOptions, Mistake, TABLE};
 use process::Process;
+use tape::Tape;
 
 /// Name in messages, pid files and sockets.
 const PROGRAM: &str = "ovsdb-client";
@@ -65,6 +68,7 @@ struct Client {
     dirs: Dirs,
     log: Vlog,
     process: Process,
+    tape: Rc<Tape>,
 }
 
 impl Client {
@@ -157,7 +161,8 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     if !options.daemon.detach && !options.daemon.monitor {
         process.guard(&log);
     }
-    let client = Client { options, dirs, log, process };
+    let tape = Tape::new(dirs.recording(&options.recording), log.clone());
+    let client = Client { options, dirs, log, process, tape };
     commands::run(&client)
 }
 
@@ -190,6 +195,7 @@ pub(crate) fn manual() -> Manual {
             usage::about::TLS,
             usage::about::DAEMON,
             usage::about::LOGGING,
+            usage::about::RECORDING,
             usage::about::OTHER,
         ],
         notes: &[

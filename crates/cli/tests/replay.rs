@@ -279,3 +279,68 @@ fn what_is_no_recording_of_this_run_is_told() {
     assert_eq!((err(&replayed).as_str(), replayed.status.code()), ("", Some(0)));
     assert!(log(&scratch).last().expect("a line").ends_with("the recording ends here"));
 }
+
+#[test]
+fn a_client_says_again_what_it_said() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let mut command = scratch.command(scratch.link("ovsdb-server"));
+    let mut server = Running::start(command.args(ARGS));
+    eventually("the server listens", || scratch.path("ctl").exists());
+    let client = scratch.link("ovsdb-client");
+    let operations = json!(["Net", insert("a", 1)]).to_string();
+    let commands: [&[&str]; 6] = [
+        &["list-dbs", "unix:s.sock"],
+        &["transact", "unix:s.sock", &operations],
+        &["dump", "unix:s.sock", "Net"],
+        &["get-schema", "unix:s.sock,unix:none.sock", "Net"],
+        &["dump", "unix:none.sock", "Net"],
+        &["-vjsonrpc:console:dbg", "lock", "unix:s.sock", "l", "-t", "1"],
+    ];
+    let run = |command: &[&str], option: String| {
+        let output =
+            scratch.run(&client, &[&["-vPATTERN:console:%c|%m", &option], command].concat());
+        (out(&output), err(&output), output.status)
+    };
+    let mut told = vec![];
+    for (number, command) in commands.iter().enumerate() {
+        let folder = format!("client{number}");
+        fs::create_dir(scratch.path(&folder)).expect("a folder");
+        told.push(run(command, format!("--record={folder}")));
+    }
+    fs::create_dir(scratch.path("monitor")).expect("a folder");
+    let mut watched = scratch.command(&client);
+    let mut watched =
+        Running::start(watched.args(["--record=monitor", "monitor", "unix:s.sock", "Net", "Port"]));
+    watched.line_with("initial");
+    let more = json!(["Net", insert("b", 2)]).to_string();
+    run(&["transact", "unix:s.sock", &more], "-vconsole:info".to_owned());
+    watched.line_with("insert");
+    assert!(admin(&scratch, &["exit"]).status.success());
+    assert!(server.wait().success());
+    let ended = watched.wait();
+
+    for (number, (command, before)) in commands.iter().zip(&told).enumerate().take(5) {
+        assert_eq!(run(command, format!("--replay=client{number}")), *before, "{command:?}");
+    }
+    assert!(told[0].0.contains("Net") && told[2].0.contains('a') && !told[4].2.success());
+    // A run that a signal ended has no end: it is told where the recording has one.
+    let (output, said, status) = run(commands[5], "--replay=client5".to_owned());
+    assert_eq!((output, status.code()), (told[5].0.clone(), Some(1)));
+    assert!(said.contains("the recording ends here"), "{said}");
+    let again = run(&["monitor", "unix:s.sock", "Net", "Port"], "--replay=monitor".to_owned());
+    let lines: Vec<&str> = again.0.lines().collect();
+    assert_eq!(lines[..watched.seen().len()], watched.seen()[..]);
+    assert!(again.0.contains("insert") && again.2 == ended, "{again:?} {ended}");
+
+    for (option, path) in [
+        ("--replay=client0", "other.sock: no connection to it is recorded here"),
+        ("--replay=none", "/none/replay_ovsdb-client: fopen failed: No such file or directory"),
+        ("--record=none", "/none/replay_ovsdb-client: fopen failed: No such file or directory"),
+    ] {
+        let (_, said, status) = run(&["list-dbs", "unix:other.sock"], option.to_owned());
+        let expected = "failed to connect to \"unix:other.sock\" (No such file or directory)";
+        assert!(said.contains(path) && said.contains(expected), "{said}");
+        assert_eq!(status.code(), Some(1));
+    }
+}

@@ -172,6 +172,8 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// Over TCP, with TLS.
     Tls(Box<BlockingStream>),
+    /// Of a replay: what is written is lost.
+    Nowhere(File),
 }
 
 impl Stream {
@@ -188,6 +190,7 @@ impl Stream {
                 buffer.truncate(have + read.as_ref().copied().unwrap_or(0));
                 read
             }
+            Self::Nowhere(_) => Ok(0),
         }
     }
 }
@@ -198,12 +201,13 @@ impl io::Write for Stream {
             Self::Unix(stream) => stream.write(buf),
             Self::Tcp(stream) => stream.write(buf),
             Self::Tls(stream) => stream.write(buf),
+            Self::Nowhere(file) => file.write(buf),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+            Self::Unix(_) | Self::Tcp(_) | Self::Nowhere(_) => Ok(()),
             Self::Tls(stream) => stream.flush(),
         }
     }
@@ -215,6 +219,7 @@ impl AsFd for Stream {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
             Self::Tls(stream) => stream.as_fd(),
+            Self::Nowhere(file) => file.as_fd(),
         }
     }
 }

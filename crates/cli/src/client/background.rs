@@ -2,11 +2,13 @@
 //! ovs-appctl.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use weir_host::{AdminRequest, AdminSocket};
 
 use super::session::{Notification, Session};
+use super::tape::{Command, Tape};
 use super::{Client, PROGRAM, process};
 use crate::program::{Failure, strerror};
 
@@ -16,6 +18,7 @@ pub(super) type AdminCommands = &'static [(&'static str, &'static str, u32, u32)
 /// The admin socket of a command in the background; in the foreground there is none.
 pub(super) struct Background {
     socket: Option<(AdminSocket, PathBuf)>,
+    tape: Rc<Tape>,
     /// Whether messages of the server are left alone.
     pub(super) blocked: bool,
 }
@@ -40,14 +43,14 @@ impl Background {
         keep_stderr: bool,
     ) -> Result<Self, Failure> {
         client.start_daemon(keep_stderr)?;
-        let mut socket = None;
-        if client.options.daemon.detach {
+        let (mut socket, tape) = (None, Rc::clone(&client.tape));
+        if client.options.daemon.detach && !tape.is_replay() {
             let path = client.dirs.run.join(format!("{PROGRAM}.{}.ctl", std::process::id()));
             let open = AdminSocket::open(&path, PROGRAM, &client.log, commands);
             process::remember_file(path.clone());
             socket = Some((open.map_err(Failure::new)?, path));
         }
-        Ok(Self { socket, blocked: false })
+        Ok(Self { socket, tape, blocked: false })
     }
 
     /// Waits until something happens.
@@ -57,6 +60,11 @@ impl Background {
                 && let Some(happened) = session.poll_received().map_err(lost(session))?
             {
                 return Ok(happened);
+            }
+            match self.tape.command() {
+                Some(Command::Request(request)) => return Ok(Happened::Admin(request)),
+                Some(Command::Exit) => return Ok(Happened::Exit),
+                None => {}
             }
             let Some((socket, _)) = &mut self.socket else {
                 session.wait_for_more().map_err(lost(session))?;
@@ -75,10 +83,12 @@ impl Background {
                 let requests = socket.requests();
                 let requests = requests.map_err(|error| Failure::new(strerror(&error)))?;
                 if socket.is_exiting() {
+                    self.tape.note_command(None);
                     return Ok(Happened::Exit);
                 }
                 // One connection has one command under way; ovs-appctl makes one connection.
                 if let Some(request) = requests.into_iter().next() {
+                    self.tape.note_command(Some(&request));
                     return Ok(Happened::Admin(request));
                 }
             }

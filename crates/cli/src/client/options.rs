@@ -3,7 +3,7 @@
 use weir_host::daemon::DaemonOptions;
 use weir_table::{CellFormat, Format, Style};
 
-use crate::dirs::Dirs;
+use crate::dirs::{Dirs, RecordingMode};
 use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
@@ -115,8 +115,8 @@ pub(super) const TABLE: &[Spec<Id>] = &[
     long("pretty", Nothing, Id::Pretty).with(PRETTY),
     long("bare", Nothing, Id::Bare).with(BARE),
     long("max-column-width", Value, Id::MaxColumnWidth).with(MAX_COLUMN_WIDTH),
-    long("record", MaybeValue, Id::Record),
-    long("replay", MaybeValue, Id::Replay),
+    long("record", MaybeValue, Id::Record).with(usage::about::RECORD),
+    long("replay", MaybeValue, Id::Replay).with(usage::about::REPLAY),
 ];
 
 /// What was asked for.
@@ -146,6 +146,8 @@ pub(crate) struct ClientOptions {
     pub(super) user: Option<String>,
     pub(super) log: Vec<LogOption>,
     pub(super) tls: Vec<(Tls, String)>,
+    /// `--record` or `--replay`, with the directory as given; the last one counts.
+    pub(super) recording: Option<(RecordingMode, Option<String>)>,
     /// The command and its arguments.
     pub(super) words: Vec<String>,
 }
@@ -220,8 +222,8 @@ impl ClientOptions {
             Id::MaxColumnWidth => {
                 self.style.column_width_max = text().parse().unwrap_or_default();
             }
-            Id::Record => return Err(Failure::not_yet("--record")),
-            Id::Replay => return Err(Failure::not_yet("--replay")),
+            Id::Record => self.recording = Some((RecordingMode::Record, value)),
+            Id::Replay => self.recording = Some((RecordingMode::Replay, value)),
             Id::NoSelfConfinement | Id::Help | Id::Version => {}
         }
         Ok(())

@@ -11,6 +11,7 @@
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::rc::Rc;
 
 use weir_host::vlog::Level;
 use weir_json::{Value, array};
@@ -193,13 +194,22 @@ fn connection_hint(error: &io::Error, server: &str) -> Option<&'static str> {
 }
 
 fn try_connect(client: &Client, server: &str) -> Result<Session, Unreachable> {
+    let tape = &client.tape;
+    let session = |stream| {
+        let log = Some(client.log.clone());
+        Session::new(stream, server.to_owned(), log).taped(Rc::clone(tape))
+    };
+    if tape.is_replay() {
+        let replayed = tape.connect(server, || Err(ErrorKind::NotFound.into()));
+        return replayed.map(session).map_err(Unreachable::Connection);
+    }
     let address = Address::parse(server, &client.dirs).map_err(|error| {
         for (module, text) in &error.log {
             client.log.log(module, Level::Err, text);
         }
         Unreachable::Method(error.reason)
     })?;
-    let stream = match &address {
+    let connect = || match &address {
         Address::PassiveUnix(_) | Address::PassiveTcp(..) => {
             let text = format!("{server}: waiting for connection...");
             client.log.log("ovsdb_client", Level::Info, &text);
@@ -208,8 +218,7 @@ fn try_connect(client: &Client, server: &str) -> Result<Session, Unreachable> {
         Address::Tls(..) => client.tls_stream(server),
         address => address.connect(),
     };
-    let stream = stream.map_err(Unreachable::Connection)?;
-    Ok(Session::new(stream, server.to_owned(), Some(client.log.clone())))
+    tape.connect(server, connect).map(session).map_err(Unreachable::Connection)
 }
 
 /// Waits for one connection.
@@ -237,9 +246,12 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// None has been made yet.
-    pub(super) fn new(server: &str) -> Self {
+    pub(super) fn new(client: &Client, server: &str) -> Self {
         let mut remotes = Remotes::parse(server);
-        remotes.servers = shuffled(&remotes.servers).into_iter().cloned().collect();
+        remotes.servers = shuffled(&remotes.servers, client.tape.number(fresh_number()))
+            .into_iter()
+            .cloned()
+            .collect();
         Self { remotes, next: 0 }
     }
 
@@ -281,7 +293,7 @@ fn try_each(
     database: Option<&str>,
 ) -> Result<Session, Failure> {
     let log = |text: &str| client.log.log("reconnect", Level::Info, text);
-    for server in shuffled(&remotes.servers) {
+    for server in shuffled(&remotes.servers, client.tape.number(fresh_number())) {
         let Some(mut session) = attempt(client, server) else { continue };
         let Some(database) = database else { return Ok(session) };
         match serves(client, &mut session, database, remotes.cluster.as_deref()) {
@@ -340,16 +352,21 @@ fn serves(
 }
 
 /// The servers in an order that differs from run to run, so that clients spread.
-fn shuffled(servers: &[String]) -> Vec<&String> {
+fn shuffled(servers: &[String], mut seed: u64) -> Vec<&String> {
     let mut left: Vec<&String> = servers.iter().collect();
     let mut order = vec![];
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let mut seed = now.unwrap_or_default().subsec_nanos() as usize;
     while !left.is_empty() {
-        order.push(left.swap_remove(seed % left.len()));
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005_usize).wrapping_add(1_442_695) >> 3;
+        let chosen = seed.checked_rem(left.len() as u64).unwrap_or_default();
+        order.push(left.swap_remove(usize::try_from(chosen).unwrap_or_default()));
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695) >> 3;
     }
     order
+}
+
+/// Another one in each run.
+fn fresh_number() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::from(now.unwrap_or_default().subsec_nanos())
 }
 
 #[cfg(test)]
@@ -367,8 +384,10 @@ mod tests {
     #[test]
     fn every_server_is_tried_once() {
         let servers: Vec<String> = (0..5).map(|n| format!("unix:{n}")).collect();
-        let mut order = shuffled(&servers);
-        order.sort();
-        assert_eq!(order, servers.iter().collect::<Vec<_>>());
+        for seed in 0..9 {
+            let mut order = shuffled(&servers, seed);
+            order.sort();
+            assert_eq!(order, servers.iter().collect::<Vec<_>>());
+        }
     }
 }

@@ -8,12 +8,14 @@ use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 
 use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Text, Value, array, object, validate};
 
 use super::address::{Address, Stream};
 use super::background::Happened;
+use super::tape::Tape;
 use crate::program::strerror;
 
 /// The longest message that a server may send. An initial reply holds a whole database.
@@ -145,6 +147,8 @@ pub(crate) struct Session {
     waiting: VecDeque<Notification>,
     /// Told how many bytes of a message are here.
     progress: Option<Box<dyn FnMut(u64)>>,
+    /// Where all that comes is written down, or comes from.
+    tape: Option<Rc<Tape>>,
 }
 
 impl Session {
@@ -167,7 +171,13 @@ impl Session {
             next_id: 0,
             waiting: VecDeque::new(),
             progress: None,
+            tape: None,
         }
+    }
+
+    /// All that comes is written down there, or comes from there.
+    pub(crate) fn taped(self, tape: Rc<Tape>) -> Self {
+        Self { tape: Some(tape), ..self }
     }
 
     /// What the log and error messages call the server.
@@ -396,7 +406,10 @@ impl Session {
         }
         let size = have.clamp(READ_SIZE, READ_SIZE_MAX);
         self.buffer.reserve(size);
-        let read = self.stream.read_to(&mut self.buffer);
+        let read = match &self.tape {
+            Some(tape) => tape.read(&mut self.stream, &mut self.buffer),
+            None => self.stream.read_to(&mut self.buffer),
+        };
         if let Some(progress) = &mut self.progress {
             progress(self.buffer.len() as u64);
         }

@@ -26,7 +26,7 @@ pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
         return Err(Failure::new("invalid syntax for 'wait' (use --help for help)"));
     };
     let condition = wait_operation(database, state)?;
-    let mut attempts = Attempts::new(&server);
+    let mut attempts = Attempts::new(client, &server);
     let mut backoff = BACKOFF;
     loop {
         if let Some(mut session) = attempts.next(client) {

@@ -130,7 +130,10 @@ impl<'a> Fields<'a> {
     }
 
     /// As many as their number in front says.
-    pub(super) fn list<T>(
+    ///
+    /// # Errors
+    /// See [`Fields::byte`].
+    pub fn list<T>(
         &mut self,
         get: impl Fn(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {

@@ -54,6 +54,16 @@ impl fmt::Display for ReadError {
     }
 }
 
+impl ReadError {
+    /// The same for who knows only errors of the system.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Io(error) => error,
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
 /// The file of a program in a directory.
 fn path_in(directory: &Path, program: &str) -> PathBuf {
     directory.join(format!("replay_{program}"))
