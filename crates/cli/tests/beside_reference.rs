@@ -386,3 +386,33 @@ END
         "#,
     );
 }
+
+#[test]
+fn what_clients_are_told_when_the_server_exits() {
+    alike(
+        r#"
+        create; start d.db --remote=punix:s
+        cat > client.py <<'END'
+import json, socket, subprocess
+peer = socket.socket(socket.AF_UNIX); peer.connect("s"); peer.settimeout(20)
+def call(method, *params): peer.send(json.dumps({"method": method, "params": params, "id": method}).encode())
+call("set_db_change_aware", True)
+call("monitor", "D", "mine", {"T": {"columns": ["s"]}})
+call("monitor", "_Server", "theirs", {"Database": {"columns": ["name"], "select": {"initial": False}}})
+call("transact", "D", {"op": "insert", "table": "T", "row": {"s": "x"}})
+call("transact", "D", {"op": "wait", "table": "T", "where": [], "columns": ["s"], "until": "==", "rows": []})
+call("echo")
+said = b""
+while b'"echo"' not in said: said += peer.recv(65536)
+subprocess.run(["ovs-appctl", "-t", "ovsdb-server", "exit"])
+said = b""
+while True:
+    more = peer.recv(65536)
+    if not more: break
+    said += more
+print(said.decode().replace('"result":null,', "").replace("}{", "}\n{"))
+END
+        python3 client.py; wait_for '! test -e ovsdb-server.pid'
+        "#,
+    );
+}

@@ -231,6 +231,18 @@ impl Server {
         }
     }
 
+    /// The server is about to exit: sessions that know of such things learn that their databases
+    /// go, `_Server` last.
+    pub fn say_farewell(&mut self) {
+        let mut ids: Vec<DbId> = self.db_names.values().copied().collect();
+        ids.sort_by_key(|id| self.db_names.get(crate::server_db::NAME) == Some(id));
+        for id in ids {
+            self.cancel_monitors(id, &[]);
+            let waiting = self.dbs.get_mut(&id).map(|db| db.waiting.take());
+            waiting.into_iter().flatten().for_each(|trigger| self.reply_canceled(&trigger));
+        }
+    }
+
     /// Sends a reply, after the session's own updates: what it changed, it has seen.
     pub(crate) fn reply(&mut self, id: SessionId, message: Vec<u8>) {
         if self.sessions.contains_key(&id) {

@@ -27,6 +27,8 @@ const SCHEMA: &str = r#"{"name":"D","version":"1.0.0","tables":{
   "T":{"isRoot":true,"columns":{"s":{"type":"string"},"i":{"type":"integer"},
     "ss":{"type":{"key":"string","min":0,"max":"unlimited"}},
     "m":{"type":{"key":{"type":"uuid","refTable":"M"},"min":0,"max":"unlimited"}}}},
+  "S":{"isRoot":true,"columns":{"private_key":{"type":"string"},"certificate":{"type":"string"},
+    "ca_cert":{"type":"string"},"ssl_protocols":{"type":"string"},"ssl_ciphers":{"type":"string"}}},
   "M":{"columns":{"target":{"type":"string"},"is_connected":{"type":"boolean","ephemeral":true},
     "max_backoff":{"type":{"key":{"type":"integer","minInteger":1000},"min":0,"max":1}},
     "inactivity_probe":{"type":{"key":"integer","min":0,"max":1}},"role":{"type":"string"},
@@ -66,13 +68,14 @@ impl Beside {
         Some(Self { folder: Scratch::new(), ours, theirs })
     }
 
-    /// Runs a script on both sides and compares.
-    pub(crate) fn alike(&self, script: &str) {
+    /// Runs a script on both sides and compares; what both said.
+    pub(crate) fn alike(&self, script: &str) -> String {
         let theirs = self.told(&self.theirs, script);
         let ours = self.told(&self.ours.path("bin"), script);
         assert!(theirs.lines().count() > 1, "nothing to compare:\n{script}\n{theirs}");
         let differs = ours.lines().zip(theirs.lines()).find(|(ours, theirs)| ours != theirs);
         assert_eq!(ours, theirs, "\n{script}\nfirst difference: {differs:#?}");
+        theirs
     }
 
     fn told(&self, servers: &Path, script: &str) -> String {

@@ -218,6 +218,8 @@ impl Driver {
         self.flush_updates(now);
         self.end_round(now);
         self.execute_effects();
+        self.server.say_farewell();
+        self.execute_effects();
         self.record(&Item::End(end));
         let limit = now.monotonic_us + EXIT_FLUSH_US;
         while self.sessions.has_output() && self.clock.monotonic_us() < limit {

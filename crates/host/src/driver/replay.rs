@@ -185,7 +185,12 @@ impl Replay {
                 };
                 return Ok(Some(Scene::Failed(lines)));
             }
-            Item::End(end) => return Ok(Some(Scene::End(end))),
+            Item::End(end @ End::Signal(_)) => return Ok(Some(Scene::End(end))),
+            Item::End(end) => {
+                self.server.say_farewell();
+                self.take_effects();
+                return Ok(Some(Scene::End(end)));
+            }
         }
         Ok(None)
     }

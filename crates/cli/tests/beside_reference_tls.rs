@@ -1,0 +1,79 @@
+//! TLS beside the reference: who may come in with which settings, from files and from a database.
+
+mod beside;
+mod support;
+
+use beside::Beside;
+use weir_testkit::pki::Pki;
+
+/// What every script may use: certificates `server`, `client` and, of another authority, `other`.
+fn alike(name: &str, script: &str) {
+    let (Some(beside), Some(pki)) = (Beside::new(), Pki::usual(name)) else { return };
+    pki.authority("foreign");
+    pki.signed("other", "foreign", "other", weir_testkit::pki::Shape::default());
+    let certificates = ["ca", "foreign", "server", "client", "other"].map(|name| {
+        format!("{name}_cert={}\n{name}_key={}\n", pki.certificate(name), pki.key(name))
+    });
+    let prelude = format!(
+        "{}
+        port() {{ sed -n 's/.*0:127.0.0.1: listening on port //p' ovsdb-server.log | tail -1; }}
+        come() {{
+            timeout 20 ovsdb-client -vconsole:off list-dbs ssl:127.0.0.1:$(port) \"$@\" \\
+                >/dev/null 2>&1
+            echo \"came $?\"
+        }}
+        client() {{ come -p $client_key -c $client_cert -C $ca_cert \"$@\"; }}
+        other() {{ come -p $other_key -c $other_cert -C $ca_cert \"$@\"; }}
+        ",
+        certificates.concat()
+    );
+    let said = beside.alike(&format!("{prelude}{script}"));
+    assert!(said.contains("came 0") && said.contains("came 1"), "{said}");
+}
+
+#[test]
+fn settings_from_files() {
+    alike(
+        "files",
+        "
+        create; start d.db --remote=pssl:0:127.0.0.1 -p $server_key -c $server_cert -C $ca_cert
+        client; other; client -C $foreign_cert; client -C none; come -p none -c none -C $ca_cert
+        client --ssl-protocols=TLSv1.2; client --ssl-protocols=TLSv1.1
+        come -p $client_key -c $client_cert --bootstrap-ca-cert=$PWD/boot.pem; ls boot.pem
+        stop
+        start d.db --remote=pssl:0:127.0.0.1 -p $server_key -c $server_cert -C none
+        client; other; stop
+        start d.db --remote=pssl:0:127.0.0.1 -p $server_key -c $server_cert --ssl-protocols=TLSv1.2
+        client; stop
+        start d.db --remote=pssl:0:127.0.0.1 -p $server_key -c $server_cert -C $ca_cert \\
+            --ssl-protocols=TLSv1.2 --ssl-ciphers=HIGH:!aNULL:!MD5
+        client; client --ssl-protocols=TLSv1.2; stop
+        start d.db --remote=pssl:0:127.0.0.1 -p $client_key -c $server_cert -C $ca_cert
+        client; stop
+        ",
+    );
+}
+
+#[test]
+fn settings_from_a_database() {
+    alike(
+        "database",
+        r#"
+        create; start d.db --remote=punix:s --remote=pssl:0:127.0.0.1 -p db:D,S,private_key \
+            -c db:D,S,certificate -C db:D,S,ca_cert --ssl-protocols=db:D,S,ssl_protocols \
+            --ssl-ciphers=db:D,S,ssl_ciphers
+        set_to() { transact "[\"D\",{\"op\":\"update\",\"table\":\"S\",\"where\":[],\"row\":{$1}}]"; }
+        client
+        transact '["D",{"op":"insert","table":"S","row":{}}]' >/dev/null; client
+        set_to "\"private_key\":\"$server_key\",\"certificate\":\"$server_cert\",\"ca_cert\":\"$ca_cert\""
+        client; other
+        set_to "\"ca_cert\":\"$foreign_cert\""; client; other
+        set_to "\"ca_cert\":\"$ca_cert\",\"ssl_protocols\":\"TLSv1.2\""
+        client; client --ssl-protocols=TLSv1.2
+        set_to '"ssl_protocols":"","ssl_ciphers":"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384"'
+        client --ssl-protocols=TLSv1.2; client
+        transact '["D",{"op":"delete","table":"S","where":[]}]'
+        stop
+        "#,
+    );
+}
