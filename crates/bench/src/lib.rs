@@ -7,6 +7,7 @@
 // The frame: what runs, where, and what is told of it.
 mod args;
 mod error;
+mod interrupt;
 mod peer;
 mod progress;
 mod report;
@@ -77,6 +78,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         floor::COMMAND => return floor::command(rest),
         _ => {}
     }
+    interrupt::watch()?;
     let mut args = Args::new(rest);
     let (json, page) = (args.text("--json")?, args.text("--report")?);
     let mut whole = true;

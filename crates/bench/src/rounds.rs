@@ -7,6 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Error;
 use crate::args::Args;
+use crate::interrupt;
 use crate::peer::{Peer, Peers};
 use crate::procfs;
 use crate::progress::Progress;
@@ -74,7 +75,9 @@ impl Bench {
 
     /// Where files of our own may be made.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
-        self.peers.dir.join(format!("weir-bench-{}-{name}", std::process::id()))
+        let path = self.peers.dir.join(format!("weir-bench-{}-{name}", std::process::id()));
+        interrupt::scratch(&path);
+        path
     }
 }
 

@@ -14,6 +14,7 @@ use crate::Error;
 use crate::client::{Client, Target};
 use crate::dbfile;
 use crate::error::fail;
+use crate::interrupt;
 use crate::procfs::{self, Memory};
 use crate::report::Figures;
 use crate::sampler::Sampler;
@@ -82,6 +83,7 @@ pub(crate) fn launch(
     let started = Instant::now();
     let child = spawn(command, &dir, &log)?;
     let pid = child.id();
+    interrupt::started(pid, &dir);
     let mut running = Running {
         target: Target::Unix(dir.join(SOCKET)),
         pid: Some(pid),
@@ -241,6 +243,7 @@ impl Drop for Running {
         if let Some(pid) = i32::try_from(own.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
+        interrupt::stopped(own.child.id(), &own.dir);
         let start = Instant::now();
         while matches!(own.child.try_wait(), Ok(None)) {
             if start.elapsed() > STOP_TIMEOUT {

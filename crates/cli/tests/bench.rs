@@ -202,3 +202,32 @@ fn a_server_that_runs_already_is_measured_and_its_rows_are_left_alone() {
     assert!(!second.status.success() && cleared.status.success());
     assert!(String::from_utf8_lossy(&second.stderr).contains("--clear"));
 }
+
+/// TERM in the middle of a run leaves neither a server nor a file.
+#[test]
+fn an_interrupted_run_stops_its_servers() {
+    use std::process::{Command, Stdio};
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    std::fs::create_dir(&dir).expect("a folder for the servers");
+    let mut run = Command::new(WEIR)
+        .args(["bench", "growth", "--no-floor", &format!("--peer=weir={WEIR}")])
+        .arg(format!("--dir={}", dir.display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("weir bench");
+    let entries = || std::fs::read_dir(&dir).expect("the folder").flatten();
+    let socket = || entries().map(|entry| entry.path().join("sock")).find(|path| path.exists());
+    let begin = std::time::Instant::now();
+    while socket().is_none() && begin.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let socket = socket().expect("a server");
+    let stopped = Command::new("kill").args(["-TERM", &run.id().to_string()]).status();
+    assert!(stopped.expect("kill").success());
+    let status = run.wait().expect("its end");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+    assert!(!socket.exists(), "the server's folder is still there");
+    assert_eq!(entries().count(), 0, "files are left");
+}

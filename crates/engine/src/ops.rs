@@ -26,6 +26,9 @@ use crate::planner::Planner;
 use crate::rbac::{Action, Rbac};
 use crate::transaction::Transaction;
 
+/// Room for the reply to a transaction of a few operations, in bytes.
+const REPLY_ROOM: usize = 512;
+
 /// A transaction and all that its operations share.
 pub(crate) struct Run<'db, 'e> {
     pub(crate) txn: Transaction<'db>,
@@ -113,7 +116,7 @@ impl<'db, 'e> Run<'db, 'e> {
             has_lock: env.has_lock,
             elapsed_ms: env.elapsed_ms,
             may_wait: env.may_wait,
-            out: Vec::new(),
+            out: Vec::with_capacity(REPLY_ROOM),
             late: None,
             durable: false,
             comment: None,

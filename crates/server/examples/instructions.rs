@@ -29,7 +29,7 @@ const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
 
 const SWITCHES: usize = 10;
 /// Longest that updates wait.
-const FLUSH_DELAY_US_MAX: u64 = 500;
+const FLUSH_DELAY_US_MAX: u64 = 2000;
 
 fn main() -> ExitCode {
     let numbers: Vec<usize> = std::env::args().skip(1).map_while(|arg| arg.parse().ok()).collect();

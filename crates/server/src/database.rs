@@ -92,6 +92,8 @@ pub(crate) struct Db {
     pub(crate) active_backup: Option<ActiveBackup>,
     /// Records of this round.
     pub(crate) append: Vec<u8>,
+    /// How many bytes the last round had.
+    pub(crate) append_room: usize,
     /// Number of those records.
     pub(crate) append_records: u64,
     /// Somebody in this round asked for durability.
@@ -116,6 +118,7 @@ impl Db {
             conversions: Conversions::default(),
             active_backup: None,
             append: Vec::new(),
+            append_room: 0,
             append_records: 0,
             append_sync: false,
             updates_since_us: None,

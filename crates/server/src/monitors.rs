@@ -13,7 +13,7 @@ use crate::dispatch::{Handled, Reply, exactly};
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, SessionId};
 use crate::herd::{Newcomer, around};
-use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_MAX};
+use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX, FLUSH_DELAY_US_MIN};
 use crate::server::Server;
 use crate::session::{Session, SessionMonitor};
 use crate::work::Work;
@@ -369,6 +369,7 @@ impl Server {
 
     pub(crate) fn flush_deadline_us(db: &Db) -> Option<u64> {
         let since = db.updates_since_us.filter(|_| !db.engine.is_away());
-        since.map(|since| since + FLUSH_DELAY_US_MAX)
+        let of_all = db.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
+        since.map(|since| since + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
     }
 }

@@ -18,8 +18,15 @@ use crate::stream::Receiver;
 use crate::trigger::{Origin, Trigger};
 use crate::work::{Garbage, Piece, Rest, append_error};
 
-/// Longest that updates wait for an idle moment, in microseconds.
-pub(crate) const FLUSH_DELAY_US_MAX: u64 = 500;
+/// Longest that updates wait for an idle moment, in microseconds, if few monitors get them.
+pub(crate) const FLUSH_DELAY_US_MIN: u64 = 500;
+/// The same for each monitor: four times what a send costs, so that telling them takes no more than
+/// a fifth of the time.
+pub(crate) const FLUSH_DELAY_US_EACH: u64 = 16;
+/// The same however many monitors there are.
+pub(crate) const FLUSH_DELAY_US_MAX: u64 = 2000;
+/// Room that is made for a round's records at once, if the last round's were as long, in bytes.
+const APPEND_ROOM_MAX: usize = 64 << 10;
 /// Most bytes of updates that wait for one.
 pub(crate) const FLUSH_BYTES_MAX: usize = 64 << 10;
 
@@ -277,6 +284,7 @@ impl Server {
         for (&db, state) in self.dbs.iter_mut().filter(|(_, db)| !db.append.is_empty()) {
             let bytes = std::mem::take(&mut state.append);
             let sync = std::mem::take(&mut state.append_sync);
+            state.append_room = bytes.len().min(APPEND_ROOM_MAX);
             state.note_appended(&bytes);
             appends.push(Effect::Append { db, bytes, sync });
         }
@@ -496,6 +504,9 @@ impl Db {
     ) -> Result<(), Error> {
         if matches!(self.storage, Storage::Memory) {
             return Ok(());
+        }
+        if self.append.is_empty() {
+            self.append.reserve(self.append_room);
         }
         let start = self.append.len();
         let Some(store) = self.engine.store() else { return Ok(()) };

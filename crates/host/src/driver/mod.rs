@@ -288,9 +288,11 @@ impl Driver {
         }
         self.sessions.begin_round(&mut self.coverage);
         self.sessions.take_turns(&mut self.ready);
-        for ready in mem::take(&mut self.ready) {
+        let mut all_ready = mem::take(&mut self.ready);
+        for ready in all_ready.drain(..) {
             self.take_ready(ready, now);
         }
+        self.ready = all_ready;
         self.sessions.expire(&self.poller, now.monotonic_us);
         self.sessions.resume_paused(&self.poller);
         if self.listeners.deadline_us().is_some_and(|deadline| deadline <= now.monotonic_us) {

@@ -26,7 +26,7 @@ pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
         "indexes":[["name"]]}}}"#;
 
 /// Longest that updates wait.
-const FLUSH_DELAY_US_MAX: u64 = 500;
+const FLUSH_DELAY_US_MAX: u64 = 2000;
 
 pub(crate) const PATH: &str = "/db/net.db";
 

@@ -1,0 +1,93 @@
+//! What an interrupted run leaves behind: nothing. Its servers are stopped, its files removed.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::{Error, procfs};
+
+/// How long servers may take to stop before they are killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is to be stopped and removed.
+static OURS: Mutex<Ours> = Mutex::new(Ours { servers: Vec::new(), paths: Vec::new() });
+
+struct Ours {
+    servers: Vec<u32>,
+    paths: Vec<PathBuf>,
+}
+
+fn ours() -> MutexGuard<'static, Ours> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on INT, TERM and HUP clean up before they end the process.
+pub(crate) fn watch() -> Result<(), Error> {
+    let (mut woken, waker) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // One byte a signal: which one it was.
+        let (mut told, teller) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(signal, teller)?;
+        let mut waker = waker.try_clone()?;
+        std::thread::spawn(move || {
+            if told.read(&mut [0]).is_ok_and(|count| count > 0) {
+                let number = u8::try_from(signal).unwrap_or_default();
+                let _ = waker.write(&[number]);
+            }
+        });
+    }
+    std::thread::spawn(move || {
+        let mut number = [0];
+        if woken.read_exact(&mut number).is_ok() {
+            clean_up();
+            let _ = signal_hook::low_level::emulate_default_handler(i32::from(number[0]));
+        }
+    });
+    Ok(())
+}
+
+fn clean_up() {
+    let ours = ours();
+    send(&ours.servers, Signal::TERM);
+    let begin = Instant::now();
+    while !ours.servers.iter().all(|pid| procfs::has_ended(*pid)) {
+        if begin.elapsed() > STOP_TIMEOUT {
+            send(&ours.servers, Signal::KILL);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for path in &ours.paths {
+        let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
+    }
+}
+
+fn send(pids: &[u32], signal: Signal) {
+    let pids = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+    pids.for_each(|pid| drop(kill_process(pid, signal)));
+}
+
+/// A server has been started in a folder of its own.
+pub(crate) fn started(pid: u32, dir: &Path) {
+    let mut ours = ours();
+    ours.servers.push(pid);
+    ours.paths.push(dir.to_owned());
+}
+
+/// It is about to be reaped: its number may soon be somebody else's.
+pub(crate) fn stopped(pid: u32, dir: &Path) {
+    let mut ours = ours();
+    ours.servers.retain(|other| *other != pid);
+    ours.paths.retain(|other| other != dir);
+}
+
+/// A file will be made.
+pub(crate) fn scratch(path: &Path) {
+    ours().paths.push(path.to_owned());
+}
