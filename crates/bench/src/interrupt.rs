@@ -70,7 +70,9 @@ fn clean_up() {
 
 fn send(pids: &[u32], signal: Signal) {
     let pids = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
-    pids.for_each(|pid| drop(kill_process(pid, signal)));
+    for pid in pids {
+        let _ = kill_process(pid, signal);
+    }
 }
 
 /// A server has been started in a folder of its own.

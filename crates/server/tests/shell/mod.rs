@@ -26,7 +26,9 @@ pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
         "indexes":[["name"]]}}}"#;
 
 /// Longest that updates wait.
+const FLUSH_DELAY_US_MIN: u64 = 500;
 const FLUSH_DELAY_US_MAX: u64 = 2000;
+const FLUSH_DELAY_US_EACH: u64 = 16;
 
 pub(crate) const PATH: &str = "/db/net.db";
 
@@ -251,7 +253,9 @@ impl Shell {
                 self.server.flush_updates(self.now);
             } else {
                 // Updates of a stream of transactions wait for their deadline.
-                let soon = self.now.monotonic_us + FLUSH_DELAY_US_MAX;
+                let delay = self.next_session * FLUSH_DELAY_US_EACH;
+                let delay = delay.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX);
+                let soon = self.now.monotonic_us + delay;
                 let Some(at) = self.server.next_wakeup_us().filter(|at| *at <= soon) else {
                     return;
                 };
