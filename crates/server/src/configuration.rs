@@ -266,7 +266,8 @@ fn parse_excluded(parser: &mut Parser<'_, '_>) -> Option<String> {
     let mut names = Vec::new();
     for name in list.elements().into_iter().flatten() {
         match name.str() {
-            Some(name) => names.push(name.into_owned()),
+            // No table has a comma or a blank in its name.
+            Some(name) => names.extend(excluded_names(&name).map(str::to_owned)),
             None => parser.complain("'exclude-tables' must contain strings"),
         }
     }

@@ -10,11 +10,11 @@ use super::settings::{Tls, certificates};
 use super::{ciphers, protocols};
 
 /// Judges the first certificate, with the others presented beside it, by authorities. Each is DER.
-/// True if it is believed.
-pub fn is_believed(presented: &[&[u8]], authorities: &[&[u8]], now_s: u64) -> bool {
+/// If it is believed, the answer is that part of it which somebody has signed.
+pub fn believed(presented: &[&[u8]], authorities: &[&[u8]], now_s: u64) -> Option<Vec<u8>> {
+    let leaf = Certificate::parse(presented.first()?)?;
     let parse = |all: &[&[u8]]| all.iter().filter_map(|der| Certificate::parse(der)).collect();
     let (presented, trusted): (Vec<_>, Vec<_>) = (parse(presented), parse(authorities));
-    let Some(leaf) = presented.first() else { return false };
     for certificate in presented.iter().chain(&trusted) {
         // What a log line and a handshake are made of.
         let _ = (certificate.subject_line(), certificate.is_authority());
@@ -22,9 +22,9 @@ pub fn is_believed(presented: &[&[u8]], authorities: &[&[u8]], now_s: u64) -> bo
     }
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     let checker = Checker { trusted: &trusted, presented: &presented, now: now_s, algorithms };
-    [Purpose::Client, Purpose::Server]
-        .into_iter()
-        .any(|purpose| checker.check(leaf, purpose).is_ok())
+    let purposes = [Purpose::Client, Purpose::Server];
+    let is_believed = purposes.into_iter().any(|purpose| checker.check(&leaf, purpose).is_ok());
+    is_believed.then_some(leaf.signed)
 }
 
 /// Reads the files of a key and of its certificate, as PEM.
