@@ -96,9 +96,10 @@ fn pid_files() {
         echo 1 > stale; run --pidfile=stale --run=ls; : > empty; run --pidfile=empty --run=ls
         ln -s nothere link; run --pidfile=link --run=ls
         echo x > t.pid.tmp; run --pidfile=t.pid --run='wc -l < t.pid'
-        start --no-dbs
+        start --no-dbs; pid=$(cat ovsdb-server.pid)
         run --pidfile --run=ls; run --pidfile --detach
         run --pidfile --overwrite-pidfile --run=ls
+        kill $pid; wait_for '! kill -0 $pid 2>/dev/null'
         ",
     );
 }
@@ -123,7 +124,7 @@ fn signals_and_what_they_leave() {
         for s in TERM INT HUP ALRM; do
             # A shell ignores INT for what runs in its background.
             env --default-signal=INT ovsdb-server --no-dbs --remote=punix:s --pidfile --log-file=$PWD/$s.log -vconsole:off &
-            wait_for 'test -e s'; wait_for 'ls | grep -q ctl'; sleep .1
+            wait_for 'test -e s'; wait_for \"grep -q 'Open vSwitch' $s.log\"
             kill -$s $!; wait $!; echo $s $?; ls; cat $s.log
         done
         create; start d.db --remote=punix:s --monitor
@@ -232,7 +233,8 @@ fn forms_of_remotes() {
         ls $long/$long
         create; start d.db --remote=punix:s
         for remote in 'ptcp:0:[::1]' 'ptcp:0:[::]' ptcp:0 ptcp:0:127.0.0.1 'ptcp:0:[::1%lo]'; do
-            admin ovsdb-server/add-remote \"$remote\"; sleep .05
+            admin ovsdb-server/add-remote \"$remote\"; n=$((n + 1))
+            wait_for '[ $(grep -c listening.on.port ovsdb-server.log) = $n ]'
             port=$(sed -n 's/.*0.*: listening on port //p' ovsdb-server.log | tail -1)
             for address in '[::1]' 127.0.0.1; do
                 ovsdb-client list-dbs tcp:$address:$port >/dev/null 2>&1; echo \"$address $?\"
@@ -251,8 +253,8 @@ fn remotes_in_a_database() {
         update() { transact "[\"D\",{\"op\":\"update\",\"table\":\"M\",\"where\":[],\"row\":{$1}}]"; }
         transact '["D",{"op":"insert","table":"T","row":{"m":["named-uuid","a"],"ss":["set",["punix:x1"]]}},{"op":"insert","table":"M","uuid-name":"a","row":{"target":"punix:m1"}}]' >/dev/null
         wait_for 'test -e m1 -a -e x1'
-        (ovsdb-client monitor unix:$PWD/m1 D T s >/dev/null 2>&1; echo "closed" >> closed) &
-        sleep .2
+        (ovsdb-client monitor unix:$PWD/m1 D T s >monitored 2>/dev/null; echo "closed" >> closed) &
+        wait_for 'test -s monitored'
         update '"inactivity_probe":20000'; sleep .2; update '"max_backoff":3000'; sleep .2; ls closed
         update '"other_config":["map",[["dscp","10"]]]'; wait_for 'test -s closed'; cat closed
         update '"target":"punix:m2"'; wait_for 'test -e m2'; wait_for '! test -e m1'

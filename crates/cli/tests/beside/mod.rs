@@ -8,6 +8,8 @@ use crate::support::{Scratch, reference};
 
 /// What every script may use.
 const PRELUDE: &str = r#"
+# Nobody is left behind, whatever happens.
+trap 'kill -9 $(cat ovsdb-server.pid 2>/dev/null) 2>/dev/null' EXIT
 # A server in the foreground: what it says, and its status.
 run() { echo "\$ $*"; timeout 20 ovsdb-server --no-dbs "$@" 2>&1; echo "status $?"; }
 # The same with databases.
