@@ -436,3 +436,15 @@ fn openssl_s_server_is_a_manager_too() {
     let _ = child.kill();
     let _ = child.wait();
 }
+
+#[test]
+fn a_source_may_have_a_name_and_its_messages_are_traced() {
+    let source = serve(&["--remote=ptcp:0:127.0.0.1"], None);
+    let name = format!("tcp:localhost:{}", source.port());
+    let backup = serve(&[&format!("--sync-from={name}"), "-vjsonrpc:file:dbg"], None);
+    eventually("the backup has all rows", || {
+        let replies = backup.log().matches(&format!("{name}: received reply, result=")).count();
+        replies >= 3
+    });
+    assert!(backup.log().contains(&format!("{name}: send request, method=\"monitor")));
+}

@@ -89,7 +89,7 @@ impl Server {
                 self.round.changes.push((*out, difference));
             }
             (Some(Out::Examine { session, came_us }), Finished::Examined(examined)) => {
-                self.examined(now, session, came_us, examined);
+                self.examined(session, came_us, examined);
             }
             (Some(Out::Write(trigger)), Finished::Written(written)) => {
                 self.come_home(now, trigger, written);
@@ -109,12 +109,12 @@ impl Server {
 
     /// A message that is too big to be looked at here.
     pub(crate) fn examine(&mut self, now: Now, session: SessionId, message: Vec<u8>) {
-        self.hold(session);
+        self.has_asked(session);
         let came_us = now.monotonic_us;
         self.send_out(Work::Examine(message), Out::Examine { session, came_us });
     }
 
-    fn examined(&mut self, now: Now, id: SessionId, came_us: u64, examined: Examined) {
+    fn examined(&mut self, id: SessionId, came_us: u64, examined: Examined) {
         let Some(session) = self.sessions.get(&id) else { return };
         let identity = Arc::clone(&session.identity);
         let Examined { message, content } = examined;
@@ -144,7 +144,7 @@ impl Server {
             Content::Other => self.ask(id, message, true),
         }
         self.took(id);
-        self.let_go(now, id);
+        self.is_heard_out(id);
     }
 
     /// A transaction is not for a step of the core: it waits for the end of the round.
@@ -159,7 +159,7 @@ impl Server {
         let owned = locks.filter(|lock| self.locks.owner(lock) == Some(session));
         trigger.locks = owned.cloned().collect();
         if !std::mem::replace(&mut trigger.holds, true) {
-            self.hold(session);
+            self.has_asked(session);
         }
         self.round.long.push(trigger);
     }
@@ -173,6 +173,11 @@ impl Server {
 
     fn hand_over(&mut self, now: Now, mut trigger: Trigger) {
         let id = trigger.origin.db;
+        // What the session did before is answered and told.
+        if !std::mem::replace(&mut trigger.is_out, true) {
+            self.hold(trigger.origin.session);
+            self.is_heard_out(trigger.origin.session);
+        }
         let Some(db) = self.dbs.get_mut(&id) else {
             self.let_go(now, trigger.origin.session);
             return self.reply_canceled(&trigger);

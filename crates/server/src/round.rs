@@ -265,6 +265,7 @@ impl Server {
     pub(crate) fn make_wait(&mut self, now: Now, mut trigger: Trigger, timeout_ms: Option<u64>) {
         let Origin { session, created_us, db, .. } = trigger.origin;
         trigger.deadline_us = timeout_ms.map(|ms| deadline_us(created_us, ms));
+        trigger.is_out = false;
         if std::mem::take(&mut trigger.holds) {
             self.let_go(now, session);
         }

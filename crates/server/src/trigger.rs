@@ -39,6 +39,8 @@ pub(crate) struct Trigger {
     pub(crate) is_read_only: Option<bool>,
     /// Its session is held until it is answered.
     pub(crate) holds: bool,
+    /// As one whose own work is out, for it has been handed over.
+    pub(crate) is_out: bool,
     /// Locks that its session owned when it was set aside.
     pub(crate) locks: Vec<String>,
     /// The file refuses what it writes, with this strerror(3) text.
@@ -55,6 +57,7 @@ impl Trigger {
             is_long: false,
             is_read_only: None,
             holds: false,
+            is_out: false,
             locks: Vec::new(),
             refused: None,
         }

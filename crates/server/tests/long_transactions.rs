@@ -109,6 +109,43 @@ fn a_session_is_answered_in_the_order_of_its_requests() {
     assert_eq!(kinds, ["update", "1", "update", "2", "update", "3", "update", "4", "5"]);
 }
 
+/// What a client gets that sends a write, and right behind it `behind`, which helpers must do, while
+/// the disk is slow: updates, and the ids of answers.
+fn behind_a_write(shell: &mut Shell, behind: &str) -> Vec<String> {
+    let client = shell.connect();
+    shell.call(client, MONITOR);
+    shell.server.set_step_cost_max(SMALL);
+    shell.slow_disk = true;
+    shell.send(client, &transact(1, &insert("written")));
+    shell.round();
+    shell.send(client, behind);
+    shell.round();
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    shell.slow_disk = false;
+    shell.disk_is_done();
+    shell.settle();
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let kind = |message: &String| {
+        let message: serde_json::Value = serde_json::from_str(message).unwrap();
+        if message["id"].is_null() { "update".into() } else { message["id"].to_string() }
+    };
+    shell.received(client).iter().map(kind).collect()
+}
+
+#[test]
+fn a_write_is_told_before_its_answer_whatever_long_work_comes_behind_it() {
+    let mut shell = start();
+    assert_eq!(behind_a_write(&mut shell, &transact(2, SELECT)), ["update", "1", "2"]);
+    assert_eq!(shell.sent_out, ["Read"]);
+    let mut shell = start();
+    let big = format!(r#"{{"id":2,"method":"echo","params":["{}"]}}"#, "x".repeat(1 << 20));
+    assert_eq!(behind_a_write(&mut shell, &big), ["update", "1", "2"]);
+    assert_eq!(shell.sent_out.first().map(String::as_str), Some("Examine"));
+}
+
 #[test]
 fn nothing_is_told_to_a_session_while_its_own_work_is_out() {
     let mut shell = start();

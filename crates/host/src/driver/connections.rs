@@ -138,8 +138,7 @@ impl Connections {
             Ok(stream) => Done::Begun(Box::new(begin(stream))),
             Err(error) => failed(error),
         };
-        jobs.spawn("resolve", look_up, move |error| failed(io::Error::other(error)));
-        Ok(())
+        jobs.look_up(look_up, move |error| failed(io::Error::other(error)))
     }
 
     /// A host has been looked up.

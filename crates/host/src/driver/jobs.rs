@@ -6,12 +6,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_server::event::{ConversionError, DbId};
+use weir_net::Stream;
+use weir_server::event::{ConversionError, DbId, LinkId};
 use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Work, WorkId};
 
@@ -23,6 +25,9 @@ pub(crate) const WORKERS_MAX: usize = 2;
 
 /// Most pieces of urgent work that run besides.
 const URGENT_WORKERS_MAX: usize = 2;
+
+/// Most threads that wait for the system's resolver at once; further attempts to connect fail.
+const RESOLVERS_MAX: usize = 64;
 
 /// What a helper has done.
 pub(crate) enum Done {
@@ -40,6 +45,8 @@ pub(crate) enum Done {
     Connected(Box<Shaken>),
     /// An outgoing connection whose host had to be looked up has begun, or not.
     Begun(Box<Begun>),
+    /// A connection to a server that is followed, whose host had to be looked up, has begun, or not.
+    LinkBegun(LinkId, io::Result<Box<Stream>>),
     /// Something that nobody waits for.
     Nothing,
 }
@@ -56,6 +63,8 @@ pub(crate) struct Jobs {
     other: Lane,
     /// What helpers are at, or have done and nobody has taken.
     unanswered: Cell<usize>,
+    /// Threads that wait for the system's resolver.
+    resolving: Arc<AtomicUsize>,
 }
 
 /// Workers for one kind of work.
@@ -105,7 +114,14 @@ impl Jobs {
         let reporter = Reporter { wake: Arc::new(wake), sender };
         let urgent = Lane::new(URGENT_WORKERS_MAX, false);
         let other = Lane::new(WORKERS_MAX, true);
-        Ok(Self { reporter, done, urgent, other, unanswered: Cell::new(0) })
+        Ok(Self {
+            reporter,
+            done,
+            urgent,
+            other,
+            unanswered: Cell::new(0),
+            resolving: Arc::default(),
+        })
     }
 
     /// Runs a piece of the core's work in a worker, as soon as there is one.
@@ -118,6 +134,25 @@ impl Jobs {
     /// For a helper that lives longer than one job.
     pub(crate) fn reporter(&self) -> Reporter {
         self.reporter.clone()
+    }
+
+    /// As [`Jobs::spawn`], for what asks the system's resolver, which may take its time.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many wait for it.
+    pub(crate) fn look_up(
+        &self,
+        work: impl FnOnce() -> Done + Send + 'static,
+        failed: impl FnOnce(String) -> Done + Send + Clone + 'static,
+    ) -> io::Result<()> {
+        let resolving = Waiter::enter(&self.resolving).ok_or(rustix::io::Errno::AGAIN)?;
+        let work = move || {
+            let done = work();
+            drop(resolving);
+            done
+        };
+        self.spawn("resolve", work, failed);
+        Ok(())
     }
 
     /// Runs `work` in a thread; `failed` makes the result of one that panicked or never began.
@@ -199,6 +234,23 @@ impl Lane {
 fn be_nice() {
     // Where that is refused, it goes on as it is.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), HELPER_NICE);
+}
+
+/// One of those that wait for the resolver.
+struct Waiter(Arc<AtomicUsize>);
+
+impl Waiter {
+    fn enter(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let add = |waiting| (waiting < RESOLVERS_MAX).then_some(waiting + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Queue {

@@ -2,8 +2,8 @@
 //!
 //! They are watched for input at all times, and for room while something waits to be written.
 
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use weir_net::tls::{Line, Severity};
 use weir_net::{Address, AddressError, Progress, Stream, Tls};
 use weir_server::event::{Event, LinkId};
 
+use crate::driver::jobs::{Done, Jobs};
 use crate::driver::token::Token;
 use crate::inbox::{Inbox, READ_BYTES};
 use crate::outbox::{Flushed, Outbox};
@@ -26,6 +27,8 @@ pub const LINK_MESSAGE_BYTES_MAX: usize = 4 << 30;
 /// All of them.
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
+    /// Those whose host is being looked up.
+    resolving: BTreeSet<LinkId>,
     /// Where relative sockets are.
     rundir: PathBuf,
     scratch: Box<[u8]>,
@@ -44,7 +47,7 @@ struct Link {
 impl Links {
     pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
         let scratch = vec![0; READ_BYTES].into_boxed_slice();
-        Self { links: BTreeMap::new(), rundir, scratch, log }
+        Self { links: BTreeMap::new(), resolving: BTreeSet::new(), rundir, scratch, log }
     }
 
     /// Begins to connect.
@@ -54,52 +57,85 @@ impl Links {
         id: LinkId,
         target: &str,
         dscp: Option<u8>,
-        tls: Option<&mut Tls>,
+        (tls, jobs): (&mut Tls, &Jobs),
         events: &mut Vec<Event>,
     ) {
-        let result = self.try_connect(poller, id, target, dscp, tls);
-        let link = result.map(|stream| Link {
-            stream,
-            inbox: Inbox::with_limit(LINK_MESSAGE_BYTES_MAX),
-            outbox: Outbox::default(),
-            interest: Interest::Write,
-            connecting: Some(Interest::Write),
-        });
-        match link {
-            Ok(link) => {
-                self.links.insert(id, link);
+        match self.try_connect(id, target, dscp, tls, jobs) {
+            Ok(Some(stream)) => self.begin(poller, id, stream, events),
+            // The resolver has it.
+            Ok(None) => {
+                self.resolving.insert(id);
             }
             Err(error) => events.push(Event::LinkDown { link: id, error: Some(error) }),
         }
     }
 
+    /// A host has been looked up, and an attempt to connect has begun, or not.
+    pub(crate) fn looked_up(
+        &mut self,
+        poller: &Poller,
+        id: LinkId,
+        stream: io::Result<Box<Stream>>,
+        events: &mut Vec<Event>,
+    ) {
+        if !self.resolving.remove(&id) {
+            return; // Given up meanwhile.
+        }
+        match stream {
+            Ok(stream) => self.begin(poller, id, *stream, events),
+            Err(error) => events.push(Event::LinkDown { link: id, error: Some(strerror(&error)) }),
+        }
+    }
+
+    fn begin(&mut self, poller: &Poller, id: LinkId, stream: Stream, events: &mut Vec<Event>) {
+        let token = Token::Link(id.0).encode();
+        if let Err(error) = poller.add(&stream, token, Interest::Write) {
+            return events.push(Event::LinkDown { link: id, error: Some(strerror(&error)) });
+        }
+        let link = Link {
+            stream,
+            inbox: Inbox::with_limit(LINK_MESSAGE_BYTES_MAX),
+            outbox: Outbox::default(),
+            interest: Interest::Write,
+            connecting: Some(Interest::Write),
+        };
+        self.links.insert(id, link);
+    }
+
+    /// `None` if it is for the resolver to go on.
     fn try_connect(
         &self,
-        poller: &Poller,
         id: LinkId,
         target: &str,
         dscp: Option<u8>,
-        tls: Option<&mut Tls>,
-    ) -> Result<Stream, String> {
+        tls: &mut Tls,
+        jobs: &Jobs,
+    ) -> Result<Option<Stream>, String> {
         let address = Address::parse(target, &self.rundir).map_err(|error| {
             if let AddressError::Malformed(text) = &error {
                 self.log.log("socket_util", Level::Err, text);
             }
             strerror(&Errno::AFNOSUPPORT.into())
         })?;
-        let connector = match (&address, tls) {
-            (Address::Ssl { .. }, Some(tls)) => {
+        let connector = match &address {
+            Address::Ssl { .. } => {
                 let connector = tls.connector();
                 self.log_tls(&tls.take_log());
                 Some(connector.map_err(|error| strerror(&error))?)
             }
             _ => None,
         };
-        let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
-        let stream = stream.map_err(|error| strerror(&error))?;
-        let token = Token::Link(id.0).encode();
-        poller.add(&stream, token, Interest::Write).map_err(|error| strerror(&error))?;
-        Ok(stream)
+        if !address.needs_lookup() {
+            let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
+            return stream.map(Some).map_err(|error| strerror(&error));
+        }
+        let look_up = move || {
+            let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
+            Done::LinkBegun(id, stream.map(Box::new))
+        };
+        let failed = move |error| Done::LinkBegun(id, Err(io::Error::other(error)));
+        jobs.look_up(look_up, failed).map_err(|error| strerror(&error))?;
+        Ok(None)
     }
 
     fn log_tls(&self, lines: &[Line]) {
@@ -130,6 +166,7 @@ impl Links {
 
     /// Closes, without a word to the core.
     pub(crate) fn close(&mut self, poller: &Poller, id: LinkId) {
+        self.resolving.remove(&id);
         if let Some(link) = self.links.remove(&id) {
             poller.remove(&link.stream);
         }

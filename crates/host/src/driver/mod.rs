@@ -372,6 +372,9 @@ impl Driver {
                     self.connections.looked_up(&self.jobs, *begun, &mut self.events);
                 }
                 Done::Connected(finished) => self.connected(*finished),
+                Done::LinkBegun(link, stream) => {
+                    self.links.looked_up(&self.poller, link, stream, &mut self.events);
+                }
                 Done::Nothing => {}
             }
         }
@@ -418,8 +421,9 @@ impl Driver {
             recorder.event(now, &event);
         }
         if self.log.traces_messages() {
-            trace::event(&self.server, &self.log, &event);
+            self.trace.log_event(&self.server, &self.log, &event);
         }
+        self.trace.note(&event);
         self.server.handle(now, event);
     }
 
@@ -497,11 +501,20 @@ impl Driver {
                 self.listeners.listen(poller, remote, target, options, events);
             }
             Effect::Connect { link, target, dscp } => {
-                let tls = self.connections.tls();
-                self.links.connect(poller, link, &target, dscp, Some(tls), events);
+                self.trace.connect(link, &target);
+                let Self { links, connections, jobs, .. } = self;
+                links.connect(poller, link, &target, dscp, (connections.tls(), jobs), events);
             }
-            Effect::SendTo { link, bytes } => self.links.send(poller, link, bytes, events),
-            Effect::CloseLink { link } => self.links.close(poller, link),
+            Effect::SendTo { link, bytes } => {
+                if self.log.traces_messages() {
+                    self.trace.log_sent_to(&self.log, link, &bytes);
+                }
+                self.links.send(poller, link, bytes, events);
+            }
+            Effect::CloseLink { link } => {
+                self.trace.close(link);
+                self.links.close(poller, link);
+            }
             Effect::ReadConfiguration { path } => {
                 let result = std::fs::read(path).map_err(|error| strerror(&error));
                 events.push(Event::ConfigurationRead { result });

@@ -20,7 +20,7 @@ use crate::coverage::Coverage;
 use crate::driver::databases::Databases;
 use crate::driver::jobs::{Done, Jobs};
 use crate::driver::log_line;
-use crate::driver::trace::{self, Trace};
+use crate::driver::trace::Trace;
 use crate::recording::{Conversion, End, Item, Reader, Recorded, Start, digest};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
@@ -199,8 +199,9 @@ impl Replay {
         let event = self.complete(recorded)?;
         self.log.set_clock_ms(now.monotonic_us / 1000);
         if self.log.traces_messages() {
-            trace::event(&self.server, &self.log, &event);
+            self.trace.log_event(&self.server, &self.log, &event);
         }
+        self.trace.note(&event);
         self.server.handle(now, event);
         self.take_effects();
         Ok(())
@@ -307,7 +308,11 @@ impl Replay {
                     let finished = finished.expect("a piece of work panicked");
                     events.push(Event::WorkDone { id, finished });
                 }
-                Done::Command(_) | Done::Connected(_) | Done::Begun(_) | Done::Nothing => {}
+                Done::Command(_)
+                | Done::Connected(_)
+                | Done::Begun(_)
+                | Done::LinkBegun(..)
+                | Done::Nothing => {}
             }
         }
     }
@@ -333,6 +338,13 @@ impl Replay {
                     }
                 }
                 Effect::Disconnect { session } => self.trace.forget(session),
+                Effect::Connect { link, target, .. } => self.trace.connect(link, &target),
+                Effect::SendTo { link, bytes } => {
+                    if self.log.traces_messages() {
+                        self.trace.log_sent_to(&self.log, link, &bytes);
+                    }
+                }
+                Effect::CloseLink { link } => self.trace.close(link),
                 // There is nobody to tell, and nothing to connect to.
                 Effect::TellDrained { .. }
                 | Effect::StopReading { .. }
@@ -341,9 +353,6 @@ impl Replay {
                 | Effect::ConnectRemote { .. }
                 | Effect::Tls(_)
                 | Effect::Unlisten { .. }
-                | Effect::Connect { .. }
-                | Effect::SendTo { .. }
-                | Effect::CloseLink { .. }
                 | Effect::ReadConfiguration { .. }
                 | Effect::SaveConfiguration { .. }
                 | Effect::TrimMemory

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_json::Framer;
 use weir_server::Server;
-use weir_server::event::{Event, SessionId};
+use weir_server::event::{Event, LinkId, SessionId};
 use weir_wire::Message;
 
 use crate::vlog::{Level, Vlog};
@@ -16,6 +16,8 @@ pub(crate) const TRACED_BYTES_MAX: usize = 16 << 20;
 #[derive(Default)]
 pub(crate) struct Trace {
     parts: HashMap<SessionId, Part>,
+    /// What logs call the servers that databases follow.
+    targets: HashMap<LinkId, String>,
 }
 
 #[derive(Default)]
@@ -60,18 +62,47 @@ impl Trace {
         }
     }
 
+    /// Logs an event that is a message.
+    pub(crate) fn log_event(&self, server: &Server, log: &Vlog, event: &Event) {
+        let (name, bytes) = match event {
+            Event::Message { session, bytes } => (server.session_name(*session), bytes),
+            Event::LinkMessage { link, bytes } => {
+                (self.targets.get(link).map(String::as_str), bytes)
+            }
+            _ => return,
+        };
+        if let Some(name) = name {
+            log.log("jsonrpc", Level::Dbg, &received(name, bytes));
+        }
+    }
+
+    /// Logs what is queued for a server that is followed: whole messages.
+    pub(crate) fn log_sent_to(&self, log: &Vlog, link: LinkId, bytes: &[u8]) {
+        if let Some(name) = self.targets.get(&link) {
+            log.log("jsonrpc", Level::Dbg, &line(name, "send", bytes));
+        }
+    }
+
+    /// A connection to such a server begins.
+    pub(crate) fn connect(&mut self, link: LinkId, target: &str) {
+        self.targets.insert(link, target.to_owned());
+    }
+
+    /// It is closed.
+    pub(crate) fn close(&mut self, link: LinkId) {
+        self.targets.remove(&link);
+    }
+
+    /// It has ended by itself, if that is the event.
+    pub(crate) fn note(&mut self, event: &Event) {
+        if let Event::LinkDown { link, .. } = event {
+            self.close(*link);
+        }
+    }
+
     /// Nothing more goes to a client.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.parts.remove(&session);
-    }
-}
-
-/// Logs an event that is a message.
-pub(crate) fn event(server: &Server, log: &Vlog, event: &Event) {
-    if let Event::Message { session, bytes } = event
-        && let Some(name) = server.session_name(*session)
-    {
-        log.log("jsonrpc", Level::Dbg, &received(name, bytes));
     }
 }
 

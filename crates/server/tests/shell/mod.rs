@@ -44,6 +44,10 @@ pub(crate) struct Shell {
     /// Compactions are written only when [`Shell::helper_is_done`] says so.
     pub(crate) slow_helper: bool,
     helper: VecDeque<Event>,
+    /// Appends are done only when [`Shell::disk_is_done`] says so.
+    pub(crate) slow_disk: bool,
+    /// Those that wait for that.
+    appending: VecDeque<(DbId, Vec<u8>, bool)>,
     /// Work is done only when [`Shell::do_work`] says so.
     pub(crate) slow_work: bool,
     /// Work that waits for that.
@@ -143,6 +147,8 @@ impl Shell {
             fuse: None,
             slow_helper: false,
             helper: VecDeque::new(),
+            slow_disk: false,
+            appending: VecDeque::new(),
             slow_work: false,
             work: Vec::new(),
             sent_out: Vec::new(),
@@ -310,6 +316,13 @@ impl Shell {
         self.received.contains_key(&session)
     }
 
+    /// The disk has done what it was asked for.
+    pub(crate) fn disk_is_done(&mut self) {
+        while let Some((db, bytes, sync)) = self.appending.pop_front() {
+            self.append(db, &bytes, sync);
+        }
+    }
+
     /// Does a piece of the work that waits.
     pub(crate) fn do_work(&mut self, at: usize) {
         if !self.work.is_empty() && !self.is_dead() {
@@ -334,6 +347,9 @@ impl Shell {
             None => {}
         }
         match effect {
+            Effect::Append { db, bytes, sync } if self.slow_disk => {
+                self.appending.push_back((db, bytes, sync));
+            }
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
             Effect::Send { to, head, body } => {
                 if self.hoard {
