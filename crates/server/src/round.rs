@@ -28,7 +28,7 @@ pub(crate) const FLUSH_DELAY_US_MAX: u64 = 2000;
 /// Room that is made for a round's records at once, if the last round's were as long, in bytes.
 const APPEND_ROOM_MAX: usize = 64 << 10;
 /// Most bytes of updates that wait for one.
-pub(crate) const FLUSH_BYTES_MAX: usize = 64 << 10;
+pub(crate) const FLUSH_BYTES_MAX: usize = 256 << 10;
 
 /// A transaction that has run in this round.
 struct Done {
