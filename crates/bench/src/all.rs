@@ -95,10 +95,11 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool),
     if let Some(dir) = &results {
         fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, e))?;
     }
+    let suffix = if bench.is_tls() { "-tls" } else { "" };
     let (mut reports, mut failed) = (Vec::new(), Vec::new());
     for line in LINES.iter().filter(|l| only.as_ref().is_none_or(|o| o.iter().any(|n| n == l.name)))
     {
-        let file = results.as_ref().map(|dir| dir.join(format!("{}.json", line.name)));
+        let file = results.as_ref().map(|dir| dir.join(format!("{}{suffix}.json", line.name)));
         if let Some(done) = file.as_deref().filter(|file| file.exists()) {
             bench.progress.note(&format!("== {}: from {}", line.name, done.display()));
             reports.append(&mut report::read(done)?);
@@ -130,7 +131,8 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool),
 fn one(line: &Line, words: &[&str], bench: &Bench) -> Result<Report, Error> {
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     let mut report = scenarios::run(line.scenario, &mut Args::new(&words), bench)?;
-    report.set_command(format!("weir bench {} {}", line.scenario, words.join(" ")));
+    let tls = if bench.is_tls() { "--tls " } else { "" };
+    report.set_command(format!("weir bench {} {tls}{}", line.scenario, words.join(" ")));
     Ok(report)
 }
 

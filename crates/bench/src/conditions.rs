@@ -191,7 +191,7 @@ fn touch_watched(control: &mut Client, rows: usize) -> Result<(), Error> {
 
 /// Reads what a monitor has got since the load: exactly its own rows' last values.
 fn expect(n: usize, watch: Watch) -> Result<(), Error> {
-    let stream = watch.into_stream();
+    let mut stream = watch.into_stream();
     let (mut text, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
     let start = Instant::now();
     loop {
@@ -199,7 +199,7 @@ fn expect(n: usize, watch: Watch) -> Result<(), Error> {
         if found >= CONDITIONS && text.ends_with(b"}") {
             break;
         }
-        match (&stream).read(&mut chunk) {
+        match stream.read(&mut chunk) {
             Ok(0) => fail!("the server closed the connection of monitor {n}"),
             Ok(count) => text.extend_from_slice(&chunk[..count]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {

@@ -101,13 +101,13 @@ struct Phase<'a, 'b> {
 
 impl Driver {
     pub(crate) fn new(
-        writers: Vec<Stream>,
-        watches: Vec<Watch>,
+        mut writers: Vec<Stream>,
+        mut watches: Vec<Watch>,
         drain_every: Duration,
         progress: Progress,
     ) -> Result<Self, Error> {
-        let writer_set = ready_set(writers.iter())?;
-        let watch_set = ready_set(watches.iter().map(Watch::stream))?;
+        let writer_set = ready_set(writers.iter_mut())?;
+        let watch_set = ready_set(watches.iter_mut().map(Watch::stream))?;
         let writers = writers.into_iter().map(Writer::new).collect();
         let (buffer, chunk) = (ReadBuffer::new(), vec![0; REPLY_SIZE]);
         Ok(Self {
@@ -220,7 +220,7 @@ impl Driver {
             }
         }
         let now = Instant::now();
-        if self.watches.first().is_some_and(|watch| watch.stream().is_tcp()) {
+        if self.watches.first().is_some_and(Watch::is_probed) {
             self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
         }
         Ok(!events.is_empty())
@@ -292,11 +292,11 @@ impl Phase<'_, '_> {
 }
 
 /// An epoll set of sockets to read from; each one's data is its index.
-fn ready_set<'a>(streams: impl Iterator<Item = &'a Stream>) -> Result<OwnedFd, Error> {
+fn ready_set<'a>(streams: impl Iterator<Item = &'a mut Stream>) -> Result<OwnedFd, Error> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (token, stream) in streams.enumerate() {
         stream.set_nonblocking()?;
-        epoll::add(&set, stream, EventData::new_u64(token as u64), EventFlags::IN)?;
+        epoll::add(&set, &*stream, EventData::new_u64(token as u64), EventFlags::IN)?;
     }
     Ok(set)
 }

@@ -113,8 +113,8 @@ impl Herd {
             members.push(Member { stream, bytes: 0, rows: 0, tail: Vec::new() });
         }
         let request = dump_request();
-        for member in &members {
-            (&member.stream).write_all(&request)?;
+        for member in &mut members {
+            member.stream.write_all(&request)?;
             member.stream.set_nonblocking()?;
         }
         Ok(Self { set, clients: members, bytes: one.bytes, rows: one.rows })
@@ -149,12 +149,21 @@ impl Herd {
 }
 
 impl Member {
-    /// Reads once; true when the reply's last byte has come.
+    /// Reads once, and what the socket no longer shows; true when the reply's last byte has come.
     fn read(&mut self, buffer: &mut [u8], whole: usize) -> Result<bool, Error> {
+        loop {
+            let is_whole = self.read_once(buffer, whole)?;
+            if is_whole || !self.stream.has_plain() {
+                return Ok(is_whole);
+            }
+        }
+    }
+
+    fn read_once(&mut self, buffer: &mut [u8], whole: usize) -> Result<bool, Error> {
         let start = self.tail.len();
         buffer[..start].copy_from_slice(&self.tail);
         let most = (whole - self.bytes).min(READ_SIZE);
-        let n = match (&self.stream).read(&mut buffer[start..start + most]) {
+        let n = match self.stream.read(&mut buffer[start..start + most]) {
             Ok(0) => fail!("the server closed a connection in the middle of a reply"),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),

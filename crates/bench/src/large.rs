@@ -5,7 +5,7 @@
 //! of it, and while it is compacted and converted, another one commits at a steady rate. `snapshot-memory` is
 //! the same at other sizes: memory beyond the data.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -273,14 +273,14 @@ impl Dump {
     pub(crate) fn take(target: &Target) -> Result<Self, Error> {
         const READ_SIZE: usize = 1 << 20;
         const TAIL: usize = ROW.len() - 1;
-        let stream = target.connect()?;
-        std::io::Write::write_all(&mut &stream, &dump_request())?;
+        let mut stream = target.connect()?;
+        stream.write_all(&dump_request())?;
         let start = Instant::now();
         let mut dump = Self { bytes: 0, rows: 0, first: Duration::ZERO };
         let mut framer = Framer::default();
         let mut buffer = vec![0; TAIL + READ_SIZE];
         loop {
-            let n = (&stream).read(&mut buffer[TAIL..])?;
+            let n = stream.read(&mut buffer[TAIL..])?;
             if n == 0 {
                 fail!("the server closed the connection in the middle of a reply");
             }

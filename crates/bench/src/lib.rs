@@ -9,6 +9,7 @@ mod args;
 mod error;
 mod interrupt;
 mod peer;
+mod pki;
 mod progress;
 mod report;
 mod rounds;
@@ -26,6 +27,7 @@ mod replica;
 mod rng;
 mod stats;
 mod tally;
+mod tls;
 mod watch;
 mod writer;
 

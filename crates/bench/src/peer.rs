@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::args::Args;
 use crate::client::Target;
+use crate::pki::{self, Pki};
 use crate::rounds::Floors;
 use crate::running::{self, Running, Source};
 
@@ -20,6 +21,8 @@ pub(crate) struct Peers {
     floor: bool,
     /// Runs of everything, peers alternating.
     pub(crate) repeat: usize,
+    /// What servers and clients speak TLS with, where they shall.
+    pki: Option<Pki>,
     /// Whether a running server's database may be emptied.
     pub(crate) clear: bool,
 }
@@ -48,12 +51,20 @@ impl Peers {
             };
             peers.push(Peer { name: name.into(), how: How::Start(find_program(path)?) });
         }
+        let tls = args.flag("--tls");
         let pid = args.value::<u32>("--pid")?;
         let file = args.text("--file")?.map(PathBuf::from);
+        let mut connector = pki::connector_from_args(args)?;
         let method = args.text("--server")?.or(args.text("--connect")?);
         if let Some(method) = method {
-            let target = Target::parse(&method)?;
+            let target = Target::parse(&method, connector.take())?;
+            if tls && !target.is_tls() {
+                return Err(Error::Usage(format!("--tls: {method} is not ssl:HOST:PORT")));
+            }
             peers.push(Peer { name: "server".into(), how: How::Connect { target, pid, file } });
+        }
+        if connector.is_some() {
+            return Err(Error::Usage("-p, -c and -C are for --server; --tls makes its own".into()));
         }
         if peers.is_empty() {
             peers = installed();
@@ -64,17 +75,33 @@ impl Peers {
         let dir = args.text("--dir")?.map_or_else(std::env::temp_dir, PathBuf::from);
         let repeat = args.value("--repeat")?.unwrap_or(1).max(1);
         let (floor, clear) = (!args.flag("--no-floor"), args.flag("--clear"));
-        Ok(Self { peers, dir, floor, repeat, clear })
+        let started = peers.iter().any(|peer| matches!(peer.how, How::Start(_)));
+        let pki = if tls && started { Some(Pki::make(&dir)?) } else { None };
+        Ok(Self { peers, dir, pki, floor, repeat, clear })
+    }
+
+    /// Whether clients speak TLS to any server.
+    pub(crate) fn is_tls(&self) -> bool {
+        let ssl = |peer: &Peer| matches!(&peer.how, How::Connect { target, .. } if target.is_tls());
+        self.pki.is_some() || self.peers.iter().any(ssl)
+    }
+
+    /// Starts a server on a database of its own, or finds it running.
+    pub(crate) fn start(&self, peer: &Peer, source: Source<'_>) -> Result<Running, Error> {
+        peer.start(&self.dir, self.pki.as_ref(), source)
     }
 
     /// The servers of one round in the order given, the floors last.
     pub(crate) fn order(&self, floors: Floors) -> Vec<Peer> {
         let mut order = self.peers.clone();
+        let plain = if self.is_tls() { " (no TLS)" } else { "" };
         if self.floor && floors != Floors::None {
-            order.push(Peer { name: "floor".into(), how: How::Floor { paced: false } });
+            let name = format!("floor{plain}");
+            order.push(Peer { name, how: How::Floor { paced: false } });
         }
         if self.floor && floors == Floors::Both {
-            order.push(Peer { name: "paced floor".into(), how: How::Floor { paced: true } });
+            let name = format!("paced floor{plain}");
+            order.push(Peer { name, how: How::Floor { paced: true } });
         }
         order
     }
@@ -105,8 +132,12 @@ impl Peer {
         matches!(self.how, How::Floor { .. })
     }
 
-    /// Starts the server on a database of its own, or finds it running.
-    pub(crate) fn start(&self, parent: &Path, source: Source<'_>) -> Result<Running, Error> {
+    fn start(
+        &self,
+        parent: &Path,
+        pki: Option<&Pki>,
+        source: Source<'_>,
+    ) -> Result<Running, Error> {
         match &self.how {
             How::Connect { target, pid, file } => match source {
                 Source::Schema(_) => Ok(Running::found(target.clone(), *pid, file.clone())),
@@ -115,11 +146,11 @@ impl Peer {
                         .into(),
                 )),
             },
-            How::Start(program) => running::launch(&self.name, parent, &|dir| {
+            How::Start(program) => running::launch(&self.name, parent, pki, &|dir| {
                 source.place(&dir.join(running::FILE))?;
-                running::server_command(program, dir)
+                running::server_command(program, dir, pki)
             }),
-            How::Floor { paced } => running::launch(&self.name, parent, &|dir| {
+            How::Floor { paced } => running::launch(&self.name, parent, None, &|dir| {
                 let (socket, file) = (dir.join(running::SOCKET), dir.join(running::FILE));
                 crate::floor::child(&socket, &file, *paced)
             }),

@@ -41,13 +41,23 @@ impl Bench {
         Ok(Self { peers, progress: Progress::new(), used: Cell::new(false) })
     }
 
+    /// Whether clients speak TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.peers.is_tls()
+    }
+
     /// Runs `run` for every server in turn, as often as asked for.
     pub(crate) fn rounds(
         &self,
-        about: About,
+        mut about: About,
         floors: Floors,
         run: &mut dyn FnMut(&Peer) -> Result<Figures, Error>,
     ) -> Result<Report, Error> {
+        if self.is_tls() {
+            // The goals, which go by the scenario, are those of connections without.
+            about.scenario.push_str(", over TLS");
+            about.title.push_str(", over TLS");
+        }
         let command: Vec<String> = std::env::args().skip(1).collect();
         let mut report =
             Report::new(about, procfs::machine(), format!("weir {}", command.join(" ")));
@@ -65,7 +75,7 @@ impl Bench {
     /// Starts a server, or takes the one that runs already.
     pub(crate) fn start(&self, peer: &Peer, source: Source<'_>) -> Result<Running, Error> {
         self.progress.wait(&format!("{}: starting", peer.name));
-        let running = peer.start(&self.peers.dir, source)?;
+        let running = self.peers.start(peer, source)?;
         if let (Source::Schema(schema), true) = (source, running.is_found()) {
             running.make_empty(schema, self.peers.clear || self.used.get())?;
             self.used.set(true);

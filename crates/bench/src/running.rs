@@ -15,6 +15,7 @@ use crate::client::{Client, Target};
 use crate::dbfile;
 use crate::error::fail;
 use crate::interrupt;
+use crate::pki::Pki;
 use crate::procfs::{self, Memory};
 use crate::report::Figures;
 use crate::sampler::Sampler;
@@ -28,6 +29,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const FILE: &str = "db";
 pub(crate) const SOCKET: &str = "sock";
 const CONTROL: &str = "ctl";
+/// Where a server listens with TLS.
+const LOOPBACK: &str = "127.0.0.1";
 /// Lines of a server's log shown with a failure.
 const LOG_LINES: usize = 5;
 
@@ -75,6 +78,7 @@ struct Own {
 pub(crate) fn launch(
     name: &str,
     parent: &Path,
+    pki: Option<&Pki>,
     command: &dyn Fn(&Path) -> Result<Command, Error>,
 ) -> Result<Running, Error> {
     let dir = make_dir(parent)?;
@@ -91,7 +95,7 @@ pub(crate) fn launch(
         sampler: Some(Sampler::start(pid)),
         own: Some(Own { child, dir, log, started }),
     };
-    running.wait_until_listening(name)?;
+    running.wait_until_listening(name, pki)?;
     Ok(running)
 }
 
@@ -105,18 +109,26 @@ fn make_dir(parent: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The command line of a server. One that goes by its link's name gets such a link.
-pub(crate) fn server_command(program: &Path, dir: &Path) -> Result<Command, Error> {
+pub(crate) fn server_command(
+    program: &Path,
+    dir: &Path,
+    pki: Option<&Pki>,
+) -> Result<Command, Error> {
     let named = program.file_name().is_some_and(|name| name == "ovsdb-server");
     let start = if named { program.to_owned() } else { dir.join("ovsdb-server") };
     if !named {
         symlink(program, &start).map_err(|e| Error::io("linking", &start, e))?;
     }
     let mut command = Command::new(start);
-    command
-        .arg("-vconsole:warn")
-        .arg(format!("--remote=punix:{}", dir.join(SOCKET).display()))
-        .arg(format!("--unixctl={}", dir.join(CONTROL).display()))
-        .arg(dir.join(FILE));
+    command.arg("-vconsole:warn");
+    if let Some(pki) = pki {
+        // The log says which port it got.
+        command.arg("-vsocket_util:console:info").arg(format!("--remote=pssl:0:{LOOPBACK}"));
+        pki.serve(&mut command);
+    } else {
+        command.arg(format!("--remote=punix:{}", dir.join(SOCKET).display()));
+    }
+    command.arg(format!("--unixctl={}", dir.join(CONTROL).display())).arg(dir.join(FILE));
     Ok(command)
 }
 
@@ -211,9 +223,10 @@ impl Running {
         client.transact(&Value::Array(deletes)).map(drop)
     }
 
-    fn wait_until_listening(&mut self, name: &str) -> Result<(), Error> {
+    /// With TLS, learns from its log where that is.
+    fn wait_until_listening(&mut self, name: &str, pki: Option<&Pki>) -> Result<(), Error> {
         let start = Instant::now();
-        while self.target.connect().is_err() {
+        while !self.is_listening(name, pki)? {
             if let Some(own) = &mut self.own
                 && let Some(status) = own.child.try_wait()?
             {
@@ -221,11 +234,23 @@ impl Running {
                 fail!("{name}: the server ended at once ({status}): {}", log.trim());
             }
             if start.elapsed() > START_TIMEOUT {
-                fail!("{name}: the server does not listen on {}", self.target);
+                fail!("{name}: the server does not listen");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
+    }
+
+    fn is_listening(&mut self, name: &str, pki: Option<&Pki>) -> Result<bool, Error> {
+        let (Some(pki), Some(own)) = (pki, &self.own) else {
+            return Ok(self.target.connect().is_ok());
+        };
+        let log = fs::read_to_string(&own.log).unwrap_or_default();
+        let Some(port) = port_in(&log) else { return Ok(false) };
+        let method = format!("ssl:{LOOPBACK}:{port}");
+        self.target = Target::parse(&method, Some(pki.connector.clone()))?;
+        // What is wrong with TLS will not become right.
+        self.target.connect().map(|_| true).map_err(|e| self.explain(name, &e))
     }
 
     /// A failure with the server's name and the end of its log.
@@ -235,6 +260,12 @@ impl Running {
         let tail: String = lines.into_iter().rev().map(|line| format!("\n  {line}")).collect();
         Error::Check(format!("{name}: {error}{tail}"))
     }
+}
+
+/// The port of a whole line such as `0:127.0.0.1: listening on port 6640`.
+fn port_in(log: &str) -> Option<u16> {
+    let (_, rest) = log.split_once(&format!("{LOOPBACK}: listening on port "))?;
+    rest.split_once('\n')?.0.trim().parse().ok()
 }
 
 impl Drop for Running {

@@ -155,8 +155,13 @@ impl Watch {
         }
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.stream
+    pub(crate) fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// Whether it has to speak from time to time.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.stream.is_probed()
     }
 
     /// Gives the socket up.
@@ -187,10 +192,18 @@ impl Watch {
         }
     }
 
-    /// Reads once and counts.
+    /// Reads once, and what the socket no longer shows, and counts.
     pub(crate) fn drain(&mut self, buffer: &mut ReadBuffer, search: &Search) -> Result<(), Error> {
+        self.read(buffer, search)?;
+        while self.stream.has_plain() {
+            self.read(buffer, search)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: &mut ReadBuffer, search: &Search) -> Result<(), Error> {
         let buffer = &mut buffer.0;
-        let n = match (&self.stream).read(&mut buffer[TAIL..]) {
+        let n = match self.stream.read(&mut buffer[TAIL..]) {
             Ok(0) => fail!("the server closed a monitor's connection"),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -225,11 +238,11 @@ impl Watch {
         self.tail.extend_from_slice(&bytes[keep..]);
     }
 
-    /// Over TCP, sends an echo request from time to time.
+    /// Over TCP and TLS, sends an echo request from time to time.
     pub(crate) fn keep_alive(&mut self, now: Instant) -> Result<(), Error> {
-        if self.stream.is_tcp() && now.duration_since(self.spoke) > KEEPALIVE {
+        if self.is_probed() && now.duration_since(self.spoke) > KEEPALIVE {
             self.spoke = now;
-            (&self.stream).write_all(br#"{"id":"alive","method":"echo","params":[]}"#)?;
+            self.stream.write_all(br#"{"id":"alive","method":"echo","params":[]}"#)?;
         }
         Ok(())
     }

@@ -19,8 +19,10 @@ pub(crate) struct Writer {
     pub(crate) stream: Stream,
     pub(crate) out: Vec<u8>,
     sent: usize,
-    /// Whether the socket is watched for room.
+    /// Whether not all of it was taken.
     pub(crate) blocked: bool,
+    /// Whether the socket is watched for room.
+    watched: bool,
     pub(crate) input: Vec<u8>,
     framer: Framer,
     /// The transaction under way and since when.
@@ -36,6 +38,7 @@ impl Writer {
             out: Vec::new(),
             sent: 0,
             blocked: false,
+            watched: false,
             input: Vec::new(),
             framer: Framer::default(),
             busy: None,
@@ -57,10 +60,9 @@ impl Writer {
         epoll: &OwnedFd,
         token: usize,
     ) -> Result<(), Error> {
-        self.stream = target.connect()?;
-        self.stream.set_nonblocking()?;
+        self.stream = target.begin()?;
         epoll::add(epoll, &self.stream, EventData::new_u64(token as u64), EventFlags::IN)?;
-        self.blocked = false;
+        (self.blocked, self.watched) = (false, false);
         self.held = std::mem::replace(&mut self.out, PRELUDE.to_vec());
         self.begin(epoll, token)
     }
@@ -79,25 +81,39 @@ impl Writer {
     /// Writes what the socket takes; the rest waits until it takes more.
     pub(crate) fn flush(&mut self, epoll: &OwnedFd, token: usize) -> Result<(), Error> {
         while self.sent < self.out.len() {
-            match (&self.stream).write(&self.out[self.sent..]) {
+            match self.stream.write(&self.out[self.sent..]) {
                 Ok(n) => self.sent += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) => return Err(Error::Io("writing a request".into(), e)),
             }
         }
-        let blocked = self.sent < self.out.len();
-        if blocked != self.blocked {
-            self.blocked = blocked;
+        self.blocked = match self.stream.flush() {
+            Ok(()) => self.sent < self.out.len(),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => true,
+            Err(e) => return Err(Error::Io("writing a request".into(), e)),
+        };
+        let watched = self.blocked && !self.stream.awaits_peer();
+        if watched != self.watched {
+            self.watched = watched;
             let mut flags = EventFlags::IN;
-            flags.set(EventFlags::OUT, blocked);
+            flags.set(EventFlags::OUT, watched);
             epoll::modify(epoll, &self.stream, EventData::new_u64(token as u64), flags)?;
         }
         Ok(())
     }
 
-    /// Reads once; true when the reply is complete in `input`.
+    /// Reads once, and what the socket no longer shows; true when the reply is complete in `input`.
     pub(crate) fn receive(&mut self, chunk: &mut [u8]) -> Result<bool, Error> {
-        let n = match (&self.stream).read(chunk) {
+        loop {
+            let is_complete = self.read(chunk)?;
+            if is_complete || !self.stream.has_plain() {
+                return Ok(is_complete);
+            }
+        }
+    }
+
+    fn read(&mut self, chunk: &mut [u8]) -> Result<bool, Error> {
+        let n = match self.stream.read(chunk) {
             Ok(0) => fail!("the server closed a writer's connection"),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -113,7 +129,7 @@ impl Writer {
                 }
                 return Ok(true);
             }
-            (&self.stream).write_all(ECHO_REPLY)?;
+            self.stream.write_all(ECHO_REPLY)?;
             self.input.clear();
         }
         self.input.extend_from_slice(rest);

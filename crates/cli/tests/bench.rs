@@ -20,6 +20,11 @@ fn installed(schema: &str) -> bool {
 
 /// Runs a scenario; returns the figures of Weir's one run by section.
 fn bench(words: &[&str]) -> serde_json::Value {
+    report(words)["servers"]["weir"][0].clone()
+}
+
+/// Runs a scenario; returns all that is told of it.
+fn report(words: &[&str]) -> serde_json::Value {
     let scratch = Scratch::new();
     let (peer, json) = (format!("--peer=weir={WEIR}"), scratch.text("out.json"));
     let page = scratch.text("out.html");
@@ -38,7 +43,7 @@ fn bench(words: &[&str]) -> serde_json::Value {
     assert_eq!(left, 0, "{words:?}: files are left");
     let text = std::fs::read_to_string(json).expect("figures");
     let figures: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    figures["reports"][0]["servers"]["weir"][0].clone()
+    figures["reports"][0].clone()
 }
 
 fn positive(figures: &serde_json::Value, section: &str, metric: &str) {
@@ -201,6 +206,75 @@ fn a_server_that_runs_already_is_measured_and_its_rows_are_left_alone() {
     assert!(text.contains("tx/s") && !text.contains("server CPU"), "no process, no CPU: {text}");
     assert!(!second.status.success() && cleared.status.success());
     assert!(String::from_utf8_lossy(&second.stderr).contains("--clear"));
+}
+
+#[test]
+fn every_connection_may_speak_tls() {
+    if !installed(NORTHBOUND) || !installed(SOUTHBOUND) {
+        return;
+    }
+    let reference = support::reference("ovsdb-server");
+    let peer = reference.map(|path| format!("--peer=ref={}", path.display()));
+    let mut size = vec!["ports", "--tls", "--rows=200", "--writers=8", "--monitors=4"];
+    size.extend(peer.as_deref());
+    let report = report(&size);
+    assert_eq!(report["scenario"], "ports, short, over TLS");
+    assert_eq!(report["floors"], serde_json::json!(["floor (no TLS)", "paced floor (no TLS)"]));
+    for server in peer.iter().map(|_| "ref").chain(["weir"]) {
+        positive(&report["servers"][server][0], "LB delete", "server CPU us/tx");
+    }
+    let one_shot = bench(&[&size[..5], &["--one-shot", "--no-floor"]].concat());
+    positive(&one_shot, "LB delete", "tx/s, all drained");
+    // Messages of more than a record, and hundreds of them in one piece.
+    let big = bench(&["big", "--tls", "--ops=60", "--writers=5", "--monitors=3", "--no-floor"]);
+    positive(&big, "3 monitors", "delivered MB/s");
+    let herd = bench(&["herd", "--tls", "--clients=6", "--megabytes=1"]);
+    positive(&herd, "herd", "commit p99 ms");
+}
+
+#[test]
+fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate() {
+    use weir_testkit::pki::Pki;
+    let Some(pki) = Pki::usual("bench") else { return };
+    let tls = |name: &str| {
+        [("-p", pki.key(name)), ("-c", pki.certificate(name)), ("-C", pki.certificate("ca"))]
+            .map(|(option, file)| format!("{option}={file}"))
+    };
+    let scratch = Scratch::new();
+    let schema = scratch.run(WEIR, &["bench", "schema", "set"]);
+    scratch.write("set.ovsschema", &String::from_utf8_lossy(&schema.stdout));
+    let made = scratch.run(WEIR, &["tool", "create", "set.db", "set.ovsschema"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let log = scratch.text("server.log");
+    let mut server = scratch
+        .command(WEIR)
+        .args(["server", "--no-chdir", "-vconsole:off", "set.db", "--unixctl=none"])
+        .args(["--remote=pssl:0:127.0.0.1", &format!("--log-file={log}"), "-p", &pki.key("server")])
+        .args(["-c", &pki.certificate("server"), "-C", &pki.certificate("ca")])
+        .spawn()
+        .expect("a server");
+    let mut port = String::new();
+    support::eventually("the server listens", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let port_of = |line: &str| Some(line.split_once("listening on port ")?.1.to_owned());
+        port = text.lines().find_map(port_of).unwrap_or_default();
+        text.ends_with('\n') && !port.is_empty()
+    });
+    let target = format!("--server=ssl:127.0.0.1:{port}");
+    let bench = |more: &[String]| {
+        let words = ["bench", "set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
+        let more = more.iter().map(String::as_str);
+        scratch.run(WEIR, &words.into_iter().chain(more).collect::<Vec<_>>())
+    };
+    let (good, bare) = (bench(&tls("client")), bench(&[]));
+    server.kill().expect("the server is there");
+    server.wait().expect("the server ends");
+    assert!(good.status.success(), "{}", support::err(&good));
+    assert!(support::out(&good).contains("over TLS"), "{}", support::out(&good));
+    assert!(!bare.status.success());
+    assert!(support::err(&bare).contains("needs -p, -c and -C"), "{}", support::err(&bare));
+    let plain = scratch.run(WEIR, &["bench", "set", "--tls", "--server=unix:sock"]);
+    assert!(support::err(&plain).contains("not ssl:HOST:PORT"), "{}", support::err(&plain));
 }
 
 /// TERM in the middle of a run leaves neither a server nor a file.
