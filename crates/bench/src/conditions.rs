@@ -19,7 +19,7 @@ use crate::report::{About, Figures, Report};
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
 use crate::tally::{Sizes, Tally};
-use crate::watch::{Marker, Watch};
+use crate::watch::{Marker, Watch, keep_alive};
 
 const DB: &str = "Bench_Conditions";
 const MONITORS: [usize; 3] = [0, 200, 5_000];
@@ -108,14 +108,14 @@ fn measure(
     }
     let section = format!("{monitors} monitors");
     bench.progress.phase(&format!("{section}: connecting"), monitors);
-    let watches: Result<Vec<Watch>, Error> = (0..monitors)
-        .map(|n| {
-            bench.progress.at(n);
-            subscribe(Client::connect(target)?, n)
-        })
-        .collect();
+    let mut watches = Vec::with_capacity(monitors);
+    for n in 0..monitors {
+        bench.progress.at(n);
+        watches.push(subscribe(Client::connect(target)?, n)?);
+        keep_alive(&mut watches)?;
+    }
     let writers: Result<Vec<_>, Error> = (0..config.writers).map(|_| target.connect()).collect();
-    let mut driver = Driver::new(writers?, watches?, DRAIN_EVERY, bench.progress.clone())?;
+    let mut driver = Driver::new(writers?, watches, DRAIN_EVERY, bench.progress.clone())?;
     bench.progress.phase(&section, config.ops);
     let mut tally = Tally::default();
     let mut load = Load {
@@ -140,7 +140,8 @@ fn measure(
     };
     tally.run(running, &mut driver, &mut load)?;
     if !peer.is_floor() {
-        touch_watched(&mut control, monitors * CONDITIONS)?;
+        // The first client may have been silent for too long.
+        touch_watched(&mut Client::connect(target)?, monitors * CONDITIONS)?;
         driver.watches.into_iter().enumerate().try_for_each(|(n, watch)| expect(n, watch))?;
     }
     Ok(tally)

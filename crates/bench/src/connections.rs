@@ -19,7 +19,7 @@ use crate::report::{About, Figures, Report};
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
 use crate::tally::Tally;
-use crate::watch::{Marker, Watch, uuid_hash, uuid_in};
+use crate::watch::{Marker, Watch, keep_alive, uuid_hash, uuid_in};
 
 const DB: &str = "Bench_Connections";
 const CLIENTS: usize = 5_000;
@@ -80,6 +80,7 @@ fn measure(
     let (start, cpu) = (Instant::now(), running.cpu_nanos()?);
     for n in 0..config.clients {
         watches.push(subscribe(target)?);
+        keep_alive(&mut watches)?;
         bench.progress.at(n);
     }
     let seconds = start.elapsed().as_secs_f64();

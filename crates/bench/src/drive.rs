@@ -16,7 +16,7 @@ use crate::client::{Stream, Target};
 use crate::error::fail;
 use crate::progress::Progress;
 use crate::stats::Latencies;
-use crate::watch::{Marker, ReadBuffer, Search, Seen, Watch};
+use crate::watch::{Marker, ReadBuffer, Search, Seen, Watch, keep_alive};
 use crate::writer::Writer;
 
 /// A phase in which nothing at all arrives for so long has failed.
@@ -219,10 +219,7 @@ impl Driver {
                 }
             }
         }
-        let now = Instant::now();
-        if self.watches.first().is_some_and(Watch::is_probed) {
-            self.watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
-        }
+        keep_alive(&mut self.watches)?;
         Ok(!events.is_empty())
     }
 

@@ -131,6 +131,15 @@ pub(crate) struct Watch {
     partial: bool,
 }
 
+/// Over TCP and TLS, has everybody say something from time to time.
+pub(crate) fn keep_alive(watches: &mut [Watch]) -> Result<(), Error> {
+    let now = Instant::now();
+    if watches.first().is_some_and(Watch::is_probed) {
+        watches.iter_mut().try_for_each(|watch| watch.keep_alive(now))?;
+    }
+    Ok(())
+}
+
 /// The buffer that all monitors share.
 pub(crate) struct ReadBuffer(Vec<u8>);
 
@@ -160,7 +169,7 @@ impl Watch {
     }
 
     /// Whether it has to speak from time to time.
-    pub(crate) fn is_probed(&self) -> bool {
+    fn is_probed(&self) -> bool {
         self.stream.is_probed()
     }
 
@@ -238,8 +247,7 @@ impl Watch {
         self.tail.extend_from_slice(&bytes[keep..]);
     }
 
-    /// Over TCP and TLS, sends an echo request from time to time.
-    pub(crate) fn keep_alive(&mut self, now: Instant) -> Result<(), Error> {
+    fn keep_alive(&mut self, now: Instant) -> Result<(), Error> {
         if self.is_probed() && now.duration_since(self.spoke) > KEEPALIVE {
             self.spoke = now;
             self.stream.write_all(br#"{"id":"alive","method":"echo","params":[]}"#)?;
