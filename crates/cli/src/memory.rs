@@ -1,6 +1,11 @@
-//! The allocator's memory, given back to the system on request.
+//! The allocator, and its memory given back to the system on request.
 
 use tikv_jemalloc_ctl::{Access, AsName};
+
+// Fuzzers bring their own.
+#[cfg(not(fuzzing))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Returns all freed pages to the operating system (`memory-trim-on-compaction`).
 ///

@@ -145,7 +145,7 @@ fn inputs() -> Vec<(&'static str, Vec<u8>, bool)> {
     let mut bad_large = large.clone();
     bad_large.extend_from_slice(b"no record");
     vec![
-        ("a snapshot", snapshot.clone(), true),
+        ("a snapshot", snapshot, true),
         ("no rows", file(&[SCHEMA, "{}"]), true),
         ("a schema alone", file(&[SCHEMA]), true),
         ("a history", file(&[SCHEMA, &rows, &change]), true),
