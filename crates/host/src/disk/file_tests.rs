@@ -201,7 +201,7 @@ fn after_a_failed_sync_nothing_is_appended_until_the_file_is_replaced() {
     let mut file = opened(&path, 0);
     file.append(b"before\n", false).unwrap();
     // A device that takes writes and refuses fdatasync(2).
-    let good = std::mem::replace(
+    let good = mem::replace(
         &mut file.file,
         OpenOptions::new().read(true).write(true).open("/dev/null").unwrap(),
     );
