@@ -21,6 +21,9 @@ const AT_ONCE: usize = 4;
 /// Longest that one input may take, in seconds, and most memory, in MB.
 const LIMITS: [&str; 2] = ["-timeout=30", "-rss_limit_mb=2048"];
 
+/// Where chance begins in the tests, so that they can be repeated; a task of its own begins anywhere.
+const STEP_SEED: u32 = 1;
+
 /// What cargo-fuzz passes as well; all of it is known to the stable compiler.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -37,7 +40,7 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
     if !has(root, "c++") {
         return Ok(Outcome::Skipped("libFuzzer wants a C++ compiler".to_owned()));
     }
-    Ok(if fuzz(root, SECONDS, &[])? { Outcome::Passed } else { Outcome::Failed })
+    Ok(if fuzz(root, SECONDS, STEP_SEED, &[])? { Outcome::Passed } else { Outcome::Failed })
 }
 
 /// As a task of its own: `[SECONDS] [TARGET]...` or `--keep`.
@@ -47,10 +50,10 @@ pub(crate) fn run(root: &Path, args: &[&str]) -> Result<bool> {
     }
     let seconds = args.first().and_then(|first| first.parse().ok());
     let targets = if seconds.is_some() { &args[1..] } else { args };
-    fuzz(root, seconds.unwrap_or(SECONDS), targets)
+    fuzz(root, seconds.unwrap_or(SECONDS), 0, targets)
 }
 
-fn fuzz(root: &Path, seconds: u32, chosen: &[&str]) -> Result<bool> {
+fn fuzz(root: &Path, seconds: u32, seed: u32, chosen: &[&str]) -> Result<bool> {
     let all = targets(root)?;
     if let Some(unknown) = chosen.iter().find(|name| !all.iter().any(|each| each == *name)) {
         bail!("no target {unknown}; there are {}", all.join(", "));
@@ -60,7 +63,7 @@ fn fuzz(root: &Path, seconds: u32, chosen: &[&str]) -> Result<bool> {
         all.iter().filter(|name| chosen.is_empty() || chosen.contains(&name.as_str())).collect();
     let mut passed = true;
     for pair in chosen.chunks(AT_ONCE) {
-        let running = pair.iter().map(|name| Running::start(root, name, seconds));
+        let running = pair.iter().map(|name| Running::start(root, name, seconds, seed));
         for running in running.collect::<Result<Vec<_>>>()? {
             passed &= running.finish()?;
         }
@@ -116,12 +119,12 @@ struct Running {
 }
 
 impl Running {
-    fn start(root: &Path, name: &str, seconds: u32) -> Result<Self> {
+    fn start(root: &Path, name: &str, seconds: u32, seed: u32) -> Result<Self> {
         let (found, corpus) = (found(root, name), corpus(root, name));
         std::fs::create_dir_all(&found)?;
         let log = build_folder(root).join(format!("{name}.log"));
         let mut command = program(root, name);
-        command.arg(format!("-max_total_time={seconds}")).args(LIMITS);
+        command.arg(format!("-max_total_time={seconds}")).arg(format!("-seed={seed}")).args(LIMITS);
         command.arg(format!("-artifact_prefix={}/{name}-", build_folder(root).display()));
         command.arg("-close_fd_mask=1").arg(&found);
         if corpus.exists() {

@@ -365,7 +365,9 @@ fn databases(
         let name = String::from_utf8_lossy(name).into_owned();
         DbConfig::parse(&name, config, warnings).map(|config| (name, config))
     };
-    all.iter().map(parse).collect()
+    // By name as it is kept: bytes that are not UTF-8 are replaced, which may change the order.
+    let by_name: BTreeMap<_, _> = all.iter().map(parse).collect::<Option<_>>()?;
+    Some(by_name.into_iter().collect())
 }
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ pub(crate) fn tls13(
     let mut ignored = Vec::new();
     for name in text.split([':', ',', ' ', '\t']).filter(|name| !name.is_empty()) {
         match all.iter().find(|suite| openssl_name(suite.suite()) == Some(name)) {
+            Some(suite) if chosen.contains(suite) => {}
             Some(suite) => chosen.push(*suite),
             None => ignored.push(name),
         }
