@@ -43,8 +43,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use weir_host::daemon::DaemonOptions;
-use weir_host::vlog::{Level, Vlog};
-use weir_net::tls::{Line, Severity};
+use weir_host::vlog::Vlog;
+use weir_net::tls::Line;
 use weir_net::{BlockingStream, Progress, Tls, TlsOptions};
 
 pub(crate) use call::{call, transact};
@@ -108,13 +108,7 @@ impl Client {
 
     fn log_tls(&self, lines: Vec<Line>) {
         for line in lines {
-            let level = match line.severity {
-                Severity::Error => Level::Err,
-                Severity::Warning => Level::Warn,
-                Severity::Info => Level::Info,
-                Severity::Debug => Level::Dbg,
-            };
-            self.log.log("stream_ssl", level, &line.text);
+            self.log.log("stream_ssl", line.severity.into(), &line.text);
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod dump;
 pub mod files;
 pub mod generate;
 pub mod normalise;
+pub mod patience;
 pub mod pki;
 pub mod process;
 pub mod reach;

@@ -6,21 +6,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::thread::spawn;
 
 use serde_json::{Value, json};
 use weir_testkit::client::{Client, Trouble};
 use weir_testkit::dump::{Dump, table_names};
 use weir_testkit::files;
 use weir_testkit::generate::{Generator, Schema};
+use weir_testkit::patience::eventually;
 use weir_testkit::process::{Program, Scratch, Server, both, weir};
 use weir_testkit::rng::Rng;
 
 /// Connections of one history that are cut in their midst.
 const CUTS: usize = 3;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A place to connect to that passes bytes on to another, until it hangs up.
 struct Proxy {
@@ -89,18 +87,6 @@ fn pass(from: &UnixStream, to: &UnixStream, limit: usize) {
 
 fn unix(path: &Path) -> String {
     format!("unix:{}", path.display())
-}
-
-/// Waits until something is so; `told` says what is instead.
-fn eventually(mut check: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match check() {
-            Ok(()) => return,
-            Err(told) => assert!(Instant::now() < deadline, "in vain: {told}"),
-        }
-        sleep(Duration::from_millis(20));
-    }
 }
 
 /// All rows with their UUIDs, in one order; versions are each server's own.

@@ -9,18 +9,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::thread::spawn;
 
 use serde_json::{Value, json};
 use weir_testkit::dump::Dump;
 use weir_testkit::files;
+use weir_testkit::patience::eventually;
 use weir_testkit::process::{Program, Scratch, Server, both, weir};
 
 /// Cuts are so many bytes apart.
 const STRIDE: usize = 7;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From the backup to the active server, and back.
 const DIRECTIONS: usize = 2;
@@ -114,18 +112,6 @@ impl Wire {
         from.shutdown(std::net::Shutdown::Both).ok();
         to.shutdown(std::net::Shutdown::Both).ok();
         self.open.fetch_sub(1, SeqCst);
-    }
-}
-
-/// Waits until something is so; `told` says what is instead.
-fn eventually(mut check: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match check() {
-            Ok(()) => return,
-            Err(told) => assert!(Instant::now() < deadline, "in vain: {told}"),
-        }
-        sleep(Duration::from_millis(2));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_net::tls::{Line, Severity};
+use weir_net::tls::Line;
 use weir_net::{Accepted, Address, AddressError, Stream, Tls, TlsOptions};
 use weir_server::effect::{RemoteOptions, TlsSettings};
 use weir_server::event::{Event, RemoteId};
@@ -194,13 +194,7 @@ impl Connections {
     /// Peers can provoke these lines: they are limited by where they come from.
     fn say(&self, place: &'static str, lines: Vec<Line>) {
         for Line { severity, text } in lines {
-            let level = match severity {
-                Severity::Error => Level::Err,
-                Severity::Warning => Level::Warn,
-                Severity::Info => Level::Info,
-                Severity::Debug => Level::Dbg,
-            };
-            self.log.log_limited(place, "stream_ssl", level, &text);
+            self.log.log_limited(place, "stream_ssl", severity.into(), &text);
         }
     }
 }

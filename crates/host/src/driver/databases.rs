@@ -131,6 +131,15 @@ impl Databases {
         self.files.remove(&db);
     }
 
+    /// Where a helper is to write a copy that will take the place of the file.
+    fn begin_copy(&mut self, db: DbId) -> Option<Result<Replacement, String>> {
+        let entry = self.files.get_mut(&db)?;
+        entry.replacement = None;
+        let replacement = entry.file.replacement().map_err(|error| strerror(&error));
+        entry.compacting |= replacement.is_ok();
+        Some(replacement)
+    }
+
     /// Has a helper write a compacted copy.
     pub(crate) fn compact(
         &mut self,
@@ -141,19 +150,17 @@ impl Databases {
         jobs: &Jobs,
         events: &mut Vec<Event>,
     ) {
-        let Some(entry) = self.files.get_mut(&db) else { return };
-        entry.replacement = None;
-        match entry.file.replacement() {
-            Ok(replacement) => {
-                entry.compacting = true;
+        match self.begin_copy(db) {
+            None => {}
+            Some(Ok(replacement)) => {
                 let failed = move |error| Done::Compacted(db, Err(error));
                 let work = move || {
                     Done::Compacted(db, write_copy(replacement, &snapshot, &comment, date_ms))
                 };
                 jobs.spawn("compact", work, failed);
             }
-            Err(error) => {
-                events.push(Event::CompactionWritten { db, result: Err(strerror(&error)) });
+            Some(Err(error)) => {
+                events.push(Event::CompactionWritten { db, result: Err(error) });
             }
         }
     }
@@ -181,11 +188,9 @@ impl Databases {
         jobs: &Jobs,
         events: &mut Vec<Event>,
     ) {
-        let Some(entry) = self.files.get_mut(&db) else { return };
-        entry.replacement = None;
-        match entry.file.replacement() {
-            Ok(replacement) => {
-                entry.compacting = true;
+        match self.begin_copy(db) {
+            None => {}
+            Some(Ok(replacement)) => {
                 let failed = move |error| Done::Converted(db, Err(ConversionError::Failed(error)));
                 let work = move || {
                     let result = convert().and_then(|(snapshot, converted)| {
@@ -197,8 +202,8 @@ impl Databases {
                 };
                 jobs.spawn("convert", work, failed);
             }
-            Err(error) => {
-                let result = Err(ConversionError::Failed(strerror(&error)));
+            Some(Err(error)) => {
+                let result = Err(ConversionError::Failed(error));
                 events.push(Event::Converted { db, result });
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_net::tls::{Line, Severity};
+use weir_net::tls::Line;
 use weir_net::{Address, AddressError, Progress, Stream, Tls};
 use weir_server::event::{Event, LinkId};
 
@@ -140,13 +140,7 @@ impl Links {
 
     fn log_tls(&self, lines: &[Line]) {
         for line in lines {
-            let level = match line.severity {
-                Severity::Error => Level::Err,
-                Severity::Warning => Level::Warn,
-                Severity::Info => Level::Info,
-                Severity::Debug => Level::Dbg,
-            };
-            self.log.log("stream_ssl", level, &line.text);
+            self.log.log("stream_ssl", line.severity.into(), &line.text);
         }
     }
 

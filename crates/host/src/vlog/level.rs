@@ -1,5 +1,7 @@
 //! Severities and destinations, as vlog names them (ovs-appctl(8), "Logging Commands").
 
+use weir_net::tls::Severity;
+
 /// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -15,6 +17,17 @@ pub enum Level {
     Info,
     /// `dbg`.
     Dbg,
+}
+
+impl From<Severity> for Level {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Error => Self::Err,
+            Severity::Warning => Self::Warn,
+            Severity::Info => Self::Info,
+            Severity::Debug => Self::Dbg,
+        }
+    }
 }
 
 impl Level {
