@@ -1,7 +1,7 @@
 //! `ovsdb-client`, and the small clients of `weir`: `watch`, `call`, `transact`.
 //!
 //! - `options`, `commands`: the command line, and which command does what.
-//! - `address`, `remote`, `session`: connections, clusters, JSON-RPC.
+//! - `address`, `listen`, `remote`, `session`: connections, clusters, JSON-RPC.
 //! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `monitor`, `lock`: the
 //!   commands.
 //! - `process`: timeouts, signals, running in the background; `tape`: `--record`, `--replay`.
@@ -21,6 +21,7 @@ mod dump;
 mod failures;
 mod info;
 mod insertion;
+mod listen;
 mod lock;
 mod monitor;
 pub(crate) mod options;
@@ -44,7 +45,7 @@ use std::rc::Rc;
 
 use weir_host::daemon::DaemonOptions;
 use weir_host::vlog::Vlog;
-use weir_net::tls::Line;
+use weir_net::tls::{Acceptor, Line};
 use weir_net::{BlockingStream, Progress, Tls, TlsOptions};
 
 pub(crate) use call::{call, transact};
@@ -93,7 +94,19 @@ impl Client {
         self.log_tls(tls.take_log());
         let address = weir_net::Address::parse(server, &self.dirs.run)
             .map_err(|_| io::Error::from(rustix::io::Errno::AFNOSUPPORT))?;
-        let mut stream = weir_net::Stream::connect(&address, Some(&connector?))?;
+        self.shake_hands(weir_net::Stream::connect(&address, Some(&connector?))?)
+    }
+
+    /// What those who connect need for TLS.
+    fn acceptor(&self) -> io::Result<Acceptor> {
+        let mut tls = Tls::new(&tls_options(&self.options.tls));
+        let acceptor = tls.acceptor();
+        self.log_tls(tls.take_log());
+        acceptor
+    }
+
+    /// The handshake of TLS.
+    fn shake_hands(&self, mut stream: weir_net::Stream) -> io::Result<Stream> {
         let connected = loop {
             match stream.finish_connect() {
                 Ok(Progress::Done) => break Ok(()),

@@ -45,7 +45,7 @@ const LAYERS: &[Layer] = &[
     // The effects that host executes name types of log and wire.
     layer("host", &["server", "net", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
-    layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine", "table"]),
+    layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine", "table", "upstream"]),
     layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),
     base("xtask", &[]),
 ];

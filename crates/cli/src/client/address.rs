@@ -35,10 +35,8 @@ pub(crate) enum Address {
     Tcp(String, u16),
     /// `ssl:HOST:PORT`
     Tls(String, u16),
-    /// `punix:FILE`
-    PassiveUnix(PathBuf),
-    /// `ptcp:PORT[:IP]`
-    PassiveTcp(String, u16),
+    /// `punix:FILE`, `ptcp:[PORT][:IP]` or `pssl:[PORT][:IP]`
+    Passive(weir_net::Address),
 }
 
 /// Why a text is no address.
@@ -63,6 +61,11 @@ pub(crate) fn looks_like_server(arg: &str) -> bool {
     arg.starts_with(|c: char| c.is_ascii_alphabetic()) && arg.contains(':')
 }
 
+/// Whether a server is one that connects.
+pub(crate) fn is_passive(server: &str) -> bool {
+    ["punix:", "ptcp:", "pssl:"].iter().any(|method| server.starts_with(method))
+}
+
 impl Address {
     /// Reads a connection method. A relative socket path is looked for in the directory of Open
     /// vSwitch's sockets, then here.
@@ -76,16 +79,15 @@ impl Address {
                 let here = !there.exists() && !rest.is_empty() && Path::new(rest).exists();
                 Ok(Self::Unix(if here { PathBuf::from(rest) } else { there }))
             }
-            "punix" => Ok(Self::PassiveUnix(dirs.run.join(rest))),
             "tcp" => host_and_port(method, rest).map(|(host, port)| Self::Tcp(host, port)),
             "ssl" => host_and_port(method, rest).map(|(host, port)| Self::Tls(host, port)),
-            "ptcp" => {
-                let (port, ip) = rest.split_once(':').unwrap_or((rest, "0.0.0.0"));
-                let ip = ip.trim_matches(['[', ']']);
-                let port = if port.is_empty() { Ok(DEFAULT_PORT) } else { port.parse() };
-                port.map(|port| Self::PassiveTcp(ip.to_owned(), port)).map_err(|_| {
-                    let text = format!("{rest}: bad port number \"{rest}\"");
-                    AddressError::new(vec![("socket_util", text)])
+            "punix" | "ptcp" | "pssl" => {
+                weir_net::Address::parse(text, &dirs.run).map(Self::Passive).map_err(|error| {
+                    let text = match error {
+                        weir_net::AddressError::Malformed(text) => Some(text),
+                        weir_net::AddressError::Unsupported => None,
+                    };
+                    AddressError::new(text.map(|text| ("socket_util", text)).into_iter().collect())
                 })
             }
             _ => Err(AddressError::new(vec![])),
@@ -97,9 +99,7 @@ impl Address {
         match self {
             Self::Unix(path) => connect_unix(path).map(Stream::Unix),
             Self::Tcp(host, port) => connect_tcp(host, *port).map(Stream::Tcp),
-            Self::Tls(..) | Self::PassiveUnix(_) | Self::PassiveTcp(..) => {
-                Err(rustix::io::Errno::NOPROTOOPT.into())
-            }
+            Self::Tls(..) | Self::Passive(_) => Err(rustix::io::Errno::NOPROTOOPT.into()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! block wherever it likes. It starts behind the last fork.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +81,11 @@ impl Process {
 /// A fatal signal removes this file.
 pub(super) fn remember_file(path: PathBuf) {
     FILES.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+}
+
+/// A file that is gone, or somebody else's.
+pub(super) fn forget_file(path: &Path) {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner).retain(|file| file != path);
 }
 
 /// Removes the files of this process.

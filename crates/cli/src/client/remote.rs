@@ -4,20 +4,19 @@
 //! 1. The first argument is the server if it looks like one and there are more arguments than the
 //!    command needs; else the default server is meant.
 //! 2. One server: connect, and find out which database is meant.
-//! 3. Several servers, separated by commas: they are tried in random order. One that does not have
-//!    the database, is not the leader (unless any member will do) or has lost its cluster is left
-//!    for the next one.
+//! 3. Several servers, separated by commas: each is tried once, in the order given. One that does
+//!    not have the database, is not the leader (unless any member will do) or has lost its cluster
+//!    is left for the next one.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 
 use weir_host::vlog::Level;
 use weir_json::{Value, array};
 
 use super::Client;
-use super::address::{Address, Stream, looks_like_server};
+use super::address::{Address, is_passive, looks_like_server};
+use super::listen::{Stage, wait_for_server};
 use super::session::{Lost, Refusal, Session, select, transaction};
 use crate::program::{Failure, strerror};
 
@@ -25,6 +24,8 @@ use crate::program::{Failure, strerror};
 pub(super) struct Target {
     /// The connection to the server.
     pub(super) session: Session,
+    /// The server, as it was given.
+    pub(super) server: String,
     /// The database; empty for commands that need none.
     pub(super) database: String,
     /// The arguments left for the command.
@@ -88,11 +89,11 @@ pub(super) fn open_server(
 ) -> Result<Target, Failure> {
     let (server, args) = take_server(client, args, least);
     let remotes = Remotes::parse(&server);
-    let session = match &remotes.servers[..] {
-        [_] if remotes.cluster.is_none() => connect(client, &server)?,
+    let (session, server) = match &remotes.servers[..] {
+        [_] if remotes.cluster.is_none() => (connect(client, &server)?, server),
         _ => try_each(client, &remotes, None)?,
     };
-    Ok(Target { session, database: String::new(), args })
+    Ok(Target { session, server, database: String::new(), args })
 }
 
 /// Connects for a command that works on a database; `known` is one that is not on the command
@@ -112,15 +113,15 @@ pub(super) fn open_database(
             Some(database) => database.to_owned(),
             None => which_database(&mut session, &mut args, least)?,
         };
-        return Ok(Target { session, database, args });
+        return Ok(Target { session, server, database, args });
     }
     let database = match known {
         Some(database) => database.to_owned(),
         None if args.len() > least => args.remove(0),
         None => return Err(Failure::new("database name is required with multiple remotes")),
     };
-    let session = try_each(client, &remotes, Some(&database))?;
-    Ok(Target { session, database, args })
+    let (session, server) = try_each(client, &remotes, Some(&database))?;
+    Ok(Target { session, server, database, args })
 }
 
 /// Names of the databases of a server, sorted.
@@ -159,26 +160,43 @@ enum Unreachable {
     Method(String),
     /// Nobody answered.
     Connection(io::Error),
+    /// Nobody could be let in.
+    Accept(io::Error),
+    /// Who came does not speak TLS as it should.
+    Handshake(io::Error),
 }
 
-/// Connects to one server or waits for it to connect.
-fn connect(client: &Client, server: &str) -> Result<Session, Failure> {
-    match try_connect(client, server) {
-        Ok(session) => Ok(session),
-        Err(Unreachable::Method(reason)) => {
-            Err(Failure::new(format!("failed to connect or listen to \"{server}\" ({reason})"))
-                .hint("a server is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE"))
-        }
-        Err(Unreachable::Connection(error)) => {
-            let failure = Failure::io(format!("failed to connect to \"{server}\""), &error);
-            Err(failure.maybe_hint(connection_hint(&error, server)))
+impl Unreachable {
+    fn reason(&self) -> String {
+        match self {
+            Self::Method(reason) => reason.clone(),
+            Self::Connection(error) | Self::Accept(error) | Self::Handshake(error) => {
+                strerror(error)
+            }
         }
     }
 }
 
-/// Another connection to the server of a session.
-pub(super) fn reconnect(client: &Client, session: &Session) -> Result<Session, Failure> {
-    connect(client, session.peer())
+/// Connects to one server or waits for it to connect.
+pub(super) fn connect(client: &Client, server: &str) -> Result<Session, Failure> {
+    let waiting = || {
+        let text = format!("{server}: waiting for connection...");
+        client.log.log("ovsdb_client", Level::Info, &text);
+    };
+    try_connect(client, server, waiting).map_err(|unreachable| match unreachable {
+        Unreachable::Method(reason) => {
+            Failure::new(format!("failed to connect or listen to \"{server}\" ({reason})"))
+                .hint("a server is tcp:HOST:PORT, ssl:HOST:PORT or unix:FILE")
+        }
+        Unreachable::Connection(error) => {
+            let failure = Failure::io(format!("failed to connect to \"{server}\""), &error);
+            failure.maybe_hint(connection_hint(&error, server))
+        }
+        Unreachable::Accept(error) => {
+            Failure::io(format!("failed to accept connection on \"{server}\""), &error)
+        }
+        Unreachable::Handshake(error) => Failure::io("transaction failed", &error),
+    })
 }
 
 fn connection_hint(error: &io::Error, server: &str) -> Option<&'static str> {
@@ -193,13 +211,20 @@ fn connection_hint(error: &io::Error, server: &str) -> Option<&'static str> {
     }
 }
 
-fn try_connect(client: &Client, server: &str) -> Result<Session, Unreachable> {
+/// `listening` is called when it is the server's turn to connect.
+fn try_connect(
+    client: &Client,
+    server: &str,
+    listening: impl FnOnce(),
+) -> Result<Session, Unreachable> {
     let tape = &client.tape;
-    let session = |stream| {
-        let log = Some(client.log.clone());
-        Session::new(stream, server.to_owned(), log).taped(Rc::clone(tape))
+    let session = |(stream, name)| {
+        Session::new(stream, name, Some(client.log.clone())).taped(Rc::clone(tape))
     };
     if tape.is_replay() {
+        if is_passive(server) {
+            listening();
+        }
         let replayed = tape.connect(server, || Err(ErrorKind::NotFound.into()));
         return replayed.map(session).map_err(Unreachable::Connection);
     }
@@ -209,164 +234,150 @@ fn try_connect(client: &Client, server: &str) -> Result<Session, Unreachable> {
         }
         Unreachable::Method(error.reason)
     })?;
+    let mut stage = None;
+    let named = |stream| (stream, server.to_owned());
     let connect = || match &address {
-        Address::PassiveUnix(_) | Address::PassiveTcp(..) => {
-            let text = format!("{server}: waiting for connection...");
-            client.log.log("ovsdb_client", Level::Info, &text);
-            accept(&address)
+        Address::Passive(address) => {
+            let stage = stage.insert(Stage::Listen);
+            wait_for_server(client, address, server, listening, stage)
         }
-        Address::Tls(..) => client.tls_stream(server),
-        address => address.connect(),
+        Address::Tls(..) => client.tls_stream(server).map(named),
+        address => address.connect().map(named),
     };
-    tape.connect(server, connect).map(session).map_err(Unreachable::Connection)
-}
-
-/// Waits for one connection.
-fn accept(address: &Address) -> io::Result<Stream> {
-    match address {
-        Address::PassiveUnix(path) => {
-            let listener = UnixListener::bind(path)?;
-            let accepted = listener.accept();
-            let _ = std::fs::remove_file(path);
-            accepted.map(|(stream, _)| Stream::Unix(stream))
-        }
-        Address::PassiveTcp(ip, port) => {
-            let listener = TcpListener::bind((ip.as_str(), *port))?;
-            listener.accept().map(|(stream, _)| Stream::Tcp(stream))
-        }
-        other => other.connect(),
-    }
+    let connected = tape.connect(server, connect);
+    connected.map(session).map_err(|error| match stage {
+        None => Unreachable::Connection(error),
+        Some(Stage::Listen) => Unreachable::Method(strerror(&error)),
+        Some(Stage::Accept) => Unreachable::Accept(error),
+        Some(Stage::Handshake) => Unreachable::Handshake(error),
+    })
 }
 
 /// Attempts to reach one of several servers, again and again.
 pub(super) struct Attempts {
-    remotes: Remotes,
-    next: usize,
+    servers: Vec<String>,
+    made: usize,
 }
 
 impl Attempts {
     /// None has been made yet.
-    pub(super) fn new(client: &Client, server: &str) -> Self {
-        let mut remotes = Remotes::parse(server);
-        remotes.servers = shuffled(&remotes.servers, client.tape.number(fresh_number()))
-            .into_iter()
-            .cloned()
-            .collect();
-        Self { remotes, next: 0 }
+    pub(super) fn new(server: &str) -> Self {
+        Self { servers: Remotes::parse(server).servers, made: 0 }
     }
 
-    /// Tries the next server.
-    pub(super) fn next(&mut self, client: &Client) -> Option<Session> {
-        let count = self.remotes.servers.len();
-        let server = self.remotes.servers.get(self.next.checked_rem(count)?)?;
-        self.next += 1;
-        attempt(client, server)
+    /// Tries the next server: its name, and the session.
+    pub(super) fn next(&mut self, client: &Client) -> (String, Option<Session>) {
+        let next = self.made.checked_rem(self.servers.len()).and_then(|at| self.servers.get(at));
+        self.made += 1;
+        let Some(server) = next else { return (String::new(), None) };
+        (server.clone(), attempt(client, server))
     }
 
-    /// Whether a round has been made.
-    pub(super) fn all_tried(&self) -> bool {
-        self.next > 0 && self.next.is_multiple_of(self.remotes.servers.len())
+    /// Whether the next attempt comes without a pause: the first of each server does.
+    pub(super) fn is_free(&self) -> bool {
+        self.made < self.servers.len()
     }
 }
 
 /// Tries one server, and tells the log about it.
 fn attempt(client: &Client, server: &str) -> Option<Session> {
-    let log = |text: &str| client.log.log("reconnect", Level::Info, text);
-    let result = try_connect(client, server);
-    log(&format!("{server}: connecting..."));
-    let reason = match result {
+    let log = |text: &str| client.log.log("reconnect", Level::Info, &format!("{server}: {text}"));
+    let is_passive = is_passive(server);
+    let result = try_connect(client, server, || log("listening..."));
+    match &result {
+        // Once more when somebody comes, as the reference does.
+        Ok(_) | Err(Unreachable::Method(_)) if is_passive => log("listening..."),
+        _ if is_passive => {}
+        _ => log("connecting..."),
+    }
+    match result {
         Ok(session) => {
-            log(&format!("{server}: connected"));
-            return Some(session);
+            log("connected");
+            Some(session)
         }
-        Err(Unreachable::Method(reason)) => reason,
-        Err(Unreachable::Connection(error)) => strerror(&error),
-    };
-    log(&format!("{server}: connection attempt failed ({reason})"));
-    None
+        Err(unreachable) => {
+            let what = match &unreachable {
+                Unreachable::Method(_) if is_passive => "listen attempt failed",
+                _ if is_passive => "error listening for connections",
+                _ => "connection attempt failed",
+            };
+            log(&format!("{what} ({})", unreachable.reason()));
+            None
+        }
+    }
 }
 
-/// Tries several servers, each once, beginning with any.
+/// Tries several servers, each once.
 fn try_each(
     client: &Client,
     remotes: &Remotes,
     database: Option<&str>,
-) -> Result<Session, Failure> {
+) -> Result<(Session, String), Failure> {
     let log = |text: &str| client.log.log("reconnect", Level::Info, text);
-    for server in shuffled(&remotes.servers, client.tape.number(fresh_number())) {
+    let mut reasons = vec![];
+    for server in &remotes.servers {
         let Some(mut session) = attempt(client, server) else { continue };
-        let Some(database) = database else { return Ok(session) };
+        let Some(database) = database else { return Ok((session, server.clone())) };
         match serves(client, &mut session, database, remotes.cluster.as_deref()) {
-            Ok(true) => return Ok(session),
-            Ok(false) => log(&format!("{server}: connection attempt timed out")),
-            Err(lost) => log(&format!("{server}: connection closed ({lost})")),
+            Ok(Ok(())) => return Ok((session, server.clone())),
+            Ok(Err(reason)) => {
+                client.log.log("ovsdb_client", Level::Dbg, &format!("{server}: {reason}"));
+                log(&format!("{server}: connection attempt timed out"));
+                reasons.push(format!("{server} {reason}"));
+            }
+            Err(Lost::Closed) => log(&format!("{server}: connection closed by peer")),
+            Err(lost) => log(&format!("{server}: connection dropped ({lost})")),
         }
     }
-    Err(Failure::new("no servers were available"))
+    let hint = (!reasons.is_empty()).then(|| reasons.join("; "));
+    Err(Failure::new("no servers were available").maybe_hint(hint))
 }
 
-/// Whether a server is one that may be asked about a database.
+/// Whether a server is one that may be asked about a database, and else why not.
 fn serves(
     client: &Client,
     session: &mut Session,
     database: &str,
     cluster: Option<&str>,
-) -> Result<bool, Lost> {
+) -> Result<Result<(), &'static str>, Lost> {
     let condition = array([array(["name", "==", database])]);
     let request = transaction("_Server", vec![select("Database", condition)]);
-    let server = session.peer().to_owned();
-    let say = |text: &str| {
-        let text = format!("{server}: {text}");
-        client.log.log("ovsdb_client", Level::Info, &text);
-        Ok(false)
-    };
     let results = match session.call("transact", request) {
         Ok(results) => results,
-        // A server from before there was `_Server`: it has no clusters.
-        Err(Refusal::Error(_)) => return Ok(true),
+        // A server from before there was `_Server`.
+        Err(Refusal::Error(_)) => return Ok(Err("does not say what it has")),
         Err(Refusal::Lost(lost)) => return Err(lost),
     };
     let result = results.as_array().and_then(<[Value]>::first);
-    let rows = result.and_then(|result| result.get("rows")).and_then(Value::as_array);
-    let Some(row) = rows.and_then(<[Value]>::first) else { return Ok(false) };
-    if row.get("model").and_then(Value::as_str) == Some("standalone") {
-        return Ok(true);
-    }
+    let nonsense = |text: String| {
+        client.log.log("ovsdb_client", Level::Warn, &format!("{}: {text}", session.peer()));
+        Ok(Err("does not say whether it has this database"))
+    };
+    let Some(result) = result.filter(|result| matches!(result, Value::Object(_))) else {
+        return nonsense(format!("unexpected reply to _Server request for {database}"));
+    };
+    let Some(rows) = result.get("rows").and_then(Value::as_array) else {
+        // The reference has two spaces there.
+        return nonsense(format!("missing \"rows\" member in  _Server reply for {database}"));
+    };
+    let Some(row) = rows.first() else { return Ok(Err("does not have this database")) };
+    Ok(is_wanted(client, row, cluster))
+}
+
+/// Whether this row of `_Server` says that its database may be used here.
+fn is_wanted(client: &Client, row: &Value, cluster: Option<&str>) -> Result<(), &'static str> {
     let has = |column: &str| row.get(column).and_then(Value::as_bool) == Some(true);
-    let schema = row.get("schema").and_then(Value::as_str);
-    if schema.is_none() {
-        return say("clustered database server has not yet joined cluster; trying another server");
-    }
     if !has("connected") {
-        let text = "clustered database server is disconnected from cluster; trying another server";
-        return say(text);
+        return Err("is disconnected from its cluster");
     }
     if !client.options.any_member && !has("leader") {
-        return say("clustered database server is not cluster leader; trying another server");
+        return Err("is not the leader (--no-leader-only takes any member)");
     }
     let cid = row.get("cid").and_then(Value::as_array).and_then(|cid| cid.get(1)?.as_str());
     if cluster.is_some() && cid != cluster {
-        return say("clustered database server has different cluster ID; trying another server");
+        return Err("is of another cluster");
     }
-    Ok(true)
-}
-
-/// The servers in an order that differs from run to run, so that clients spread.
-fn shuffled(servers: &[String], mut seed: u64) -> Vec<&String> {
-    let mut left: Vec<&String> = servers.iter().collect();
-    let mut order = vec![];
-    while !left.is_empty() {
-        let chosen = seed.checked_rem(left.len() as u64).unwrap_or_default();
-        order.push(left.swap_remove(usize::try_from(chosen).unwrap_or_default()));
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695) >> 3;
-    }
-    order
-}
-
-/// Another one in each run.
-fn fresh_number() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::from(now.unwrap_or_default().subsec_nanos())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -379,15 +390,5 @@ mod tests {
         assert_eq!(remotes.servers, ["unix:a,b.sock", "tcp:1.2.3.4:5"]);
         assert_eq!(remotes.cluster.as_deref(), Some("77"));
         assert_eq!(Remotes::parse("unix:x,").servers, ["unix:x,"]);
-    }
-
-    #[test]
-    fn every_server_is_tried_once() {
-        let servers: Vec<String> = (0..5).map(|n| format!("unix:{n}")).collect();
-        for seed in 0..9 {
-            let mut order = shuffled(&servers, seed);
-            order.sort();
-            assert_eq!(order, servers.iter().collect::<Vec<_>>());
-        }
     }
 }

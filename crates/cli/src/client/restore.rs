@@ -25,7 +25,7 @@ use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
 use super::Client;
 use super::insertion::Insertions;
 use super::progress::Progress;
-use super::remote::{Target, reconnect};
+use super::remote::{Target, connect};
 use super::schema::fetch;
 use super::session::{Lost, Session};
 use crate::program::{Failure, Outcome, strerror};
@@ -59,7 +59,7 @@ pub(super) fn restore(client: &Client, mut target: Target) -> Outcome {
         if is_begun {
             let store = input.replay()?;
             // Half a message cannot be taken back.
-            target.session = reconnect(client, &target.session)?;
+            target.session = connect(client, &target.server)?;
             return send_store(&mut target.session, &store);
         }
     }

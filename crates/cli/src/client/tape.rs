@@ -46,10 +46,8 @@ struct Replay {
 /// What came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
-    /// A number that the run made up.
-    Number(u64),
-    /// A connection to a server, or why there was none.
-    Connected(String, Result<(), Trouble>),
+    /// A connection to a server and the server's name in messages, or why there was none.
+    Connected(String, Result<String, Trouble>),
     /// What a read brought; nothing is the end.
     Read(Result<Vec<u8>, Trouble>),
     /// A command of ovs-appctl; none is `exit`.
@@ -84,42 +82,30 @@ impl Tape {
         matches!(&*self.state.borrow(), State::Replaying(_) | State::Closed(Recording::Replay(_)))
     }
 
-    /// A number for choices at random: `fresh`, or that of the run.
-    pub(super) fn number(&self, fresh: u64) -> u64 {
-        // What is wrong is told with the first connection.
-        if self.open().is_err() {
-            return fresh;
-        }
-        if let Ok(Some(Item::Number(number))) = self.take(|item| matches!(item, Item::Number(_))) {
-            return number;
-        }
-        self.write(&Item::Number(fresh));
-        fresh
-    }
-
-    /// A connection: made by `connect`, or as the run had it.
+    /// A connection and what messages call the server: made by `connect`, or as the run had it.
     pub(super) fn connect(
         &self,
         server: &str,
-        connect: impl FnOnce() -> io::Result<Stream>,
-    ) -> io::Result<Stream> {
+        connect: impl FnOnce() -> io::Result<(Stream, String)>,
+    ) -> io::Result<(Stream, String)> {
         self.open()?;
         if self.is_replay() {
             return self.connected(server);
         }
         let result = connect();
         if self.is_recording() {
-            let noted = result.as_ref().map(|_| ()).map_err(Trouble::of);
+            let noted = result.as_ref().map(|(_, name)| name.clone()).map_err(Trouble::of);
             self.write(&Item::Connected(server.to_owned(), noted));
         }
         result
     }
 
-    fn connected(&self, server: &str) -> io::Result<Stream> {
+    fn connected(&self, server: &str) -> io::Result<(Stream, String)> {
         let is_same = |item: &Item| matches!(item, Item::Connected(name, _) if name == server);
         match self.take(is_same) {
-            Ok(Some(Item::Connected(_, Ok(())))) => {
-                File::options().write(true).open("/dev/null").map(Stream::Nowhere)
+            Ok(Some(Item::Connected(_, Ok(name)))) => {
+                let nowhere = File::options().write(true).open("/dev/null")?;
+                Ok((Stream::Nowhere(nowhere), name))
             }
             Ok(Some(Item::Connected(_, Err(trouble)))) => Err(trouble.into_error()),
             Ok(_) => {
@@ -261,16 +247,13 @@ impl Item {
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![];
         match self {
-            Self::Number(number) => {
-                out.push(0);
-                put_u64(&mut out, *number);
-            }
             Self::Connected(server, result) => {
                 out.push(1);
                 put_bytes(&mut out, server.as_bytes());
                 out.push(u8::from(result.is_ok()));
-                if let Err(trouble) = result {
-                    trouble.put(&mut out);
+                match result {
+                    Ok(name) => put_bytes(&mut out, name.as_bytes()),
+                    Err(trouble) => trouble.put(&mut out),
                 }
             }
             Self::Read(result) => {
@@ -295,11 +278,11 @@ impl Item {
     fn decode(item: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields::new(item);
         let item = match fields.byte()? {
-            0 => Self::Number(fields.u64()?),
             1 => {
                 let server = fields.text()?;
                 let is_good = fields.flag()?;
-                let result = if is_good { Ok(()) } else { Err(Trouble::read(&mut fields)?) };
+                let result =
+                    if is_good { Ok(fields.text()?) } else { Err(Trouble::read(&mut fields)?) };
                 Self::Connected(server, result)
             }
             2 if fields.flag()? => Self::Read(Ok(fields.bytes()?)),
@@ -321,8 +304,7 @@ mod tests {
     fn items_are_read_as_they_were_written() {
         let error = io::Error::from_raw_os_error(111);
         for item in [
-            Item::Number(7),
-            Item::Connected("unix:s".to_owned(), Ok(())),
+            Item::Connected("punix:s".to_owned(), Ok("unix#0".to_owned())),
             Item::Connected("tcp:h:1".to_owned(), Err(Trouble::of(&error))),
             Item::Read(Ok(b"{}".to_vec())),
             Item::Read(Err(Trouble::Text("no".to_owned()))),

@@ -3,21 +3,17 @@
 
 use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_host::vlog::Level;
 use weir_json::{Value, array, object};
+use weir_upstream::backoff::{Attempt, Backoff, MS_MAX};
 
 use super::Client;
+use super::address::is_passive;
 use super::remote::{Attempts, take_server};
 use super::session::{Lost, Refusal, Session, transaction};
 use crate::program::{Failure, Outcome};
-
-/// The first pause between attempts to reach a server; each further one is twice as long.
-const BACKOFF: Duration = Duration::from_secs(1);
-
-/// The longest pause.
-const BACKOFF_MAX: Duration = Duration::from_secs(8);
 
 /// `wait`
 pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
@@ -26,36 +22,41 @@ pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
         return Err(Failure::new("invalid syntax for 'wait' (use --help for help)"));
     };
     let condition = wait_operation(database, state)?;
-    let mut attempts = Attempts::new(client, &server);
-    let mut backoff = BACKOFF;
+    let mut attempts = Attempts::new(&server);
+    let mut backoff = Backoff::default();
+    let log = |text: &str| client.log.log("reconnect", Level::Info, text);
     loop {
-        if let Some(mut session) = attempts.next(client) {
-            backoff = BACKOFF;
+        let (remote, session) = attempts.next(client);
+        let is_passive = is_passive(&remote);
+        if let Some(mut session) = session {
+            let begun = Instant::now();
             match until(&mut session, condition.clone()) {
                 Ok(()) => return Ok(ExitCode::SUCCESS),
                 Err(Refusal::Error(error)) => {
-                    return Err(Failure::new(format!("{}: transaction failed ({error})", server)));
+                    return Err(Failure::new(format!("{server}: transaction failed ({error})")));
+                }
+                Err(Refusal::Lost(Lost::Closed)) => {
+                    log(&format!("{remote}: connection closed by peer"));
                 }
                 Err(Refusal::Lost(lost)) => {
-                    let text = format!("{}: connection closed by peer", session.peer());
-                    let text = match lost {
-                        Lost::Closed => text,
-                        lost => format!("{}: connection dropped ({lost})", session.peer()),
-                    };
-                    client.log.log("reconnect", Level::Info, &text);
+                    log(&format!("{remote}: connection dropped ({lost})"));
                 }
             }
+            if is_passive || begun.elapsed() >= Duration::from_micros(backoff.us()) {
+                backoff = Backoff::default();
+            }
+            if is_passive {
+                continue;
+            }
         }
-        if !attempts.all_tried() {
+        if attempts.is_free() {
             continue;
         }
-        if backoff > BACKOFF {
-            let seconds = backoff.as_secs();
-            let text = format!("{server}: waiting {seconds} seconds before reconnect");
-            client.log.log("reconnect", Level::Info, &text);
+        let attempt = if is_passive { Attempt::Listen } else { Attempt::Connect };
+        if let Some(text) = backoff.lengthen(MS_MAX, attempt) {
+            log(&format!("{remote}: {text}"));
         }
-        sleep(backoff);
-        backoff = (backoff * 2).min(BACKOFF_MAX);
+        sleep(Duration::from_micros(backoff.us()));
     }
 }
 
