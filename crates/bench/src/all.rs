@@ -77,6 +77,8 @@ const LINES: &[Line] = &[
     line("herd", "herd", &[], &["--clients=20", "--megabytes=4"]),
     line("snapshot-memory", "snapshot-memory", &[], &["--megabytes=8"]),
     line("large", "large", &[], &["--megabytes=10"]),
+    line("tools", "tools", &[], &["--megabytes=4", "--one-shots=5"]),
+    line("tools-600", "tools", &["--megabytes=600"], &["--megabytes=8", "--one-shots=2"]),
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{Error, procfs};
@@ -16,10 +16,13 @@ use crate::{Error, procfs};
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is to be stopped and removed.
-static OURS: Mutex<Ours> = Mutex::new(Ours { servers: Vec::new(), paths: Vec::new() });
+static OURS: Mutex<Ours> =
+    Mutex::new(Ours { servers: Vec::new(), groups: Vec::new(), paths: Vec::new() });
 
 struct Ours {
     servers: Vec<u32>,
+    /// Process groups of commands that are measured, by their first process.
+    groups: Vec<u32>,
     paths: Vec<PathBuf>,
 }
 
@@ -45,16 +48,20 @@ pub(crate) fn watch() -> Result<(), Error> {
     std::thread::spawn(move || {
         let mut number = [0];
         if woken.read_exact(&mut number).is_ok() {
-            clean_up();
+            // Nobody else goes on: what happens to the servers is no error of theirs.
+            let _ours = clean_up();
             let _ = signal_hook::low_level::emulate_default_handler(i32::from(number[0]));
         }
     });
     Ok(())
 }
 
-fn clean_up() {
+fn clean_up() -> MutexGuard<'static, Ours> {
     let ours = ours();
     send(&ours.servers, Signal::TERM);
+    for group in ours.groups.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
     let begin = Instant::now();
     while !ours.servers.iter().all(|pid| procfs::has_ended(*pid)) {
         if begin.elapsed() > STOP_TIMEOUT {
@@ -66,6 +73,7 @@ fn clean_up() {
     for path in &ours.paths {
         let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
     }
+    ours
 }
 
 fn send(pids: &[u32], signal: Signal) {
@@ -92,4 +100,21 @@ pub(crate) fn stopped(pid: u32, dir: &Path) {
 /// A file will be made.
 pub(crate) fn scratch(path: &Path) {
     ours().paths.push(path.to_owned());
+}
+
+/// The process group of a command that is measured, while it runs.
+pub(crate) struct Group(u32);
+
+impl Group {
+    /// It has begun with this process.
+    pub(crate) fn begun(pid: u32) -> Self {
+        ours().groups.push(pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        ours().groups.retain(|other| *other != self.0);
+    }
 }

@@ -22,7 +22,7 @@ use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
 use crate::stats::Latencies;
 
-const DB: &str = "OVN_Southbound";
+pub(crate) const DB: &str = "OVN_Southbound";
 const MEGABYTES: f64 = 162.0;
 /// How long commits go on where the other work is over at once.
 const SETTLE: Duration = Duration::from_millis(500);

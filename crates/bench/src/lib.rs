@@ -49,6 +49,7 @@ mod ports;
 mod scenarios;
 mod set;
 mod strings;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,6 +79,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         "schema" => return scenarios::print_schema(rest),
         "make-db" => return make_db::command(rest),
         floor::COMMAND => return floor::command(rest),
+        tools::COMMAND => return tools::command(rest),
         _ => {}
     }
     interrupt::watch()?;

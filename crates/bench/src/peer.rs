@@ -91,6 +91,16 @@ impl Peers {
         peer.start(&self.dir, self.pki.as_ref(), source)
     }
 
+    /// What a client program needs for TLS, if that is spoken.
+    pub(crate) fn client_options(&self) -> Vec<String> {
+        self.pki.as_ref().map(Pki::options).unwrap_or_default()
+    }
+
+    /// The one that is compared with the first.
+    pub(crate) fn last(&self) -> Option<&Peer> {
+        self.peers.last()
+    }
+
     /// The servers of one round in the order given, the floors last.
     pub(crate) fn order(&self, floors: Floors) -> Vec<Peer> {
         let mut order = self.peers.clone();
@@ -130,6 +140,14 @@ fn find_program(path: &str) -> Result<PathBuf, Error> {
 impl Peer {
     pub(crate) fn is_floor(&self) -> bool {
         matches!(self.how, How::Floor { .. })
+    }
+
+    /// The program, of a server that is started.
+    pub(crate) fn program(&self) -> Option<&Path> {
+        match &self.how {
+            How::Start(program) => Some(program),
+            How::Connect { .. } | How::Floor { .. } => None,
+        }
     }
 
     fn start(

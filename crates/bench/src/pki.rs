@@ -52,13 +52,15 @@ impl Pki {
 
     /// Gives a server its options.
     pub(crate) fn serve(&self, command: &mut Command) {
-        command
-            .arg("-p")
-            .arg(self.dir.join("server-key.pem"))
-            .arg("-c")
-            .arg(self.dir.join("server-cert.pem"))
-            .arg("-C")
-            .arg(self.dir.join("ca-cert.pem"));
+        command.args(self.options());
+    }
+
+    /// The options of a program that speaks TLS.
+    pub(crate) fn options(&self) -> Vec<String> {
+        [("-p", "server-key.pem"), ("-c", "server-cert.pem"), ("-C", "ca-cert.pem")]
+            .into_iter()
+            .flat_map(|(option, file)| [option.into(), self.dir.join(file).display().to_string()])
+            .collect()
     }
 }
 

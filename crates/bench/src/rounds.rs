@@ -41,6 +41,16 @@ impl Bench {
         Ok(Self { peers, progress: Progress::new(), used: Cell::new(false) })
     }
 
+    /// What a client program needs for TLS, if that is spoken.
+    pub(crate) fn client_options(&self) -> Vec<String> {
+        self.peers.client_options()
+    }
+
+    /// The server that is compared with the first.
+    pub(crate) fn last_peer(&self) -> Option<Peer> {
+        self.peers.last().cloned()
+    }
+
     /// Whether clients speak TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.peers.is_tls()

@@ -8,7 +8,7 @@ use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
     Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, set,
-    strings,
+    strings, tools,
 };
 
 /// Prints the schema of the database that a running server must have for a scenario.
@@ -29,7 +29,7 @@ pub(crate) fn print_schema(words: &[String]) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-const SCENARIOS: [&str; 14] = [
+const SCENARIOS: [&str; 15] = [
     "ports",
     "set",
     "big",
@@ -44,6 +44,7 @@ const SCENARIOS: [&str; 14] = [
     "herd",
     "large",
     "snapshot-memory",
+    "tools",
 ];
 
 /// Whether there is such a scenario; asked before servers are looked for.
@@ -71,6 +72,7 @@ pub(crate) fn run(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, 
         "herd" => herd::run(args, bench),
         "large" => large::run(args, bench),
         "snapshot-memory" => large::snapshots(args, bench),
+        "tools" => tools::run(args, bench),
         _ => known(name).and_then(|()| Err(Error::Usage(format!("{name} has no body")))),
     }
 }

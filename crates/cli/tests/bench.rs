@@ -305,3 +305,25 @@ fn an_interrupted_run_stops_its_servers() {
     assert!(!socket.exists(), "the server's folder is still there");
     assert_eq!(entries().count(), 0, "files are left");
 }
+
+/// The programs of both sides, each result equal to the other's.
+#[test]
+fn the_programs_are_measured_and_agree() {
+    if !installed(SOUTHBOUND) {
+        return;
+    }
+    let mut words = vec!["tools", "--megabytes=1", "--one-shots=3"];
+    let reference = support::reference("ovsdb-server");
+    let peer = reference.map(|path| format!("--peer=ref={}", path.display()));
+    words.extend(peer.as_deref());
+    let report = report(&words);
+    for (_, runs) in report["servers"].as_object().expect("servers") {
+        for section in ["dump", "backup", "restore", "compact", "convert", "query"] {
+            positive(&runs[0], section, "s");
+            positive(&runs[0], section, "CPU s");
+            positive(&runs[0], section, "peak MB");
+        }
+        positive(&runs[0], "list-dbs", "p50 ms");
+        positive(&runs[0], "compare-versions", "CPU ms");
+    }
+}

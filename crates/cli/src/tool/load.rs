@@ -9,6 +9,9 @@ use super::log_file::LogFile;
 use super::progress::Progress;
 use crate::program::Failure;
 
+/// Records with bodies of at least so many bytes are read row by row: a whole one is never in memory.
+const PIECES_MIN: u64 = 1 << 20;
+
 /// A database and where its file ends.
 pub(super) struct Loaded {
     pub(super) database: Database,
@@ -22,12 +25,12 @@ pub(super) struct Loaded {
 /// nothing of it is lost unseen.
 pub(super) fn load(path: &Path, seed: u64) -> Result<Loaded, Failure> {
     let log = LogFile::open_standalone(path)?;
-    let mut replayer = Replayer::new(&path.display().to_string(), seed);
-    let (mut progress, mut done) = (Progress::new("reading"), 0);
-    log.replay(|bytes, length| {
-        done += bytes.len() as u64;
+    let mut replayer = Replayer::seekable(&path.display().to_string(), seed, PIECES_MIN);
+    let mut progress = Progress::new("reading");
+    log.replay(|bytes, done, length| {
         progress.show(done, length);
-        replayer.feed(bytes).map_err(|error| Failure::new(error.to_string()))
+        replayer.feed(bytes).map_err(|error| Failure::new(error.to_string()))?;
+        Ok(replayer.again_from())
     })?;
     let loaded = replayer.finish().map_err(|error| Failure::new(error.to_string()))?;
     if let Some(problem) = loaded.warning {

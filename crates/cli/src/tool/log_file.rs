@@ -1,7 +1,7 @@
 //! A database file that is read record by record, without a lock.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use weir_data::Schema;
@@ -105,20 +105,27 @@ impl LogFile {
         }
     }
 
-    /// The bytes of the whole file go to `take`, from the beginning, with the file's length.
+    /// The bytes of the whole file go to `take`, from the beginning, with how many have been read and
+    /// the file's length; it answers where to go on, if not behind them.
     pub(super) fn replay(
         self,
-        mut take: impl FnMut(&[u8], u64) -> Result<(), Failure>,
+        mut take: impl FnMut(&[u8], u64, u64) -> Result<Option<u64>, Failure>,
     ) -> Result<(), Failure> {
         let Self { path, mut file, mut buffer, .. } = self;
         let failed = |error: io::Error| Self::io(&path, "read error", &error);
         file.rewind().map_err(failed)?;
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         buffer.resize(READ_BYTES, 0);
+        let mut done = 0;
         loop {
-            match read(&mut file, &mut buffer).map_err(failed)? {
-                0 => return Ok(()),
-                count => take(buffer.get(..count).unwrap_or_default(), length)?,
+            let count = read(&mut file, &mut buffer).map_err(failed)?;
+            if count == 0 {
+                return Ok(());
+            }
+            done += count as u64;
+            if let Some(offset) = take(buffer.get(..count).unwrap_or_default(), done, length)? {
+                file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+                done = offset;
             }
         }
     }
