@@ -79,6 +79,7 @@ const LINES: &[Line] = &[
     line("large", "large", &[], &["--megabytes=10"]),
     line("tools", "tools", &[], &["--megabytes=4", "--one-shots=5"]),
     line("tools-600", "tools", &["--megabytes=600"], &["--megabytes=8", "--one-shots=2"]),
+    line("steps", "steps", &[], &["--megabytes=5", "--monitors=10", "--ops=5000"]),
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 

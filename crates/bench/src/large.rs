@@ -134,6 +134,8 @@ fn snapshot(
 pub(crate) struct Database {
     pub(crate) path: std::path::PathBuf,
     pub(crate) rows: usize,
+    /// Those of the largest table.
+    pub(crate) flows: usize,
     pub(crate) megabytes: f64,
 }
 
@@ -144,11 +146,22 @@ impl Database {
         schema: &str,
         records: usize,
     ) -> Result<Self, Error> {
+        Self::make_as(bench, "", megabytes, schema, records)
+    }
+
+    /// `name` tells files of one run apart.
+    pub(crate) fn make_as(
+        bench: &Bench,
+        name: &str,
+        megabytes: f64,
+        schema: &str,
+        records: usize,
+    ) -> Result<Self, Error> {
         bench.progress.wait("writing the database");
         let content = Content::sized(1, megabytes * 1e6);
-        let path = bench.scratch(&format!("{megabytes}.db"));
+        let path = bench.scratch(&format!("{name}{megabytes}.db"));
         content.write_file(&path, schema, records)?;
-        Ok(Self { path, rows: content.rows(), megabytes })
+        Ok(Self { path, rows: content.rows(), flows: content.flows(), megabytes })
     }
 
     /// Whether a client received every row. The row that commits change is there or not.

@@ -48,6 +48,7 @@ mod openstack;
 mod ports;
 mod scenarios;
 mod set;
+mod steps;
 mod strings;
 mod tools;
 

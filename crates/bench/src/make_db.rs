@@ -86,6 +86,11 @@ impl Content {
         self.datapaths * (1 + PORTS_A_DATAPATH) + self.flows
     }
 
+    /// Rows of the largest table, `Logical_Flow`.
+    pub(crate) fn flows(&self) -> usize {
+        self.flows
+    }
+
     fn table(&self, n: usize) -> (&'static str, usize) {
         let ports = self.datapaths * PORTS_A_DATAPATH;
         match n {

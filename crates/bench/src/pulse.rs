@@ -33,18 +33,27 @@ pub(crate) fn prepare(target: &Target) -> Result<(), Error> {
 impl Pulse {
     /// Begins; [`prepare`] must have been called.
     pub(crate) fn start(target: &Target) -> Result<Self, Error> {
+        Self::begin(target, commit)
+    }
+
+    /// Begins to send `echo` instead, which needs no database.
+    pub(crate) fn echo(target: &Target) -> Result<Self, Error> {
+        Self::begin(target, echo)
+    }
+
+    fn begin(target: &Target, exchange: Exchange) -> Result<Self, Error> {
         let mut client = Client::connect(target)?;
         // Who does not know of changes is disconnected by a conversion.
         client.call("set_db_change_aware", &json!([true]))?;
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
             let stop = Arc::clone(&stop);
-            move || beat(client, &stop)
+            move || beat(client, exchange, &stop)
         });
         Ok(Self { stop, thread })
     }
 
-    /// Ends; returns the latency of every commit from when it was due.
+    /// Ends; returns the latency of every exchange from when it was due.
     pub(crate) fn stop(self) -> Result<Latencies, Error> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -54,25 +63,38 @@ impl Pulse {
     }
 }
 
-fn beat(mut client: Client, stop: &AtomicBool) -> Result<Latencies, Error> {
+/// One request, the number of which is given, and its answer.
+type Exchange = fn(&mut Client, u32) -> Result<(), Error>;
+
+fn beat(mut client: Client, exchange: Exchange, stop: &AtomicBool) -> Result<Latencies, Error> {
     let mut latencies = Latencies::default();
     let start = Instant::now();
     let mut n = 0_u32;
     while !stop.load(Ordering::Relaxed) || n == 0 {
         let due = start + Duration::from_secs_f64(f64::from(n) / RATE);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let request = format!(
-            r#"{{"id":{n},"method":"transact","params":["OVN_Southbound",{{"op":"update","table":"Address_Set","where":[["name","==","weir-bench-pulse"]],"row":{{"addresses":"pulse-{:07}"}}}}]}}"#,
-            n % 10_000_000
-        );
-        let reply = client.exchange(request.as_bytes())?;
-        if memchr::memmem::find(reply, br#"[{"count":1}]"#).is_none() {
-            fail!("a commit was answered {}", String::from_utf8_lossy(reply));
-        }
+        exchange(&mut client, n)?;
         latencies.push(due.elapsed());
         n += 1;
     }
     Ok(latencies)
+}
+
+fn commit(client: &mut Client, n: u32) -> Result<(), Error> {
+    let request = format!(
+        r#"{{"id":{n},"method":"transact","params":["OVN_Southbound",{{"op":"update","table":"Address_Set","where":[["name","==","weir-bench-pulse"]],"row":{{"addresses":"pulse-{:07}"}}}}]}}"#,
+        n % 10_000_000
+    );
+    let reply = client.exchange(request.as_bytes())?;
+    if memchr::memmem::find(reply, br#"[{"count":1}]"#).is_none() {
+        fail!("a commit was answered {}", String::from_utf8_lossy(reply));
+    }
+    Ok(())
+}
+
+fn echo(client: &mut Client, n: u32) -> Result<(), Error> {
+    let request = format!(r#"{{"id":{n},"method":"echo","params":[]}}"#);
+    client.exchange(request.as_bytes()).map(drop)
 }
 
 /// What the table says of the commits.

@@ -7,7 +7,7 @@ use crate::by_key::{self, Key};
 use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
-    Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, set,
+    Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, set, steps,
     strings, tools,
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn print_schema(words: &[String]) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-const SCENARIOS: [&str; 15] = [
+const SCENARIOS: [&str; 16] = [
     "ports",
     "set",
     "big",
@@ -45,6 +45,7 @@ const SCENARIOS: [&str; 15] = [
     "large",
     "snapshot-memory",
     "tools",
+    "steps",
 ];
 
 /// Whether there is such a scenario; asked before servers are looked for.
@@ -73,6 +74,7 @@ pub(crate) fn run(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, 
         "large" => large::run(args, bench),
         "snapshot-memory" => large::snapshots(args, bench),
         "tools" => tools::run(args, bench),
+        "steps" => steps::run(args, bench),
         _ => known(name).and_then(|()| Err(Error::Usage(format!("{name} has no body")))),
     }
 }

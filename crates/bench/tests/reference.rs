@@ -78,6 +78,7 @@ fn the_other_scenarios_hold_too() {
         &["herd", "--clients=4", "--megabytes=1"],
         &["large", "--megabytes=1"],
         &["snapshot-memory", "--megabytes=1"],
+        &["steps", "--megabytes=1", "--monitors=3", "--ops=500"],
     ];
     for scenario in scenarios {
         let words = [*scenario, &[peer.as_str(), "--no-floor"][..]].concat();

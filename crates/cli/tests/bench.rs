@@ -140,6 +140,10 @@ fn large_databases_are_dumped_and_compacted_beside_commits() {
     positive(&large, "full dump", "commit p99 ms");
     positive(&large, "compaction", "commits meanwhile");
     positive(&large, "conversion", "commits meanwhile");
+    let steps = bench(&["steps", "--megabytes=1", "--monitors=5", "--ops=1000"]);
+    positive(&steps, "every row changes, equal monitors", "longest wait of an echo ms");
+    positive(&steps, "conversion while every row changes", "longest wait of a commit ms");
+    positive(&steps, "a backup takes its first rows", "longest wait of an echo ms");
     let memory = bench(&["snapshot-memory", "--megabytes=1,2"]);
     positive(&memory, "2 MB", "peak of compaction / RSS before");
     let herd = bench(&["herd", "--clients=6", "--megabytes=1"]);

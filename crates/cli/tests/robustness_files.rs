@@ -291,6 +291,43 @@ fn a_file_that_is_no_database_is_refused_and_named() {
     }
 }
 
+fn read(scratch: &Scratch, name: &str) -> Vec<u8> {
+    std::fs::read(scratch.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn what_cannot_be_read_of_a_file_is_kept_beside_it() {
+    let scratch = Scratch::new();
+    create(&scratch, "net.db");
+    let server = Server::start(&scratch);
+    server.client().transact(&insert("good", "text"));
+    server.kill();
+    let good = read(&scratch, "net.db");
+    let good = String::from_utf8(good).expect("UTF-8");
+    let torn = format!("{good}OVSDB JSON 20 half a rec");
+    scratch.write("net.db", &torn);
+    let server = Server::start(&scratch);
+    assert_eq!(server.client().ports(), ["good"]);
+    assert!(!scratch.path("net.db.torn.1").exists(), "nobody has written");
+    server.client().transact(&insert("new", "text"));
+    assert_eq!(read(&scratch, "net.db.torn.1"), b"OVSDB JSON 20 half a rec");
+    let log = server.log();
+    let line = format!(
+        "/net.db: what follows offset {} cannot be read and is cut off; its 24 bytes are kept in ",
+        good.len()
+    );
+    assert!(log.contains("|ovsdb_log|WARN|") && log.contains(&line), "{log}");
+    server.kill();
+    reference_reads(&scratch, "net.db", 2);
+    // The same with nobody serving it.
+    scratch.write("net.db", &torn);
+    let request = format!(r#"["Net",{}]"#, insert("new", "text"));
+    let done = scratch.run(scratch.link("ovsdb-tool"), &["transact", "net.db", &request]);
+    assert!(done.status.success() && err(&done).contains(&line), "{}", err(&done));
+    assert_eq!(read(&scratch, "net.db.torn.2"), b"OVSDB JSON 20 half a rec");
+    reference_reads(&scratch, "net.db", 2);
+}
+
 #[test]
 fn exit_ends_it_within_two_seconds_whatever_the_size() {
     // The promise is about 200 MB; everybody's run makes sure with less that nothing is written.

@@ -57,6 +57,15 @@ struct Filed {
     groups: Vec<GroupId>,
 }
 
+/// A row whose change can concern a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Found {
+    pub(crate) group: GroupId,
+    pub(crate) table: TableId,
+    /// Which of the changed rows.
+    pub(crate) at: usize,
+}
+
 /// What a clause is filed under.
 enum Key<'a> {
     Equal(DatumRef<'a>),
@@ -133,28 +142,40 @@ impl ClauseIndex {
         true
     }
 
-    /// Adds the groups that changes of rows can concern.
+    /// Adds the groups that changes of rows can concern: to `groups` those to which every row can
+    /// be something, to `found` the others, each with the rows that can.
     pub(crate) fn concerned(
         &self,
         table: TableId,
         rows: &[RowView<'_>],
         groups: &mut Vec<GroupId>,
+        found: &mut Vec<Found>,
     ) {
-        let Some(table) = self.tables.get(table.index()) else { return };
-        groups.extend(&table.all);
-        if table.columns.is_empty() {
+        let of_table = self.tables.get(table.index());
+        let Some(clauses) = of_table else { return };
+        groups.extend(&clauses.all);
+        if clauses.columns.is_empty() {
             return;
         }
-        let mut find = |found: &[GroupId]| groups.extend_from_slice(found);
-        for row in rows {
+        for (at, row) in rows.iter().enumerate() {
+            let mut find = |groups: &[GroupId]| {
+                found.extend(groups.iter().map(|&group| Found { group, table, at }));
+            };
             match &row.state {
-                State::Inserted(row) | State::Deleted(row) => self.of_row(table, row, &mut find),
+                State::Inserted(row) | State::Deleted(row) => {
+                    self.of_row(clauses, row, &mut find);
+                }
                 State::Modified(modified) => {
-                    self.of_row(table, modified.row, &mut find);
-                    self.of_changes(table, &modified.columns, &mut find);
+                    self.of_row(clauses, modified.row, &mut find);
+                    self.of_changes(clauses, &modified.columns, &mut find);
                 }
             }
         }
+    }
+
+    /// Whether [`ClauseIndex::concerned`] finds all rows that can be something to this group.
+    pub(crate) fn finds(&self, group: GroupId, table: TableId) -> bool {
+        self.tables.get(table.index()).is_some_and(|table| !table.all.contains(&group))
     }
 
     /// Those whose clauses hold for the row.

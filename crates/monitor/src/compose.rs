@@ -7,6 +7,7 @@ use weir_data::{
     ColumnDelta, ColumnType, DatumRef, Row, Schema, Snapshot, Store, TableId, TableSchema, Uuid,
 };
 
+use crate::clauses::Found;
 use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
 use crate::subscription::{Subscription, TableSubscription};
 use crate::view::{Modified, RowView, State, TableView, View};
@@ -115,10 +116,14 @@ pub(crate) fn initial_piece(
     false
 }
 
+/// Which of a table's changed rows can concern somebody; `None` if any of them can.
+pub(crate) type Concern<'a> = &'a dyn Fn(TableId) -> Option<&'a [Found]>;
+
 /// Appends what happened as far as it concerns the subscription, `{}` if it does not.
 pub(crate) fn changes(
     subscription: &Subscription,
     view: &View<'_>,
+    concern: Concern<'_>,
     store: &Store,
     out: &mut Vec<u8>,
 ) {
@@ -135,9 +140,15 @@ pub(crate) fn changes(
         }
         let start = writer.out.len();
         writer.table(table, store.schema(), |writer| {
-            for row in &changed.rows {
+            let mut tell = |row| {
                 if let Some(event) = event(table, row) {
                     writer.shared_row(row, &event, &table.shape);
+                }
+            };
+            match concern(changed.table) {
+                None => changed.rows.iter().for_each(tell),
+                Some(found) => {
+                    found.iter().filter_map(|found| changed.rows.get(found.at)).for_each(&mut tell);
                 }
             }
         });

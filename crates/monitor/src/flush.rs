@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_data::{Store, Uuid};
+use weir_data::{Store, TableId, Uuid};
 
 use crate::cache::Cache;
+use crate::clauses::Found;
 use crate::compose;
 use crate::message::{self, Update};
 use crate::pending::{Pending, Place, Since};
@@ -107,10 +108,13 @@ impl Monitors {
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
         let view = resolve(&changes, &self.pending, &self.watchers, place, store);
-        let mut affected: Vec<GroupId> = Vec::new();
+        let (mut affected, mut found) = (Vec::new(), Vec::new());
         for table in &view.tables {
-            self.clauses.concerned(table.table, &table.rows, &mut affected);
+            self.clauses.concerned(table.table, &table.rows, &mut affected, &mut found);
         }
+        found.sort_unstable();
+        found.dedup();
+        affected.extend(found.chunk_by(|a, b| a.group == b.group).map(|found| found[0].group));
         affected.sort_unstable();
         affected.dedup();
         let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
@@ -120,7 +124,9 @@ impl Monitors {
             if group.classes.values().all(|class| class.members.iter().all(is_stray)) {
                 continue;
             }
-            let body = composer.body(id, &group.subscription, || &view, false);
+            let clauses = &self.clauses;
+            let concern = |table: TableId| clauses.finds(id, table).then(|| of(&found, id, table));
+            let body = composer.body(id, &group.subscription, || &view, &concern, false);
             // If there is nothing to tell, the blocked ones are up to date, too.
             let Some(body) = body else { continue };
             let n_left = left.len();
@@ -156,7 +162,7 @@ impl Monitors {
                 let id = same_group[0].group;
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
-                let body = composer.body(id, &group.subscription, view, others);
+                let body = composer.body(id, &group.subscription, view, &|_| None, others);
                 let Some(body) = body else { continue };
                 tell_group(group, same_group, &body, self.last_txn_id, out);
             }
@@ -172,6 +178,13 @@ impl Monitors {
         let furthest = self.strays.iter().filter(|(_, place)| **place == first);
         furthest.map(|(key, _)| *key).collect()
     }
+}
+
+/// Those rows of a table that can be something to a group; `found` is sorted.
+fn of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
+    let from = found.partition_point(|one| (one.group, one.table) < (group, table));
+    let found = &found[from..];
+    &found[..found.partition_point(|one| (one.group, one.table) == (group, table))]
 }
 
 /// One update for each class among equal monitors at one place.
@@ -223,6 +236,7 @@ impl<'a> Composer<'a> {
         id: GroupId,
         subscription: &Subscription,
         view: impl FnOnce() -> &'v View<'v>,
+        concern: compose::Concern<'_>,
         others_may_need_it: bool,
     ) -> Option<Arc<Vec<u8>>> {
         if let Some(known) = self.cache.update(id, self.place) {
@@ -231,7 +245,7 @@ impl<'a> Composer<'a> {
         *self.composed += 1;
         self.scratch.clear();
         self.scratch.reserve(SCRATCH_BYTES);
-        compose::changes(subscription, view(), self.store, &mut self.scratch);
+        compose::changes(subscription, view(), concern, self.store, &mut self.scratch);
         let body = message::close(&self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());

@@ -12,6 +12,7 @@ use weir_net::error::strerror;
 
 use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
 use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
+use crate::disk::tail::{keep_tail, tail_message};
 
 /// Why a database file cannot be used.
 #[derive(Debug)]
@@ -32,6 +33,10 @@ pub(crate) struct DatabaseFile {
     valid_len: u64,
     /// Something follows there that must go first: a torn record, or a failed append.
     torn: bool,
+    /// What follows has not been read, and is kept aside before it goes.
+    unread: bool,
+    /// What an administrator must know, for the log.
+    notice: Option<String>,
     /// fdatasync(2) has failed: the system may have dropped what it could not write and call the
     /// rest clean, so that the next one would succeed and mean nothing.
     suspect: bool,
@@ -56,10 +61,19 @@ impl DatabaseFile {
         let failed = |e: io::Error| io_error(name, "open failed", &e);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let _ = fs::remove_file(temporary_path(&path));
-        let (promised, renamed) = (false, Arc::default());
-        let (valid_len, torn, suspect) = (0, true, false);
-        let replaced = None;
-        Ok(Self { file, path, valid_len, torn, suspect, promised, renamed, lock, replaced })
+        Ok(Self {
+            file,
+            path,
+            valid_len: 0,
+            torn: true,
+            unread: false,
+            notice: None,
+            suspect: false,
+            promised: false,
+            renamed: Arc::default(),
+            lock,
+            replaced: None,
+        })
     }
 
     /// Which lock this is, for [`DatabaseFile::open`].
@@ -81,6 +95,7 @@ impl DatabaseFile {
     /// What fstat(2) says.
     pub(crate) fn set_valid_len(&mut self, valid_len: u64) -> io::Result<()> {
         self.torn = self.file.metadata()?.len() != valid_len;
+        self.unread = self.torn;
         self.valid_len = valid_len;
         Ok(())
     }
@@ -107,6 +122,7 @@ impl DatabaseFile {
             return Err(rustix::io::Errno::IO.into());
         }
         if self.torn {
+            self.keep_unread();
             self.file.set_len(self.valid_len)?;
             self.torn = false;
         }
@@ -116,6 +132,23 @@ impl DatabaseFile {
         }
         self.valid_len += records.len() as u64;
         Ok(())
+    }
+
+    /// Keeps aside what is about to go though nobody has read it. If that fails the database goes
+    /// on all the same.
+    fn keep_unread(&mut self) {
+        if !mem::take(&mut self.unread) {
+            return;
+        }
+        let name = self.path.display().to_string();
+        if let Some(kept) = keep_tail(&self.file, &self.path, self.valid_len).transpose() {
+            self.notice = Some(tail_message(&name, self.valid_len, &kept));
+        }
+    }
+
+    /// What is to be logged as a warning of module `ovsdb_log`.
+    pub(crate) fn take_notice(&mut self) -> Option<String> {
+        self.notice.take()
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -157,6 +190,7 @@ impl DatabaseFile {
         tail: &[u8],
         sync: bool,
     ) -> Result<u64, String> {
+        self.keep_unread();
         let promised = self.promised || sync;
         let renamed = (|| {
             replacement.write(tail)?;

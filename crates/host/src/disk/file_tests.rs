@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::*;
+use crate::disk::tail::{TAIL_BYTES_MAX, TAILS_MAX};
 
 /// A fresh directory with a database file that holds `content`.
 fn database(name: &str, content: &str) -> (PathBuf, PathBuf) {
@@ -30,11 +31,85 @@ fn text(path: &Path) -> String {
 #[test]
 fn a_torn_tail_goes_with_the_first_append_and_not_before() {
     let (directory, path) = database("torn", "good1\ngood2\nto");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let mut file = opened(&path, 12);
     assert_eq!(text(&path), "good1\ngood2\nto");
     file.append(b"x\n", true).unwrap();
     file.append(b"y\n", false).unwrap();
     assert_eq!(text(&path), "good1\ngood2\nx\ny\n");
+    let kept = directory.join("conf.db.torn.1");
+    assert_eq!(text(&kept), "to");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o640);
+    let (shown, kept) = (path.display(), kept.display());
+    assert_eq!(
+        file.take_notice().unwrap(),
+        format!(
+            "{shown}: what follows offset 12 cannot be read and is cut off; its 2 bytes are kept \
+             in {kept}"
+        )
+    );
+    assert_eq!(file.take_notice(), None);
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn of_many_torn_tails_the_last_ones_are_kept() {
+    let (directory, path) = database("tails", "good\n");
+    for n in 1..=TAILS_MAX + 2 {
+        fs::write(&path, format!("good\ntail {n}")).unwrap();
+        opened(&path, 5).append(b"x\n", false).unwrap();
+        // So that their ages differ.
+        let kept = directory.join(format!("conf.db.torn.{}", (n - 1) % TAILS_MAX + 1));
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n.into());
+        File::options().write(true).open(kept).unwrap().set_modified(time).unwrap();
+    }
+    let kept = |n: u32| text(&directory.join(format!("conf.db.torn.{n}")));
+    assert_eq!([kept(1), kept(2), kept(3), kept(4)], ["tail 5", "tail 6", "tail 3", "tail 4"]);
+    assert!(!directory.join("conf.db.torn.5").exists());
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn of_a_long_torn_tail_the_beginning_is_kept() {
+    let (directory, path) = database("long-tail", "good\n");
+    let all = TAIL_BYTES_MAX + 1000;
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(5 + all).unwrap();
+    let mut file = opened(&path, 5);
+    file.append(b"x\n", false).unwrap();
+    let kept = directory.join("conf.db.torn.1");
+    assert_eq!(fs::metadata(kept).unwrap().len(), TAIL_BYTES_MAX);
+    let notice = file.take_notice().unwrap();
+    assert!(
+        notice.contains(&format!("; the first {TAIL_BYTES_MAX} of its {all} bytes")),
+        "{notice}"
+    );
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_torn_tail_that_cannot_be_kept_holds_up_nobody() {
+    let (directory, path) = database("no-room", "good\nto");
+    for n in 1..=TAILS_MAX {
+        // A directory cannot make room.
+        fs::create_dir(directory.join(format!("conf.db.torn.{n}"))).unwrap();
+    }
+    let mut file = opened(&path, 5);
+    file.append(b"x\n", false).unwrap();
+    assert_eq!(text(&path), "good\nx\n");
+    let notice = file.take_notice().unwrap();
+    assert!(notice.contains("; it could not be kept ("), "{notice}");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_replacement_keeps_what_could_not_be_read_too() {
+    let (directory, path) = database("torn-replaced", "good\nto");
+    let mut file = opened(&path, 5);
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"new\n").unwrap();
+    file.replace(replacement, b"", false).unwrap();
+    assert_eq!(text(&path), "new\n");
+    assert_eq!(text(&directory.join("conf.db.torn.1")), "to");
     fs::remove_dir_all(directory).unwrap();
 }
 

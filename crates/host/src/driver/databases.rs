@@ -107,6 +107,7 @@ impl Databases {
         records: &[u8],
         sync: bool,
         coverage: &mut Coverage,
+        log: &Vlog,
         events: &mut Vec<Event>,
     ) {
         coverage.add(Counter::Appends, 1);
@@ -116,6 +117,7 @@ impl Databases {
             Some(entry) => {
                 let was_suspect = entry.file.is_suspect();
                 let result = entry.file.append(records, sync);
+                log_notice(&mut entry.file, log);
                 if entry.file.is_suspect() && !was_suspect {
                     events.push(Event::FileSuspect { db });
                 }
@@ -232,10 +234,12 @@ impl Databases {
         tail: &[u8],
         sync: bool,
         jobs: &Jobs,
+        log: &Vlog,
     ) -> Event {
         let replaced = self.files.get_mut(&db).and_then(|entry| {
             let replacement = entry.replacement.take()?;
             let result = entry.file.replace(replacement, tail, sync);
+            log_notice(&mut entry.file, log);
             let sync = entry.file.directory_sync();
             jobs.spawn(
                 "sync",
@@ -249,6 +253,13 @@ impl Databases {
         });
         let result = replaced.unwrap_or_else(|| Err("no compacted copy".to_owned()));
         Event::CompactionFinished { db, result }
+    }
+}
+
+/// Something that could not be read has been cut off.
+fn log_notice(file: &mut DatabaseFile, log: &Vlog) {
+    if let Some(notice) = file.take_notice() {
+        log.log("ovsdb_log", Level::Warn, &notice);
     }
 }
 

@@ -477,7 +477,7 @@ impl Driver {
                     let (length, digest) = (bytes.len() as u64, digest(&bytes));
                     recorder.item(&Item::Append { db, length, digest });
                 }
-                databases.append(db, &bytes, sync, coverage, events);
+                databases.append(db, &bytes, sync, coverage, &self.log, events);
                 let now = now(&self.clock);
                 self.deliver(now);
                 self.end_round(now);
@@ -537,7 +537,7 @@ impl Driver {
                 databases.compact(db, snapshot, comment, date_ms, &self.jobs, events);
             }
             Effect::FinishCompaction { db, tail, sync } => {
-                events.push(databases.finish_compaction(db, &tail, sync, &self.jobs));
+                events.push(databases.finish_compaction(db, &tail, sync, &self.jobs, &self.log));
             }
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
                 let convert = move || {

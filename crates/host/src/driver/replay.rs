@@ -262,7 +262,7 @@ impl Replay {
         }
         if result.is_ok() {
             let (mut events, coverage) = (Vec::new(), &mut self.coverage);
-            self.databases.append(db, &bytes, sync, coverage, &mut events);
+            self.databases.append(db, &bytes, sync, coverage, &self.log, &mut events);
             for event in events {
                 if let Event::Appended { result: Err(error), .. } = event {
                     return Err(format!("write failed ({error})"));
@@ -283,7 +283,7 @@ impl Replay {
             return Err("another file is to be replaced".to_owned());
         }
         if result.is_ok() {
-            let event = self.databases.finish_compaction(db, &tail, sync, &self.jobs);
+            let event = self.databases.finish_compaction(db, &tail, sync, &self.jobs, &self.log);
             if let Event::CompactionFinished { result: Err(error), .. } = event {
                 return Err(format!("a compacted copy cannot be put in place ({error})"));
             }
