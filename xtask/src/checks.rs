@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
-use crate::tidy;
 use crate::tools::{cargo, has, program};
+use crate::{fuzz, tidy};
 
 /// Seconds given to fetch the list of advisories, the only step that needs a network.
 const ADVISORY_FETCH_SECONDS: &str = "60";
@@ -20,6 +20,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
             ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
         passes(cargo(root).args(lint))
     });
+    steps.run("fuzz targets", || fuzz::check(root));
     steps.run("doc", || {
         let mut doc = cargo(root);
         doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--keep-going"]);

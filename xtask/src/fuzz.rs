@@ -15,8 +15,8 @@ use crate::tools::{self, cargo, has};
 /// Seconds for each target when nothing else is said, in CI as well.
 pub(crate) const SECONDS: u32 = 60;
 
-/// Targets fuzzed at once, on however few processors: all of them together take five minutes.
-const AT_ONCE: usize = 4;
+/// Targets fuzzed at once, on however few processors: all of them together take three minutes.
+const AT_ONCE: usize = 6;
 
 /// Longest that one input may take, in seconds, and most memory, in MB.
 const LIMITS: [&str; 2] = ["-timeout=30", "-rss_limit_mb=2048"];
@@ -32,14 +32,57 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// The only platform that servers run on and that libFuzzer is tried on.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// As a step of the tests: every target for [`SECONDS`].
-pub(crate) fn step(root: &Path) -> Result<Outcome> {
+/// The targets being built beside something that leaves the processors idle now and then.
+pub(crate) struct Building(Option<Child>);
+
+impl Building {
+    /// Begins, if it can be done at all. It gives way to whatever else runs.
+    pub(crate) fn begin(root: &Path) -> Self {
+        if unfit(root).is_some() {
+            return Self(None);
+        }
+        let cargo = build_command(root, "build");
+        let mut command = tools::program(root, "nice");
+        command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
+        for (name, value) in cargo.get_envs().filter(|(name, _)| *name != "PATH") {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        // What is wrong with it shows in the step itself.
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(quiet.spawn().ok())
+    }
+
+    fn wait(mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Why nothing can be fuzzed here.
+fn unfit(root: &Path) -> Option<String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Ok(Outcome::Skipped(format!("the fuzzer is built for {PLATFORM}")));
+        return Some(format!("the fuzzer is built for {PLATFORM}"));
     }
-    if !has(root, "c++") {
-        return Ok(Outcome::Skipped("libFuzzer wants a C++ compiler".to_owned()));
+    (!has(root, "c++")).then(|| "libFuzzer wants a C++ compiler".to_owned())
+}
+
+/// As one of the checks: every target compiles, and so does what is compiled for fuzzing only.
+pub(crate) fn check(root: &Path) -> Result<Outcome> {
+    match unfit(root) {
+        Some(why) => Ok(Outcome::Skipped(why)),
+        None => passes(&mut build_command(root, "check")),
     }
+}
+
+/// As a step of the tests: every target for [`SECONDS`].
+pub(crate) fn step(root: &Path, building: Building) -> Result<Outcome> {
+    if let Some(why) = unfit(root) {
+        return Ok(Outcome::Skipped(why));
+    }
+    building.wait();
     Ok(if fuzz(root, SECONDS, STEP_SEED, &[])? { Outcome::Passed } else { Outcome::Failed })
 }
 
@@ -90,10 +133,16 @@ fn build_folder(root: &Path) -> PathBuf {
 }
 
 fn build(root: &Path) -> Result<Outcome> {
+    passes(&mut build_command(root, "build"))
+}
+
+/// `how` is a command of cargo; all of them share what build scripts have made.
+fn build_command(root: &Path, how: &str) -> Command {
     let mut command = cargo(root);
-    command.args(["build", "--release", "--bins", "--target", PLATFORM, "--manifest-path"]);
+    command.args([how, "--release", "--bins", "--target", PLATFORM, "--manifest-path"]);
     command.arg("fuzz/Cargo.toml").env("RUSTFLAGS", FLAGS);
-    passes(command.env("CARGO_TARGET_DIR", build_folder(root)))
+    command.env("CARGO_TARGET_DIR", build_folder(root));
+    command
 }
 
 /// The program of a target.

@@ -15,12 +15,14 @@ pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     steps.run("cargo tools", || provide::cargo_tools(root, may_install));
     steps.run("nightly toolchain", || provide::nightly(root, may_install));
     steps.run("build", || passes(cargo(root).args(["build", "--workspace", "--all-targets"])));
+    // Tests wait a lot; the fuzzer's build has what they leave.
+    let building = fuzz::Building::begin(root);
     steps.run("tests", || tests(root));
     steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
     steps.run("OVN scenario", || ovn::scenario(root));
     steps.run("instructions", || instructions::compare(root, false));
     steps.run("thread sanitizer", || sanitize::tsan(root));
-    steps.run("fuzzing", || fuzz::step(root));
+    steps.run("fuzzing", || fuzz::step(root, building));
     Ok(steps.finish())
 }
 

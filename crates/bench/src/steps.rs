@@ -257,6 +257,8 @@ impl Setting<'_> {
             })
         });
         let _ = fs::remove_file(&copy);
+        let name = copy.file_name().unwrap_or_default().to_string_lossy();
+        let _ = fs::remove_file(copy.with_file_name(format!(".{name}.~lock~")));
         removed
     }
 

@@ -319,13 +319,6 @@ fn what_cannot_be_read_of_a_file_is_kept_beside_it() {
     assert!(log.contains("|ovsdb_log|WARN|") && log.contains(&line), "{log}");
     server.kill();
     reference_reads(&scratch, "net.db", 2);
-    // The same with nobody serving it.
-    scratch.write("net.db", &torn);
-    let request = format!(r#"["Net",{}]"#, insert("new", "text"));
-    let done = scratch.run(scratch.link("ovsdb-tool"), &["transact", "net.db", &request]);
-    assert!(done.status.success() && err(&done).contains(&line), "{}", err(&done));
-    assert_eq!(read(&scratch, "net.db.torn.2"), b"OVSDB JSON 20 half a rec");
-    reference_reads(&scratch, "net.db", 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use weir_json::{Value, validate};
 
 use crate::coverage::Coverage;
+use crate::recording;
 use crate::unixctl::{Commands, Outcome, Request, reply};
 use crate::vlog::{Level, Vlog};
 
@@ -57,4 +58,9 @@ pub fn set_log(spec: &str) {
         assert!(!log.list().is_empty() && !log.list_patterns().is_empty());
     }
     let _ = (log.set_rate_limit(Some(spec), true), log.set_syslog_method(spec));
+}
+
+/// Reads bytes as a recording, and as an item of one.
+pub fn read_recording(bytes: &[u8]) {
+    recording::read_recording(bytes);
 }

@@ -39,6 +39,9 @@ pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;
 /// From this size on memory is freed by a helper, in bytes.
 const FREE_BYTES_MIN: usize = 4 << 20;
 
+/// A change of so many rows is freed by a helper.
+const FREE_ROWS_MIN: usize = 1_000;
+
 /// What a finished piece of work was for.
 #[derive(Debug)]
 pub(crate) enum Out {
@@ -60,6 +63,8 @@ pub(crate) enum Out {
     },
     /// The difference that other conditions make to a monitor.
     Change(Box<Changing>),
+    /// What a conversion has missed.
+    Follow(DbId),
     Free,
 }
 
@@ -97,6 +102,7 @@ impl Server {
             (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
                 self.have_read(now, trigger, position, outcome);
             }
+            (Some(Out::Follow(db)), Finished::Followed(followed)) => self.caught_up(db, followed),
             (Some(Out::Initial { source, from, newcomers }), Finished::Piece(piece)) => {
                 self.initial_composed(now, Begun { source, from, newcomers, piece });
             }
@@ -284,7 +290,7 @@ impl Server {
         let is_out = |out: &Out| match out {
             Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
             Out::Examine { .. } | Out::Initial { .. } | Out::Piece { .. } => false,
-            Out::Change(_) | Out::Free => false,
+            Out::Change(_) | Out::Follow(_) | Out::Free => false,
         };
         self.round.long.iter().any(of_db) || self.out.values().any(is_out)
     }
@@ -293,6 +299,7 @@ impl Server {
     pub(crate) fn free(&mut self, garbage: Garbage) {
         let is_big = match &garbage {
             Garbage::Bytes(bytes) => bytes.len() >= FREE_BYTES_MIN,
+            Garbage::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
             Garbage::Rows(_) | Garbage::Database(_) | Garbage::Rest(_) => true,
         };
         if is_big {

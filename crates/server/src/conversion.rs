@@ -3,9 +3,11 @@
 //! 1. The request is checked and waits for its turn: for earlier conversions, for a compaction.
 //! 2. A snapshot is taken. A helper converts it, writes the result beside the file and syncs it.
 //!    Meanwhile transactions commit as ever, and it is noted which rows they change.
-//! 3. Those rows are converted too, as one transaction on the new database. That fails rarely, and
-//!    when it does, step 2 begins anew; the last time, transactions are held until it is done.
-//! 4. Their record is appended to the new file, which takes the old one's place.
+//! 3. Those rows are converted too, as one transaction on the new database. If they are many, a
+//!    helper does that and commits go on, until few are left, or until that has been tried often
+//!    enough: then transactions are held. It fails rarely, and when it does, step 2 begins anew; the
+//!    last time, transactions are held until it is done.
+//! 4. Their records are appended to the new file, which takes the old one's place.
 //! 5. The new database takes the old one's place. Sessions that know of such things learn which
 //!    of their monitors ended; those whose tables are as they were go on. The others are
 //!    disconnected.
@@ -20,21 +22,30 @@ use weir_engine::{Converted, convert, rbac};
 use weir_json::Text;
 use weir_log::standalone;
 
+use crate::away::Out;
 use crate::database::{Db, Storage};
 use crate::dispatch::{Reply, exactly};
 use crate::effect::{Effect, Level};
 use crate::engine::Engine;
 use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
+use crate::round::Deferred;
 use crate::server::Server;
 use crate::server_db;
 use crate::trigger::{Origin, Trigger};
-use crate::work::Garbage;
+use crate::work::{Follow, Followed, Garbage, Work};
 
 /// `_comment` of a converted file's snapshot.
-const COMMENT: &str = "converted by ovsdb-server";
+pub(crate) const COMMENT: &str = "converted by ovsdb-server";
 
 /// How often a conversion begins before it holds transactions until it is done.
 const ATTEMPTS_FREE: u32 = 3;
+
+/// So many rows that have changed meanwhile are converted in a step of the core; more of them by a
+/// helper.
+const FOLLOWED_MAX: usize = 1_000;
+
+/// How often a helper does that before transactions are held meanwhile.
+const CATCH_UPS_FREE: u32 = 3;
 
 /// A database's conversions.
 #[derive(Debug, Default)]
@@ -61,6 +72,14 @@ struct Conversion {
     request: Request,
     /// Rows changed by what was committed since the snapshot.
     changed: BTreeSet<(TableId, Uuid)>,
+    /// Commits that change many, whose rows have not been gone through.
+    large: Vec<Arc<Delta>>,
+    /// Records of what has been followed already.
+    tail: Vec<u8>,
+    /// How often a helper has followed.
+    catch_ups: u32,
+    /// It could not, so the conversion begins anew.
+    is_lost: bool,
     attempts: u32,
     started_us: u64,
     /// Complete but for the file.
@@ -88,8 +107,11 @@ impl Conversions {
     }
 
     /// Takes note of a commit.
-    pub(crate) fn note(&mut self, delta: &Delta) {
-        if let Some(current) = &mut self.current {
+    pub(crate) fn note(&mut self, delta: &Arc<Delta>) {
+        let Some(current) = &mut self.current else { return };
+        if delta.tables.iter().map(|table| table.rows.len()).sum::<usize>() > FOLLOWED_MAX {
+            current.large.push(Arc::clone(delta));
+        } else {
             current.changed.extend(delta.rows().map(|(table, uuid, _)| (table, uuid)));
         }
     }
@@ -164,6 +186,10 @@ impl Server {
             db.conversions.current = Some(Box::new(Conversion {
                 request,
                 changed: BTreeSet::new(),
+                large: Vec::new(),
+                tail: Vec::new(),
+                catch_ups: 0,
+                is_lost: false,
                 attempts: 0,
                 started_us: now.monotonic_us,
                 converted: None,
@@ -179,6 +205,9 @@ impl Server {
         let Some(current) = &mut db.conversions.current else { return };
         current.attempts += 1;
         current.changed.clear();
+        current.large.clear();
+        current.tail.clear();
+        (current.catch_ups, current.is_lost) = (0, false);
         current.converted = None;
         db.conversions.is_frozen = current.attempts > ATTEMPTS_FREE;
         let schema = Arc::clone(&current.request.schema);
@@ -201,17 +230,50 @@ impl Server {
             Err(error) => return self.conversion_failed(now, id, &error.into_error()),
         };
         // What had to go may have been referred to again since.
-        let is_stale = !converted.repaired.is_empty() && !current.changed.is_empty();
-        let store = db.engine.store().filter(|_| !is_stale);
-        let followed =
-            store.and_then(|store| converted.follow(store, &current.changed, &mut self.uuids).ok());
-        let Some(delta) = followed else { return self.attempt_conversion(now, id) };
-        let mut tail = Vec::new();
+        let has_changed = !current.changed.is_empty() || !current.large.is_empty();
+        if current.is_lost || !converted.repaired.is_empty() && has_changed {
+            return self.attempt_conversion(now, id);
+        }
+        if !current.large.is_empty() || current.changed.len() > FOLLOWED_MAX {
+            return self.catch_up(now, id, converted);
+        }
+        let Some(store) = db.engine.store() else { return };
+        let followed = converted.follow(store, &current.changed, &mut self.uuids);
+        let Ok(delta) = followed else { return self.attempt_conversion(now, id) };
+        let mut tail = std::mem::take(&mut current.tail);
         let store = converted.database.store();
         standalone::write_transaction(&mut tail, &delta, store, now.wall_ms, Some(COMMENT));
         current.converted = Some(converted);
         db.conversions.is_frozen = true;
         self.effect(Effect::FinishCompaction { db: id, tail, sync: true });
+    }
+
+    /// Much has changed since: a helper converts it, too.
+    fn catch_up(&mut self, now: Now, id: DbId, converted: Box<Converted>) {
+        let seed = std::array::from_fn(|_| self.uuids.next_u64());
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        let Some(snapshot) = db.engine.snapshot() else { return };
+        let Some(current) = &mut db.conversions.current else { return };
+        current.catch_ups += 1;
+        let changed = std::mem::take(&mut current.changed);
+        let large = std::mem::take(&mut current.large);
+        db.conversions.is_frozen |= current.catch_ups > CATCH_UPS_FREE;
+        let follow = Follow { converted, snapshot, changed, large, date_ms: now.wall_ms, seed };
+        self.send_out(Work::Follow(Box::new(follow)), Out::Follow(id));
+    }
+
+    /// It has, or has not been able to.
+    pub(crate) fn caught_up(&mut self, id: DbId, followed: Followed) {
+        let Followed { converted, record } = followed;
+        let current = self.dbs.get_mut(&id).and_then(|db| db.conversions.current.as_mut());
+        let Some(current) = current else {
+            return self.free(Garbage::Database(Box::new(converted.database)));
+        };
+        match record {
+            Some(record) => current.tail.extend(record),
+            None => current.is_lost = true,
+        }
+        self.round.deferred.push(Deferred::Converted { db: id, result: Ok(converted) });
     }
 
     /// The converted file has taken the old one's place, or has not.

@@ -353,7 +353,9 @@ impl Server {
                 self.publish(now, done.db, Arc::clone(delta), unheard.contains(&done.db));
             }
         }
-        for (trigger, result) in done.into_iter().filter_map(|done| done.request) {
+        for Done { request, delta, .. } in done {
+            delta.into_iter().for_each(|delta| self.free(Garbage::Delta(delta)));
+            let Some((trigger, result)) = request else { continue };
             let Trigger { origin, message, holds, .. } = trigger;
             self.free(Garbage::Bytes(message));
             let Origin { session, id, .. } = origin;

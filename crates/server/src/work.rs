@@ -3,16 +3,18 @@
 //! A piece owns or shares all that it needs, [`Work::run`] is a function of that, and its result
 //! comes back as `Event::WorkDone` at any later moment.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use weir_data::{Error, Snapshot, UuidSource};
-use weir_engine::{Database, Env, LateReply, Outcome, ReadOnly};
+use weir_data::{Delta, Error, Snapshot, TableId, Uuid, UuidSource};
+use weir_engine::{Converted, Database, Env, LateReply, Outcome, ReadOnly};
 use weir_json::Text;
 use weir_log::standalone;
 use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
 
+use crate::conversion;
 use crate::session::Identity;
 use crate::trigger::Trigger;
 
@@ -42,6 +44,8 @@ pub enum Work {
         /// As of when.
         snapshot: Snapshot,
     },
+    /// A conversion follows what has been committed since it began.
+    Follow(Box<Follow>),
     /// Gives memory back, which takes a while if there is much of it.
     Free(Garbage),
 }
@@ -55,6 +59,8 @@ pub enum Garbage {
     Rows(Snapshot),
     /// A database that was removed.
     Database(Box<Database>),
+    /// What a transaction has changed.
+    Delta(Arc<Delta>),
     /// What composes pieces that nobody waits for.
     Rest(Vec<Rest>),
 }
@@ -89,6 +95,8 @@ pub enum Finished {
     Piece(Piece),
     /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
     Changed(Vec<u8>),
+    /// Of [`Work::Follow`].
+    Followed(Followed),
     /// Of [`Work::Free`].
     Freed,
 }
@@ -118,6 +126,27 @@ pub struct Write {
 pub struct Read {
     pub(crate) request: Request,
     pub(crate) snapshot: Snapshot,
+}
+
+/// [`Work::Follow`]
+pub struct Follow {
+    pub(crate) converted: Box<Converted>,
+    /// The old rows as they are now.
+    pub(crate) snapshot: Snapshot,
+    /// Those that have changed.
+    pub(crate) changed: BTreeSet<(TableId, Uuid)>,
+    /// As have those of these.
+    pub(crate) large: Vec<Arc<Delta>>,
+    /// Wall clock for the log record.
+    pub(crate) date_ms: i64,
+    pub(crate) seed: [u64; 4],
+}
+
+/// The result of a [`Work::Follow`].
+pub struct Followed {
+    pub(crate) converted: Box<Converted>,
+    /// What has changed in the converted file; `None` if the conversion must begin anew.
+    pub(crate) record: Option<Vec<u8>>,
 }
 
 /// The result of a [`Work::Write`].
@@ -160,6 +189,7 @@ impl Work {
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
             }
+            Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Free(garbage) => {
                 drop(garbage);
                 Finished::Freed
@@ -169,7 +199,7 @@ impl Work {
 
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Self::Write(_))
+        matches!(self, Self::Write(_) | Self::Follow(_))
     }
 }
 
@@ -206,6 +236,7 @@ impl fmt::Debug for Work {
             Self::Initial(_) => "Initial",
             Self::Piece(_) => "Piece",
             Self::Change { .. } => "Change",
+            Self::Follow(_) => "Follow",
             Self::Free(_) => "Free",
         })
     }
@@ -219,6 +250,7 @@ impl fmt::Debug for Finished {
             Self::Read(_) => "Read",
             Self::Piece(_) => "Piece",
             Self::Changed(_) => "Changed",
+            Self::Followed(_) => "Followed",
             Self::Freed => "Freed",
         })
     }
@@ -261,6 +293,27 @@ impl Write {
             }
         }
         Written { database, outcome, record }
+    }
+}
+
+impl Follow {
+    fn run(self) -> Followed {
+        let Self { mut converted, snapshot, mut changed, large, date_ms, seed } = self;
+        let mut uuids = UuidSource::new(seed);
+        for delta in large {
+            changed.extend(delta.rows().map(|(table, uuid, _)| (table, uuid)));
+        }
+        let tables: BTreeSet<TableId> = changed.iter().map(|(table, _)| *table).collect();
+        let tables: Vec<TableId> = tables.into_iter().collect();
+        let source = snapshot.to_store(&tables, uuids.next_u64());
+        let delta = converted.follow(&source, &changed, &mut uuids).ok();
+        let record = delta.map(|delta| {
+            let (mut record, store) = (Vec::new(), converted.database.store());
+            let comment = Some(conversion::COMMENT);
+            standalone::write_transaction(&mut record, &delta, store, date_ms, comment);
+            record
+        });
+        Followed { converted, record }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use weir_data::{Error, UuidSource};
 use weir_engine::{Client, Database, Done, Env, Outcome as Executed, execute};
 use weir_host::vlog::Level;
-use weir_host::{LockError, LockFile, keep_tail, lock_path, tail_message};
+use weir_host::{LockError, LockFile, lock_path};
 use weir_json::{Kind, Text};
 use weir_log::standalone::write_transaction;
 
@@ -41,7 +41,7 @@ fn run(tool: &Tool, args: &[String], may_write: bool) -> Outcome {
     let reply = match operations(request, &database) {
         Ok(operations) => {
             let done = perform(&mut database, &operations, tool, random);
-            store(tool, done, &mut database, &path, length, may_write)
+            store(done, &mut database, &path, length, may_write)
         }
         Err(error) => {
             let mut reply = Vec::new();
@@ -88,7 +88,6 @@ fn perform(
 
 /// Appends what was changed to the file; the reply, with one element more if that failed.
 fn store(
-    tool: &Tool,
     done: Option<Done>,
     database: &mut Database,
     path: &Path,
@@ -103,7 +102,7 @@ fn store(
         return reply;
     }
     let written = if may_write {
-        append(tool, path, &record, length)
+        append(path, &record, length)
     } else {
         // In the reference a query only finds out when it comes to this.
         let details = format!("{}: cannot truncate to length {length}", path.display());
@@ -118,19 +117,11 @@ fn store(
     reply
 }
 
-/// What could not be read goes, as by the reference, and is kept beside the file.
-fn append(tool: &Tool, path: &Path, record: &[u8], length: u64) -> Result<(), Error> {
+fn append(path: &Path, record: &[u8], length: u64) -> Result<(), Error> {
     let error = |what: &str, error: std::io::Error| {
         Error::io(Some(format!("{}: {what}", path.display())), strerror(&error))
     };
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(|e| error("open failed", e))?;
-    if let Some(kept) = keep_tail(&file, &follow_links(path), length).transpose() {
-        let name = path.display().to_string();
-        tool.log.log("ovsdb_log", Level::Warn, &tail_message(&name, length, &kept));
-        let cut = format!("cannot truncate to length {length}");
-        file.set_len(length).map_err(|e| error(&cut, e))?;
-    }
+    let file = OpenOptions::new().write(true).open(path).map_err(|e| error("open failed", e))?;
     let written = file.write_all_at(record, length).and_then(|()| file.sync_data());
     written.map_err(|e| {
         // Half a record is worse than none.

@@ -9,4 +9,3 @@ pub use lock::{Identity, LockError, LockFile, lock_path};
 
 pub(crate) use file::{DatabaseFile, inode};
 pub use replacement::{Replacement, temporary_path};
-pub use tail::{KeptTail, keep_tail, tail_message};

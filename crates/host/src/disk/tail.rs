@@ -24,13 +24,13 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Where a tail is now.
 #[derive(Debug, PartialEq, Eq)]
-pub struct KeptTail {
+pub(crate) struct KeptTail {
     /// The file.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// How much of it that is, in bytes.
-    pub kept: u64,
+    pub(crate) kept: u64,
     /// How long it was, in bytes.
-    pub all: u64,
+    pub(crate) all: u64,
 }
 
 /// Copies what `file` has behind `from` to a file beside `path`, and waits until that is on disk;
@@ -38,7 +38,7 @@ pub struct KeptTail {
 ///
 /// # Errors
 /// What the system says; nothing has been kept then.
-pub fn keep_tail(file: &File, path: &Path, from: u64) -> io::Result<Option<KeptTail>> {
+pub(crate) fn keep_tail(file: &File, path: &Path, from: u64) -> io::Result<Option<KeptTail>> {
     let metadata = file.metadata()?;
     let all = metadata.len().saturating_sub(from);
     if all == 0 {
@@ -54,8 +54,7 @@ pub fn keep_tail(file: &File, path: &Path, from: u64) -> io::Result<Option<KeptT
 }
 
 /// What an administrator must know of a tail that is cut off.
-#[must_use]
-pub fn tail_message(database: &str, from: u64, kept: &io::Result<KeptTail>) -> String {
+pub(crate) fn tail_message(database: &str, from: u64, kept: &io::Result<KeptTail>) -> String {
     let gone = format!("{database}: what follows offset {from} cannot be read and is cut off");
     match kept {
         Ok(KeptTail { path, kept, all }) if kept == all => {

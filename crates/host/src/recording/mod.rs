@@ -22,9 +22,14 @@
 mod event;
 mod fields;
 mod file;
+#[cfg(fuzzing)]
+mod fuzzing;
 mod item;
 #[cfg(test)]
 mod tests;
+
+#[cfg(fuzzing)]
+pub(crate) use fuzzing::read_recording;
 
 pub use fields::{Fields, Malformed, put_bytes, put_result, put_u64};
 pub use file::{ITEM_BYTES_MAX, ReadError, Reader, Writer};
