@@ -100,8 +100,16 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
         log_file: None,
         recording: dirs.recording(&given.recording),
         run_command: given.run,
+        input_bytes_max: input_bytes_max(),
         trim_memory: memory::trim,
     })
+}
+
+/// Bytes that messages on their way may take together, if the operator says so.
+const MESSAGE_MEMORY: &str = "WEIR_MESSAGE_MEMORY";
+
+fn input_bytes_max() -> Option<usize> {
+    std::env::var(MESSAGE_MEMORY).ok()?.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// The options of TLS; a later one counts. A daemon leaves the directory that names of files start

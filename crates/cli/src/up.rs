@@ -163,6 +163,7 @@ fn host_options(folder: &Path, database: &Path, socket: &Path, port: Option<u16>
         log_file: None,
         recording: weir_host::recording::Recording::Off,
         run_command: None,
+        input_bytes_max: None,
         trim_memory: memory::trim,
     }
 }

@@ -2,10 +2,7 @@
 
 use std::mem;
 
-use weir_json::Framer;
-
-/// Longest message accepted, in bytes; a longer one is a protocol error (DESIGN, "Budgets").
-pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
+use weir_json::{Framer, Outline};
 
 /// Most one read takes while a message is small.
 pub(crate) const READ_BYTES: usize = 64 << 10;
@@ -24,11 +21,15 @@ pub(crate) struct Inbox {
     framer: Framer,
     /// Longest message, in bytes.
     message_bytes_max: usize,
+    /// What is kept of a message that passes by.
+    outline: Option<Outline>,
 }
 
 impl Default for Inbox {
+    /// An inbox for messages of any length: somebody else sees to it that they do not become too
+    /// long.
     fn default() -> Self {
-        Self::with_limit(MESSAGE_BYTES_MAX)
+        Self::with_limit(usize::MAX)
     }
 }
 
@@ -36,7 +37,7 @@ impl Inbox {
     /// An inbox for messages of at most so many bytes.
     pub(crate) fn with_limit(message_bytes_max: usize) -> Self {
         let (bytes, framer) = (Vec::new(), Framer::default());
-        Self { bytes, start: 0, scanned: 0, framer, message_bytes_max }
+        Self { bytes, start: 0, scanned: 0, framer, message_bytes_max, outline: None }
     }
 
     /// Bytes held that are no message yet.
@@ -73,7 +74,20 @@ impl Inbox {
         &mut self.bytes
     }
 
-    /// The next complete message.
+    /// Lets the message go that has begun to come: nothing of it is kept but its outline.
+    pub(crate) fn pass_over(&mut self) {
+        self.drop_taken();
+        let rest = self.bytes.split_off(self.scanned);
+        self.outline = Some(Outline::of(&self.bytes, &self.framer));
+        (self.bytes, self.scanned) = (rest, 0);
+    }
+
+    /// Whether the next message is an outline.
+    pub(crate) fn passes_over(&self) -> bool {
+        self.outline.is_some()
+    }
+
+    /// The next complete message, or its outline.
     ///
     /// # Errors
     /// The stream is no JSON, or a message is too long: the text for the log.
@@ -83,6 +97,14 @@ impl Inbox {
             Some(consumed) => self.scanned + consumed,
             None => self.bytes.len(),
         };
+        if let Some(outline) = &mut self.outline {
+            outline.feed(&self.bytes[..end]);
+            self.bytes.drain(..end);
+            self.scanned = 0;
+            let ended = fed.and_then(|_| self.outline.take());
+            let outline = ended.map(|outline| outline.finish().ok_or("message is too long"));
+            return Ok(outline.transpose()?);
+        }
         if end - self.start > self.message_bytes_max {
             return Err(format!("message exceeds {} bytes", self.message_bytes_max));
         }
@@ -192,6 +214,31 @@ mod tests {
         inbox.push(b"{}\n");
         assert_eq!(inbox.next_message().unwrap().unwrap(), b"{}");
         assert!(!inbox.has_unscanned());
+    }
+
+    #[test]
+    fn a_message_that_is_let_go_leaves_its_outline_and_what_comes_behind_it() {
+        let message = r#"{"id":7,"method":"echo","params":["]",[[]],{"a":[1]}]}"#;
+        let stream = format!("[0] {message} [1]");
+        for at in 6..stream.len() - 5 {
+            let (head, rest) = stream.as_bytes().split_at(at);
+            let mut inbox = Inbox::default();
+            inbox.push(head);
+            assert_eq!(drain(&mut inbox), ["[0]"]);
+            inbox.pass_over();
+            assert_eq!(inbox.held_bytes(), 0);
+            let mut found = Vec::new();
+            for piece in rest.chunks(3) {
+                inbox.push(piece);
+                found.extend(drain(&mut inbox));
+            }
+            let outline = r#" {"id":7,"method":"echo","params":[]}"#;
+            assert_eq!(
+                found.iter().map(|text| text.trim()).collect::<Vec<_>>(),
+                [outline.trim(), "[1]"]
+            );
+            assert!(!inbox.passes_over());
+        }
     }
 
     #[test]

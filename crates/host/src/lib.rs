@@ -31,6 +31,5 @@ pub mod vlog;
 pub use clock::wall_ms;
 pub use disk::{Identity, LockError, LockFile, Replacement, lock_path, temporary_path};
 pub use driver::{AdminRequest, AdminSocket, LINK_MESSAGE_BYTES_MAX, UNPARSED_BYTES_MAX};
-pub use inbox::MESSAGE_BYTES_MAX;
 pub use run::{Options, Unixctl, run};
 pub use seed::seed;

@@ -1,6 +1,36 @@
-//! The process's limit of open files.
+//! What the system lets the process have: open files, memory.
+
+use std::fs;
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Messages on their way may take this part of the memory that there is: handling one takes four
+/// times its length.
+const INPUT_SHARE: u64 = 4;
+
+/// They may take as much, in bytes, however little memory there is.
+const INPUT_BYTES_MIN: u64 = 256 << 20;
+
+/// What all messages that are on their way, or at work, may take together, in bytes.
+pub(crate) fn input_bytes_max() -> usize {
+    let share = memory_bytes().unwrap_or(0) / INPUT_SHARE;
+    usize::try_from(share.max(INPUT_BYTES_MIN)).unwrap_or(usize::MAX)
+}
+
+/// The memory of the machine, or of the control group that the process is in (cgroups(7)), if that
+/// is less.
+fn memory_bytes() -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total = total.trim().trim_end_matches(" kB").parse::<u64>().ok()?.saturating_mul(1024);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let own = Path::new("/sys/fs/cgroup").join(group);
+    let limits = own.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
+    let limits = limits.filter_map(|path| fs::read_to_string(path.join("memory.max")).ok());
+    limits.filter_map(|limit| limit.trim().parse().ok()).chain([total]).min()
+}
 
 /// Raises the soft limit of descriptors, 1024 by custom, to the hard one: every client needs one.
 pub(crate) fn raise_descriptor_limit() {
@@ -8,5 +38,17 @@ pub(crate) fn raise_descriptor_limit() {
     if limit.current != limit.maximum {
         // Where it is refused, the server accepts as many clients as before.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_says_how_much_memory_there_is() {
+        let memory = memory_bytes().expect("proc(5)");
+        assert!(memory > 1 << 20, "{memory}");
+        assert!(input_bytes_max() as u64 >= INPUT_BYTES_MIN.max(memory / INPUT_SHARE));
     }
 }

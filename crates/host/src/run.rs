@@ -39,6 +39,9 @@ pub struct Options {
     pub recording: Recording,
     /// `--run`.
     pub run_command: Option<String>,
+    /// What all messages on their way and at work may take together, in bytes; by default a part of
+    /// the memory that there is.
+    pub input_bytes_max: Option<usize>,
     /// Gives freed memory back to the system.
     pub trim_memory: fn(),
 }
@@ -129,6 +132,9 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
         options.trim_memory,
         log.clone(),
     )?;
+    if let Some(bytes_max) = options.input_bytes_max {
+        driver.limit_input(bytes_max);
+    }
     if let Some(file) = saved {
         driver.save_in(file);
     }

@@ -48,6 +48,7 @@ fn serve_if_told() {
         log_file: Some(directory.join("server.log")),
         recording: weir_host::recording::Recording::Off,
         run_command: std::env::var(RUN).ok(),
+        input_bytes_max: None,
         trim_memory: if std::env::var_os(BUG).is_some() { || panic!("a bug") } else { || () },
     };
     let code = run(options, &log);

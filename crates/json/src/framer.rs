@@ -22,6 +22,16 @@ pub struct Framer {
     column: u64,
 }
 
+/// Where in a message a byte is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// Open brackets.
+    pub(crate) depth: usize,
+    pub(crate) in_string: bool,
+    /// The byte before escapes it.
+    pub(crate) is_escaped: bool,
+}
+
 /// What the brackets of a block did.
 enum Step {
     Inside,
@@ -40,6 +50,12 @@ impl Framer {
     /// True between messages: only white space has come since the last one.
     pub fn is_idle(&self) -> bool {
         self.depth == 0
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> Place {
+        let (in_string, is_escaped) = self.quoting.state();
+        Place { depth: self.depth, in_string, is_escaped }
     }
 
     /// Feeds bytes. `Some(n)`: a message ends after `n` bytes of this input, and the
@@ -70,7 +86,7 @@ impl Framer {
                     return Ok(Some(at + last + 1));
                 }
                 Step::TooDeep(bad) => {
-                    return Err(self.place(Error::at(input, at + bad, syntax::depth_text())));
+                    return Err(self.placed(Error::at(input, at + bad, syntax::depth_text())));
                 }
             }
         }
@@ -80,11 +96,11 @@ impl Framer {
 
     /// Keeps count of bytes, lines and columns, for errors in later input.
     fn consumed(&mut self, input: &[u8]) {
-        let end = self.place(Error::at(input, input.len(), String::new()));
+        let end = self.placed(Error::at(input, input.len(), String::new()));
         (self.lines, self.column, self.bytes) = (end.line, end.column, end.byte);
     }
 
-    fn place(&self, error: Error) -> Error {
+    fn placed(&self, error: Error) -> Error {
         error.offset(self.lines, self.column, self.bytes)
     }
 
@@ -93,7 +109,7 @@ impl Framer {
         let error = syntax::first_error(input, false).unwrap_or_else(|| {
             Error::at(input, 0, "syntax error at beginning of input".to_owned())
         });
-        self.place(error)
+        self.placed(error)
     }
 }
 

@@ -32,6 +32,7 @@
 mod error;
 mod framer;
 pub mod number;
+mod outline;
 mod reader;
 mod scan;
 mod string;
@@ -43,9 +44,10 @@ mod write;
 
 pub use error::Error;
 pub use framer::Framer;
+pub use outline::Outline;
 pub use reader::Reader;
 pub use syntax::check_prefix;
-pub use text::{Elements, Kind, Members, Object, Text};
+pub use text::{Elements, Kind, Members, Object, Text, TextBuf};
 pub use validate::{validate, validate_value};
 pub use value::{Value, array, object};
 pub use write::{write_integer, write_real, write_string, write_string_bytes};

@@ -93,6 +93,11 @@ pub(crate) struct Brackets {
 }
 
 impl Quoting {
+    /// Whether the next byte is inside a string, and whether it is escaped.
+    pub(crate) fn state(&self) -> (bool, bool) {
+        (self.in_string != 0, self.escape != 0)
+    }
+
     /// The brackets of the next block, of which `len` bytes (at most [`BLOCK`]) count.
     #[inline(always)]
     pub(crate) fn brackets(&mut self, block: Block, len: usize) -> Brackets {

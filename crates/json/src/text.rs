@@ -1,5 +1,6 @@
 //! Validated JSON, read in place.
 
+use crate::error::Error;
 use crate::framer::container_len;
 use crate::number::{self, Number};
 use crate::reader::Reader;
@@ -7,6 +8,7 @@ use crate::value::Value;
 use crate::write;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 /// The kind of a value. Numbers are told apart by value: `1.0` is an integer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +144,48 @@ impl<'a> Text<'a> {
     /// A reader positioned at this value.
     pub fn reader(self) -> Reader<'a> {
         Reader::new(self.0)
+    }
+}
+
+/// One validated JSON value that owns its source, so that nobody need validate it again.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TextBuf {
+    source: Vec<u8>,
+    /// Where in it the value is.
+    range: Range<usize>,
+}
+
+impl TextBuf {
+    /// Checks the grammar, as [`crate::validate()`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn validate(source: Vec<u8>) -> Result<Self, Error> {
+        let text = crate::validate(&source)?.as_bytes();
+        let start = source.len() - crate::validate::skip_space(&source).len();
+        let range = start..start + text.len();
+        Ok(Self { source, range })
+    }
+
+    /// The value.
+    pub fn text(&self) -> Text<'_> {
+        Text(self.source.get(self.range.clone()).unwrap_or_default())
+    }
+
+    /// The length of the source, in bytes.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether there is no value; only one made by [`Default`] has none.
+    pub fn is_empty(&self) -> bool {
+        self.source.is_empty()
+    }
+}
+
+impl fmt::Debug for TextBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().fmt(f)
     }
 }
 

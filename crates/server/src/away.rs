@@ -17,6 +17,7 @@ use weir_engine::{LateReply, Outcome, ReadOnly};
 use crate::effect::Effect;
 use crate::event::{DbId, Now, SessionId};
 use crate::herd::{Begun, Newcomer};
+use crate::hold::Incoming;
 use crate::monitors::Changing;
 use crate::round::{Answer, Writes};
 use crate::server::Server;
@@ -48,6 +49,8 @@ pub(crate) enum Out {
     Examine {
         session: SessionId,
         came_us: u64,
+        /// Of the message.
+        bytes: usize,
     },
     Write(Trigger),
     /// With the database's position at that moment.
@@ -93,8 +96,8 @@ impl Server {
             (Some(Out::Change(out)), Finished::Changed(difference)) => {
                 self.round.changes.push((*out, difference));
             }
-            (Some(Out::Examine { session, came_us }), Finished::Examined(examined)) => {
-                self.examined(session, came_us, examined);
+            (Some(Out::Examine { session, came_us, .. }), Finished::Examined(examined)) => {
+                self.examined(now, session, came_us, examined);
             }
             (Some(Out::Write(trigger)), Finished::Written(written)) => {
                 self.come_home(now, trigger, written);
@@ -116,16 +119,18 @@ impl Server {
     /// A message that is too big to be looked at here.
     pub(crate) fn examine(&mut self, now: Now, session: SessionId, message: Vec<u8>) {
         self.has_asked(session);
-        let came_us = now.monotonic_us;
-        self.send_out(Work::Examine(message), Out::Examine { session, came_us });
+        let (came_us, bytes) = (now.monotonic_us, message.len());
+        self.send_out(Work::Examine(message), Out::Examine { session, came_us, bytes });
     }
 
-    fn examined(&mut self, id: SessionId, came_us: u64, examined: Examined) {
+    fn examined(&mut self, now: Now, id: SessionId, came_us: u64, examined: Examined) {
         let Some(session) = self.sessions.get(&id) else { return };
         let identity = Arc::clone(&session.identity);
-        let Examined { message, content } = examined;
+        let (message, content) = match examined {
+            Examined(Ok(examined)) => examined,
+            Examined(Err(error)) => return self.bad_stream(id, &error),
+        };
         match content {
-            Content::Malformed(error) => return self.bad_stream(id, &error),
             Content::Transact { db, id: request, is_read_only } => {
                 let db = self.db_names.get(&db).copied();
                 let origin = db.map(|db| Origin {
@@ -141,13 +146,13 @@ impl Server {
                     trigger.is_read_only = Some(is_read_only);
                     return self.set_aside(trigger, Writes::Accepted);
                 }
-                self.ask(id, message, true);
+                self.take(now, id, Incoming::Checked(message));
             }
             Content::Echo { id: request, result } => {
                 let answer = Answer { session: id, id: request, result, rest: None, holds: false };
                 self.round.answers.push(answer);
             }
-            Content::Other => self.ask(id, message, true),
+            Content::Other => self.take(now, id, Incoming::Checked(message)),
         }
         self.took(id);
         self.is_heard_out(id);
@@ -236,7 +241,7 @@ impl Server {
 
     fn answer_later(&mut self, trigger: Trigger, result: Vec<u8>, late: Option<LateReply>) {
         let Trigger { origin, message, holds, .. } = trigger;
-        self.free(Garbage::Bytes(message));
+        self.free(Garbage::Text(message));
         let Origin { session, id, .. } = origin;
         let rest = late.map(Rest::results);
         self.round.answers.push(Answer { session, id, result, rest, holds });
@@ -295,10 +300,30 @@ impl Server {
         self.round.long.iter().any(of_db) || self.out.values().any(is_out)
     }
 
+    /// Bytes of messages that are at work or wait for their turn, but for short ones that wait: what
+    /// the shell need not wait for before it takes more is not counted.
+    pub fn message_bytes(&self) -> usize {
+        let out = self.out.values().map(|out| match out {
+            Out::Examine { bytes, .. } => *bytes,
+            Out::Write(trigger) | Out::Read(trigger, _) => trigger.message.len(),
+            Out::Initial { .. } | Out::Piece { .. } | Out::Change(_) => 0,
+            Out::Follow(_) | Out::Free => 0,
+        });
+        let long = self.round.long.iter().map(|trigger| trigger.message.len());
+        let queues = self.dbs.values().flat_map(|db| &db.queue);
+        let queued = queues.map(|queued| match queued {
+            Queued::Trigger(trigger) => trigger.message.len(),
+            Queued::Session(_) => 0,
+        });
+        let held = self.sessions.values().filter(|session| session.hold.is_stopped());
+        let held = held.map(|session| session.hold.queued_bytes());
+        out.chain(long).chain(queued).chain(held).sum()
+    }
+
     /// Forgets what nobody needs any more, elsewhere if there is much of it.
     pub(crate) fn free(&mut self, garbage: Garbage) {
         let is_big = match &garbage {
-            Garbage::Bytes(bytes) => bytes.len() >= FREE_BYTES_MIN,
+            Garbage::Text(text) => text.len() >= FREE_BYTES_MIN,
             Garbage::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
             Garbage::Rows(_) | Garbage::Database(_) | Garbage::Rest(_) => true,
         };

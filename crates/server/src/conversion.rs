@@ -309,6 +309,7 @@ impl Server {
         old.leave().into_iter().for_each(|old| self.free(Garbage::Database(old)));
         self.cancel_monitors(id, &kept);
         self.reply(origin.session, weir_wire::reply_result(&origin.id, b"{}"));
+        self.end_conversion(origin.session);
         for trigger in canceled {
             self.reply_canceled(&trigger);
         }
@@ -338,6 +339,7 @@ impl Server {
         let mut text = Vec::new();
         error.write(&mut text);
         self.reply(origin.session, weir_wire::reply_error(&origin.id, &text));
+        self.end_conversion(origin.session);
     }
 
     /// Transactions run again.
@@ -356,6 +358,7 @@ impl Server {
         let (requests, commands): (Vec<Request>, Vec<_>) =
             current.map(|current| (current.request, current.commands)).into_iter().unzip();
         for request in requests.into_iter().chain(queue) {
+            self.end_conversion(request.origin.session);
             self.reply_canceled(&Trigger::new(request.origin, Arc::default()));
         }
         for id in commands.into_iter().flatten() {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use weir_data::Error;
-use weir_json::{Kind, Text};
+use weir_json::{Kind, Text, TextBuf};
 use weir_wire::{Message, Method};
 
 use crate::away::EXAMINE_BYTES_MIN;
 use crate::database::Db;
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
+use crate::hold::Incoming;
 use crate::reconnect::End;
 use crate::round::Asked;
 use crate::server::Server;
@@ -97,39 +98,52 @@ impl Server {
     }
 
     /// Takes one framed message.
-    pub(crate) fn receive(&mut self, now: Now, id: SessionId, bytes: Vec<u8>) {
+    pub(crate) fn receive(&mut self, now: Now, id: SessionId, message: Incoming) {
         self.heard(now, id);
-        self.take_or_queue(now, id, bytes);
+        self.take_or_queue(now, id, message);
     }
 
     /// Handles a message whose turn it is.
-    pub(crate) fn take(&mut self, now: Now, id: SessionId, bytes: Vec<u8>) {
-        if bytes.len() >= EXAMINE_BYTES_MIN {
-            return self.examine(now, id, bytes);
+    pub(crate) fn take(&mut self, now: Now, id: SessionId, message: Incoming) {
+        match message {
+            Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => {
+                self.examine(now, id, bytes);
+            }
+            Incoming::Raw(bytes) => match TextBuf::validate(bytes) {
+                Ok(message) => self.take_checked(now, id, message),
+                Err(error) => self.bad_stream(id, &error.to_string()),
+            },
+            Incoming::Checked(message) => self.take_checked(now, id, message),
+            refused @ Incoming::Refused { .. } => self.ask(id, refused, true),
         }
-        let text = match weir_json::validate(&bytes) {
-            Ok(text) => text,
-            Err(error) => return self.bad_stream(id, &error.to_string()),
-        };
-        match Message::parse(text) {
+    }
+
+    fn take_checked(&mut self, now: Now, id: SessionId, message: TextBuf) {
+        match Message::parse(message.text()) {
             Err(malformed) => self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Request { method: "transact", params, id: request }) => {
                 if let Some(origin) = self.transaction_origin(now, id, params, request) {
                     if self.is_closed(origin.db) {
-                        return self.wait_for(id, origin.db, bytes);
+                        return self.wait_for(id, origin.db, Incoming::Checked(message));
                     }
                     let operations: Vec<Text<'_>> =
                         params.elements().into_iter().flatten().skip(1).collect();
                     if let Some(outcome) = self.execute(now, &origin, &operations) {
-                        self.transact(now, origin, bytes, outcome);
+                        self.transact(now, origin, message, outcome);
                     }
                 } else {
-                    self.ask(id, bytes, false);
+                    self.ask(id, Incoming::Checked(message), false);
                 }
             }
-            Ok(Message::Request { method: "echo", .. }) => self.ask(id, bytes, false),
+            Ok(Message::Request { method: "echo", .. }) => {
+                self.ask(id, Incoming::Checked(message), false);
+            }
+            Ok(Message::Request { method: "convert", .. }) => {
+                self.begin_conversion(id);
+                self.ask(id, Incoming::Checked(message), true);
+            }
             Ok(Message::Request { .. } | Message::Notification { .. }) => {
-                self.ask(id, bytes, true);
+                self.ask(id, Incoming::Checked(message), true);
             }
             Ok(Message::Reply { id: reply, .. }) => self.unasked(id, "reply", reply),
             Ok(Message::Error { id: reply, .. }) => self.unasked(id, "error", reply),
@@ -137,7 +151,7 @@ impl Server {
     }
 
     /// Lets a request wait until the round's transactions are decided; `holds` what comes behind it.
-    pub(crate) fn ask(&mut self, session: SessionId, message: Vec<u8>, holds: bool) {
+    pub(crate) fn ask(&mut self, session: SessionId, message: Incoming, holds: bool) {
         if holds {
             self.has_asked(session);
         }
@@ -171,21 +185,28 @@ impl Server {
     }
 
     /// Handles a request or notification that is not a running transaction.
-    pub(crate) fn request(&mut self, now: Now, session: SessionId, bytes: Vec<u8>) {
+    pub(crate) fn request(&mut self, now: Now, session: SessionId, message: Incoming) {
         if !self.sessions.contains_key(&session) {
             return;
         }
-        let Ok(text) = weir_json::validate(&bytes) else { return };
-        match Message::parse(text) {
+        let message = match message {
+            Incoming::Checked(message) => message,
+            Incoming::Refused { outline, bytes } => {
+                return self.refuse(session, &outline, bytes);
+            }
+            Incoming::Raw(_) => return,
+        };
+        match Message::parse(message.text()) {
             Ok(Message::Request { method, params, id }) => {
                 if let Some(db) = self.away_tables(session, method, params) {
-                    return self.wait_for(session, db, bytes);
+                    return self.wait_for(session, db, Incoming::Checked(message));
                 }
                 let mut request = Vec::new();
                 id.write(&mut request);
                 if method == "convert" {
                     if let Err(reply) = self.convert(now, session, params, &request) {
                         self.answer(session, &request, reply);
+                        self.end_conversion(session);
                     }
                     return;
                 }
@@ -413,6 +434,29 @@ impl Server {
     fn notify_lock(&mut self, session: SessionId, method: &str, lock: &str) {
         let params = weir_json::array([lock]).to_string();
         self.send(session, weir_wire::notification(method, params.as_bytes()));
+    }
+
+    /// A message has become too long for what the server may keep.
+    pub(crate) fn too_long(&mut self, id: SessionId, bytes: u64) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let text = format!(
+            "{}: passing over a message of more than {bytes} bytes, for which there is no memory",
+            session.identity.name
+        );
+        self.log_limited("too_long", "jsonrpc", Level::Warning, text);
+    }
+
+    /// Answers a message that was too long, if it was a request.
+    fn refuse(&mut self, id: SessionId, outline: &[u8], bytes: u64) {
+        let parsed = weir_json::validate(outline).ok().map(Message::parse);
+        let Some(Ok(Message::Request { id: request, .. })) = parsed else {
+            return self.bad_stream(id, "message is too long");
+        };
+        let mut text = Vec::new();
+        request.write(&mut text);
+        let details =
+            format!("request of more than {bytes} bytes, for which this server has no memory");
+        self.answer(id, &text, Error::new("resources exhausted", details).into());
     }
 
     pub(crate) fn bad_stream(&mut self, id: SessionId, error: &str) {

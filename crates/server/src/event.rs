@@ -92,6 +92,23 @@ pub enum Event {
         /// The message text.
         bytes: Vec<u8>,
     },
+    /// A message is too long to be kept, as far as it has come: the core logs it. The shell passes
+    /// over the rest of it.
+    TooLong {
+        /// Who sends it.
+        session: SessionId,
+        /// How much of it has come.
+        bytes: u64,
+    },
+    /// The message that was too long has ended. It counts as a message.
+    Refused {
+        /// Who sent it.
+        session: SessionId,
+        /// Its own members; what was nested in them is missing.
+        outline: Vec<u8>,
+        /// As in [`Event::TooLong`].
+        bytes: u64,
+    },
     /// Some bytes of an incomplete message arrived: keeps the inactivity probe quiet.
     Activity {
         /// Who sent them.

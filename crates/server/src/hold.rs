@@ -3,11 +3,12 @@
 //!
 //! So a session's requests are handled in the order in which they came, and it sees the states of a
 //! database in their order, however long some of it takes. Only `echo`, and replies to probes, go
-//! past the queue. While work of its own is out, no update is composed for a session: what changes
+//! past the queue; and behind `convert` only those replies. While work of its own is out, no update is composed for a session: what changes
 //! meanwhile merges, as for one that does not read.
 
 use std::collections::VecDeque;
 
+use weir_json::TextBuf;
 use weir_wire::Message;
 
 use crate::effect::Effect;
@@ -20,6 +21,27 @@ pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// What a queued message costs besides its text, in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
+/// A message on its way to its handler.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// As it came.
+    Raw(Vec<u8>),
+    /// It is JSON.
+    Checked(TextBuf),
+    /// It was too long to be kept: its outline, and how much of it was here before it was let go.
+    Refused { outline: Vec<u8>, bytes: u64 },
+}
+
+impl Incoming {
+    /// Its length in bytes, as far as it is here.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Raw(bytes) | Self::Refused { outline: bytes, .. } => bytes.len(),
+            Self::Checked(text) => text.len(),
+        }
+    }
+}
+
 /// The waiting room of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
@@ -27,10 +49,14 @@ pub(crate) struct Hold {
     working: u32,
     /// Requests of its own that run when the round is decided.
     asking: u32,
+    /// A conversion that it has asked for is not answered yet.
+    converting: bool,
     /// The database that its first message waits for.
     waits_for: Option<DbId>,
-    /// Messages not handled yet.
-    queue: VecDeque<Vec<u8>>,
+    /// Messages not handled yet, and whether each asks for a conversion.
+    queue: VecDeque<(Incoming, bool)>,
+    /// How many of them do.
+    queued_conversions: usize,
     queued_bytes: usize,
     /// The shell does not read from it.
     stopped: bool,
@@ -46,7 +72,7 @@ impl Hold {
 
     /// Whether its next message must wait.
     pub(crate) fn is_held(&self) -> bool {
-        self.working > 0 || self.asking > 0 || self.waits_for.is_some()
+        self.working > 0 || self.asking > 0 || self.converting || self.waits_for.is_some()
     }
 
     /// Whether nothing is read from it, so that it cannot be heard.
@@ -59,18 +85,22 @@ impl Hold {
         self.queued_bytes
     }
 
-    fn push_back(&mut self, message: Vec<u8>) {
+    fn push_back(&mut self, message: Incoming, is_conversion: bool) {
         self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_back(message);
+        self.queued_conversions += usize::from(is_conversion);
+        self.queue.push_back((message, is_conversion));
     }
 
-    fn push_front(&mut self, message: Vec<u8>) {
+    fn push_front(&mut self, message: Incoming) {
         self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_front(message);
+        let is_conversion = std::mem::take(&mut self.converting);
+        self.queued_conversions += usize::from(is_conversion);
+        self.queue.push_front((message, is_conversion));
     }
 
-    fn pop_front(&mut self) -> Option<Vec<u8>> {
-        let message = self.queue.pop_front()?;
+    fn pop_front(&mut self) -> Option<Incoming> {
+        let (message, is_conversion) = self.queue.pop_front()?;
+        self.queued_conversions -= usize::from(is_conversion);
         self.queued_bytes -= message.len() + OVERHEAD_BYTES;
         Some(message)
     }
@@ -78,7 +108,7 @@ impl Hold {
 
 impl Server {
     /// Handles a message, or lets it wait behind others of its session.
-    pub(crate) fn take_or_queue(&mut self, now: Now, id: SessionId, message: Vec<u8>) {
+    pub(crate) fn take_or_queue(&mut self, now: Now, id: SessionId, message: Incoming) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let hold = &mut session.hold;
         if !hold.is_held() && hold.queue.is_empty() {
@@ -86,15 +116,20 @@ impl Server {
             return self.take(now, id, message);
         }
         let is_free = !self.streams.has(id);
-        if is_free && message.len() < QUEUED_BYTES_MAX && goes_past(&message) {
+        let kind = Kind::of(&message);
+        let may_pass = match kind {
+            Kind::Reply => true,
+            Kind::Echo => !hold.converting && hold.queued_conversions == 0,
+            Kind::Conversion | Kind::Other => false,
+        };
+        if is_free && may_pass {
             return self.take(now, id, message);
         }
-        hold.push_back(message);
+        hold.push_back(message, kind == Kind::Conversion);
         if hold.queued_bytes > QUEUED_BYTES_MAX && !hold.stopped {
             hold.stopped = true;
             self.effect(Effect::StopReading { session: id });
         }
-        self.check_kept(id);
     }
 
     /// Handles what has waited and need not wait any more: one message a session and round.
@@ -176,8 +211,26 @@ impl Server {
         }
     }
 
+    /// A conversion that a session has asked for begins: its answer comes before those to what is
+    /// behind it, `echo` included.
+    pub(crate) fn begin_conversion(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.hold.converting = true;
+        }
+    }
+
+    /// It is answered.
+    pub(crate) fn end_conversion(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let hold = &mut session.hold;
+        hold.converting = false;
+        if !hold.is_held() && !hold.queue.is_empty() {
+            self.ready.push_back(id);
+        }
+    }
+
     /// A session's message waits until the database is back.
-    pub(crate) fn wait_for(&mut self, id: SessionId, db: DbId, message: Vec<u8>) {
+    pub(crate) fn wait_for(&mut self, id: SessionId, db: DbId, message: Incoming) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.hold.waits_for = Some(db);
         session.hold.push_front(message);
@@ -196,12 +249,31 @@ impl Server {
     }
 }
 
-/// Whether a message need not wait behind others: `echo`, and replies.
-fn goes_past(message: &[u8]) -> bool {
-    let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
-    match parsed {
-        Some(Message::Request { method, .. }) => method == "echo",
-        Some(Message::Reply { .. } | Message::Error { .. }) => true,
-        Some(Message::Notification { .. }) | None => false,
+/// What a message that comes behind others is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// To a probe: it waits for nobody.
+    Reply,
+    /// `echo`: it waits behind conversions only.
+    Echo,
+    /// `convert`
+    Conversion,
+    /// Anything else, or too big to be looked at here.
+    Other,
+}
+
+impl Kind {
+    fn of(message: &Incoming) -> Self {
+        let Incoming::Raw(message) = message else { return Self::Other };
+        if message.len() >= QUEUED_BYTES_MAX {
+            return Self::Other;
+        }
+        let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
+        match parsed {
+            Some(Message::Request { method: "echo", .. }) => Self::Echo,
+            Some(Message::Request { method: "convert", .. }) => Self::Conversion,
+            Some(Message::Reply { .. } | Message::Error { .. }) => Self::Reply,
+            Some(Message::Request { .. } | Message::Notification { .. }) | None => Self::Other,
+        }
     }
 }

@@ -4,9 +4,8 @@ use crate::effect::Level;
 use crate::event::SessionId;
 use crate::server::Server;
 
-/// Most bytes kept for one session: its waiting transactions, monitors and locks, and its messages that were not handled yet, by the
-/// texts that
-/// asked for them. Beyond it, the session is disconnected.
+/// Most bytes kept for one session: its waiting transactions, monitors and locks, by the texts
+/// that asked for them. Beyond it, the session is disconnected.
 pub(crate) const SESSION_BYTES_MAX: usize = 256 << 20;
 
 /// What each of those costs besides its text, in bytes.
@@ -37,6 +36,6 @@ impl Server {
         let conversions = conversions.map(|(_, bytes)| bytes);
         let kept: usize =
             monitors.chain(locks).chain(conversions).map(|bytes| bytes + OVERHEAD_BYTES).sum();
-        kept + waiting + session.hold.queued_bytes()
+        kept + waiting
     }
 }

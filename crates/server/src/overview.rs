@@ -63,7 +63,7 @@ impl Server {
         let work = self.out.values().filter_map(|out| match out {
             Out::Write(trigger) => Some(transaction("write", trigger)),
             Out::Read(trigger, _) => Some(transaction("read", trigger)),
-            Out::Examine { session: id, came_us } => {
+            Out::Examine { session: id, came_us, .. } => {
                 Some(("check", None, session(*id), Some(*came_us)))
             }
             Out::Initial { source, .. } => Some(("first rows", name(source.db), None, None)),

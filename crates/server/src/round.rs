@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_data::{Committed, Delta, Error, Uuid};
 use weir_engine::{Converted, Env, Outcome, ReadOnly};
-use weir_json::Text;
+use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Form};
 
 use crate::away::STEP_PART_MIN;
@@ -12,6 +12,7 @@ use crate::database::{Db, Storage};
 use crate::effect::Effect;
 use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
 use crate::herd::Begun;
+use crate::hold::Incoming;
 use crate::monitors::Changing;
 use crate::server::Server;
 use crate::stream::Receiver;
@@ -54,7 +55,7 @@ pub(crate) struct Answer {
 /// A request other than a transaction, or a notification.
 pub(crate) struct Asked {
     pub(crate) session: SessionId,
-    pub(crate) message: Vec<u8>,
+    pub(crate) message: Incoming,
     /// The session is held until it has been handled, so that what comes behind it stays there.
     pub(crate) holds: bool,
 }
@@ -126,7 +127,7 @@ impl Server {
         &mut self,
         now: Now,
         origin: Origin,
-        message: Vec<u8>,
+        message: TextBuf,
         outcome: Outcome,
     ) {
         let trigger = Trigger::new(origin, Arc::new(message));
@@ -159,8 +160,7 @@ impl Server {
             return false;
         }
         let message = Arc::clone(&trigger.message);
-        let Ok(text) = weir_json::validate(&message) else { return false };
-        match self.execute(now, &trigger.origin, &Trigger::operations(text)) {
+        match self.execute(now, &trigger.origin, &Trigger::operations(message.text())) {
             Some(outcome) => self.settle(now, trigger, outcome, writes),
             None => false,
         }
@@ -357,7 +357,7 @@ impl Server {
             delta.into_iter().for_each(|delta| self.free(Garbage::Delta(delta)));
             let Some((trigger, result)) = request else { continue };
             let Trigger { origin, message, holds, .. } = trigger;
-            self.free(Garbage::Bytes(message));
+            self.free(Garbage::Text(message));
             let Origin { session, id, .. } = origin;
             self.give(now, Answer { session, id, result, rest: None, holds });
         }

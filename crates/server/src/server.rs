@@ -18,6 +18,7 @@ use crate::database::{Db, Standalone, Storage};
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, HostStatus, LinkId, Now, SessionId};
 use crate::herd::Herds;
+use crate::hold::Incoming;
 use crate::load::{Loaded, PassedOver};
 use crate::lock::Locks;
 use crate::probe::Probes;
@@ -193,7 +194,13 @@ impl Server {
             Event::Accepted { session, remote, name, client } => {
                 self.accept(now, session, remote, name, client);
             }
-            Event::Message { session, bytes } => self.receive(now, session, bytes),
+            Event::Message { session, bytes } => {
+                self.receive(now, session, Incoming::Raw(bytes));
+            }
+            Event::TooLong { session, bytes } => self.too_long(session, bytes),
+            Event::Refused { session, outline, bytes } => {
+                self.receive(now, session, Incoming::Refused { outline, bytes });
+            }
             Event::WorkDone { id, finished } => self.work_done(now, id, *finished),
             Event::Activity { session } => self.heard(now, session),
             Event::BadStream { session, error } => self.bad_stream(session, &error),

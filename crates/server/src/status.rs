@@ -70,10 +70,10 @@ impl Server {
         let (identity, id_text) = (Arc::new(identity), b"null".to_vec());
         let created_us = now.monotonic_us;
         let origin = Origin { session: NOBODY, identity, id: id_text, db: id, created_us };
-        let outcome = weir_json::validate(&message).ok().and_then(|text| {
-            let operations = crate::trigger::Trigger::operations(text);
-            self.execute(now, &origin, &operations)
-        });
+        let Ok(message) = weir_json::TextBuf::validate(message) else { return };
+        let operations = crate::trigger::Trigger::operations(message.text());
+        let outcome = self.execute(now, &origin, &operations);
+        drop(operations);
         // One that is too long for this step is done by a helper.
         if let Some(outcome @ (Outcome::Done(_) | Outcome::TooLong)) = outcome {
             self.transact(now, origin, message, outcome);

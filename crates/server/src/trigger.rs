@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_json::Text;
+use weir_json::{Text, TextBuf};
 
 use crate::event::{DbId, SessionId};
 use crate::kept::OVERHEAD_BYTES;
@@ -30,7 +30,7 @@ pub(crate) struct Trigger {
     /// Where it came from.
     pub(crate) origin: Origin,
     /// The whole message: a transaction that waits or is undone is executed from scratch.
-    pub(crate) message: Arc<Vec<u8>>,
+    pub(crate) message: Arc<TextBuf>,
     /// When its `wait` operation gives up.
     pub(crate) deadline_us: Option<u64>,
     /// It costs more than a step may: it runs with a helper from now on.
@@ -49,7 +49,7 @@ pub(crate) struct Trigger {
 
 impl Trigger {
     /// A request that has just come.
-    pub(crate) fn new(origin: Origin, message: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn new(origin: Origin, message: Arc<TextBuf>) -> Self {
         Self {
             origin,
             message,
@@ -72,8 +72,7 @@ impl Trigger {
 
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
-        weir_json::validate(&self.message)
-            .is_ok_and(|message| weir_engine::is_read_only(&Self::operations(message)))
+        weir_engine::is_read_only(&Self::operations(self.message.text()))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_data::{Delta, Error, Snapshot, TableId, Uuid, UuidSource};
 use weir_engine::{Converted, Database, Env, LateReply, Outcome, ReadOnly};
-use weir_json::Text;
+use weir_json::{Text, TextBuf};
 use weir_log::standalone;
 use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
@@ -53,8 +53,8 @@ pub enum Work {
 /// What is to be forgotten.
 #[derive(Debug)]
 pub enum Garbage {
-    /// Text.
-    Bytes(Arc<Vec<u8>>),
+    /// A message.
+    Text(Arc<TextBuf>),
     /// The rows that nobody else has.
     Rows(Snapshot),
     /// A database that was removed.
@@ -103,7 +103,7 @@ pub enum Finished {
 
 /// A request, and all that it needs besides tables.
 pub(crate) struct Request {
-    pub(crate) message: Arc<Vec<u8>>,
+    pub(crate) message: Arc<TextBuf>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) read_only: Option<ReadOnly>,
     /// The locks that its session owned when it came.
@@ -157,16 +157,12 @@ pub struct Written {
     pub(crate) record: Vec<u8>,
 }
 
-/// The result of a [`Work::Examine`].
-pub struct Examined {
-    pub(crate) message: Vec<u8>,
-    pub(crate) content: Content,
-}
+/// The result of a [`Work::Examine`]: the message and what it turned out to be, or why it is no
+/// JSON, in the reference's words.
+pub struct Examined(pub(crate) Result<(TextBuf, Content), String>);
 
 /// What a big message turned out to be.
 pub(crate) enum Content {
-    /// No JSON, in the reference's words.
-    Malformed(String),
     /// A transaction on the database of this name; the request's id as JSON text.
     Transact { db: String, id: Vec<u8>, is_read_only: bool },
     /// `echo`: the request's id, and the result.
@@ -180,8 +176,11 @@ impl Work {
     pub fn run(self) -> Finished {
         match self {
             Self::Examine(message) => {
-                let content = examine(&message);
-                Finished::Examined(Examined { message, content })
+                let checked = TextBuf::validate(message).map_err(|error| error.to_string());
+                Finished::Examined(Examined(checked.map(|message| {
+                    let content = examine(message.text());
+                    (message, content)
+                })))
             }
             Self::Write(write) => Finished::Written(write.run()),
             Self::Read(read) => Finished::Read(read.run()),
@@ -258,9 +257,7 @@ impl fmt::Debug for Finished {
 
 impl Request {
     fn run(&self, run: impl FnOnce(&[Text<'_>], &mut Env<'_>) -> Outcome) -> Outcome {
-        // It was checked when it came; an empty request changes nothing.
-        let message = weir_json::validate(&self.message);
-        let operations = message.map_or_else(|_| Vec::new(), Trigger::operations);
+        let operations = Trigger::operations(self.message.text());
         let mut uuids = UuidSource::new(self.seed);
         let mut env = Env {
             read_only: self.read_only,
@@ -333,11 +330,7 @@ impl Read {
     }
 }
 
-fn examine(message: &[u8]) -> Content {
-    let text = match weir_json::validate(message) {
-        Ok(text) => text,
-        Err(error) => return Content::Malformed(error.to_string()),
-    };
+fn examine(text: Text<'_>) -> Content {
     let (method, params, id) = match Message::parse(text) {
         Ok(Message::Request { method, params, id }) => (method, params, id),
         _ => return Content::Other,

@@ -22,6 +22,10 @@ impl From<Lost> for Failure {
 /// What to do about an error of the server.
 fn hint_for(error: &str) -> Option<&'static str> {
     let hints = [
+        (
+            "resources exhausted",
+            "a whole database can also be put in the place of its file, while the server is stopped",
+        ),
         ("unknown database", "ovsdb-client list-dbs shows the databases of the server"),
         ("not allowed", "the server does not let this client write; another remote may"),
         ("unknown method", "this server is too old for the command"),

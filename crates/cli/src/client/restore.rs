@@ -17,7 +17,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use weir_data::{Schema, Store};
-use weir_host::MESSAGE_BYTES_MAX;
 use weir_host::vlog::Level;
 use weir_json::{Text, Value};
 use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
@@ -27,7 +26,7 @@ use super::insertion::Insertions;
 use super::progress::Progress;
 use super::remote::{Target, connect};
 use super::schema::fetch;
-use super::session::{Lost, Session};
+use super::session::Session;
 use crate::program::{Failure, Outcome, strerror};
 
 /// Bytes read at once.
@@ -179,13 +178,12 @@ struct Sending<'a> {
     session: &'a mut Session,
     id: i64,
     insertions: Insertions,
-    sent: u64,
 }
 
 impl<'a> Sending<'a> {
     fn begin(session: &'a mut Session, schema: &Arc<Schema>) -> Result<Self, Failure> {
         let id = session.begin_request("transact")?;
-        Ok(Self { session, id, insertions: Insertions::new(schema), sent: 0 })
+        Ok(Self { session, id, insertions: Insertions::new(schema) })
     }
 
     /// Sends what has been written, if it is worth it.
@@ -195,26 +193,16 @@ impl<'a> Sending<'a> {
             return Ok(());
         }
         let sent = self.session.write(json);
-        self.sent += json.len() as u64;
         json.clear();
-        sent.map_err(|lost| failed(lost, self.sent))
+        Ok(sent?)
     }
 
     fn end(mut self) -> Result<i64, Failure> {
         self.insertions.end();
         self.send(0)?;
-        let ended = self.session.end_request("transact", b"[...]", self.id);
-        ended.map_err(|lost| failed(lost, self.sent))?;
+        self.session.end_request("transact", b"[...]", self.id)?;
         Ok(self.id)
     }
-}
-
-fn failed(lost: Lost, sent: u64) -> Failure {
-    let is_long = sent >= MESSAGE_BYTES_MAX as u64;
-    Failure::from(lost).maybe_hint(is_long.then_some(
-        "the server may not take a message of this size; to restore without it, stop it, and put \
-         the snapshot in the place of its database file",
-    ))
 }
 
 /// Standard input.

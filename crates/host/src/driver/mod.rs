@@ -44,6 +44,7 @@ use weir_server::{Config, Server, StartStatus};
 
 use crate::clock::Clock;
 use crate::coverage::{Counter, Coverage};
+use crate::limits::input_bytes_max;
 use crate::memory::MemoryWatch;
 use crate::poller::{Interest, Poller, Ready};
 use crate::recording::{End, Item, Recorder, Start, digest};
@@ -143,7 +144,7 @@ impl Driver {
             poller,
             signals,
             clock,
-            sessions: Sessions::new(UNPARSED_BYTES_MAX),
+            sessions: Sessions::new(input_bytes_max()),
             listeners: Listeners::new(rundir.clone(), socket_log.clone()),
             links: Links::new(rundir.clone(), socket_log.clone()),
             saved: None,
@@ -190,6 +191,11 @@ impl Driver {
             self.round();
             self.stalls.note(begun_us, self.clock.monotonic_us());
         }
+    }
+
+    /// What all messages on their way and at work may take together from now on.
+    pub(crate) fn limit_input(&mut self, bytes_max: usize) {
+        self.sessions.limit_input(bytes_max);
     }
 
     /// Opens the admin socket.
@@ -286,7 +292,10 @@ impl Driver {
             self.coverage.add(Counter::UpdateFlushes, 1);
             self.flush_updates(now);
         }
-        self.sessions.begin_round(&mut self.coverage);
+        if self.sessions.has_big() {
+            self.sessions.note_at_work(self.server.message_bytes());
+        }
+        self.sessions.begin_round(now.monotonic_us, &mut self.coverage);
         self.sessions.take_turns(&mut self.ready);
         let mut all_ready = mem::take(&mut self.ready);
         for ready in all_ready.drain(..) {
@@ -294,7 +303,6 @@ impl Driver {
         }
         self.ready = all_ready;
         self.sessions.expire(&self.poller, now.monotonic_us);
-        self.sessions.resume_paused(&self.poller);
         if self.listeners.deadline_us().is_some_and(|deadline| deadline <= now.monotonic_us) {
             self.listeners.wake(&self.poller, now.monotonic_us, &mut self.events);
         }
@@ -302,6 +310,10 @@ impl Driver {
         self.deliver(now);
         self.end_round(now);
         self.execute_effects();
+        if self.sessions.has_paused() {
+            self.sessions.note_at_work(self.server.message_bytes());
+            self.sessions.resume_paused(&self.poller);
+        }
     }
 
     /// Memory that has grown is told in the log, and what the server holds.

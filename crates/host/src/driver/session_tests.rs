@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use super::*;
 
+/// More than anybody sends here.
+const INPUT_BYTES: usize = 64 << 20;
+
 /// More than a Unix socket's buffers hold.
 const MUCH: usize = 4 << 20;
 
@@ -18,10 +21,10 @@ struct Shell {
 }
 
 impl Shell {
-    fn new(held_bytes_max: usize) -> Self {
+    fn new(input_bytes_max: usize) -> Self {
         Self {
             poller: Poller::new().unwrap(),
-            sessions: Sessions::new(held_bytes_max),
+            sessions: Sessions::new(input_bytes_max),
             coverage: Coverage::default(),
             now_us: 0,
         }
@@ -43,7 +46,7 @@ impl Shell {
     fn round(&mut self) -> Vec<String> {
         let mut ready = Vec::new();
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
-        self.sessions.begin_round(&mut self.coverage);
+        self.sessions.begin_round(self.now_us, &mut self.coverage);
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
             let (poller, coverage) = (&self.poller, &mut self.coverage);
@@ -92,6 +95,10 @@ fn describe(event: &Event) -> String {
         }
         Event::Activity { .. } => "activity".to_owned(),
         Event::BadStream { .. } => "bad stream".to_owned(),
+        Event::TooLong { .. } => "too long".to_owned(),
+        Event::Refused { outline, .. } => {
+            format!("refused {}", String::from_utf8_lossy(outline).trim())
+        }
         Event::Closed { error: None, .. } => "closed".to_owned(),
         Event::Closed { error: Some(error), .. } => format!("closed: {error}"),
         Event::Blocked { .. } => "blocked".to_owned(),
@@ -102,7 +109,7 @@ fn describe(event: &Event) -> String {
 
 #[test]
 fn a_message_in_single_bytes_is_activity_until_its_end() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (_, mut client) = shell.connect();
     let mut events = Vec::new();
     for byte in b"[1]" {
@@ -114,7 +121,7 @@ fn a_message_in_single_bytes_is_activity_until_its_end() {
 
 #[test]
 fn messages_sent_at_once_are_taken_one_a_round_from_each_client() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (_, mut first) = shell.connect();
     let (_, mut second) = shell.connect();
     first.write_all(b"[1][2]\n[3]").unwrap();
@@ -127,7 +134,7 @@ fn messages_sent_at_once_are_taken_one_a_round_from_each_client() {
 
 #[test]
 fn a_half_closed_client_is_heard_to_the_end() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     client.write_all(b"[1][2]").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -143,7 +150,7 @@ fn a_half_closed_client_is_heard_to_the_end() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
     assert_eq!(shell.events(), ["blocked"]);
@@ -164,7 +171,7 @@ fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
 
 #[test]
 fn a_client_that_reads_slowly_is_not_silent() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
     assert_eq!(shell.events(), ["blocked"]);
@@ -180,7 +187,7 @@ fn a_client_that_reads_slowly_is_not_silent() {
 
 #[test]
 fn a_blocked_client_that_vanishes_is_closed() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
     drop(client);
@@ -191,7 +198,7 @@ fn a_blocked_client_that_vanishes_is_closed() {
 
 #[test]
 fn what_is_no_json_is_said_once() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     client.write_all(b"[1]hello[2]").unwrap();
     assert_eq!(shell.round(), ["message [1]"]);
@@ -204,7 +211,7 @@ fn what_is_no_json_is_said_once() {
 
 #[test]
 fn a_disconnected_client_gets_what_was_queued_but_not_for_ever() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
     shell.disconnect(id);
@@ -231,7 +238,7 @@ fn a_disconnected_client_gets_what_was_queued_but_not_for_ever() {
 
 #[test]
 fn numbers_of_sessions_are_not_used_again() {
-    let mut shell = Shell::new(UNPARSED_BYTES_MAX);
+    let mut shell = Shell::new(INPUT_BYTES);
     let (first, _client) = shell.connect();
     shell.disconnect(first);
     let (second, _client) = shell.connect();
@@ -243,7 +250,8 @@ fn numbers_of_sessions_are_not_used_again() {
 #[test]
 fn beyond_the_budget_big_messages_arrive_one_by_one_and_small_ones_as_ever() {
     let big = format!("[\"{}\"]", "x".repeat(3 * READ_BYTES));
-    let mut shell = Shell::new(2 * READ_BYTES);
+    // Half of it is for all, the rest for one after another.
+    let mut shell = Shell::new(8 * READ_BYTES);
     let mut clients: Vec<_> = (0..4).map(|_| shell.connect().1).collect();
     let mut unsent: Vec<&[u8]> = vec![big.as_bytes(); 3];
     let mut messages = Vec::new();
@@ -259,8 +267,87 @@ fn beyond_the_budget_big_messages_arrive_one_by_one_and_small_ones_as_ever() {
         held_most = held_most.max(shell.sessions.held_bytes);
     }
     assert_eq!(messages, vec![format!("message of {}", big.len()); 3]);
-    assert!(held_most < 2 * big.len() + 2 * READ_BYTES, "{held_most} bytes at once");
+    assert!(held_most < 2 * big.len() + 4 * READ_BYTES, "{held_most} bytes at once");
     assert_eq!(shell.sessions.held_bytes, 0);
     clients[3].write_all(b"[1]").unwrap();
     assert_eq!(shell.round(), ["message [1]"]);
+}
+
+/// Clients that send as much as they can, in turn, until nothing happens any more.
+fn pump(shell: &mut Shell, clients: &mut [(UnixStream, &[u8])]) -> Vec<String> {
+    let mut events = Vec::new();
+    let mut quiet = 0;
+    while quiet < 3 {
+        let mut moved = false;
+        for (client, unsent) in clients.iter_mut() {
+            client.set_nonblocking(true).unwrap();
+            if let Ok(sent @ 1..) = client.write(unsent) {
+                *unsent = &unsent[sent..];
+                moved = true;
+            }
+        }
+        let round = shell.round();
+        quiet = if moved || !round.is_empty() { 0 } else { quiet + 1 };
+        events.extend(round.into_iter().filter(|event| event != "activity"));
+    }
+    events
+}
+
+#[test]
+fn a_message_beyond_the_budget_is_passed_over_and_the_next_one_is_taken() {
+    let mut shell = Shell::new(4 * READ_BYTES);
+    let (_, client) = shell.connect();
+    let long = "x".repeat(20 * READ_BYTES);
+    let stream = format!(r#"{{"id":1,"method":"echo","params":["{long}"]}}[2]"#);
+    let events = pump(&mut shell, &mut [(client, stream.as_bytes())]);
+    let refused = r#"refused {"id":1,"method":"echo","params":[]}"#;
+    assert_eq!(events, ["too long", refused, "message [2]"]);
+    assert_eq!(shell.sessions.held_bytes, 0);
+}
+
+#[test]
+fn who_is_silent_in_mid_message_loses_its_turn_but_not_its_message() {
+    let mut shell = Shell::new(32 * READ_BYTES);
+    let half = format!("[\"{}", "x".repeat(12 * READ_BYTES));
+    let whole = format!("[\"{}\"]", "x".repeat(6 * READ_BYTES));
+    let (first, second, other) = (shell.connect().1, shell.connect().1, shell.connect().1);
+    let mut clients = [first, second, other].map(|client| (client, half.as_bytes()));
+    clients[2].1 = whole.as_bytes();
+    for count in 1..=3 {
+        assert_eq!(pump(&mut shell, &mut clients[..count]), [] as [&str; 0]);
+    }
+    shell.now_us = shell.sessions.deadline_us().expect("somebody waits");
+    assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", whole.len())]);
+    clients[0].1 = b"\"]";
+    clients[1].1 = b"\"]";
+    assert_eq!(pump(&mut shell, &mut clients), vec![format!("message of {}", half.len() + 2); 2]);
+    assert_eq!(shell.sessions.deadline_us(), None);
+}
+
+#[test]
+fn many_who_are_silent_in_mid_message_hold_no_more_than_the_budget() {
+    let mut shell = Shell::new(32 * READ_BYTES);
+    let half = format!("[\"{}", "x".repeat(12 * READ_BYTES));
+    let mut silent = Vec::new();
+    let mut events = Vec::new();
+    for _ in 0..20 {
+        silent.push((shell.connect().1, half.as_bytes()));
+        events.extend(pump(&mut shell, &mut silent));
+        shell.now_us = shell.sessions.deadline_us().unwrap_or(shell.now_us);
+        events.extend(pump(&mut shell, &mut silent));
+        assert!(shell.sessions.held_bytes < 48 * READ_BYTES, "{}", shell.sessions.held_bytes);
+    }
+    assert!(!events.is_empty() && events.iter().all(|event| event == "too long"), "{events:?}");
+}
+
+#[test]
+fn what_is_at_work_is_waited_for_before_anything_is_refused() {
+    let mut shell = Shell::new(8 * READ_BYTES);
+    shell.sessions.note_at_work(6 * READ_BYTES);
+    let message = format!("[\"{}\"]", "x".repeat(5 * READ_BYTES));
+    let (_, client) = shell.connect();
+    let mut clients = [(client, message.as_bytes())];
+    assert_eq!(pump(&mut shell, &mut clients), [] as [&str; 0]);
+    shell.sessions.note_at_work(0);
+    assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", message.len())]);
 }

@@ -17,9 +17,12 @@ use crate::inbox::{Inbox, READ_BYTES};
 use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller, Ready};
 
-/// Unparsed input of all clients together, in bytes; beyond it, big messages arrive one by one
-/// (DESIGN, "Budgets").
+/// Bytes of messages on their way and at work, beyond which big ones arrive one by one; at most
+/// half of what there may be of them. What is left is the longest that one may be.
 pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
+
+/// How long the one client that may go on with a big message may be silent while others wait.
+const HOLDER_PATIENCE_US: u64 = 1_000_000;
 
 /// Bytes written in one round to clients that have much to take; the others have their turn in the
 /// next one, so that a herd of them does not hold up who commits.
@@ -48,12 +51,17 @@ pub(crate) struct Sessions {
     closing: Vec<(u64, SessionId)>,
     /// Those not read because of the budget.
     paused: Vec<SessionId>,
-    /// The one client that may go on sending a big message beyond the budget.
-    holder: Option<SessionId>,
+    /// The one client that may go on sending a big message when there are too many, and when it was
+    /// last heard.
+    holder: Option<(SessionId, u64)>,
     /// Unparsed input of all clients.
     held_bytes: usize,
-    /// Its limit.
-    held_bytes_max: usize,
+    /// Messages that are at work.
+    core_bytes: usize,
+    /// What both may be together.
+    input_bytes_max: usize,
+    /// On the monotonic clock.
+    now_us: u64,
     /// Of this round; a client is served once a round.
     round: u64,
     /// Bytes written in this round to clients that had been blocked.
@@ -79,6 +87,10 @@ struct Session {
     tells_drained: bool,
     /// In `Sessions::dirty`.
     dirty: bool,
+    /// It had the right to go on with a big message, and was silent.
+    is_silent: bool,
+    /// Bytes that were here of the last message that was passed over.
+    passed_bytes: u64,
     /// The round in which its last message was taken.
     served: u64,
 }
@@ -94,8 +106,9 @@ enum Phase {
 }
 
 impl Sessions {
-    /// No clients yet; `held_bytes_max` is [`UNPARSED_BYTES_MAX`] but for tests.
-    pub(crate) fn new(held_bytes_max: usize) -> Self {
+    /// No clients yet; `input_bytes_max` is what all messages on their way and at work may take
+    /// together.
+    pub(crate) fn new(input_bytes_max: usize) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -106,7 +119,9 @@ impl Sessions {
             paused: Vec::new(),
             holder: None,
             held_bytes: 0,
-            held_bytes_max,
+            core_bytes: 0,
+            input_bytes_max,
+            now_us: 0,
             round: 0,
             round_bytes: 0,
             cut_at: None,
@@ -114,6 +129,11 @@ impl Sessions {
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             events: Vec::new(),
         }
+    }
+
+    /// What all messages on their way and at work may take together.
+    pub(crate) fn limit_input(&mut self, bytes_max: usize) {
+        self.input_bytes_max = bytes_max;
     }
 
     /// Bytes that clients have not taken yet.
@@ -163,6 +183,8 @@ impl Sessions {
             stopped: false,
             tells_drained: false,
             dirty: false,
+            is_silent: false,
+            passed_bytes: 0,
             served: 0,
         };
         if slot == self.slots.len() {
@@ -189,8 +211,9 @@ impl Sessions {
     }
 
     /// A new round begins: clients that sent several messages at once have their next one taken.
-    pub(crate) fn begin_round(&mut self, coverage: &mut Coverage) {
+    pub(crate) fn begin_round(&mut self, now_us: u64, coverage: &mut Coverage) {
         self.round += 1;
+        self.now_us = now_us;
         self.round_bytes = 0;
         for id in mem::take(&mut self.unscanned) {
             if self.get(id).is_some_and(Session::listens) {
@@ -242,24 +265,71 @@ impl Sessions {
         }
     }
 
-    /// Within the budget everybody is read; beyond it, who sends little and one who sends much.
+    /// As long as there is not much on its way, everybody is read; then, who sends little and one
+    /// who sends much, as long as its message is not too long for what is left. Where there is too
+    /// much, that one waits for what is at work, or takes the place of who has begun and is silent.
     fn may_read(&mut self, poller: &Poller, id: SessionId) -> bool {
-        if self.held_bytes <= self.held_bytes_max {
+        let held = self.get(id).map_or(0, |session| session.inbox.held_bytes());
+        if !self.is_crowded() || held < READ_BYTES {
             return true;
         }
-        if !self.get(id).is_some_and(|session| session.inbox.is_big()) {
-            return true;
-        }
-        if self.holder.and_then(|holder| self.get(holder)).is_none() {
-            let biggest = self.slots.iter().flatten().max_by_key(|s| s.inbox.held_bytes());
-            self.holder = biggest.map(|session| session.id);
-        }
-        if self.holder == Some(id) {
-            return true;
+        if self.holder.is_none_or(|(holder, _)| holder == id) {
+            self.holder = Some((id, self.now_us));
+            if held >= self.input_bytes_max - self.crowd_bytes() {
+                self.pass_over(id);
+                return true;
+            }
+            if self.held_bytes + self.core_bytes < self.input_bytes_max {
+                return true;
+            }
+            if self.core_bytes == 0 {
+                let silent = self.slots.iter().flatten().filter(|s| s.is_silent && s.id != id);
+                let longest = silent.max_by_key(|session| session.inbox.held_bytes());
+                if let Some(silent) = longest.map(|session| session.id) {
+                    self.pass_over(silent);
+                }
+                return true;
+            }
         }
         self.watch(poller, id, Interest::Nothing);
         self.paused.push(id);
         false
+    }
+
+    /// Big messages arrive one by one while there is more than this on its way and at work.
+    fn crowd_bytes(&self) -> usize {
+        UNPARSED_BYTES_MAX.min(self.input_bytes_max / 2)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.held_bytes + self.core_bytes > self.crowd_bytes()
+    }
+
+    /// Lets the message go that somebody has begun to send.
+    fn pass_over(&mut self, id: SessionId) {
+        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        let held = session.inbox.held_bytes();
+        session.inbox.pass_over();
+        session.is_silent = false;
+        session.passed_bytes = held as u64;
+        self.held_bytes = self.held_bytes - held + session.inbox.held_bytes();
+        self.take_from_holder(id);
+        self.events.push(Event::TooLong { session: id, bytes: held as u64 });
+    }
+
+    /// True while somebody waits for others to be done.
+    pub(crate) fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
+    /// True when it matters how much is at work.
+    pub(crate) fn has_big(&self) -> bool {
+        self.held_bytes >= READ_BYTES
+    }
+
+    /// So much is at work, in bytes.
+    pub(crate) fn note_at_work(&mut self, bytes: usize) {
+        self.core_bytes = bytes;
     }
 
     fn read(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
@@ -293,19 +363,24 @@ impl Sessions {
     fn take_message(&mut self, id: SessionId, coverage: &mut Coverage) -> bool {
         let Some(session) = get_mut(&mut self.slots, id) else { return false };
         let held = session.inbox.held_bytes();
+        let is_outline = session.inbox.passes_over();
         let result = session.inbox.next_message();
         self.held_bytes = self.held_bytes - held + session.inbox.held_bytes();
         match result {
             Ok(Some(bytes)) => {
                 session.served = self.round;
+                session.is_silent = false;
+                let passed_bytes = session.passed_bytes;
                 if session.inbox.has_unscanned() {
                     self.unscanned.push(id);
                 }
-                if self.holder == Some(id) {
-                    self.holder = None;
-                }
+                self.take_from_holder(id);
                 coverage.add(Counter::Messages, 1);
-                self.events.push(Event::Message { session: id, bytes });
+                self.events.push(if is_outline {
+                    Event::Refused { session: id, outline: bytes, bytes: passed_bytes }
+                } else {
+                    Event::Message { session: id, bytes }
+                });
                 true
             }
             Ok(None) => false,
@@ -431,9 +506,24 @@ impl Sessions {
         }
     }
 
-    /// When the next lingering session is to be closed.
+    /// When the next lingering session is to be closed, or the right to go on with a big message is
+    /// to be another's.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
-        self.closing.first().map(|(deadline, _)| *deadline)
+        let closing = self.closing.first().map(|(deadline, _)| *deadline);
+        closing.into_iter().chain(self.holder_deadline_us()).min()
+    }
+
+    /// When a silent holder loses its right, if others wait for it.
+    fn holder_deadline_us(&self) -> Option<u64> {
+        let (holder, heard_us) = self.holder?;
+        let is_silent = !self.paused.is_empty() && !self.paused.contains(&holder);
+        is_silent.then_some(heard_us + HOLDER_PATIENCE_US)
+    }
+
+    fn take_from_holder(&mut self, id: SessionId) {
+        if self.holder.is_some_and(|(holder, _)| holder == id) {
+            self.holder = None;
+        }
     }
 
     /// Closes those whose time is over.
@@ -463,14 +553,20 @@ impl Sessions {
         if session.phase == Phase::Closing {
             self.closing.retain(|(_, closing)| *closing != id);
         }
-        if self.holder == Some(id) {
-            self.holder = None;
-        }
+        self.take_from_holder(id);
     }
 
     /// Reads again from those that waited for others to be done.
     pub(crate) fn resume_paused(&mut self, poller: &Poller) {
-        if self.holder.is_some() && self.held_bytes > self.held_bytes_max {
+        if self.holder_deadline_us().is_some_and(|deadline| deadline <= self.now_us)
+            && let Some((holder, _)) = self.holder.take()
+            && let Some(session) = get_mut(&mut self.slots, holder)
+        {
+            session.is_silent = true;
+        }
+        let holder_goes_on = self.holder.is_some_and(|(holder, _)| !self.paused.contains(&holder));
+        let is_full = self.held_bytes + self.core_bytes >= self.input_bytes_max;
+        if (holder_goes_on && self.is_crowded()) || (is_full && self.core_bytes > 0) {
             return;
         }
         for id in mem::take(&mut self.paused) {

@@ -54,6 +54,15 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             begin(out, 3, session.0);
             put_text(out, error);
         }
+        Event::TooLong { session, bytes } => {
+            begin(out, 24, session.0);
+            put_u64(out, *bytes);
+        }
+        Event::Refused { session, outline, bytes } => {
+            begin(out, 25, session.0);
+            put_bytes(out, outline);
+            put_u64(out, *bytes);
+        }
         Event::Closed { session, error } => {
             begin(out, 4, session.0);
             put_maybe(out, error.as_ref());
@@ -141,7 +150,7 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         return Ok(recorded);
     }
     let event = match kind {
-        0..=6 => of_session(kind, fields)?,
+        0..=6 | 24 | 25 => of_session(kind, fields)?,
         7 => Event::Appended { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
         8 => Event::FileSuspect { db: DbId(fields.u64()?) },
         10 => Event::CompactionWritten {
@@ -207,6 +216,8 @@ fn of_session(kind: u8, fields: &mut Fields<'_>) -> Result<Event, Malformed> {
         4 => Event::Closed { session, error: maybe(fields)? },
         5 => Event::Blocked { session },
         6 => Event::Drained { session },
+        24 => Event::TooLong { session, bytes: fields.u64()? },
+        25 => Event::Refused { session, outline: fields.bytes()?, bytes: fields.u64()? },
         _ => return Err(Malformed),
     })
 }

@@ -23,6 +23,8 @@ fn samples() -> Vec<Vec<u8>> {
         Event::Message { session, bytes: b"{\"id\":\xff}".to_vec() },
         Event::Activity { session },
         Event::BadStream { session, error: "no".to_owned() },
+        Event::TooLong { session, bytes: 1 << 30 },
+        Event::Refused { session, outline: b"{}".to_vec(), bytes: 1 << 30 },
         Event::Closed { session, error: error() },
         Event::Blocked { session },
         Event::Drained { session },
