@@ -27,7 +27,6 @@ mod monitor;
 pub(crate) mod options;
 mod output;
 mod process;
-mod progress;
 mod remote;
 pub(crate) mod replica;
 mod restore;
@@ -46,7 +45,7 @@ use std::rc::Rc;
 use weir_host::daemon::DaemonOptions;
 use weir_host::vlog::Vlog;
 use weir_net::tls::{Acceptor, Line};
-use weir_net::{BlockingStream, Progress, Tls, TlsOptions};
+use weir_net::{BlockingStream, Progress, Tls};
 
 pub(crate) use call::{call, transact};
 pub(crate) use watch::watch;
@@ -54,6 +53,7 @@ pub(crate) use watch::watch;
 use crate::dirs::Dirs;
 use crate::log_options::open_log;
 use crate::program::{Failure, Outcome, say, version_lines};
+use crate::tls_options::plain_settings;
 use crate::usage::{self, Manual};
 use address::Stream;
 use options::{Asked, ClientOptions, Mistake, TABLE};
@@ -89,7 +89,7 @@ impl Client {
 
     /// A connection with TLS.
     fn tls_stream(&self, server: &str) -> io::Result<Stream> {
-        let mut tls = Tls::new(&tls_options(&self.options.tls));
+        let mut tls = Tls::new(&plain_settings(&self.options.tls));
         let connector = tls.connector();
         self.log_tls(tls.take_log());
         let address = weir_net::Address::parse(server, &self.dirs.run)
@@ -99,7 +99,7 @@ impl Client {
 
     /// What those who connect need for TLS.
     fn acceptor(&self) -> io::Result<Acceptor> {
-        let mut tls = Tls::new(&tls_options(&self.options.tls));
+        let mut tls = Tls::new(&plain_settings(&self.options.tls));
         let acceptor = tls.acceptor();
         self.log_tls(tls.take_log());
         acceptor
@@ -124,27 +124,6 @@ impl Client {
             self.log.log("stream_ssl", line.severity.into(), &line.text);
         }
     }
-}
-
-/// What the options about TLS say; of equal ones the last counts.
-fn tls_options(given: &[(options::Tls, String)]) -> TlsOptions {
-    let mut tls = TlsOptions::default();
-    for (option, value) in given {
-        let place = match option {
-            options::Tls::PrivateKey => &mut tls.private_key,
-            options::Tls::Certificate => &mut tls.certificate,
-            options::Tls::CaCert | options::Tls::BootstrapCaCert => {
-                tls.bootstrap = *option == options::Tls::BootstrapCaCert;
-                &mut tls.ca_cert
-            }
-            options::Tls::Protocols => &mut tls.protocols,
-            options::Tls::Ciphers => &mut tls.ciphers,
-            options::Tls::Ciphersuites => &mut tls.ciphersuites,
-            options::Tls::ServerName => &mut tls.server_name,
-        };
-        *place = Some(value.clone());
-    }
-    tls
 }
 
 /// `ovsdb-client`, called as `typed`.

@@ -16,8 +16,9 @@ use crate::dirs::{Dirs, absolute};
 use crate::log_options::{LogOption, open_log};
 use crate::memory;
 use crate::program::{Failure, Outcome, say, version_lines};
+use crate::tls_options::TlsOption;
 pub(crate) use help::manual;
-use options::{Asked, Mistake, ServerOptions, TlsOption};
+use options::{Asked, Mistake, ServerOptions};
 
 /// Name in messages, pid files and sockets.
 const PROGRAM: &str = "ovsdb-server";

@@ -7,7 +7,6 @@ mod load;
 mod log_file;
 mod manual;
 pub(crate) mod options;
-mod progress;
 mod queries;
 mod rewrite;
 mod schema_file;

@@ -13,6 +13,9 @@ use support::{Running, Scratch, err, eventually, out, reference};
 const SCHEMA: &str = r#"{"name":"Odd","version":"1.2.3","cksum":"12 345","tables":{"T":{
     "isRoot":true,"columns":{"name":{"type":"string"}}}}}"#;
 
+/// How long a conversion takes these servers.
+const SLOW: std::time::Duration = std::time::Duration::from_millis(1200);
+
 /// A row of `_Server`'s table `Database`.
 fn row(model: &str, connected: bool, leader: bool, cid: &str) -> String {
     let schema = if cid.is_empty() { r#"["set",[]]"# } else { "\"{}\"" };
@@ -54,6 +57,10 @@ fn converse(mut stream: UnixStream, name: &str, about: &str) -> std::io::Result<
                 },
                 (Some("transact"), _) => {
                     format!(r#""result":[{{"rows":[{{"name":"{name}"}}]}}],"error":null"#)
+                }
+                (Some("convert"), _) => {
+                    std::thread::sleep(SLOW);
+                    r#""result":{},"error":null"#.to_owned()
                 }
                 (Some("get_schema"), _) => format!(r#""result":{SCHEMA},"error":null"#),
                 _ => r#""result":["Odd","_Server"],"error":null"#.to_owned(),
@@ -157,6 +164,23 @@ fn a_member_of_another_cluster_is_passed_over() {
     assert!(found.contains("\nours\n"), "{found}");
     let found = dump(&format!("unix:theirs,cid:{ODD}"));
     assert!(found.contains("no servers were available"), "{found}");
+}
+
+#[test]
+fn a_person_sees_that_a_conversion_takes_a_while() {
+    let scratch = Scratch::new();
+    member(&scratch, "slow", &row("clustered", true, true, ODD));
+    scratch.write("schema", SCHEMA);
+    let client = scratch.link("ovsdb-client");
+    let args = ["convert", "unix:slow", "schema"];
+    let piped = scratch.run(&client, &args);
+    assert!(piped.status.success() && piped.stderr.is_empty(), "{}", err(&piped));
+    let typed = format!("{} {}", client.display(), args.join(" "));
+    let terminal = scratch.command("script").args(["-qec", &typed, "/dev/null"]).output();
+    let Ok(terminal) = terminal else { return eprintln!("skipped: no script(1)") };
+    let shown = out(&terminal);
+    assert!(shown.contains("convert     0 s") && shown.contains("convert     1 s"), "{shown}");
+    assert!(shown.ends_with("\r\u{1b}[K"), "{shown:?}");
 }
 
 /// Three servers of the reference that are one cluster; the first one leads.

@@ -5,6 +5,7 @@
 
 mod message;
 mod method;
+pub mod trace;
 mod write;
 
 pub use message::{Malformed, Message};

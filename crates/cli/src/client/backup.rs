@@ -14,11 +14,11 @@ use weir_log::record::{Measure, write_record};
 use super::Client;
 use super::info::finish;
 use super::output::{stdout, write_failure};
-use super::progress::Progress;
 use super::remote::Target;
 use super::schema::fetch;
 use super::session::transaction;
 use crate::program::{Failure, Outcome};
+use crate::progress::Progress;
 
 /// Pieces of a record are collected up to this many bytes.
 const PIECE_SIZE: usize = 256 << 10;
@@ -33,7 +33,7 @@ pub(super) fn backup(_client: &Client, mut target: Target) -> Outcome {
     let operations = schema.tables.iter().map(select).collect();
     let mut params = vec![];
     transaction(&target.database, operations).write(&mut params);
-    let mut progress = Progress::waiting("backup");
+    let mut progress = Progress::bytes("backup", None);
     target.session.watch_progress(move |bytes| progress.at(bytes));
     let mut out = stdout();
     let mut first = vec![];

@@ -6,11 +6,11 @@ use weir_json::{Value, array};
 
 use super::Client;
 use super::output::{write_all, write_failure};
-use super::progress::Progress;
 use super::remote::{Target, open_database};
 use super::schema;
 use super::session::{Session, select, transaction};
 use crate::program::{Failure, Outcome};
+use crate::progress::Waiting;
 
 /// `convert`
 pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
@@ -19,7 +19,7 @@ pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
         keep_ephemeral_columns(&mut schema);
     }
     session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
-    let _progress = Progress::waiting("convert");
+    let _waiting = Waiting::new("convert");
     session.call("convert", Value::Array(vec![name.into(), schema]))?;
     Ok(ExitCode::SUCCESS)
 }

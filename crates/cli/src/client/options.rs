@@ -8,6 +8,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
 use crate::program::Failure;
+use crate::tls_options::TlsOption;
 use crate::usage::{self, About, Complete, about as shown};
 
 /// The heading of options of commands.
@@ -37,7 +38,7 @@ pub(super) enum Id {
     OverwritePidfile,
     Monitor,
     User,
-    Tls(Tls),
+    Tls(TlsOption),
     Format,
     Data,
     NoHeadings,
@@ -46,19 +47,6 @@ pub(super) enum Id {
     MaxColumnWidth,
     Record,
     Replay,
-}
-
-/// An option about TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tls {
-    PrivateKey,
-    Certificate,
-    CaCert,
-    BootstrapCaCert,
-    Protocols,
-    Ciphers,
-    Ciphersuites,
-    ServerName,
 }
 
 const LEADER_ONLY: About =
@@ -99,16 +87,18 @@ pub(super) const TABLE: &[Spec<Id>] = &[
     long("overwrite-pidfile", Nothing, Id::OverwritePidfile).with(usage::about::OVERWRITE_PIDFILE),
     long("monitor", Nothing, Id::Monitor).with(usage::about::MONITOR),
     long("user", Value, Id::User).with(usage::about::USER),
-    long("bootstrap-ca-cert", Value, Id::Tls(Tls::BootstrapCaCert))
+    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert))
         .with(usage::about::BOOTSTRAP_CA_CERT),
-    both('p', "private-key", Value, Id::Tls(Tls::PrivateKey)).with(usage::about::PRIVATE_KEY),
-    both('c', "certificate", Value, Id::Tls(Tls::Certificate)).with(usage::about::CERTIFICATE),
-    both('C', "ca-cert", Value, Id::Tls(Tls::CaCert)).with(usage::about::CA_CERT),
-    long("ssl-protocols", Value, Id::Tls(Tls::Protocols)).with(usage::about::SSL_PROTOCOLS),
-    long("ssl-ciphers", Value, Id::Tls(Tls::Ciphers)).with(usage::about::SSL_CIPHERS),
-    long("ssl-ciphersuites", Value, Id::Tls(Tls::Ciphersuites))
+    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)).with(usage::about::PRIVATE_KEY),
+    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate))
+        .with(usage::about::CERTIFICATE),
+    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)).with(usage::about::CA_CERT),
+    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)).with(usage::about::SSL_PROTOCOLS),
+    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)).with(usage::about::SSL_CIPHERS),
+    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites))
         .with(usage::about::SSL_CIPHERSUITES),
-    long("ssl-server-name", Value, Id::Tls(Tls::ServerName)).with(usage::about::SSL_SERVER_NAME),
+    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName))
+        .with(usage::about::SSL_SERVER_NAME),
     both('f', "format", Value, Id::Format).with(FORMAT),
     both('d', "data", Value, Id::Data).with(DATA),
     long("no-headings", Nothing, Id::NoHeadings).with(NO_HEADINGS),
@@ -145,7 +135,7 @@ pub(crate) struct ClientOptions {
     pub(super) daemon: DaemonOptions,
     pub(super) user: Option<String>,
     pub(super) log: Vec<LogOption>,
-    pub(super) tls: Vec<(Tls, String)>,
+    pub(super) tls: Vec<(TlsOption, String)>,
     /// `--record` or `--replay`, with the directory as given; the last one counts.
     pub(super) recording: Option<(RecordingMode, Option<String>)>,
     /// The command and its arguments.

@@ -23,11 +23,11 @@ use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
 
 use super::Client;
 use super::insertion::Insertions;
-use super::progress::Progress;
 use super::remote::{Target, connect};
 use super::schema::fetch;
 use super::session::Session;
 use crate::program::{Failure, Outcome, strerror};
+use crate::progress::{Progress, Waiting};
 
 /// Bytes read at once.
 const READ_SIZE: usize = 256 << 10;
@@ -123,7 +123,7 @@ fn send_snapshot(client: &Client, target: &mut Target, input: &mut Input) -> Res
     check_version(client, &schema, &has)?;
     let unusual = |NotASnapshot| Direct::Other { is_begun: true };
     let mut sending = Sending::begin(&mut target.session, &schema)?;
-    let mut progress = Progress::new("restore", input.length);
+    let mut progress = Progress::bytes("restore", input.length);
     loop {
         let bytes = input.read()?;
         let is_end = bytes.is_empty();
@@ -140,7 +140,7 @@ fn send_snapshot(client: &Client, target: &mut Target, input: &mut Input) -> Res
 
 fn send_store(session: &mut Session, store: &Store) -> Outcome {
     let count: usize = store.schema().table_ids().map(|(id, _)| store.table(id).len()).sum();
-    let mut progress = Progress::new("restore: sending", Some(count as u64));
+    let mut progress = Progress::rows("sending", count as u64);
     let mut sending = Sending::begin(session, store.schema())?;
     let mut done = 0;
     for (id, _) in store.schema().table_ids() {
@@ -158,6 +158,7 @@ fn send_store(session: &mut Session, store: &Store) -> Outcome {
 
 /// Waits for the results.
 fn end(session: &mut Session, id: i64) -> Outcome {
+    let _waiting = Waiting::new("waiting");
     match session.reply(id, first_error)? {
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))),
@@ -251,7 +252,7 @@ impl Input {
     /// The rows after the last record; each must be good.
     fn replay(&mut self) -> Result<Store, Failure> {
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-        let mut progress = Progress::new("restore: reading", self.length);
+        let mut progress = Progress::bytes("reading", self.length);
         let pieces_min = if self.start.is_some() { PIECES_MIN } else { u64::MAX };
         let mut replayer = Replayer::seekable(INPUT, 0, pieces_min);
         loop {

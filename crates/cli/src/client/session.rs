@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Text, Value, array, object, validate};
+use weir_wire::trace;
 
 use super::address::{Address, Stream};
 use super::background::Happened;
@@ -243,9 +244,11 @@ impl Session {
     pub(crate) fn end_request(&mut self, method: &str, params: &[u8], id: i64) -> Result<(), Lost> {
         self.write(b"}")?;
         self.flush()?;
-        self.debug(|| {
-            let params = String::from_utf8_lossy(params);
-            format!("send request, method=\"{method}\", params={params}, id={id}")
+        self.trace(|peer| {
+            let mut request = format!("{{\"method\":\"{method}\",\"id\":{id},\"params\":");
+            request.push_str(&String::from_utf8_lossy(params));
+            request.push('}');
+            trace::sent(peer, request.as_bytes())
         });
         Ok(())
     }
@@ -268,7 +271,6 @@ impl Session {
             let range = self.next_message()?;
             let message = Message::read(&self.buffer[range.clone()])?;
             if message.is_reply_to(id) {
-                log_reply(&self.log, &self.peer, &message, id);
                 let result = match (message.error, message.result) {
                     (Some(error), _) => Err(Refusal::Error(error.to_value())),
                     (None, Some(result)) => Ok(read(result)),
@@ -306,8 +308,6 @@ impl Session {
         while let Some(range) = self.frame()? {
             let message = Message::read(&self.buffer[range.clone()])?;
             if message.method.is_none() {
-                let id = message.id.and_then(Text::integer).unwrap_or(-1);
-                log_reply(&self.log, &self.peer, &message, id);
                 let result = message.result.map(|result| result.to_value().to_string());
                 self.forget(range);
                 return Ok(Some(Happened::Reply(result)));
@@ -344,6 +344,7 @@ impl Session {
             self.forget(range);
             self.write(&reply)?;
             self.flush()?;
+            self.trace(|peer| trace::sent(peer, &reply));
             return Ok(None);
         }
         let Some(elements) = params.and_then(Text::elements) else {
@@ -353,11 +354,6 @@ impl Session {
             method: method.into_owned(),
             params: elements.map(Text::to_value).collect(),
         };
-        self.debug(|| {
-            let params = params.map(Text::to_value).unwrap_or(Value::Null);
-            let method = &notification.method;
-            format!("received notification, method=\"{method}\", params={params}")
-        });
         self.forget(range);
         Ok(Some(notification))
     }
@@ -394,6 +390,7 @@ impl Session {
         };
         let end = start + self.scanned + length;
         (self.used, self.scanned) = (end, 0);
+        self.trace(|peer| trace::received(peer, &self.buffer[start..end]));
         Ok(Some(start..end))
     }
 
@@ -422,8 +419,13 @@ impl Session {
         }
     }
 
-    fn debug(&self, text: impl FnOnce() -> String) {
-        debug(&self.log, &self.peer, text);
+    /// Logs a message, if that is wanted.
+    fn trace(&self, line: impl FnOnce(&str) -> String) {
+        if let Some(log) = &self.log
+            && log.enabled("jsonrpc", Level::Dbg)
+        {
+            log.log("jsonrpc", Level::Dbg, &line(&self.peer));
+        }
     }
 }
 
@@ -431,24 +433,6 @@ impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
-}
-
-fn debug(log: &Option<Vlog>, peer: &str, text: impl FnOnce() -> String) {
-    if let Some(log) = log
-        && log.enabled("jsonrpc", Level::Dbg)
-    {
-        log.log("jsonrpc", Level::Dbg, &format!("{peer}: {}", text()));
-    }
-}
-
-fn log_reply(log: &Option<Vlog>, peer: &str, message: &Message<'_>, id: i64) {
-    debug(log, peer, || match (message.error, message.result) {
-        (Some(error), _) => format!("received error, error={}, id={id}", error.to_value()),
-        (None, result) => {
-            let result = result.map(Text::to_value).unwrap_or(Value::Null);
-            format!("received reply, result={result}, id={id}")
-        }
-    });
 }
 
 /// Parameters that are all strings.

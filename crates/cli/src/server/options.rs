@@ -5,6 +5,7 @@ use crate::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::LogOption;
 use crate::program::Failure;
+use crate::tls_options::TlsOption;
 use crate::usage::{self, About, Complete, about as shown};
 use weir_server::configuration::check_excluded;
 
@@ -37,29 +38,6 @@ enum Id {
     NoDataConversion,
     Record,
     Replay,
-}
-
-/// What the TLS options configure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TlsOption {
-    /// `--private-key`
-    PrivateKey,
-    /// `--certificate`
-    Certificate,
-    /// `--ca-cert`
-    CaCert,
-    /// `--bootstrap-ca-cert`
-    BootstrapCaCert,
-    /// `--peer-ca-cert`
-    PeerCaCert,
-    /// `--ssl-protocols`
-    Protocols,
-    /// `--ssl-ciphers`
-    Ciphers,
-    /// `--ssl-ciphersuites`
-    Ciphersuites,
-    /// `--ssl-server-name`
-    ServerName,
 }
 
 /// The heading of where clients connect.

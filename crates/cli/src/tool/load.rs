@@ -6,8 +6,8 @@ use weir_engine::Database;
 use weir_log::standalone::Replayer;
 
 use super::log_file::LogFile;
-use super::progress::Progress;
 use crate::program::Failure;
+use crate::progress::Progress;
 
 /// Records with bodies of at least so many bytes are read row by row: a whole one is never in memory.
 const PIECES_MIN: u64 = 1 << 20;
@@ -26,9 +26,9 @@ pub(super) struct Loaded {
 pub(super) fn load(path: &Path, seed: u64) -> Result<Loaded, Failure> {
     let log = LogFile::open_standalone(path)?;
     let mut replayer = Replayer::seekable(&path.display().to_string(), seed, PIECES_MIN);
-    let mut progress = Progress::new("reading");
-    log.replay(|bytes, done, length| {
-        progress.show(done, length);
+    let mut progress = Progress::bytes("reading", log.length());
+    log.replay(|bytes, done| {
+        progress.at(done);
         replayer.feed(bytes).map_err(|error| Failure::new(error.to_string()))?;
         Ok(replayer.again_from())
     })?;

@@ -105,16 +105,20 @@ impl LogFile {
         }
     }
 
-    /// The bytes of the whole file go to `take`, from the beginning, with how many have been read and
-    /// the file's length; it answers where to go on, if not behind them.
+    /// The file's length in bytes, if the system knows it.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.file.metadata().ok().map(|metadata| metadata.len())
+    }
+
+    /// The bytes of the whole file go to `take`, from the beginning, with how many have been read;
+    /// it answers where to go on, if not behind them.
     pub(super) fn replay(
         self,
-        mut take: impl FnMut(&[u8], u64, u64) -> Result<Option<u64>, Failure>,
+        mut take: impl FnMut(&[u8], u64) -> Result<Option<u64>, Failure>,
     ) -> Result<(), Failure> {
         let Self { path, mut file, mut buffer, .. } = self;
         let failed = |error: io::Error| Self::io(&path, "read error", &error);
         file.rewind().map_err(failed)?;
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
         buffer.resize(READ_BYTES, 0);
         let mut done = 0;
         loop {
@@ -123,7 +127,7 @@ impl LogFile {
                 return Ok(());
             }
             done += count as u64;
-            if let Some(offset) = take(buffer.get(..count).unwrap_or_default(), done, length)? {
+            if let Some(offset) = take(buffer.get(..count).unwrap_or_default(), done)? {
                 file.seek(SeekFrom::Start(offset)).map_err(failed)?;
                 done = offset;
             }

@@ -26,10 +26,10 @@ use weir_log::standalone::{write_schema, write_snapshot};
 
 use super::log_file::LogFile;
 use super::options::Tool;
-use super::progress::Progress;
 use super::{load, queries, schema_file};
 use crate::database_file::{FILE_MODE, follow_links, sync_folder};
 use crate::program::{Failure, Outcome, strerror};
+use crate::progress::Progress;
 
 /// Bytes gathered before a write to a file that is not replaced.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -156,10 +156,10 @@ fn write(
     let mut schema = Vec::new();
     write_schema(&mut schema, snapshot.schema());
     sink(&schema)?;
-    let (mut progress, mut done) = (Progress::new("writing"), 0);
+    let (mut progress, mut done) = (Progress::bytes("writing", None), 0);
     write_snapshot(snapshot, weir_host::wall_ms(), Some(comment), &mut |bytes: &[u8]| {
         done += bytes.len() as u64;
-        progress.show(done, done);
+        progress.at(done);
         sink(bytes)
     })
 }

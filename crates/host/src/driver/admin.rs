@@ -10,12 +10,12 @@ use weir_server::event::{CommandId, Event};
 
 use crate::coverage::Coverage;
 use crate::driver::token::Token;
-use crate::driver::trace;
 use crate::inbox::Inbox;
 use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller};
 use crate::unixctl::{Commands, Outcome, Request, reply};
 use crate::vlog::{Level, Vlog};
+use weir_wire::trace;
 
 /// Bytes of one read; commands are short.
 const READ_BYTES: usize = 4096;
@@ -267,7 +267,7 @@ impl Connection {
         }
         let message = reply(id, result, self.json);
         if self.log.traces_messages() {
-            self.log.log("jsonrpc", Level::Dbg, &trace::sent_whole(&self.name, &message));
+            self.log.log("jsonrpc", Level::Dbg, &trace::sent(&self.name, &message));
         }
         self.outbox.push(&Arc::new(message));
         self.flush()

@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use weir_json::Framer;
 use weir_server::Server;
 use weir_server::event::{Event, LinkId, SessionId};
-use weir_wire::Message;
+use weir_wire::trace;
 
 use crate::vlog::{Level, Vlog};
-
-/// Longest message that is shown whole, in bytes; of a longer one the length is told.
-pub(crate) const TRACED_BYTES_MAX: usize = 16 << 20;
 
 /// What has been queued for each client and is no whole message yet.
 #[derive(Default)]
@@ -35,7 +32,7 @@ impl Trace {
         while !rest.is_empty() {
             let Ok(Some(end)) = part.framer.feed(rest) else { break };
             part.bytes.extend_from_slice(&rest[..end]);
-            lines.push(line(name, "send", &part.bytes));
+            lines.push(trace::sent(name, &part.bytes));
             part.bytes.clear();
             rest = &rest[end..];
         }
@@ -72,14 +69,14 @@ impl Trace {
             _ => return,
         };
         if let Some(name) = name {
-            log.log("jsonrpc", Level::Dbg, &received(name, bytes));
+            log.log("jsonrpc", Level::Dbg, &trace::received(name, bytes));
         }
     }
 
     /// Logs what is queued for a server that is followed: whole messages.
     pub(crate) fn log_sent_to(&self, log: &Vlog, link: LinkId, bytes: &[u8]) {
         if let Some(name) = self.targets.get(&link) {
-            log.log("jsonrpc", Level::Dbg, &line(name, "send", bytes));
+            log.log("jsonrpc", Level::Dbg, &trace::sent(name, bytes));
         }
     }
 
@@ -106,81 +103,9 @@ impl Trace {
     }
 }
 
-/// The line for a message that came.
-pub(crate) fn received(name: &str, bytes: &[u8]) -> String {
-    line(name, "received", bytes)
-}
-
-/// The line for a whole message that goes.
-pub(crate) fn sent_whole(name: &str, bytes: &[u8]) -> String {
-    line(name, "send", bytes)
-}
-
-/// One message in one line, its keys sorted.
-fn line(name: &str, title: &str, bytes: &[u8]) -> String {
-    if bytes.len() > TRACED_BYTES_MAX {
-        return format!("{name}: {title} message of {} bytes", bytes.len());
-    }
-    let mut out = format!("{name}: {title} ").into_bytes();
-    match weir_json::validate(bytes).map(Message::parse) {
-        // The reference calls its own errors replies.
-        Ok(Ok(Message::Error { error, id })) if title == "send" => {
-            out.extend_from_slice(b"reply, error=");
-            error.write(&mut out);
-            out.extend_from_slice(b", id=");
-            id.write(&mut out);
-        }
-        Ok(Ok(message)) => describe(message, &mut out),
-        // What is wrong with it is told elsewhere.
-        _ => out.extend_from_slice(b"malformed message"),
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn describe(message: Message<'_>, out: &mut Vec<u8>) {
-    let (kind, method, members) = match message {
-        Message::Request { method, params, id } => {
-            ("request", Some(method), [Some(("params", params)), Some(("id", id))])
-        }
-        Message::Notification { method, params } => {
-            ("notification", Some(method), [Some(("params", params)), None])
-        }
-        Message::Reply { result, id } => {
-            ("reply", None, [Some(("result", result)), Some(("id", id))])
-        }
-        Message::Error { error, id } => ("error", None, [Some(("error", error)), Some(("id", id))]),
-    };
-    out.extend_from_slice(kind.as_bytes());
-    if let Some(method) = method {
-        out.extend_from_slice(format!(", method=\"{method}\"").as_bytes());
-    }
-    for (name, value) in members.into_iter().flatten() {
-        out.extend_from_slice(format!(", {name}=").as_bytes());
-        value.write(out);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_are_told_in_the_words_of_the_reference() {
-        for (message, expected) in [
-            (
-                r#"{"id":0,"params":["D",{"op":"x","a":1}],"method":"transact"}"#,
-                r#"unix#1: received request, method="transact", params=["D",{"a":1,"op":"x"}], id=0"#,
-            ),
-            (
-                r#"{"method":"update3","params":["m"],"id":null}"#,
-                r#"unix#1: received notification, method="update3", params=["m"]"#,
-            ),
-            (r#"{"error":"no","id":"x"}"#, r#"unix#1: received error, error="no", id="x""#),
-            (r#"{"foo":1}"#, "unix#1: received malformed message"),
-        ] {
-            assert_eq!(received("unix#1", message.as_bytes()), expected);
-        }
-    }
 
     #[test]
     fn a_reply_queued_in_parts_is_one_line() {
