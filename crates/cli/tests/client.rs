@@ -218,7 +218,6 @@ fn transactions_and_mistakes_agree() {
             &["wait", "Odd", "connected"][..],
             &["wait", "Nope", "removed"],
             &["-vjsonrpc:console:dbg", "list-dbs"],
-            &["-vjsonrpc:console:dbg", "unlock", "unix:db.sock", "L"],
             &["-vjsonrpc:console:dbg", "transact", r#"["Odd",{"op":"comment","comment":"x"}]"#],
             &["list-dbs", "unix:nowhere,unix:nowhere"],
             &["dump", "unix:db.sock,unix:db.sock", "Odd", "One", "s"],
