@@ -4,7 +4,7 @@
 //! reference; both transcripts must equal `NAME.out`. A script whose first line is
 //! `# reference differs: WHY` is played to Weir only, and `# databases: NAME` in the second line
 //! chooses others than zoo and other. `BLESS=1` writes the transcript of the
-//! reference (of Weir where the reference differs) into `NAME.out`.
+//! reference (of Weir where the reference differs) into `NAME.out`; `SCRIPT=NAME` plays one only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,10 +81,14 @@ fn check(path: &Path, failures: &mut Vec<String>) {
 
 #[test]
 fn sessions_hear_what_they_should() {
+    let only = std::env::var_os("SCRIPT");
     let mut scripts: Vec<PathBuf> = fs::read_dir(folder())
         .expect("the folder of scripts")
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "script"))
+        .filter(|path| {
+            path.file_stem().is_some_and(|name| only.as_ref().is_none_or(|it| it == name))
+        })
         .collect();
     scripts.sort();
     assert!(!scripts.is_empty(), "no scripts in {}", folder().display());

@@ -252,7 +252,7 @@ impl Pair {
         match difference {
             None => Ok(Answer { a: a.value["result"].clone(), equal }),
             Some(difference) => {
-                if let Some(dangling) = self.was_dangling() {
+                if let Some(dangling) = self.was_dangling(ops) {
                     return Err(Finding::ReferenceBroken(dangling));
                 }
                 Err(Finding::Difference(format!(
@@ -302,12 +302,19 @@ impl Pair {
         }
     }
 
-    /// Whether a reference server that saw the same held a dangling reference at this point.
-    fn was_dangling(&self) -> Option<String> {
+    /// Whether a reference server that saw the same held a dangling reference at this point, or
+    /// holds one after `ops`: the rest of the batch may have taken it away meanwhile.
+    fn was_dangling(&self, ops: &[Value]) -> Option<String> {
         let mut room = Room::open(&self.reference, &self.schema, &self.history).ok()?;
         let tables = table_names(&self.schema);
-        let dump = Dump::read(&mut room.session, &self.schema.name, &tables).ok()?;
-        dump.dangling(&self.schema)
+        let dangling = |room: &mut Room| {
+            let dump = Dump::read(&mut room.session, &self.schema.name, &tables).ok()?;
+            dump.dangling(&self.schema)
+        };
+        dangling(&mut room).or_else(|| {
+            room.transact(ops).ok()?;
+            dangling(&mut room)
+        })
     }
 
     fn is_choice(&self, ops: &[Value], at: usize, told: &Value) -> bool {
