@@ -284,8 +284,7 @@ for line in sys.stdin.read().splitlines():
             if not more: break
             said += more
     except ConnectionError: said += b"closed"
-    # Errors have a null result here, and none there (COMPAT.md).
-    said = said.decode("latin1").replace('"result":null,', "")
+    said = said.decode("latin1")
     print(line, "->", said if "details" not in said else "an error with details")
 END
         python3 ask.py <<'END'
@@ -412,7 +411,7 @@ while True:
     more = peer.recv(65536)
     if not more: break
     said += more
-print(said.decode().replace('"result":null,', "").replace("}{", "}\n{"))
+print(said.decode().replace("}{", "}\n{"))
 END
         python3 client.py; wait_for '! test -e ovsdb-server.pid'
         "#,

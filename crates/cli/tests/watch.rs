@@ -39,7 +39,7 @@ fn serve(stream: &mut UnixStream, answer: Answer, last: &str) {
         let id = request.get("id").cloned().unwrap_or(Value::Null);
         let reply = match answer(method) {
             Some(result) => format!(r#"{{"id":{id},"result":{result},"error":null}}"#),
-            None => format!(r#"{{"id":{id},"result":null,"error":"unknown method"}}"#),
+            None => format!(r#"{{"id":{id},"error":"unknown method"}}"#),
         };
         stream.write_all(reply.as_bytes()).expect("a client");
         if method.starts_with("monitor") && answer(method).is_some() {

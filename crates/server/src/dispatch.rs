@@ -354,7 +354,7 @@ impl Server {
     }
 
     fn cancel(&mut self, session: SessionId, params: Text<'_>) {
-        let Some(id) = params.elements().into_iter().flatten().next() else { return };
+        let Some([id]) = exactly(params) else { return };
         let mut request = Vec::new();
         id.write(&mut request);
         let mut canceled = Vec::new();

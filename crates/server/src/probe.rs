@@ -61,14 +61,16 @@ impl Server {
     /// Everything that time alone brings about.
     pub(crate) fn run_timers(&mut self, now: Now) {
         self.run_waits(now);
-        self.run_replications(now);
+        if self.serves {
+            self.run_replications(now);
+            self.run_connections(now);
+        }
         self.forget_initial_if_due(now);
         while let Some((at_us, id)) = self.probes.pop_due(now.monotonic_us) {
             if self.sessions.get(&id).is_some_and(|session| session.probe_at_us == at_us) {
                 self.probe(now, id);
             }
         }
-        self.run_connections(now);
         self.update_status_if_due(now);
     }
 

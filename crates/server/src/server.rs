@@ -128,6 +128,8 @@ pub struct Server {
     /// `disable-monitor-cond`
     pub(crate) no_conditions: bool,
     pub(crate) compaction_check_us: u64,
+    /// The shell has heard that all is open: what is connected to comes after that.
+    pub(crate) serves: bool,
     /// When initial rows kept for a herd of equal monitors go.
     pub(crate) forget_initial_us: Option<u64>,
     pub(crate) start_errors: Vec<String>,
@@ -171,6 +173,7 @@ impl Server {
             no_conditions: false,
             compaction_check_us: 0,
             forget_initial_us: None,
+            serves: false,
             start_errors: Vec::new(),
             effects: Vec::new(),
             next_db: 0,
@@ -258,6 +261,7 @@ impl Server {
             self.rewrite_if_due(now);
             self.start_conversions(now);
         }
+        self.serves = self.serves || matches!(self.start_status(), StartStatus::Ready);
     }
 
     /// Moves all effects so far to `out`, in their order.
@@ -275,9 +279,11 @@ impl Server {
         let probe = self.probes.next_us();
         let compaction = self.next_compaction_us();
         let initial = self.forget_initial_us;
-        let links = self.next_replication_us();
+        let may_connect = self.serves || matches!(self.start_status(), StartStatus::Ready);
+        let links = self.next_replication_us().filter(|_| may_connect);
+        let connections = self.remotes.next_us().filter(|_| may_connect);
         let rewrite = self.next_rewrite_us();
-        let remotes = [self.remotes.next_us(), self.next_status_us()];
+        let remotes = [connections, self.next_status_us()];
         let herds = self.herds.next_us();
         let others = [herds, probe, compaction, initial, links, ready, rewrite];
         let others = others.into_iter().chain(remotes).flatten();

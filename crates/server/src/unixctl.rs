@@ -144,7 +144,7 @@ impl Server {
             ("backlog", self.backlog),
             ("cells", dbs().map(|db| db.engine.sizes().cells).sum()),
             ("json-caches", dbs().map(|db| db.monitors.counts().cached).sum()),
-            ("monitors", dbs().map(|db| db.monitors.len()).sum()),
+            ("monitors", dbs().map(|db| db.monitors.counts().groups).sum()),
             ("n-weak-refs", dbs().map(|db| db.engine.sizes().weak_refs).sum()),
             ("sessions", self.sessions.len() + self.remotes.unconnected()),
             ("triggers", dbs().map(|db| db.waiting.len()).sum()),

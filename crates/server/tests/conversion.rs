@@ -76,7 +76,7 @@ fn aware_sessions_learn_which_monitors_and_transactions_ended() {
     }
     shell.call(asking, &convert(WIDER));
     let ended = r#"{"id":null,"method":"monitor_canceled","params":["mon"]}"#;
-    let canceled = r#"{"id":3,"result":null,"error":"canceled"}"#;
+    let canceled = r#"{"id":3,"error":"canceled"}"#;
     assert_eq!(shell.received(waiting), [ended, canceled]);
     assert!(shell.disconnected.is_empty());
     // The monitor's name is free again, and the new columns are there.
@@ -96,10 +96,7 @@ fn the_answer_stands_between_the_ended_monitors_and_the_canceled_transactions() 
     shell.send(asking, &convert(WIDER));
     shell.settle();
     let ended = r#"{"id":null,"method":"monitor_canceled","params":["mon"]}"#;
-    assert_eq!(
-        shell.received(asking),
-        [ended, CONVERTED, r#"{"id":3,"result":null,"error":"canceled"}"#]
-    );
+    assert_eq!(shell.received(asking), [ended, CONVERTED, r#"{"id":3,"error":"canceled"}"#]);
 }
 
 #[test]
@@ -183,13 +180,13 @@ fn a_refused_conversion_changes_nothing() {
     let other = WIDER.replace(r#""name":"Net""#, r#""name":"Other""#);
     assert_eq!(
         shell.call(asking, &convert(&other)),
-        r#"{"id":"c","result":null,"error":{"details":"new schema name (Other) does not match database name (Net)","error":"invalid parameters"}}"#
+        r#"{"id":"c","error":{"details":"new schema name (Other) does not match database name (Net)","error":"invalid parameters"}}"#
     );
     let short = WIDER
         .replace(r#"{"type":"string"}"#, r#"{"type":{"key":{"type":"string","maxLength":1}}}"#);
     assert_eq!(
         shell.call(asking, &convert(&short)),
-        r#"{"id":"c","result":null,"error":{"details":"\"p1\" length 2 is greater than maximum allowed length 1","error":"constraint violation"}}"#
+        r#"{"id":"c","error":{"details":"\"p1\" length 2 is greater than maximum allowed length 1","error":"constraint violation"}}"#
     );
     let reply = shell.call(asking, r#"{"id":"c","method":"convert","params":["Net"]}"#);
     assert!(reply.contains(r#"{"details":"array expected","error":"syntax error""#), "{reply}");
@@ -204,7 +201,7 @@ fn a_full_disk_stops_a_conversion_at_any_moment() {
     shell.call(asking, &transact(1, &insert("p1")));
     shell.call(asking, MONITOR);
     let before = shell.after_kill(PATH);
-    let failed = r#"{"id":"c","result":null,"error":{"details":"conversion failed","error":"I/O error","io-error":"No space left on device"}}"#;
+    let failed = r#"{"id":"c","error":{"details":"conversion failed","error":"I/O error","io-error":"No space left on device"}}"#;
     // While the helper writes.
     shell.disk_error = Some("No space left on device");
     assert_eq!(shell.call(asking, &convert(WIDER)), failed);
@@ -263,7 +260,7 @@ fn a_database_that_is_removed_is_not_converted() {
     shell.send(asking, &convert(WIDER));
     shell.settle();
     shell.command("ovsdb-server/remove-db", &["Net"]);
-    assert_eq!(shell.received(asking), [r#"{"id":"c","result":null,"error":"canceled"}"#]);
+    assert_eq!(shell.received(asking), [r#"{"id":"c","error":"canceled"}"#]);
     shell.helper_is_done();
     shell.settle();
     assert_eq!(shell.received(asking), Vec::<String>::new());

@@ -133,7 +133,7 @@ fn cancel_answers_only_those_who_know_of_it() {
     shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     shell.call(client, &transact(5, wait));
     let reply = shell.call(client, cancel);
-    assert_eq!(reply, r#"{"id":5,"result":null,"error":"canceled"}"#);
+    assert_eq!(reply, r#"{"id":5,"error":"canceled"}"#);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn what_is_no_json_rpc_ends_the_connection_and_nothing_else() {
     }
     let client = shell.connect();
     let reply = shell.call(client, r#"{"id":1,"method":"nonsense","params":[]}"#);
-    assert_eq!(reply, r#"{"id":1,"result":null,"error":"unknown method"}"#);
+    assert_eq!(reply, r#"{"id":1,"error":"unknown method"}"#);
 }
 
 #[test]

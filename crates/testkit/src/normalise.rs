@@ -241,14 +241,6 @@ fn differ(path: &str, a: &Value, b: &Value) -> String {
     format!("{path}:\n    A {a}\n    B {b}")
 }
 
-/// An error reply without `"result":null`, which the reference leaves out and the RFC demands.
-pub fn without_null_result(reply: &mut Value) {
-    let failed = reply.get("error").is_some_and(|error| !error.is_null());
-    if failed && reply.get("result").is_some_and(Value::is_null) {
-        reply.as_object_mut().and_then(|reply| reply.shift_remove("result"));
-    }
-}
-
 /// Takes rows that did not change out of an `update2` or `update3`; false when nothing is left.
 ///
 /// The reference tells of such rows when a column changes that only the condition of *another*

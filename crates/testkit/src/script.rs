@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Message, Trouble, parse};
 use crate::files;
-use crate::normalise::{number_uuids, without_empty_modifications, without_null_result};
+use crate::normalise::{number_uuids, without_empty_modifications};
 use crate::process::{Program, Scratch, Server};
 
 /// How long a session that should be closed may stay open, or an answer may take.
@@ -152,7 +152,6 @@ impl Play<'_> {
 
     fn say(&mut self, name: &str, value: &Value) {
         let mut value = sorted(value);
-        without_null_result(&mut value);
         if !without_empty_modifications(&mut value) {
             return;
         }

@@ -333,6 +333,7 @@ impl Replication {
             if let Err(why) = compatible::fits(&self.schema, &remote) {
                 self.say(Level::Info, why, out);
                 self.say(Level::Info, format!("{name} cannot be replicated."), out);
+                self.say(Level::Warning, "Nothing to replicate.".to_owned(), out);
                 return Err(Stop::Said);
             }
             self.say(Level::Info, format!("{name} can be replicated."), out);
@@ -507,7 +508,8 @@ mod tests {
         let more =
             r#"{"name":"D","version":"2.0.0","tables":{"C":{"columns":{"x":{"type":"integer"}}}}}"#;
         let (_, rest) = talk(&mut replication(&[]), &[OTHER_ID, r#"["D"]"#, more]);
-        assert_eq!(log(&rest).last(), Some(&"D cannot be replicated."));
+        let said = log(&rest);
+        assert!(said.ends_with(&["D cannot be replicated.", "Nothing to replicate."]), "{said:?}");
         assert_eq!(rest.last(), Some(&Output::Failed));
     }
 

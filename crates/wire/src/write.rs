@@ -18,12 +18,13 @@ pub fn reply_result_around(id: &[u8]) -> (Vec<u8>, &'static [u8]) {
     (head, b",\"error\":null}")
 }
 
-/// A failed one; `error` is JSON text.
+/// A failed one, without the null `result` that RFC 7047 section 4.1 shows: so does the reference.
+/// `error` is JSON text.
 pub fn reply_error(id: &[u8], error: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(id.len() + error.len() + 32);
     out.extend_from_slice(b"{\"id\":");
     out.extend_from_slice(id);
-    out.extend_from_slice(b",\"result\":null,\"error\":");
+    out.extend_from_slice(b",\"error\":");
     out.extend_from_slice(error);
     out.push(b'}');
     out

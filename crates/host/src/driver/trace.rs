@@ -112,8 +112,7 @@ mod tests {
         let (mut trace, session) = (Trace::default(), SessionId(1));
         assert!(trace.sent(session, "unix#1", br#"{"id":3,"result":["#).is_empty());
         assert!(trace.sent(session, "unix#1", br#""shared""#).is_empty());
-        let lines =
-            trace.sent(session, "unix#1", br#"],"error":null}{"id":4,"result":null,"error":"no"}"#);
+        let lines = trace.sent(session, "unix#1", br#"],"error":null}{"id":4,"error":"no"}"#);
         let expected = [
             r#"unix#1: send reply, result=["shared"], id=3"#,
             r#"unix#1: send reply, error="no", id=4"#,

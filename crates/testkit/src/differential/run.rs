@@ -11,7 +11,7 @@ use crate::differential::room::History;
 use crate::differential::watch::{Replica, Scene, Watch};
 use crate::dump::{Dump, table_names};
 use crate::generate::{Generator, Schema};
-use crate::normalise::{without_empty_modifications, without_null_result};
+use crate::normalise::without_empty_modifications;
 use crate::process::{Program, Server};
 use crate::reach::Reach;
 use crate::rng::Rng;
@@ -301,8 +301,7 @@ impl Watchers {
             // The sessions need not have said equally much.
             reply["id"] = Value::Null;
         }
-        let mut b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
-        without_null_result(&mut b);
+        let b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
         if let Err(difference) = pair.known.compare_updates(&a, &b) {
             if self.is_choice(method, params, &a, &b)? {
                 pair.judge.count("COMPAT.md: which of several errors of one request is told");
