@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weir_engine::{LateReply, Outcome, ReadOnly};
 
 use crate::effect::Effect;
-use crate::event::{DbId, Now, SessionId};
+use crate::event::{DbId, LinkId, Now, SessionId};
 use crate::herd::{Begun, Newcomer};
 use crate::hold::Incoming;
 use crate::monitors::Changing;
@@ -66,6 +66,8 @@ pub(crate) enum Out {
     },
     /// The difference that other conditions make to a monitor.
     Change(Box<Changing>),
+    /// A long message of a source, for its database.
+    Mirror(LinkId, DbId),
     /// What a conversion has missed.
     Follow(DbId),
     Free,
@@ -104,6 +106,9 @@ impl Server {
             }
             (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
                 self.have_read(now, trigger, position, outcome);
+            }
+            (Some(Out::Mirror(link, db)), Finished::Mirrored(mirrored)) => {
+                self.have_mirrored(now, link, db, mirrored);
             }
             (Some(Out::Follow(db)), Finished::Followed(followed)) => self.caught_up(db, followed),
             (Some(Out::Initial { source, from, newcomers }), Finished::Piece(piece)) => {
@@ -179,6 +184,9 @@ impl Server {
     pub(crate) fn hand_over_all(&mut self, now: Now) {
         for trigger in std::mem::take(&mut self.round.long) {
             self.hand_over(now, trigger);
+        }
+        for (link, message) in std::mem::take(&mut self.round.mirrored) {
+            self.send_mirror(now, link, message);
         }
     }
 
@@ -294,6 +302,7 @@ impl Server {
         let of_db = |trigger: &Trigger| trigger.origin.db == id;
         let is_out = |out: &Out| match out {
             Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
+            Out::Mirror(_, db) => *db == id,
             Out::Examine { .. } | Out::Initial { .. } | Out::Piece { .. } => false,
             Out::Change(_) | Out::Follow(_) | Out::Free => false,
         };
@@ -307,7 +316,7 @@ impl Server {
             Out::Examine { bytes, .. } => *bytes,
             Out::Write(trigger) | Out::Read(trigger, _) => trigger.message.len(),
             Out::Initial { .. } | Out::Piece { .. } | Out::Change(_) => 0,
-            Out::Follow(_) | Out::Free => 0,
+            Out::Mirror(..) | Out::Follow(_) | Out::Free => 0,
         });
         let long = self.round.long.iter().map(|trigger| trigger.message.len());
         let queues = self.dbs.values().flat_map(|db| &db.queue);

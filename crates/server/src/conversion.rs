@@ -234,7 +234,8 @@ impl Server {
         if current.is_lost || !converted.repaired.is_empty() && has_changed {
             return self.attempt_conversion(now, id);
         }
-        if !current.large.is_empty() || current.changed.len() > FOLLOWED_MAX {
+        let most = if self.step_cost_max == 0 { 0 } else { FOLLOWED_MAX };
+        if !current.large.is_empty() || current.changed.len() > most {
             return self.catch_up(now, id, converted);
         }
         let Some(store) = db.engine.store() else { return };

@@ -33,6 +33,7 @@ mod hold;
 mod kept;
 pub mod load;
 mod lock;
+mod mirror;
 mod monitors;
 pub mod overview;
 mod probe;

@@ -69,6 +69,7 @@ impl Server {
             Out::Initial { source, .. } => Some(("first rows", name(source.db), None, None)),
             Out::Piece { .. } => None,
             Out::Change(changing) => Some(("conditions", None, session(changing.session()), None)),
+            Out::Mirror(_, db) => Some(("rows of the source", name(*db), None, None)),
             Out::Follow(db) => Some(("conversion", name(*db), None, None)),
             Out::Free => None,
         });

@@ -17,6 +17,7 @@ use crate::configuration::{DbConfig, Model, RELAY_PROBE_MS, REPLICATION_PROBE_MS
 use crate::database::Storage;
 use crate::effect::{Effect, Level};
 use crate::event::{DbId, LinkId, Now};
+use crate::mirror::Mirror;
 use crate::server::Server;
 
 /// What the command line and admin commands say about replication, for all databases.
@@ -58,11 +59,13 @@ pub(crate) struct ActiveBackup {
 /// A replication under way.
 #[derive(Debug)]
 pub(crate) struct Following {
-    replication: Replication,
+    pub(crate) replication: Replication,
     /// As given when it began.
     exclude: Option<String>,
     /// The connection, or the attempt.
-    link: Option<LinkId>,
+    pub(crate) link: Option<LinkId>,
+    /// Long messages of the source.
+    pub(crate) mirror: Mirror,
 }
 
 /// A set of rows from the source.
@@ -81,6 +84,7 @@ impl Server {
             self.links.remove(&link);
             if let Some(following) = self.following(id) {
                 following.link = None;
+                following.mirror.forget();
             }
         }
         self.replicate(now, id, input);
@@ -104,18 +108,18 @@ impl Server {
         }
     }
 
-    fn following(&mut self, id: DbId) -> Option<&mut Following> {
+    pub(crate) fn following(&mut self, id: DbId) -> Option<&mut Following> {
         self.dbs.get_mut(&id)?.active_backup.as_mut()?.following.as_mut()
     }
 
-    fn replicate(&mut self, now: Now, id: DbId, input: Input<'_>) {
+    pub(crate) fn replicate(&mut self, now: Now, id: DbId, input: Input<'_>) {
         let Some(following) = self.following(id) else { return };
         let mut outputs = Vec::new();
         following.replication.handle(now.monotonic_us, input, &mut outputs);
         self.carry_out(now, id, outputs);
     }
 
-    fn carry_out(&mut self, now: Now, id: DbId, outputs: Vec<Output>) {
+    pub(crate) fn carry_out(&mut self, now: Now, id: DbId, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Connect => self.connect(id),
@@ -152,6 +156,9 @@ impl Server {
         let Some(link) = self.following(id).and_then(|following| following.link.take()) else {
             return;
         };
+        if let Some(following) = self.following(id) {
+            following.mirror.forget();
+        }
         self.links.remove(&link);
         self.effect(Effect::CloseLink { link });
     }
@@ -190,7 +197,7 @@ impl Server {
         }
     }
 
-    fn refuse_images(&mut self, now: Now, id: DbId, error: &Error) {
+    pub(crate) fn refuse_images(&mut self, now: Now, id: DbId, error: &Error) {
         let Some(following) = self.following(id) else { return };
         let mut outputs = Vec::new();
         following.replication.fail(error, &mut outputs);
@@ -259,7 +266,8 @@ impl Server {
         self.close_link(id);
         let backup = self.dbs.get_mut(&id).and_then(|db| db.active_backup.as_mut());
         if let Some(backup) = backup {
-            backup.following = Some(Following { replication, exclude, link: None });
+            backup.following =
+                Some(Following { replication, exclude, link: None, mirror: Mirror::default() });
         }
     }
 

@@ -10,7 +10,7 @@ use weir_log::standalone::{self, Form};
 use crate::away::STEP_PART_MIN;
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
-use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
+use crate::event::{CommandId, ConversionError, DbId, LinkId, Now, SessionId};
 use crate::herd::Begun;
 use crate::hold::Incoming;
 use crate::monitors::Changing;
@@ -85,6 +85,8 @@ pub(crate) struct Round {
     done: Vec<Done>,
     /// Transactions that are too long for a step.
     pub(crate) long: Vec<Trigger>,
+    /// Long messages of sources.
+    pub(crate) mirrored: Vec<(LinkId, Vec<u8>)>,
     /// Rows that monitors begin with.
     pub(crate) initials: Vec<Begun>,
     /// What helpers have found out.
@@ -256,8 +258,17 @@ impl Server {
         self.round.done.push(Done { db: id, request: None, delta: Some(Arc::new(delta)) });
     }
 
+    /// The same if its record has been made elsewhere.
+    pub(crate) fn join_round_with(&mut self, id: DbId, delta: Delta, record: Vec<u8>) {
+        let Some(db) = self.dbs.get_mut(&id) else { return };
+        if !record.is_empty() {
+            db.add_record(record, false);
+        }
+        self.round.done.push(Done { db: id, request: None, delta: Some(Arc::new(delta)) });
+    }
+
     /// In which form records are written.
-    fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         if self.files.whole_columns { Form::Whole } else { Form::Difference }
     }
 

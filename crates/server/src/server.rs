@@ -228,9 +228,7 @@ impl Server {
             }
             Event::Listening { remote, result } => self.listening(remote, result),
             Event::LinkUp { link } => self.link_event(now, link, Input::Up),
-            Event::LinkMessage { link, bytes } => {
-                self.link_event(now, link, Input::Message(&bytes));
-            }
+            Event::LinkMessage { link, bytes } => self.link_message(now, link, bytes),
             Event::LinkActivity { link } => self.link_event(now, link, Input::Activity),
             Event::LinkDown { link, error } => {
                 self.link_event(now, link, Input::Down(error.as_deref()));

@@ -15,6 +15,7 @@ use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
 
 use crate::conversion;
+use crate::mirror::{Mirrored, Mirroring};
 use crate::session::Identity;
 use crate::trigger::Trigger;
 
@@ -44,6 +45,8 @@ pub enum Work {
         /// As of when.
         snapshot: Snapshot,
     },
+    /// Rows of a source are read and made a database's own.
+    Mirror(Box<Mirroring>),
     /// A conversion follows what has been committed since it began.
     Follow(Box<Follow>),
     /// Gives memory back, which takes a while if there is much of it.
@@ -95,6 +98,8 @@ pub enum Finished {
     Piece(Piece),
     /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
     Changed(Vec<u8>),
+    /// Of [`Work::Mirror`].
+    Mirrored(Mirrored),
     /// Of [`Work::Follow`].
     Followed(Followed),
     /// Of [`Work::Free`].
@@ -188,6 +193,7 @@ impl Work {
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
             }
+            Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Free(garbage) => {
                 drop(garbage);
@@ -198,7 +204,7 @@ impl Work {
 
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Follow(_))
+        matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_))
     }
 }
 
@@ -235,6 +241,7 @@ impl fmt::Debug for Work {
             Self::Initial(_) => "Initial",
             Self::Piece(_) => "Piece",
             Self::Change { .. } => "Change",
+            Self::Mirror(_) => "Mirror",
             Self::Follow(_) => "Follow",
             Self::Free(_) => "Free",
         })
@@ -249,6 +256,7 @@ impl fmt::Debug for Finished {
             Self::Read(_) => "Read",
             Self::Piece(_) => "Piece",
             Self::Changed(_) => "Changed",
+            Self::Mirrored(_) => "Mirrored",
             Self::Followed(_) => "Followed",
             Self::Freed => "Freed",
         })

@@ -120,6 +120,84 @@ fn what_is_equal_already_is_not_touched_when_the_connection_comes_back() {
     assert!(sync_status(&mut shell).contains("replicating: "));
 }
 
+/// The answer with the first rows, longer than what the core reads itself.
+fn long_answer(shell: &mut Shell, link: LinkId) {
+    let mut rows: Vec<String> = (0..12_000)
+        .map(|n| row(&format!("cccccccc-0000-4000-8000-{n:012}"), &format!("long{n:05}")))
+        .collect();
+    rows.push(row(A, "a"));
+    assert!(rows.iter().map(String::len).sum::<usize>() > 1 << 20);
+    for result in [OTHER_ID, r#"["Net","_Server"]"#, SCHEMA] {
+        answer(shell, link, result);
+        finish_work(shell);
+    }
+    answer(shell, link, &format!(r#"{{"Port":{{{}}}}}"#, rows.join(",")));
+}
+
+fn finish_work(shell: &mut Shell) {
+    for _ in 0..100 {
+        shell.do_work(0);
+        shell.settle();
+    }
+}
+
+#[test]
+fn while_a_helper_takes_the_first_rows_others_are_heard_and_what_comes_behind_waits() {
+    let mut shell = start(None, false);
+    let client = shell.connect();
+    shell.slow_work = true;
+    let link = open_link(&mut shell);
+    long_answer(&mut shell, link);
+    say(&mut shell, link, &update(&format!(r#""{A}":{{"old":{{"name":"a"}}}},{}"#, row(B, "b"))));
+    assert_eq!(shell.sent_out.last().map(String::as_str), Some("Mirror"));
+    let echo = r#"{"id":5,"method":"echo","params":["x"]}"#;
+    assert_eq!(shell.call(client, echo), r#"{"id":5,"result":["x"],"error":null}"#);
+    shell.links.get_mut(&link).unwrap().clear();
+    say(&mut shell, link, r#"{"id":"e","method":"echo","params":[]}"#);
+    let sent = String::from_utf8(shell.links[&link].clone()).unwrap();
+    assert!(sent.contains(r#""id":"e""#), "the source is answered: {sent}");
+    assert!(!sync_status(&mut shell).contains("replicating"));
+    finish_work(&mut shell);
+    shell.slow_work = false;
+    assert!(sync_status(&mut shell).contains("replicating"));
+    let restarted = Shell::start_on(shell.after_kill(PATH));
+    for mut shell in [shell, restarted] {
+        let names = ports(&mut shell);
+        assert_eq!((names.len(), names[0].as_str()), (12_001, "b"));
+    }
+}
+
+#[test]
+fn rows_of_a_connection_that_has_ended_are_taken_back() {
+    let mut shell = start(None, false);
+    shell.slow_work = true;
+    let link = open_link(&mut shell);
+    long_answer(&mut shell, link);
+    shell.event(Event::LinkDown { link, error: Some("Connection reset by peer".into()) });
+    shell.settle();
+    finish_work(&mut shell);
+    shell.slow_work = false;
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+    shell.advance_ms(1000);
+    shell.settle();
+    replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    assert_eq!(ports(&mut shell), ["a"]);
+}
+
+#[test]
+fn a_disk_that_refuses_the_first_rows_has_them_asked_for_again() {
+    let mut shell = start(None, false);
+    let link = open_link(&mut shell);
+    shell.disk_error = Some("No space left on device");
+    long_answer(&mut shell, link);
+    shell.disk_error = None;
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+    shell.advance_ms(10_000);
+    shell.settle();
+    replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    assert_eq!(ports(&mut shell), ["a"]);
+}
+
 #[test]
 fn a_backup_is_read_only_until_it_is_told_otherwise() {
     let mut shell = start(None, false);

@@ -151,6 +151,40 @@ fn transactions_go_on_while_a_helper_converts() {
 }
 
 #[test]
+fn transactions_go_on_while_a_helper_converts_what_they_have_changed() {
+    let mut shell = Shell::start();
+    let (asking, writer) = (aware(&mut shell), aware(&mut shell));
+    shell.call(writer, &transact(1, &insert("p1")));
+    shell.slow_helper = true;
+    shell.send(asking, &convert(WIDER));
+    shell.settle();
+    // Too many to be followed in one step.
+    let many: Vec<String> = (0..1200).map(|n| insert(&format!("many{n:04}"))).collect();
+    shell.call(writer, &transact(2, &many.join(",")));
+    shell.slow_work = true;
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!(shell.received(asking), Vec::<String>::new());
+    // What comes now is followed when the helper has followed that.
+    shell.send(writer, &transact(3, &insert("late")));
+    shell.settle();
+    while shell.received(asking).is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    shell.slow_work = false;
+    let restarted = Shell::start_on(shell.after_kill(PATH));
+    for mut shell in [shell, restarted] {
+        let names = ports(&mut shell);
+        assert_eq!((names.len(), names.last().map(String::as_str)), (1202, Some("p1")));
+        assert_eq!((names[0].as_str(), names[1200].as_str()), ("late", "many1199"));
+        let session = shell.connect();
+        let select = r#"{"op":"select","table":"Port","where":[["name","==","many0007"]],"columns":["speed"]}"#;
+        assert!(shell.call(session, &transact(9, select)).contains(r#"[{"speed":0}]"#));
+    }
+}
+
+#[test]
 fn what_is_committed_meanwhile_may_forbid_the_conversion() {
     let unique_tags = WIDER.replace(r#""indexes":[["name"]]"#, r#""indexes":[["tags"]]"#);
     let mut shell = Shell::start();

@@ -15,5 +15,5 @@ pub mod replication;
 pub mod session;
 pub mod updates;
 
-pub use replication::{Output, Replication, Source, Status};
+pub use replication::{Output, Replication, RowReader, Rows, Source, Status};
 pub use session::Level;

@@ -85,6 +85,44 @@ pub enum Status {
     Failed,
 }
 
+/// Reads the rows in a long message elsewhere, as [`Replication::handle`] would here.
+#[derive(Clone, Debug)]
+pub struct RowReader {
+    schema: Arc<Schema>,
+    phase: Phase,
+    request: Option<u64>,
+}
+
+/// Rows of the source.
+#[derive(Debug)]
+pub enum Rows {
+    /// All that there are.
+    All(Vec<RowImage>),
+    /// Those that changed.
+    Changed(Vec<RowImage>),
+}
+
+impl RowReader {
+    /// The rows; `None` if the message has none, or they are not as they should be: then it is for
+    /// [`Replication::handle`] to say what is wrong.
+    pub fn read(&self, message: &[u8]) -> Option<Rows> {
+        let message = Message::parse(weir_json::validate(message).ok()?).ok()?;
+        match (self.phase, message) {
+            (Phase::Monitor, Message::Reply { result, id }) if is_awaited(self.request, id) => {
+                updates::parse(result, &self.schema).ok().map(Rows::All)
+            }
+            (Phase::Following, Message::Notification { method: "update", params }) => {
+                let mut elements = params.elements()?;
+                let (id, images) = (elements.next()?, elements.next()?);
+                let is_ours = elements.next().is_none() && id.str()? == self.schema.name.as_str();
+                let images = is_ours.then(|| updates::parse(images, &self.schema).ok());
+                images.flatten().map(Rows::Changed)
+            }
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Begin,
@@ -186,6 +224,23 @@ impl Replication {
         self.pass_on(out);
     }
 
+    /// What reads the rows of the next message, if it may have some.
+    pub fn row_reader(&self) -> Option<RowReader> {
+        let (schema, phase, request) = (Arc::clone(&self.schema), self.phase, self.request);
+        let may_come = matches!(phase, Phase::Monitor | Phase::Following);
+        may_come.then_some(RowReader { schema, phase, request })
+    }
+
+    /// It has read rows, all that there are or changed ones; the owner makes his like them.
+    pub fn have_read(&mut self, now_us: u64, is_all: bool, out: &mut Vec<Output>) {
+        self.session.heard(now_us);
+        if is_all {
+            self.request = None;
+            self.say_reset(out);
+            self.phase = Phase::Following;
+        }
+    }
+
     /// The rows could not be made like that, and never will be.
     pub fn fail(&mut self, error: &Error, out: &mut Vec<Output>) {
         self.phase = Phase::Failed;
@@ -252,8 +307,10 @@ impl Replication {
             {
                 Ok(())
             }
-            Message::Reply { result, id } if self.is_awaited(id) => self.reply(result, out),
-            Message::Error { error, id } if self.is_awaited(id) => {
+            Message::Reply { result, id } if is_awaited(self.request, id) => {
+                self.reply(result, out)
+            }
+            Message::Error { error, id } if is_awaited(self.request, id) => {
                 let (name, error) = (&self.schema.name, error.to_value());
                 Err(Stop::Again(format!("{name}: {target} refused a request: {error}")))
             }
@@ -263,11 +320,6 @@ impl Replication {
                 Ok(())
             }
         }
-    }
-
-    fn is_awaited(&self, id: Text<'_>) -> bool {
-        let id = id.integer().and_then(|id| u64::try_from(id).ok());
-        id.is_some() && id == self.request
     }
 
     fn reply(&mut self, result: Text<'_>, out: &mut Vec<Output>) -> Result<(), Stop> {
@@ -292,8 +344,7 @@ impl Replication {
             }
             Phase::Schema => self.check_schema(result, out)?,
             Phase::Monitor => {
-                let text = format!("{name}: Monitor reply received. Resetting the database.");
-                self.say(Level::Info, text, out);
+                self.say_reset(out);
                 let images = updates::parse(result, &self.schema).map_err(Stop::Failed)?;
                 self.phase = Phase::Following;
                 out.push(Output::Replace(images));
@@ -373,9 +424,20 @@ impl Replication {
         Ok(())
     }
 
+    fn say_reset(&self, out: &mut Vec<Output>) {
+        let name = &self.schema.name;
+        let text = format!("{name}: Monitor reply received. Resetting the database.");
+        self.say(Level::Info, text, out);
+    }
+
     fn say(&self, level: Level, text: String, out: &mut Vec<Output>) {
         out.push(Output::Log { module: "replication", level, text });
     }
+}
+
+fn is_awaited(request: Option<u64>, id: Text<'_>) -> bool {
+    let id = id.integer().and_then(|id| u64::try_from(id).ok());
+    id.is_some() && id == request
 }
 
 fn failed(method: &str, details: String) -> Stop {
