@@ -10,6 +10,10 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 /// Most one read takes while a big message arrives.
 const READ_BYTES_MAX: usize = 1 << 20;
 
+/// From this length on, in bytes, a message gets room for three times as much: that costs nothing
+/// before it is used.
+const MOVED_BYTES_MIN: usize = 16 << 20;
+
 /// Cuts a byte stream into JSON messages. Every byte is scanned once and moved at most twice.
 pub(crate) struct Inbox {
     /// Messages not yet taken and the beginning of the next one.
@@ -70,7 +74,14 @@ impl Inbox {
     /// The buffer with room for a read that appends to it.
     pub(crate) fn spare(&mut self) -> &mut Vec<u8> {
         self.drop_taken();
-        self.bytes.reserve(self.bytes.len().clamp(READ_BYTES, READ_BYTES_MAX));
+        let (length, room) = (self.bytes.len(), self.bytes.capacity() - self.bytes.len());
+        let wanted = length.clamp(READ_BYTES, READ_BYTES_MAX);
+        // Where much would have to be moved, it is moved seldom, if the system lets us.
+        let is_made = room >= wanted
+            || length >= MOVED_BYTES_MIN && self.bytes.try_reserve_exact(3 * length).is_ok();
+        if !is_made {
+            self.bytes.reserve(wanted);
+        }
         &mut self.bytes
     }
 

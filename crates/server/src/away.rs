@@ -52,7 +52,8 @@ pub(crate) enum Out {
         /// Of the message.
         bytes: usize,
     },
-    Write(Trigger),
+    /// With the length of its message, which the helper has.
+    Write(Trigger, usize),
     /// With the database's position at that moment.
     Read(Trigger, u64),
     Initial {
@@ -101,7 +102,7 @@ impl Server {
             (Some(Out::Examine { session, came_us, .. }), Finished::Examined(examined)) => {
                 self.examined(now, session, came_us, examined);
             }
-            (Some(Out::Write(trigger)), Finished::Written(written)) => {
+            (Some(Out::Write(trigger, _)), Finished::Written(written)) => {
                 self.come_home(now, trigger, written);
             }
             (Some(Out::Read(trigger, position)), Finished::Read(outcome)) => {
@@ -227,8 +228,10 @@ impl Server {
         self.flush_db(now, id);
         let Some(database) = self.dbs.get_mut(&id).and_then(|db| db.engine.leave()) else { return };
         let refused = trigger.refused.take();
-        let write = Write { request, database, date_ms: now.wall_ms, refused };
-        self.send_out(Work::Write(Box::new(write)), Out::Write(trigger));
+        let bytes = std::mem::take(&mut trigger.message).len();
+        let form = self.form();
+        let write = Write { request, database, form, date_ms: now.wall_ms, refused };
+        self.send_out(Work::Write(Box::new(write)), Out::Write(trigger, bytes));
     }
 
     fn have_read(&mut self, now: Now, trigger: Trigger, position: u64, outcome: Outcome) {
@@ -255,9 +258,10 @@ impl Server {
         self.round.answers.push(Answer { session, id, result, rest, holds });
     }
 
-    fn come_home(&mut self, now: Now, trigger: Trigger, written: Written) {
+    fn come_home(&mut self, now: Now, mut trigger: Trigger, written: Written) {
         let id = trigger.origin.db;
-        let Written { database, outcome, record } = written;
+        let Written { database, outcome, record, message } = written;
+        trigger.message = message;
         let Some(db) = self.dbs.get_mut(&id) else {
             // A configuration file has removed it.
             self.free(Garbage::Database(database));
@@ -301,7 +305,7 @@ impl Server {
     pub(crate) fn is_at_work(&self, id: DbId) -> bool {
         let of_db = |trigger: &Trigger| trigger.origin.db == id;
         let is_out = |out: &Out| match out {
-            Out::Write(trigger) | Out::Read(trigger, _) => of_db(trigger),
+            Out::Write(trigger, _) | Out::Read(trigger, _) => of_db(trigger),
             Out::Mirror(_, db) => *db == id,
             Out::Examine { .. } | Out::Initial { .. } | Out::Piece { .. } => false,
             Out::Change(_) | Out::Follow(_) | Out::Free => false,
@@ -314,7 +318,8 @@ impl Server {
     pub fn message_bytes(&self) -> usize {
         let out = self.out.values().map(|out| match out {
             Out::Examine { bytes, .. } => *bytes,
-            Out::Write(trigger) | Out::Read(trigger, _) => trigger.message.len(),
+            Out::Read(trigger, _) => trigger.message.len(),
+            Out::Write(_, bytes) => *bytes,
             Out::Initial { .. } | Out::Piece { .. } | Out::Change(_) => 0,
             Out::Mirror(..) | Out::Follow(_) | Out::Free => 0,
         });

@@ -61,7 +61,7 @@ impl Server {
             (what, name(origin.db), session(origin.session), Some(origin.created_us))
         };
         let work = self.out.values().filter_map(|out| match out {
-            Out::Write(trigger) => Some(transaction("write", trigger)),
+            Out::Write(trigger, _) => Some(transaction("write", trigger)),
             Out::Read(trigger, _) => Some(transaction("read", trigger)),
             Out::Examine { session: id, came_us, .. } => {
                 Some(("check", None, session(*id), Some(*came_us)))

@@ -341,10 +341,16 @@ impl Server {
         }
         let replicated = undone.iter().any(|done| done.request.is_none());
         let requests = undone.into_iter().filter_map(|done| done.request);
-        let mut triggers: Vec<Trigger> = requests.map(|(trigger, _)| trigger).collect();
-        triggers.sort_by_key(|trigger| trigger.origin.created_us);
-        for trigger in triggers {
-            self.run(now, trigger, Writes::Refused(error));
+        let mut requests: Vec<(Trigger, Vec<u8>)> = requests.collect();
+        requests.sort_by_key(|(trigger, _)| trigger.origin.created_us);
+        for (trigger, mut reply) in requests {
+            if trigger.message.is_empty() {
+                // A big one, whose text is gone.
+                append_error(&mut reply, &Error::io(None, error));
+                self.answer_with_round(trigger, reply, None);
+            } else {
+                self.run(now, trigger, Writes::Refused(error));
+            }
         }
         // What made others wait may be undone.
         self.wake(now, id);

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use weir_data::{Delta, Error, Snapshot, TableId, Uuid, UuidSource};
 use weir_engine::{Converted, Database, Env, LateReply, Outcome, ReadOnly};
 use weir_json::{Text, TextBuf};
-use weir_log::standalone;
+use weir_log::standalone::{self, Form};
 use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
 
+use crate::away::EXAMINE_BYTES_MIN;
 use crate::conversion;
 use crate::mirror::{Mirrored, Mirroring};
 use crate::session::Identity;
@@ -121,6 +122,8 @@ pub(crate) struct Request {
 pub struct Write {
     pub(crate) request: Request,
     pub(crate) database: Box<Database>,
+    /// Of the log record.
+    pub(crate) form: Form,
     /// Wall clock for the log record.
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
@@ -160,6 +163,8 @@ pub struct Written {
     pub(crate) outcome: Outcome,
     /// The log record of what changed, if that is for the file.
     pub(crate) record: Vec<u8>,
+    /// Of the request; an empty one if it was big and has changed something: nobody runs it again.
+    pub(crate) message: Arc<TextBuf>,
 }
 
 /// The result of a [`Work::Examine`]: the message and what it turned out to be, or why it is no
@@ -280,7 +285,7 @@ impl Request {
 
 impl Write {
     fn run(self) -> Written {
-        let Self { request, mut database, date_ms, refused } = self;
+        let Self { mut request, mut database, form, date_ms, refused } = self;
         let mut outcome =
             request.run(|operations, env| weir_engine::execute(&mut database, operations, env));
         let mut record = Vec::new();
@@ -288,8 +293,14 @@ impl Write {
             && let Some(delta) = &done.delta
         {
             let (store, comment) = (database.store(), done.comment.as_deref());
+            let length = request.message.len();
+            if length >= EXAMINE_BYTES_MIN {
+                // It is not held twice: a record is about as long.
+                request.message = Arc::default();
+                record.reserve_exact(length);
+            }
             let is_record =
-                standalone::write_transaction(&mut record, delta, store, date_ms, comment);
+                standalone::write_transaction_as(form, &mut record, delta, store, date_ms, comment);
             if let (true, Some(error)) = (is_record, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &Error::io(None, &error));
@@ -297,7 +308,7 @@ impl Write {
                 record = Vec::new();
             }
         }
-        Written { database, outcome, record }
+        Written { database, outcome, record, message: request.message }
     }
 }
 

@@ -242,6 +242,34 @@ fn a_full_disk_undoes_a_long_transaction_too() {
     assert!(reply.contains(r#"{"tags":["set",[]]}"#), "{reply}");
 }
 
+/// Its text is gone when it turns out that the record cannot be written.
+#[test]
+fn a_full_disk_undoes_a_big_transaction_too() {
+    let mut shell = start();
+    let (client, reader) = (shell.connect(), shell.connect());
+    let file = shell.files[PATH].clone();
+    let padding = "x".repeat(2 << 20);
+    let comment = format!(r#"{{"op":"comment","comment":"{padding}"}},{}"#, insert("big"));
+    for (disk_error, answer) in [
+        (Some("No space left on device"), r#""error":"I/O error","io-error":"No space left"#),
+        (None, r#""result":[{},{"uuid""#),
+    ] {
+        shell.disk_error = disk_error;
+        shell.send(client, &transact(1, &comment));
+        shell.settle();
+        while !shell.work.is_empty() {
+            shell.do_work(0);
+            shell.settle();
+        }
+        let reply = shell.received(client).pop().unwrap();
+        assert!(reply.contains(answer), "{reply}");
+        assert_eq!(shell.files[PATH] == file, disk_error.is_some());
+        let select = r#"{"op":"select","table":"Port","where":[["name","==","big"]]}"#;
+        let reply = shell.call(reader, &transact(2, select));
+        assert_eq!(reply.contains(r#""rows":[]"#), disk_error.is_some(), "{reply}");
+    }
+}
+
 #[test]
 fn a_long_wait_is_answered_when_what_it_waits_for_comes_while_it_is_read() {
     let mut shell = start();
