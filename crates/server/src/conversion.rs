@@ -227,7 +227,7 @@ impl Server {
         let Some(current) = &mut db.conversions.current else { return };
         let mut converted = match result {
             Ok(converted) => converted,
-            Err(error) => return self.conversion_failed(now, id, &error.into_error()),
+            Err(error) => return self.conversion_failed(now, id, error),
         };
         // What had to go may have been referred to again since.
         let has_changed = !current.changed.is_empty() || !current.large.is_empty();
@@ -282,8 +282,7 @@ impl Server {
         let size = match result {
             Ok(size) => size,
             Err(error) => {
-                let error = ConversionError::Failed(error).into_error();
-                return self.conversion_failed(now, id, &error);
+                return self.conversion_failed(now, id, ConversionError::Failed(error));
             }
         };
         // Under the old schema for the last time.
@@ -326,10 +325,14 @@ impl Server {
     }
 
     /// All is as it was.
-    fn conversion_failed(&mut self, now: Now, id: DbId, error: &Error) {
+    fn conversion_failed(&mut self, now: Now, id: DbId, error: ConversionError) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         let Some(current) = db.conversions.current.take() else { return };
-        self.refuse_conversion(&current.request.origin, error);
+        if let ConversionError::Failed(reason) = &error {
+            let text = format!("{}: conversion failed ({reason}), all is as it was", db.name);
+            self.log("ovsdb", Level::Warning, text);
+        }
+        self.refuse_conversion(&current.request.origin, &error.into_error());
         for command in current.commands {
             self.compact(now, id, Some(command));
         }

@@ -20,11 +20,15 @@ impl From<Lost> for Failure {
 }
 
 /// What to do about an error of the server.
-fn hint_for(error: &str) -> Option<&'static str> {
+pub(super) fn hint_for(error: &str) -> Option<&'static str> {
     let hints = [
         (
             "resources exhausted",
             "a whole database can also be put in the place of its file, while the server is stopped",
+        ),
+        (
+            "No space left on device",
+            "the disk with the server's database file is full; nothing changed",
         ),
         ("unknown database", "ovsdb-client list-dbs shows the databases of the server"),
         ("not allowed", "the server does not let this client write; another remote may"),

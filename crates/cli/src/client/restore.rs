@@ -22,6 +22,7 @@ use weir_json::{Text, Value};
 use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
 
 use super::Client;
+use super::failures::hint_for;
 use super::insertion::Insertions;
 use super::remote::{Target, connect};
 use super::schema::fetch;
@@ -161,7 +162,8 @@ fn end(session: &mut Session, id: i64) -> Outcome {
     let _waiting = Waiting::new("waiting");
     match session.reply(id, first_error)? {
         None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))),
+        Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))
+            .maybe_hint(hint_for(&error.to_string()))),
     }
 }
 
