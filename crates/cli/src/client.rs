@@ -149,7 +149,11 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     }
     let tape = Tape::new(dirs.recording(&options.recording), log.clone());
     let client = Client { options, dirs, log, process, tape };
-    commands::run(&client)
+    // The pid file goes last: who waits until it is gone finds everything said.
+    commands::run(&client).map_err(|failure| {
+        failure.report(PROGRAM);
+        Failure::silent(failure.status)
+    })
 }
 
 /// `help`

@@ -118,7 +118,10 @@ fn read_pid(path: &Path, log: &Vlog) -> Result<i32, Failure> {
     let shown = path.display();
     let unreadable =
         |error: &io::Error| Failure::io(format!("cannot read pidfile \"{shown}\""), error);
-    let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
+    let file = match File::options().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(path),
+        opened => opened,
+    };
     let file = file.map_err(|error| {
         log.log("daemon_unix", Level::Warn, &format!("{shown}: open: {}", strerror(&error)));
         unreadable(&error)

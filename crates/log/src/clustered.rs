@@ -32,12 +32,21 @@ pub fn check_address(address: &str) -> Result<(), Error> {
     let Some(rest) = address.strip_prefix("tcp:").or_else(|| address.strip_prefix("ssl:")) else {
         return Err(Error::ovsdb(format!("{address}: expected \"tcp\" or \"ssl\" address")));
     };
-    let parsed = rest.rsplit_once(':').is_some_and(|(host, port)| {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        host.parse::<core::net::IpAddr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port > 0)
-    });
+    let is_port = |port: &str| port.is_empty() || port.trim_ascii_start().parse::<u16>().is_ok();
     let wrong = || Error::ovsdb(format!("{address}: syntax error in address"));
-    parsed.then_some(()).ok_or_else(wrong)
+    port_of(rest).filter(|port| is_port(port)).map(|_| ()).ok_or_else(wrong)
+}
+
+/// What stands behind the colon of `HOST:PORT`, if there is just one outside brackets. Names are as
+/// good as addresses; whether they exist is asked later.
+pub fn port_of(target: &str) -> Option<&str> {
+    let mut in_brackets = false;
+    let mut colons = target.bytes().enumerate().filter(|(_, byte)| {
+        in_brackets = *byte == b'[' || in_brackets && *byte != b']';
+        *byte == b':' && !in_brackets
+    });
+    let (colon, _) = colons.next()?;
+    if colons.next().is_some() { None } else { target.get(colon + 1..) }
 }
 
 /// Appends a record.

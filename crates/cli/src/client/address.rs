@@ -106,24 +106,33 @@ impl Address {
 
 /// `HOST[:PORT]`, an IPv6 address in brackets.
 fn host_and_port(method: &str, rest: &str) -> Result<(String, u16), AddressError> {
-    let (host, port) = match rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((host, behind)) => (host, behind.strip_prefix(':')),
-        None => match rest.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (rest, None),
-        },
-    };
-    let number = port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok());
+    // The port of OVSDB is appended where there are not two words behind one another.
+    let words = rest.split(':').filter(|word| !word.is_empty()).count();
+    let shown = if words < 2 { format!("{rest}:{DEFAULT_PORT}") } else { rest.to_owned() };
+    let port = weir_log::clustered::port_of(&shown);
+    let host = port.and_then(|port| shown.get(..shown.len() - port.len() - 1)).unwrap_or(&shown);
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let mut log = vec![];
-    if number.is_none() {
-        let port = port.unwrap_or_default();
-        log.push(("socket_util", format!("{rest}: bad port number \"{port}\"")));
-    }
+    let number = match port {
+        Some(port) => {
+            let number = port.trim_ascii_start().parse().ok();
+            if number.is_none() {
+                log.push(("socket_util", format!("{shown}: bad port number \"{port}\"")));
+            }
+            number
+        }
+        None if is_bracketed => Some(DEFAULT_PORT),
+        None if method == "tcp" => {
+            log.push(("socket_util", format!("{shown}: port must be specified")));
+            None
+        }
+        None => None,
+    };
     if let Some(number) = number.filter(|_| is_resolved(host)) {
         return Ok((host.to_owned(), number));
     }
     let module = if method == "ssl" { "stream_ssl" } else { "stream_tcp" };
-    let shown = if port.is_some() { rest.to_owned() } else { format!("{rest}:{DEFAULT_PORT}") };
     let reason = "Address family not supported by protocol";
     log.push((module, format!("{method}:{shown}: connect: {reason}")));
     Err(AddressError::new(log))
@@ -253,6 +262,9 @@ mod tests {
             ("tcp::6641", None),
             ("tcp:localhost:port", None),
             ("tcp:localhost:66000", None),
+            ("tcp:localhost: 6641", Some(("localhost", 6641))),
+            ("tcp:[::1]6641", None),
+            ("tcp:::1:6641", None),
             ("ftp:host", None),
             ("nothing", None),
         ] {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_data::{Schema, TableSchema};
-use weir_json::{Text, Value, array, object, validate, validate_value};
+use weir_json::{Text, Value, array, object, validate};
 use weir_table::{Cell, Shape, Table};
 
 use super::Client;
@@ -105,8 +105,8 @@ fn no_table(schema: &Schema, name: &str, peer: Option<&str>) -> Failure {
 }
 
 fn parse_condition(text: &str, table: &TableSchema) -> Result<Value, Failure> {
-    let json = validate_value(text.as_bytes())
-        .map_err(|error| Failure::new(format!("\"{text}\": {error}")))?;
+    let json =
+        validate(text.as_bytes()).map_err(|error| Failure::new(format!("\"{text}\": {error}")))?;
     weir_data::condition::Condition::parse(json, table, None)
         .map_err(|error| Failure::new(error.to_string()))?;
     Ok(json.to_value())

@@ -166,9 +166,17 @@ pub(crate) fn parse(args: Vec<String>, dirs: &Dirs) -> Result<Asked, Mistake> {
     Ok(Asked::Run(Box::new(given)))
 }
 
-/// A number of seconds, at least one.
+/// A number of seconds, at least one; blanks before it are passed over, as strtol(3) does.
 fn seconds(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|seconds| *seconds > 0)
+    text.trim_ascii_start().parse().ok().filter(|seconds| *seconds > 0)
+}
+
+/// The number that a text begins with, as atoi(3) reads it; what is none is no limit.
+fn columns(text: &str) -> usize {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 
 impl ClientOptions {
@@ -208,10 +216,7 @@ impl ClientOptions {
                 (self.style.format, self.style.cells) = (Format::List, CellFormat::Bare);
                 self.style.headings = false;
             }
-            // What is no number is no limit, as for the reference.
-            Id::MaxColumnWidth => {
-                self.style.column_width_max = text().parse().unwrap_or_default();
-            }
+            Id::MaxColumnWidth => self.style.column_width_max = columns(&text()),
             Id::Record => self.recording = Some((RecordingMode::Record, value)),
             Id::Replay => self.recording = Some((RecordingMode::Replay, value)),
             Id::NoSelfConfinement | Id::Help | Id::Version => {}

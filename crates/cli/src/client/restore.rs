@@ -162,7 +162,7 @@ fn end(session: &mut Session, id: i64) -> Outcome {
     let _waiting = Waiting::new("waiting");
     match session.reply(id, first_error)? {
         None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(Failure::new(format!("transaction returned error: {error}"))
+        Some(error) => Err(Failure::new(format!("server returned error reply: {error}"))
             .maybe_hint(hint_for(&error.to_string()))),
     }
 }

@@ -1,10 +1,13 @@
 //! The schema of the database that a command works on.
 
+use std::fs::File;
+use std::io::Read;
+
 use weir_data::{ColumnSchema, Schema, TableSchema};
 use weir_json::{Text, Value, array};
 
 use super::session::Session;
-use crate::program::Failure;
+use crate::program::{Failure, strerror};
 
 /// Asks a server for a schema.
 pub(super) fn fetch(session: &mut Session, database: &str) -> Result<Schema, Failure> {
@@ -22,9 +25,11 @@ pub(super) fn read_file(name: &str) -> Result<(Schema, Value), Failure> {
             "failed to read schema: \"{name}\" could not be read as JSON ({reason})"
         ))
     };
-    let bytes = std::fs::read(name).map_err(|error| {
-        unreadable(format!("error opening \"{name}\": {}", crate::program::strerror(&error)))
-    })?;
+    let mut file = File::open(name)
+        .map_err(|error| unreadable(format!("error opening \"{name}\": {}", strerror(&error))))?;
+    let mut bytes = vec![];
+    file.read_to_end(&mut bytes)
+        .map_err(|error| unreadable(format!("error reading JSON stream: {}", strerror(&error))))?;
     let value = Value::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
     let schema = Schema::parse_bytes(&bytes).map_err(|error| {
         // The error's own text begins with what is wrong and where; the file goes between.

@@ -1,6 +1,6 @@
 //! `transact` and `query`.
 
-use weir_json::{Kind, Text, Value, object, validate_value};
+use weir_json::{Text, Value, object, validate};
 
 use super::Client;
 use super::info::finish;
@@ -52,15 +52,8 @@ fn parse(args: &[String]) -> Result<&str, Failure> {
 }
 
 fn json(transaction: &str) -> Result<Text<'_>, Failure> {
-    let text = validate_value(transaction.as_bytes());
-    let text = text.map_err(|error| Failure::new(format!("\"{transaction}\": {error}")))?;
-    match text.kind() {
-        Kind::Array | Kind::Object => Ok(text),
-        _ => {
-            let error = "line 0, column 1, byte 1: syntax error at beginning of input";
-            Err(Failure::new(format!("\"{transaction}\": {error}")))
-        }
-    }
+    validate(transaction.as_bytes())
+        .map_err(|error| Failure::new(format!("\"{transaction}\": {error}")))
 }
 
 fn not_a_query() -> Failure {

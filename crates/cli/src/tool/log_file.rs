@@ -73,11 +73,15 @@ impl LogFile {
     /// Opens a standalone database and reads its schema.
     pub(super) fn open_with_schema(path: &Path) -> Result<(Self, Schema), Failure> {
         let mut log = Self::open_standalone(path)?;
-        let schema = log.next(|json| Schema::parse(json).map_err(|error| error.to_string()))?;
-        match schema {
-            Some(Ok(schema)) => Ok((log, schema)),
-            Some(Err(error)) => Err(Failure::new(error)),
-            None => Err(Failure::new(format!("{}: file has no schema", path.display()))),
+        let schema = log.schema()?;
+        Ok((log, schema))
+    }
+
+    /// The first record of a standalone database.
+    pub(super) fn schema(&mut self) -> Result<Schema, Failure> {
+        match self.next(|json| Schema::parse(json).map_err(|error| error.to_string()))? {
+            Some(schema) => schema.map_err(Failure::new),
+            None => Err(Failure::new(format!("{}: file has no schema", self.path.display()))),
         }
     }
 

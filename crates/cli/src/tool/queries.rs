@@ -36,7 +36,7 @@ fn schema_of_database(path: &Path) -> Result<Schema, Failure> {
 pub(super) fn db_name(tool: &Tool, args: &[String]) -> Outcome {
     let path = database(tool, args);
     match LogFile::open(&path)? {
-        (_, Magic::Standalone) => answer(&schema_of_database(&path)?.name),
+        (mut log, Magic::Standalone) => answer(&log.schema()?.name),
         (mut log, Magic::Clustered) => {
             answer(&super::cluster::header(&mut log, &path, |header| header.name)?)
         }

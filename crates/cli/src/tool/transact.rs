@@ -34,6 +34,10 @@ fn run(tool: &Tool, args: &[String], may_write: bool) -> Outcome {
         _ => return Err(Failure::silent(1)),
     };
     let _lock = if may_write { Some(lock(tool, &path)?) } else { None };
+    if may_write {
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        opened.map_err(|error| failed(&path, "open failed", &error))?;
+    }
     let random = random()?;
     let load::Loaded { mut database, length } = load::load(&path, random[0])?;
     let request = weir_json::validate(text.as_bytes())

@@ -87,7 +87,13 @@ pub(in crate::tool) fn check_cluster(_tool: &Tool, args: &[String]) -> Outcome {
 /// Opens a file; `None` if its server has not joined.
 fn open(file: &str) -> Result<Option<(Server, LogFile)>, Failure> {
     let path = Path::new(file);
-    let (mut log, magic) = LogFile::open(path)?;
+    let empty = |failure: Failure| match path.metadata() {
+        Ok(file) if file.is_file() && file.len() == 0 => {
+            Failure::new("syntax error: Parsing raft header failed: Object expected.")
+        }
+        _ => failure,
+    };
+    let (mut log, magic) = LogFile::open(path).map_err(empty)?;
     if magic != Magic::Clustered {
         return Err(Failure::new(format!("ovsdb error: {file}: cannot identify file type")));
     }

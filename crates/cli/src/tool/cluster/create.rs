@@ -7,15 +7,15 @@ use std::sync::Arc;
 use weir_data::parser::is_id;
 use weir_data::{Error, Schema, UuidSource};
 use weir_host::vlog::Level;
-use weir_log::clustered::{Entry, Header, Kind, Record, Servers, Snapshot, State, check_address};
-use weir_log::record::Magic;
+use weir_log::clustered::{
+    Entry, Header, Kind, Record, Servers, Snapshot, State, check_address, port_of,
+};
 use weir_log::standalone::snapshot_json;
 
 use crate::database_file;
 use crate::program::{Failure, Outcome};
 use crate::tool::create::io_error;
 use crate::tool::load;
-use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
 use crate::tool::rewrite::random;
 use crate::tool::schema_file;
@@ -96,9 +96,11 @@ fn refused(tool: &Tool, error: &Error) -> Failure {
     let details = error.details().unwrap_or_default();
     if let Some(address) = details.strip_suffix(": syntax error in address") {
         let target = address.split_once(':').map_or(address, |(_, target)| target);
-        if !target.contains(':') {
-            tool.log.log("socket_util", Level::Err, &format!("{target}: port must be specified"));
-        }
+        let why = match port_of(target) {
+            Some(port) => format!("bad port number \"{port}\""),
+            None => "port must be specified".to_owned(),
+        };
+        tool.log.log("socket_util", Level::Err, &format!("{target}: {why}"));
     }
     Failure::new(error.to_string())
 }
@@ -112,19 +114,9 @@ fn election_timer(text: &str) -> Result<u64, Failure> {
 
 /// A schema, perhaps with rows: the JSON of a transaction that inserts them.
 fn read_contents(tool: &Tool, path: &Path, seed: u64) -> Result<(Schema, String), Failure> {
-    let is_database = match LogFile::open(path) {
-        Ok((_, Magic::Standalone)) => true,
-        Ok((_, Magic::Clustered)) => {
-            let text = "cannot apply this operation to clustered database file";
-            return Err(Failure::new(format!("ovsdb error: {}: {text}", path.display())));
-        }
-        Err(failure) if failure.text.ends_with(": unexpected file format") => false,
-        Err(failure) if failure.text.ends_with(": cannot identify file type") => false,
-        Err(failure) => return Err(failure),
-    };
-    if !is_database {
-        let schema = persistent(tool, path, schema_file::read(path)?);
-        return Ok((schema, "{}".to_owned()));
+    // What is no schema is a database, so that is what messages are about.
+    if let Ok(schema) = schema_file::read(path) {
+        return Ok((persistent(tool, path, schema), "{}".to_owned()));
     }
     let database = load::load(path, seed)?.database;
     let snapshot = database.snapshot();
