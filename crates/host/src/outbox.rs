@@ -28,6 +28,8 @@ pub(crate) struct Outbox {
     buffers: VecDeque<Bytes>,
     /// Bytes of the first buffer that are written already.
     written: usize,
+    /// Bytes of all buffers.
+    queued: usize,
 }
 
 impl Outbox {
@@ -37,11 +39,12 @@ impl Outbox {
 
     /// Bytes that are not written yet.
     pub(crate) fn bytes(&self) -> usize {
-        self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - self.written
+        self.queued - self.written
     }
 
     pub(crate) fn push(&mut self, bytes: &Bytes) {
         if !bytes.is_empty() {
+            self.queued += bytes.len();
             self.buffers.push_back(Arc::clone(bytes));
         }
     }
@@ -106,6 +109,7 @@ impl Outbox {
                 return;
             }
             self.written -= first.len();
+            self.queued -= first.len();
             self.buffers.pop_front();
         }
     }

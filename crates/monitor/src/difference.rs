@@ -53,7 +53,7 @@ impl Change {
         let mut body = Vec::new();
         let rows = |table| store.table(table).iter();
         compose::condition_change(&self.old, &self.new, store.schema(), rows, &mut body);
-        message::close(&body)
+        message::close(&mut body)
     }
 
     /// The same with the rows of a snapshot.
@@ -61,6 +61,6 @@ impl Change {
         let mut body = Vec::new();
         let rows = |table| snapshot.rows(table);
         compose::condition_change(&self.old, &self.new, snapshot.schema(), rows, &mut body);
-        message::close(&body)
+        message::close(&mut body)
     }
 }

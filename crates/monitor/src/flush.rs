@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_data::{Store, TableId, Uuid};
+use weir_data::{Schema, Store, TableId, Uuid};
 
 use crate::cache::Cache;
+use crate::catch_up::Step;
 use crate::clauses::Found;
 use crate::compose;
 use crate::message::{self, Update};
@@ -31,6 +32,9 @@ struct Late {
     key: MonitorKey,
 }
 
+/// A body that was composed for members of a group at a place.
+type Composed = (GroupId, Place, Arc<Vec<u8>>);
+
 impl Monitors {
     /// Composes what is pending for these monitors. `store` is as the last commit left it.
     pub fn flush(&mut self, keys: &[MonitorKey], store: &Store, out: &mut Vec<Update>) {
@@ -47,34 +51,41 @@ impl Monitors {
             }
             up_to_date.push(key);
         }
-        self.tell(late, store, out);
+        self.tell(late, store, &mut Vec::new(), out);
         for key in up_to_date {
             self.stray(key, store.schema());
         }
         self.settle(store.schema());
     }
 
-    /// The same for all monitors whose session is not `blocked`.
+    /// The same for all monitors whose session is not `blocked`. True if more is to be told to some
+    /// of them at once.
     pub fn flush_all(
         &mut self,
         store: &Store,
         blocked: &dyn Fn(MonitorKey) -> bool,
         out: &mut Vec<Update>,
-    ) {
+    ) -> bool {
         if self.pending.is_empty() {
-            return;
+            return false;
         }
-        let (mut late, mut returning) = (Vec::new(), Vec::new());
+        let (mut late, mut stepping, mut returning) = (Vec::new(), Vec::new(), Vec::new());
         for &key in self.strays.keys() {
             match self.late(key) {
                 Some(_) if blocked(key) => continue,
+                Some(of) if self.catch_ups.step(of.group, of.place).is_some() => {
+                    stepping.push(of);
+                    continue;
+                }
                 Some(of) => late.push(of),
                 None => {}
             }
             returning.push(key);
         }
-        let left = self.tell_base(store, blocked, out);
-        self.tell(late, store, out);
+        let mut composed = Vec::new();
+        let left = self.tell_base(store, blocked, &mut composed, out);
+        self.tell(late, store, &mut composed, out);
+        let has_more = self.step(stepping, store.schema(), out);
         for key in left {
             self.pending.stand(self.base);
             self.strays.insert(key, self.base);
@@ -85,7 +96,65 @@ impl Monitors {
                 self.leave(place, store.schema());
             }
         }
+        self.keep_for_others(composed);
+        self.prune(store.schema());
         self.settle(store.schema());
+        has_more
+    }
+
+    /// Leads those who are late to where others went from the same place. True if there is more
+    /// behind it.
+    fn step(&mut self, mut late: Vec<Late>, schema: &Schema, out: &mut Vec<Update>) -> bool {
+        late.sort_unstable();
+        let mut has_more = false;
+        for same in late.chunk_by(|a, b| (a.place, a.group) == (b.place, b.group)) {
+            let Late { place, group, .. } = same[0];
+            let Some(step) = self.catch_ups.step(group, place).cloned() else { continue };
+            let Some(members) = self.groups.get_mut(&group) else { continue };
+            tell_group(members, same, &step.body, step.txn_id, out);
+            has_more |= step.end < self.pending.end();
+            for late in same {
+                self.pending.stand(step.end);
+                self.strays.insert(late.key, step.end);
+                self.leave(place, schema);
+            }
+        }
+        has_more
+    }
+
+    /// Keeps the long ones of the bodies that have just been composed, where others stand who were
+    /// not told.
+    fn keep_for_others(&mut self, composed: Vec<Composed>) {
+        let least = self.catch_ups.bytes_min;
+        let long = composed.into_iter().filter(|(_, _, body)| body.len() >= least);
+        let mut long = long.peekable();
+        if long.peek().is_none() {
+            return;
+        }
+        let waiting = self.waiting();
+        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
+        for (group, place, body) in
+            long.filter(|(group, place, _)| waiting.contains(&(*group, *place)))
+        {
+            if self.catch_ups.keep(group, place, Step { end, body, txn_id }) {
+                self.pending.stand(end);
+            }
+        }
+    }
+
+    /// Where strays of which group stand.
+    fn waiting(&self) -> BTreeSet<(GroupId, Place)> {
+        let place =
+            |(key, place): (&MonitorKey, &Place)| Some((self.owners.get(key)?.group, *place));
+        self.strays.iter().filter_map(place).collect()
+    }
+
+    /// Forgets the steps that nobody can take any more.
+    pub(crate) fn prune(&mut self, schema: &Schema) {
+        if !self.catch_ups.is_empty() {
+            let gone = self.catch_ups.prune(&self.waiting());
+            gone.into_iter().for_each(|place| self.leave(place, schema));
+        }
     }
 
     /// What to tell a monitor, if there can be anything.
@@ -101,6 +170,7 @@ impl Monitors {
         &mut self,
         store: &Store,
         blocked: &dyn Fn(MonitorKey) -> bool,
+        composed: &mut Vec<Composed>,
         out: &mut Vec<Update>,
     ) -> Vec<MonitorKey> {
         let place = self.base;
@@ -142,13 +212,20 @@ impl Monitors {
             }
             if left.len() > n_left {
                 composer.cache.keep_update(id, place, Some(&body));
+                composed.push((id, place, body));
             }
         }
         left
     }
 
     /// Tells monitors what happened since their own places.
-    fn tell(&mut self, mut late: Vec<Late>, store: &Store, out: &mut Vec<Update>) {
+    fn tell(
+        &mut self,
+        mut late: Vec<Late>,
+        store: &Store,
+        composed: &mut Vec<Composed>,
+        out: &mut Vec<Update>,
+    ) {
         late.sort_unstable();
         for same_place in late.chunk_by(|a, b| a.place == b.place) {
             let place = same_place[0].place;
@@ -165,6 +242,9 @@ impl Monitors {
                 let body = composer.body(id, &group.subscription, view, &|_| None, others);
                 let Some(body) = body else { continue };
                 tell_group(group, same_group, &body, self.last_txn_id, out);
+                if others {
+                    composed.push((id, place, body));
+                }
             }
         }
     }
@@ -246,7 +326,7 @@ impl<'a> Composer<'a> {
         self.scratch.clear();
         self.scratch.reserve(SCRATCH_BYTES);
         compose::changes(subscription, view(), concern, self.store, &mut self.scratch);
-        let body = message::close(&self.scratch).map(Arc::new);
+        let body = message::close(&mut self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());
         }

@@ -19,6 +19,7 @@
 //! of the store are the new rows of the pending changes.
 
 mod cache;
+mod catch_up;
 mod change;
 mod clauses;
 mod compose;
@@ -32,6 +33,7 @@ mod shape;
 mod subscription;
 mod view;
 
+pub use catch_up::CATCH_UP_BYTES_MAX;
 pub use difference::Change;
 pub use flush::PENDING_BYTES_MAX;
 pub use initial::{Initial, InitialPieces};

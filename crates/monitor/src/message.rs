@@ -70,8 +70,21 @@ impl Head {
     }
 }
 
+/// From this length on a text is moved rather than copied, in bytes.
+const MOVED_BYTES_MIN: usize = 64 << 10;
+
 /// Table updates and the end of the message behind them; `None` if they are `{}`, which says
-/// nothing.
-pub(crate) fn close(updates: &[u8]) -> Option<Vec<u8>> {
-    (updates.len() > b"{}".len()).then(|| [updates, b"]}"].concat())
+/// nothing. The buffer that they were written into is empty afterwards.
+pub(crate) fn close(updates: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let says_something = updates.len() > b"{}".len();
+    let closed = says_something.then(|| {
+        if updates.len() < MOVED_BYTES_MIN {
+            return [updates.as_slice(), b"]}"].concat();
+        }
+        let mut whole = std::mem::take(updates);
+        whole.extend_from_slice(b"]}");
+        whole
+    });
+    updates.clear();
+    closed
 }

@@ -10,6 +10,7 @@ use weir_data::{Committed, Delta, Error, Schema, Store, TableId, Uuid};
 use weir_json::Text;
 
 use crate::cache::Cache;
+use crate::catch_up::CatchUps;
 use crate::clauses::ClauseIndex;
 use crate::difference::Change;
 use crate::message::{Head, Version};
@@ -80,7 +81,8 @@ pub(crate) struct Owner {
 /// All monitors of one database.
 ///
 /// **Invariants:** a monitor stands at `base`, unless `strays` says otherwise; there is exactly one
-/// stand at `base` in `pending` for all those, and one for each stray.
+/// stand at `base` in `pending` for all those, one for each stray, and one where each of
+/// `catch_ups` leads to.
 #[derive(Debug)]
 pub struct Monitors {
     pub(crate) groups: HashMap<GroupId, Group, FixedState>,
@@ -97,6 +99,7 @@ pub struct Monitors {
     /// Where the others stand.
     pub(crate) strays: BTreeMap<MonitorKey, Place>,
     pub(crate) cache: Cache,
+    pub(crate) catch_ups: CatchUps,
     shapes: Shapes,
     pub(crate) last_txn_id: Uuid,
     next_group: GroupId,
@@ -123,12 +126,20 @@ impl Monitors {
             base,
             strays: BTreeMap::new(),
             cache: Cache::default(),
+            catch_ups: CatchUps::default(),
             shapes: Shapes::new(seed),
             last_txn_id: Uuid::ZERO,
             next_group: 0,
             composed: 0,
             initials: 0,
         }
+    }
+
+    /// Keeps shorter bodies, too, for those who are behind: for tests.
+    #[must_use]
+    pub fn keeping_bodies_from(mut self, bytes: usize) -> Self {
+        self.catch_ups.bytes_min = bytes;
+        self
     }
 
     /// The database has been converted to another schema. Monitors that know everything and watch
@@ -253,6 +264,7 @@ impl Monitors {
         if let Some(place) = self.strays.remove(&key) {
             self.leave(place, schema);
         }
+        self.prune(schema);
         self.settle(schema);
     }
 
@@ -319,10 +331,14 @@ impl Monitors {
     /// When everybody stands at the end, that is the new base.
     pub(crate) fn settle(&mut self, schema: &Schema) {
         let end = self.pending.end();
-        if self.base < end && self.pending.standing_at(end) == self.owners.len() {
+        let standing = self.pending.standing_at(end) - self.catch_ups.leading_to(end);
+        if self.base < end && standing == self.owners.len() {
             self.rebase(schema);
             let strays = std::mem::take(&mut self.strays);
             strays.into_values().for_each(|place| self.leave(place, schema));
+        }
+        if self.strays.is_empty() {
+            self.prune(schema);
         }
         if self.pending.is_empty() {
             self.cache.forget_updates();
@@ -400,8 +416,8 @@ impl Monitors {
             change_sets: self.pending.segments(),
             composed: self.composed,
             initials: self.initials,
-            cached: self.cache.len(),
-            cached_bytes: self.cache.bytes(),
+            cached: self.cache.len() + self.catch_ups.len(),
+            cached_bytes: self.cache.bytes() + self.catch_ups.bytes(),
         }
     }
 }

@@ -36,6 +36,8 @@ struct Run {
     monitors: Monitors,
     clients: BTreeMap<MonitorKey, Client>,
     state: Rc<State>,
+    /// All states and their transactions, if what a client is told may lead to an older one.
+    history: Option<Vec<(Rc<State>, String)>>,
     /// Row updates received, by kind.
     seen: BTreeMap<&'static str, usize>,
 }
@@ -61,12 +63,33 @@ fn every_update_says_what_changed_and_all_add_up_to_the_database() {
     assert!(passed > 150, "only {passed} rounds were nothing to anybody");
 }
 
+/// Bodies of every length are kept for those who are behind.
+#[test]
+fn who_is_led_where_others_went_gets_to_the_end() {
+    let mut stepped = 0;
+    for seed in 1000..1050 {
+        let mut run = Run::new(seed);
+        run.monitors = Monitors::new(seed).keeping_bodies_from(0);
+        run.history = Some(vec![(Rc::clone(&run.state), text(run.world.txn_id))]);
+        for _ in 0..80 {
+            run.step();
+        }
+        run.drain();
+        for client in run.clients.values() {
+            assert!(client.is_right(&json!({}), &run.state));
+        }
+        stepped += run.seen.get("led to an older state").copied().unwrap_or(0);
+    }
+    assert!(stepped > 100, "only {stepped} updates led to an older state");
+}
+
 impl Run {
     fn new(seed: u64) -> Self {
         let world = World::new(seed);
         let state = Rc::new(world.state());
         let monitors = Monitors::new(seed);
-        Self { world, monitors, clients: BTreeMap::new(), state, seen: BTreeMap::new() }
+        let (clients, seen) = (BTreeMap::new(), BTreeMap::new());
+        Self { world, monitors, clients, state, history: None, seen }
     }
 
     fn step(&mut self) {
@@ -83,7 +106,8 @@ impl Run {
         let standing: BTreeSet<usize> = states.map(|seen| Rc::as_ptr(seen) as usize).collect();
         // Who comes when nothing that concerns it has changed stands where most do, others who come
         // then at the end; and one place is kept although nobody may stand there.
-        assert!(self.monitors.counts().change_sets <= 2 * standing.len() + 1);
+        let kept = if self.history.is_some() { self.monitors.counts().cached } else { 0 };
+        assert!(self.monitors.counts().change_sets <= 2 * standing.len() + 1 + kept);
         assert_eq!(self.monitors.len(), self.clients.len());
         if !self.monitors.has_pending() {
             assert_eq!(self.monitors.pending_bytes(), 0);
@@ -107,6 +131,9 @@ impl Run {
             }
         }
         self.state = Rc::new(self.world.state());
+        if let Some(history) = &mut self.history {
+            history.push((Rc::clone(&self.state), text(self.world.txn_id)));
+        }
     }
 
     fn add(&mut self) {
@@ -209,8 +236,15 @@ impl Run {
         let blocked: BTreeSet<MonitorKey> =
             clients.into_iter().filter(|_| self.world.random.percent(chance)).collect();
         let mut out = Vec::new();
-        self.monitors.flush_all(&self.world.store, &|key| blocked.contains(&key), &mut out);
+        let is_blocked = |key| blocked.contains(&key);
+        let mut has_more = self.monitors.flush_all(&self.world.store, &is_blocked, &mut out);
         self.receive(out, |key| !blocked.contains(&key));
+        while has_more {
+            assert!(self.history.is_some());
+            let mut out = Vec::new();
+            has_more = self.monitors.flush_all(&self.world.store, &is_blocked, &mut out);
+            self.receive(out, |key| !blocked.contains(&key));
+        }
         for key in &blocked {
             let client = self.clients.get_mut(key).expect("a client");
             if client.is_right(&json!({}), &self.state) {
@@ -234,11 +268,19 @@ impl Run {
     /// Those whose turn it `is` get what the twin says, once; nobody else gets anything.
     fn receive(&mut self, updates: Vec<Update>, is_turn: impl Fn(MonitorKey) -> bool) {
         let mut got: BTreeMap<MonitorKey, Value> = BTreeMap::new();
+        let mut txn_ids: BTreeMap<MonitorKey, String> = BTreeMap::new();
+        let last = text(self.world.txn_id);
         for update in &updates {
             assert!(!update.to.is_empty());
             for key in &update.to {
                 assert!(is_turn(*key), "an update to somebody whose turn it is not");
-                let told = self.clients[key].table_updates(update, &text(self.world.txn_id));
+                let client = &self.clients[key];
+                let txn_id = match &self.history {
+                    Some(_) => client.txn_id(update).unwrap_or_else(|| last.clone()),
+                    None => last.clone(),
+                };
+                let told = client.table_updates(update, &txn_id);
+                txn_ids.insert(*key, txn_id);
                 assert!(got.insert(*key, told).is_none(), "two updates to one monitor");
             }
         }
@@ -248,6 +290,18 @@ impl Run {
         for key in turn {
             let client = self.clients.get_mut(&key).expect("a client");
             let told = got.remove(&key).unwrap_or(json!({}));
+            if let Some(history) = &self.history {
+                let txn_id = txn_ids.get(&key).filter(|_| client.version == Version::V3);
+                let led = client.is_led(&told, history, txn_id);
+                if told != json!({}) && !led.iter().any(|state| Rc::ptr_eq(state, &self.state)) {
+                    *self.seen.entry("led to an older state").or_default() += 1;
+                }
+                if let Some(replica) = &mut client.replica {
+                    compose(replica, &client.subscription, &told);
+                }
+                client.seen = led;
+                continue;
+            }
             if !client.is_right(&told, &self.state) {
                 // Fails with a comparison.
                 let expected = client.subscription.changes(&client.seen[0], &self.state);
@@ -296,6 +350,35 @@ impl Client {
     /// Whether this is what it has not been told of yet.
     fn is_right(&self, told: &Value, now: &State) -> bool {
         self.seen.iter().any(|seen| *told == self.subscription.changes(seen, now))
+    }
+
+    /// The states that it may know after this.
+    fn is_led(
+        &self,
+        told: &Value,
+        history: &[(Rc<State>, String)],
+        txn_id: Option<&String>,
+    ) -> Vec<Rc<State>> {
+        let from = |state| history.iter().position(|(other, _)| Rc::ptr_eq(state, other));
+        let mut led: Vec<Rc<State>> = Vec::new();
+        for (seen, at) in self.seen.iter().filter_map(|seen| Some((seen, from(seen)?))) {
+            let that = |of: &String| txn_id.is_none_or(|txn_id| of == txn_id);
+            let is_it = |now: &State| *told == self.subscription.changes(seen, now);
+            let fits = history[at..].iter().filter(|(now, of)| that(of) && is_it(now));
+            led.extend(fits.map(|(now, _)| Rc::clone(now)));
+        }
+        assert!(!led.is_empty(), "{told} leads nowhere: {}", self.subscription.requests);
+        led.sort_by_key(|state| Rc::as_ptr(state) as usize);
+        led.dedup_by(|a, b| Rc::ptr_eq(a, b));
+        led
+    }
+
+    /// The transaction that a message of version 3 names.
+    fn txn_id(&self, update: &Update) -> Option<String> {
+        let message = [update.head.as_slice(), update.body.as_slice()].concat();
+        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        let of_version_3 = (self.version == Version::V3).then(|| &message["params"][1]);
+        of_version_3.map(|id| id.as_str().expect("a UUID").to_owned())
     }
 
     /// The table updates of a message to this client, the rest of which is checked.

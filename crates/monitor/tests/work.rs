@@ -303,6 +303,35 @@ fn past_the_limit_those_furthest_behind_are_named() {
 }
 
 #[test]
+fn who_fell_behind_together_gets_the_same_long_body_one_after_the_other() {
+    let mut s = Scene::new();
+    let mut behind = equal_monitors(&mut s, 20);
+    let long = Atom::string(&"x".repeat(200 << 10));
+    s.insert_named("Bridge", 1, &long).commit();
+    s.flush_all(&behind);
+    let mut bodies = Vec::new();
+    for n in 0..20 {
+        // Who has got the body is behind again at once, since it is long.
+        s.insert_named("Bridge", 10 + n, &long).commit();
+        let ready = behind.remove(0);
+        behind.push(ready);
+        let blocked = &behind[..19];
+        let updates = s.flush_all(blocked);
+        assert_eq!((updates.len(), updates[0].to.as_slice()), (1, [ready].as_slice()));
+        bodies.push(Arc::clone(&updates[0].body));
+        assert!(s.monitors.counts().change_sets <= 2);
+    }
+    assert!(bodies.iter().all(|body| Arc::ptr_eq(body, &bodies[0])));
+    assert_eq!(s.monitors.counts().composed, 1);
+    drop(bodies);
+    // The others' part: once more for all.
+    let updates = s.flush_all(&[]);
+    assert_eq!((updates.len(), updates[0].to.len()), (1, 20));
+    assert_eq!(s.monitors.counts().composed, 2);
+    assert_eq!((s.monitors.counts().cached_bytes, s.monitors.pending_bytes()), (0, 0));
+}
+
+#[test]
 fn groups_with_other_conditions_say_the_same_of_the_same_row() {
     let mut s = Scene::new();
     let key = |s: &mut Scene, n: u32, columns: &str| {

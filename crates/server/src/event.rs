@@ -128,8 +128,8 @@ pub enum Event {
         /// `Some(text)` for a failure, `None` for an orderly end of file.
         error: Option<String>,
     },
-    /// The outbox could not be written out at once: no monitor update is composed for this session
-    /// until `Drained`.
+    /// Too much waits in the outbox: no monitor update is composed for this session until
+    /// `Drained`.
     Blocked {
         /// Whose outbox.
         session: SessionId,

@@ -283,7 +283,7 @@ impl Server {
         self.dbs.values().any(Db::is_flush_wanted)
     }
 
-    /// Sends what is pending to every session whose outbox is empty.
+    /// Sends what is pending to every session that keeps up.
     pub fn flush_updates(&mut self, now: Now) {
         if !self.round.is_decided() {
             return;
@@ -311,14 +311,14 @@ impl Server {
     pub(crate) fn flush_db(&mut self, now: Now, id: DbId) {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         let Some(store) = db.engine.store() else { return };
-        db.updates_since_us = None;
         db.flushed_us = now.monotonic_us;
         let (sessions, owners) = (&self.sessions, &self.monitor_sessions);
         let blocked = |key: MonitorKey| {
             owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(Session::takes_no_updates)
         };
         let mut updates = Vec::new();
-        db.monitors.flush_all(store, &blocked, &mut updates);
+        let has_more = db.monitors.flush_all(store, &blocked, &mut updates);
+        db.updates_since_us = has_more.then_some(now.monotonic_us);
         let overflowed = db.monitors.overflowed();
         self.send_updates(updates);
         for key in overflowed {

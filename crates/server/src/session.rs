@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(crate) remote: RemoteId,
     /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
     pub(crate) db_change_aware: bool,
-    /// Its outbox is not empty.
+    /// It is too far behind to be sent updates.
     pub(crate) blocked: bool,
     /// Its monitors, in the order of their making.
     pub(crate) monitors: Vec<SessionMonitor>,
@@ -78,7 +78,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whether no update is to be composed for it: its outbox is not empty, or its own work is out.
+    /// Whether no update is to be composed for it: it is too far behind, or its own work is out.
     pub(crate) fn takes_no_updates(&self) -> bool {
         self.blocked || self.hold.is_working()
     }

@@ -14,6 +14,7 @@ mod connections;
 mod databases;
 mod endpoint;
 mod jobs;
+mod lag;
 mod links;
 mod listeners;
 mod replay;

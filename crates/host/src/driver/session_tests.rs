@@ -46,6 +46,7 @@ impl Shell {
     fn round(&mut self) -> Vec<String> {
         let mut ready = Vec::new();
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        self.now_us += 1;
         self.sessions.begin_round(self.now_us, &mut self.coverage);
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
@@ -55,6 +56,16 @@ impl Shell {
         self.sessions.expire(&self.poller, self.now_us);
         self.sessions.resume_paused(&self.poller);
         self.events()
+    }
+
+    /// What the core is told when clients have been behind for longer than a moment.
+    fn after_a_while(&mut self) -> Vec<String> {
+        let mut events = Vec::new();
+        for _ in 0..2 {
+            self.now_us += 1_000_000;
+            events.extend(self.round());
+        }
+        events
     }
 
     /// Rounds until nothing happens any more.
@@ -153,9 +164,8 @@ fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
     let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
-    assert_eq!(shell.events(), ["blocked"]);
     client.write_all(b"[1]").unwrap();
-    assert_eq!(shell.round(), [] as [&str; 0]);
+    assert_eq!(shell.after_a_while(), ["blocked"]);
     shell.send(id, "end");
     client.set_nonblocking(true).unwrap();
     let (mut received, mut events) = (Vec::new(), Vec::new());
@@ -174,7 +184,7 @@ fn a_client_that_reads_slowly_is_not_silent() {
     let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();
     shell.send(id, &"x".repeat(MUCH));
-    assert_eq!(shell.events(), ["blocked"]);
+    assert_eq!(shell.after_a_while(), ["blocked"]);
     client.set_nonblocking(true).unwrap();
     let (mut received, mut events) = (Vec::new(), Vec::new());
     while received.len() < MUCH / 4 {
@@ -183,6 +193,48 @@ fn a_client_that_reads_slowly_is_not_silent() {
     }
     assert_eq!(events.iter().find(|event| *event != "activity"), None);
     assert!(!events.is_empty());
+}
+
+#[test]
+fn a_client_that_is_behind_for_a_moment_is_sent_more() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    let (mut events, mut buffer) = (Vec::new(), vec![0; MUCH]);
+    for _ in 0..5 {
+        shell.send(id, &"x".repeat(MUCH));
+        shell.now_us += 1_000_000;
+        events.extend(shell.round());
+        shell.send(id, "more");
+        // It takes everything before the next tick, again and again.
+        client.set_nonblocking(true).unwrap();
+        let mut left = MUCH + 4;
+        while left > 0 {
+            left -= client.read(&mut buffer).unwrap_or(0);
+            events.extend(shell.round());
+        }
+        events.extend(shell.round());
+    }
+    assert!(events.iter().all(|event| event == "activity"), "{events:?}");
+}
+
+#[test]
+fn when_too_much_waits_for_all_who_is_behind_is_blocked_at_once() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let clients: Vec<_> = (0..3).map(|_| shell.connect()).collect();
+    shell.round();
+    for (id, _) in &clients {
+        shell.send(*id, &"x".repeat(MUCH));
+    }
+    // The same for all counts once.
+    let shared = Arc::new(vec![b'y'; MUCH]);
+    let mut events = Vec::new();
+    for megabytes in (10..=80).step_by(10) {
+        clients.iter().for_each(|(id, _)| shell.sessions.send(*id, &Arc::default(), &shared));
+        clients.iter().for_each(|(id, _)| shell.send(*id, &"x".repeat(MUCH / 2)));
+        events.extend(shell.round());
+        assert_eq!(events.is_empty(), megabytes < 64, "after {megabytes} MB");
+    }
+    assert_eq!(events, ["blocked"; 3]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use weir_net::error::strerror;
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
+use crate::driver::lag::Lag;
 use crate::driver::token::Token;
 use crate::inbox::{Inbox, READ_BYTES};
 use crate::outbox::{Flushed, Outbox};
@@ -70,6 +71,7 @@ pub(crate) struct Sessions {
     cut_at: Option<SessionId>,
     last_flushed: Option<SessionId>,
     scratch: Box<[u8]>,
+    lag: Lag,
     /// What the core is to be told.
     events: Vec<Event>,
 }
@@ -85,6 +87,10 @@ struct Session {
     stopped: bool,
     /// The core waits for its outbox to be empty.
     tells_drained: bool,
+    /// The core knows that it is behind.
+    is_blocked: bool,
+    /// The round in which it fell behind.
+    fell: u64,
     /// In `Sessions::dirty`.
     dirty: bool,
     /// It had the right to go on with a big message, and was silent.
@@ -127,6 +133,7 @@ impl Sessions {
             cut_at: None,
             last_flushed: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            lag: Lag::default(),
             events: Vec::new(),
         }
     }
@@ -182,6 +189,8 @@ impl Sessions {
             phase,
             stopped: false,
             tells_drained: false,
+            is_blocked: false,
+            fell: 0,
             dirty: false,
             is_silent: false,
             passed_bytes: 0,
@@ -215,6 +224,16 @@ impl Sessions {
         self.round += 1;
         self.now_us = now_us;
         self.round_bytes = 0;
+        for (id, fell) in self.lag.begin_round(now_us) {
+            let Some(session) = get_mut(&mut self.slots, id) else { continue };
+            let is_behind = session.interest == Interest::Write && session.fell == fell;
+            if is_behind
+                && session.phase == Phase::Open
+                && !mem::replace(&mut session.is_blocked, true)
+            {
+                self.events.push(Event::Blocked { session: id });
+            }
+        }
         for id in mem::take(&mut self.unscanned) {
             if self.get(id).is_some_and(Session::listens) {
                 self.take_message(id, coverage);
@@ -400,6 +419,9 @@ impl Sessions {
         }
         session.outbox.push(head);
         session.outbox.push(body);
+        if session.interest == Interest::Write {
+            return self.lag.note(body);
+        }
         if !mem::replace(&mut session.dirty, true) {
             self.dirty.push(id);
         }
@@ -423,8 +445,9 @@ impl Sessions {
             }
             let is_late = self.round_bytes >= ROUND_BYTES_MAX;
             if is_late && session.phase == Phase::Open && session.outbox.bytes() >= LONG_BYTES_MIN {
+                session.fell = self.round;
                 self.watch(poller, id, Interest::Write);
-                self.events.push(Event::Blocked { session: id });
+                self.lag.falls_behind(id, self.round);
             } else {
                 self.flush(poller, id, coverage);
             }
@@ -436,7 +459,9 @@ impl Sessions {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         let (result, written) = session.flush(coverage);
         self.round_bytes += written;
-        let is_told = matches!(result, Ok(Flushed::All)) && mem::take(&mut session.tells_drained);
+        let is_all = matches!(result, Ok(Flushed::All));
+        let is_told =
+            is_all && (mem::take(&mut session.tells_drained) | mem::take(&mut session.is_blocked));
         let (phase, was_blocked) = (session.phase, session.interest == Interest::Write);
         match result {
             Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
@@ -446,14 +471,16 @@ impl Sessions {
                 }
                 let deaf = phase == Phase::Deaf || session.stopped;
                 self.watch(poller, id, if deaf { Interest::Nothing } else { Interest::Read });
-                self.events.push(Event::Drained { session: id });
+                self.events.push(match is_told {
+                    true => Event::Drained { session: id },
+                    false => Event::Activity { session: id },
+                });
             }
             Ok(Flushed::All) if is_told => self.events.push(Event::Drained { session: id }),
             Ok(Flushed::Part) if !was_blocked => {
+                session.fell = self.round;
                 self.watch(poller, id, Interest::Write);
-                if phase != Phase::Closing {
-                    self.events.push(Event::Blocked { session: id });
-                }
+                self.lag.falls_behind(id, self.round);
             }
             // A long answer on a slow line is no silence.
             Ok(Flushed::Part) if written > 0 && phase == Phase::Open => {
