@@ -156,6 +156,20 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     })
 }
 
+/// Runs a command without what would outlive it: nobody waits for signals.
+#[cfg(fuzzing)]
+pub(crate) fn run_unguarded(args: Vec<String>) {
+    let dirs = Dirs::from_env();
+    let Ok(Asked::Run(options)) = options::parse(args, &dirs) else { return };
+    let Ok(log) = open_log(PROGRAM, &options.log, &dirs) else { return };
+    let tape = Tape::new(dirs.recording(&options.recording), log.clone());
+    let client = Client { options: *options, dirs, log, process: Process::unguarded(), tape };
+    // A failure says what is wrong.
+    if let Err(failure) = commands::run(&client) {
+        assert!(!failure.text.is_empty());
+    }
+}
+
 /// `help`
 fn help(client: &Client, _args: &[String]) -> Outcome {
     print_help(&client.dirs)

@@ -3,7 +3,7 @@
 use weir_json::Value;
 
 use crate::client::replica::{Form, Replica};
-use crate::client::{column, options as client};
+use crate::client::{self, column};
 use crate::dirs::Dirs;
 use crate::getopt::{Options, Spec};
 use crate::tool::options::TABLE as TOOL;
@@ -13,7 +13,7 @@ use crate::{appctl, server};
 pub fn read_command_line(program: u8, args: Vec<String>) {
     match program % 4 {
         0 => drop(server::options::parse(args)),
-        1 => drop(client::parse(args, &Dirs::from_env())),
+        1 => drop(client::options::parse(args, &Dirs::from_env())),
         2 => read_options(TOOL, args),
         _ => read_options(appctl::TABLE, args),
     }
@@ -32,6 +32,11 @@ fn read_options<T: Copy + PartialEq>(table: &[Spec<T>], args: Vec<String>) {
 /// Runs `ovsdb-tool`.
 pub fn tool(args: Vec<String>) {
     let _ = crate::tool::main("ovsdb-tool", args);
+}
+
+/// Runs `ovsdb-client`.
+pub fn client(args: Vec<String>) {
+    client::run_unguarded(args);
 }
 
 /// What `weir watch` makes of what a server sends: a schema, then lines of updates.

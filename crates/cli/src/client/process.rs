@@ -35,6 +35,12 @@ impl Process {
         Self { timeout, guarded: Cell::new(false), daemon: RefCell::new(None) }
     }
 
+    /// One that never begins to wait for signals.
+    #[cfg(fuzzing)]
+    pub(super) fn unguarded() -> Self {
+        Self { timeout: None, guarded: Cell::new(true), daemon: RefCell::new(None) }
+    }
+
     /// Begins to wait for signals and the end of the time limit.
     pub(super) fn guard(&self, log: &Vlog) {
         if self.guarded.replace(true) {
