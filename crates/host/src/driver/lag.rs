@@ -17,7 +17,7 @@ const TICK_US: u64 = 100_000;
 
 /// Most bytes that wait for clients that are sent updates although they are behind. What waits for
 /// several counts once.
-const SHARED_BYTES_MAX: usize = 64 << 20;
+const SHARED_BYTES_MAX: usize = 32 << 20;
 
 /// What something short counts for.
 const COUNTED_BYTES_MIN: usize = 4 << 10;
