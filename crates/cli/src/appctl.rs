@@ -12,6 +12,7 @@ use crate::getopt::{Options, Spec, both, long};
 use crate::log_options::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::unixctl::Daemon;
+use crate::usage::about::OPTIONS;
 use crate::usage::{self, About, CommandGroup, CommandUsage, Complete, Manual, about};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +30,6 @@ pub(crate) enum Id {
     SyslogMethod,
     SyslogTarget,
 }
-
-/// The heading of its own options.
-const OPTIONS: &str = "Options";
 
 const TARGET: About = about(OPTIONS, "TARGET", "whom to ask").complete(Complete::File);
 const TIMEOUT: About = about(OPTIONS, "SECS", "give up after this long, with signal 14");
@@ -110,6 +108,7 @@ pub(crate) fn manual() -> Manual {
                 its admin socket; ovs-vswitchd if left out. The daemon may be one of Weir or any \
                 of Open vSwitch. Options end where COMMAND begins.",
         commands: GROUPS,
+        arguments: &[],
         sections: &[OPTIONS, about::LOGGING, about::OTHER],
         notes: &[
             (

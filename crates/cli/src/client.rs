@@ -47,8 +47,8 @@ use weir_host::vlog::Vlog;
 use weir_net::tls::{Acceptor, Line};
 use weir_net::{BlockingStream, Progress, Tls};
 
-pub(crate) use call::{call, transact};
-pub(crate) use watch::watch;
+pub(crate) use call::{call, call_manual, transact, transact_manual};
+pub(crate) use watch::{manual as watch_manual, watch};
 
 use crate::dirs::Dirs;
 use crate::log_options::open_log;
@@ -193,6 +193,7 @@ pub(crate) fn manual() -> Manual {
                 asked.\n\nDATABASE may be left out: then Open_vSwitch is meant, or the only \
                 database of the server.",
         commands: commands::GROUPS,
+        arguments: &[],
         sections: &[
             options::COMMANDS,
             options::OUTPUT,

@@ -40,7 +40,7 @@ weir: an OVSDB server
   weir call [SERVER] METHOD   send any request
   weir bench COMMAND          load tests against any OVSDB server
   weir completions SHELL      completions for bash, zsh or fish
-  weir man PROGRAM            a man page, for man -l -
+  weir man WORD               a man page, for man -l - (weir man status | man -l -)
   weir version
 
 Called through a link named ovsdb-server, ovsdb-client or ovsdb-tool, it is that program.

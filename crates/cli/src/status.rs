@@ -1,5 +1,6 @@
 //! `weir status`: how a server is, in one screen.
 
+mod manual;
 mod screen;
 
 use std::io::IsTerminal;
@@ -7,27 +8,17 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
+use weir_host::vlog::Vlog;
 use weir_json::Value;
 
 use crate::dirs::Dirs;
-use crate::getopt::Takes::{Nothing, Value as WithValue};
-use crate::getopt::{Options, Spec, both, long};
+use crate::getopt::Options;
 use crate::log_options::open_log;
 use crate::program::{Failure, Outcome, say};
 use crate::unixctl::Daemon;
+use manual::{Id, TABLE};
 
-const HELP: &str = "\
-usage: weir status [-t TARGET] [--json] [--watch]
-
-Shows how an ovsdb-server of Weir is: databases, sessions, memory, what is queued, and what is slow.
-
-  -t, --target=TARGET  the server: a name whose pid file is in @RUN@, or the path of its admin
-                       socket (default: ovsdb-server)
-  --json               the same for programs, on one line
-  --watch              again every second, until Ctrl-C
-
-Ends with status 0, whatever it shows, 1 if the server cannot be asked.
-";
+pub(crate) use manual::manual;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -35,20 +26,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the top of the terminal and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-#[derive(Clone, Copy, PartialEq)]
-enum Id {
-    Target,
-    Json,
-    Watch,
-    Help,
+/// Whom to ask, and how the answer is shown.
+struct View {
+    target: String,
+    dirs: Dirs,
+    log: Vlog,
+    is_json: bool,
+    /// What stands before each look but the first one that is written to a file or a pipe.
+    between: &'static str,
 }
-
-const TABLE: &[Spec<Id>] = &[
-    both('t', "target", WithValue, Id::Target),
-    long("json", Nothing, Id::Json),
-    long("watch", Nothing, Id::Watch),
-    both('h', "help", Nothing, Id::Help),
-];
 
 /// `weir status`, called as `typed`.
 pub(crate) fn status(typed: &str, args: Vec<String>) -> Outcome {
@@ -61,7 +47,7 @@ pub(crate) fn status(typed: &str, args: Vec<String>) -> Outcome {
             (Id::Json, _) => is_json = true,
             (Id::Watch, _) => is_watching = true,
             (Id::Help, _) => {
-                say(&HELP.replace("@RUN@", &dirs.run.display().to_string()))?;
+                say(&manual().help(&dirs))?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
@@ -72,16 +58,65 @@ pub(crate) fn status(typed: &str, args: Vec<String>) -> Outcome {
     // What goes wrong is said once, by the failure.
     let log = open_log("weir", &[], &dirs)?;
     log.set("off").map_err(Failure::new)?;
-    let mut daemon = Daemon::connect(&target, &dirs, &log)?;
-    let clear = if is_watching && !is_json && std::io::stdout().is_terminal() { CLEAR } else { "" };
-    loop {
-        let status = ask(&mut daemon)?;
-        let text = if is_json { format!("{status}\n") } else { screen::draw(&target, &status) };
-        say(&format!("{clear}{text}"))?;
-        if !is_watching {
-            return Ok(ExitCode::SUCCESS);
+    let is_screen = is_watching && !is_json && std::io::stdout().is_terminal();
+    let between = match (is_screen, is_json) {
+        (true, _) => CLEAR,
+        (false, true) => "",
+        (false, false) => "\n",
+    };
+    let view = View { target, dirs, log, is_json, between };
+    let mut daemon = view.connect()?;
+    let first = ask(&mut daemon)?;
+    say(&format!("{}{}", if is_screen { CLEAR } else { "" }, view.draw(&first)))?;
+    if is_watching { view.watch(daemon) } else { Ok(ExitCode::SUCCESS) }
+}
+
+impl View {
+    fn connect(&self) -> Result<Daemon, Failure> {
+        Daemon::connect(&self.target, &self.dirs, &self.log)
+    }
+
+    fn draw(&self, status: &Value) -> String {
+        if self.is_json { format!("{status}\n") } else { screen::draw(&self.target, status) }
+    }
+
+    /// Looks again and again, until a signal or the reader's end. A server that goes away may be
+    /// one that is started anew.
+    fn watch(&self, daemon: Daemon) -> Outcome {
+        let mut daemon = Some(daemon);
+        let mut complaint = None;
+        loop {
+            sleep(INTERVAL);
+            match self.look_again(daemon.take()) {
+                Ok((found, status)) => {
+                    daemon = Some(found);
+                    complaint = None;
+                    say(&format!("{}{}", self.between, self.draw(&status)))?;
+                }
+                // The same complaint every second would bury what was shown before.
+                Err(failure) if complaint.as_ref() == Some(&failure.text) => {}
+                Err(failure) => {
+                    self.complain(&failure.text)?;
+                    complaint = Some(failure.text);
+                }
+            }
         }
-        sleep(INTERVAL);
+    }
+
+    fn look_again(&self, daemon: Option<Daemon>) -> Result<(Daemon, Value), Failure> {
+        let mut daemon = daemon.map_or_else(|| self.connect(), Ok)?;
+        let status = ask(&mut daemon)?;
+        Ok((daemon, status))
+    }
+
+    /// Where the status would stand; beside it if that is for programs.
+    fn complain(&self, text: &str) -> Result<(), Failure> {
+        let line = format!("no status: {text}; asking again every second");
+        if self.is_json {
+            Failure::new(line).report("weir");
+            return Ok(());
+        }
+        say(&format!("{}{}\n", self.between, screen::plain(&line)))
     }
 }
 

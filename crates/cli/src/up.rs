@@ -16,10 +16,13 @@ use weir_host::{Options as HostOptions, Unixctl};
 use weir_server::Config;
 
 use crate::client::address::DEFAULT_PORT;
+use crate::dirs::Dirs;
 use crate::getopt::Takes::{Nothing, Value};
 use crate::getopt::{Options, Spec, both, long};
 use crate::memory;
 use crate::program::{Failure, Outcome, say};
+use crate::usage::about::OPTIONS;
+use crate::usage::{self, About, Complete, Manual, about};
 use hello::Hello;
 
 /// Where everything is kept unless the command line says otherwise.
@@ -35,16 +38,8 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Between looks whether it does.
 const START_POLL: Duration = Duration::from_millis(10);
 
-const HELP: &str = "\
-usage: weir up [--port=N] [FOLDER]
-
-Serves a small example database on a unix socket and on 127.0.0.1, and shows what to try.
-Everything is kept in FOLDER (default: weir-demo, here), which is created if missing.
-
-  --port=N   TCP port (default: 6640, or a free one if it is taken; 0: a free one)
-
-Ctrl-C ends it.
-";
+const PORT: About =
+    about(OPTIONS, "N", "TCP port (default: 6640, or a free one if it is taken; 0: a free one)");
 
 #[derive(Clone, Copy, PartialEq)]
 enum Id {
@@ -52,7 +47,28 @@ enum Id {
     Help,
 }
 
-const TABLE: &[Spec<Id>] = &[long("port", Value, Id::Port), both('h', "help", Nothing, Id::Help)];
+const TABLE: &[Spec<Id>] = &[
+    long("port", Value, Id::Port).with(PORT),
+    both('h', "help", Nothing, Id::Help).with(about::HELP),
+];
+
+/// What people are told about it.
+pub(crate) fn manual() -> Manual {
+    Manual {
+        program: "weir up",
+        word: "up",
+        summary: "starts a small example database and shows what to try",
+        usage: &["[--port=N] [FOLDER]"],
+        intro: "Serves a small example database on a unix socket and on 127.0.0.1. Everything is \
+                kept in FOLDER (default: weir-demo, here), which is created if missing. Ctrl-C \
+                ends it.",
+        commands: &[],
+        arguments: &[Complete::File, Complete::Nothing],
+        sections: &[OPTIONS, about::OTHER],
+        notes: &[("Example", "@PROGRAM@ --port=0 /tmp/weir-demo")],
+        options: usage::options(TABLE),
+    }
+}
 
 /// `weir up`, called as `typed`.
 pub(crate) fn up(typed: &str, args: Vec<String>) -> Outcome {
@@ -61,7 +77,7 @@ pub(crate) fn up(typed: &str, args: Vec<String>) -> Outcome {
     for option in options.by_ref() {
         match option.map_err(|text| Failure::usage(typed, &text))? {
             (Id::Help, _) => {
-                say(HELP)?;
+                say(&manual().help(&Dirs::from_env()))?;
                 return Ok(ExitCode::SUCCESS);
             }
             (Id::Port, value) => {

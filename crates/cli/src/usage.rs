@@ -100,7 +100,7 @@ pub(crate) struct OptionUsage {
 /// `@PROGRAM@` stand for the places of this machine and the program's name.
 #[derive(Clone, Debug)]
 pub(crate) struct Manual {
-    /// The name of its link.
+    /// The name of its link, or `weir WORD` for one that has none.
     pub(crate) program: &'static str,
     /// What stands behind `weir` to call it.
     pub(crate) word: &'static str,
@@ -112,6 +112,9 @@ pub(crate) struct Manual {
     pub(crate) intro: &'static str,
     /// The commands; none for a program that has only options.
     pub(crate) commands: &'static [CommandGroup],
+    /// What each argument may be where there are no commands; the last one stands for all that
+    /// follow.
+    pub(crate) arguments: &'static [Complete],
     /// The headings of the options, in order.
     pub(crate) sections: &'static [&'static str],
     /// Headings and texts behind the options; printed as they are.
@@ -149,6 +152,16 @@ pub(crate) fn option_list<T>(table: &[Spec<T>]) -> String {
 }
 
 impl Manual {
+    /// The name of its man page.
+    fn page(&self) -> String {
+        self.program.replace(' ', "-")
+    }
+
+    /// Whether it can be called by its name alone.
+    fn has_link(&self) -> bool {
+        !self.program.contains(' ')
+    }
+
     /// All commands, without their headings.
     fn all_commands(&self) -> impl Iterator<Item = &'static CommandUsage> {
         self.commands.iter().flat_map(|group| group.commands)
@@ -197,18 +210,23 @@ fn manuals() -> Vec<Manual> {
         crate::client::manual(),
         crate::tool::manual(),
         crate::appctl::manual(),
+        crate::up::manual(),
+        crate::status::manual(),
+        crate::client::watch_manual(),
+        crate::client::transact_manual(),
+        crate::client::call_manual(),
     ]
 }
 
-/// `weir man PROGRAM`
+/// `weir man PROGRAM`, or the word behind `weir`
 pub(crate) fn print_man(args: &[String]) -> Outcome {
     let manuals = manuals();
     let wanted = |manual: &&Manual| {
-        args.first().is_some_and(|name| name == manual.program || name == manual.word)
+        args.first().is_some_and(|name| *name == manual.page() || name == manual.word)
     };
     let Some(manual) = manuals.iter().find(wanted) else {
-        let names: Vec<&str> = manuals.iter().map(|manual| manual.program).collect();
-        return Err(Failure::new(format!("usage: weir man PROGRAM ({})", names.join(", "))));
+        let names: Vec<String> = manuals.iter().map(Manual::page).collect();
+        return Err(Failure::new(format!("usage: weir man PROGRAM|WORD ({})", names.join(", "))));
     };
     say(&manual.man(&Dirs::from_env()))?;
     Ok(ExitCode::SUCCESS)
@@ -228,8 +246,7 @@ pub(crate) fn print_completions(args: &[String]) -> Outcome {
 }
 
 /// The words of `weir` that have no manual of their own.
-const OTHER_WORDS: [&str; 9] =
-    ["up", "status", "watch", "transact", "call", "bench", "man", "completions", "version"];
+const OTHER_WORDS: [&str; 4] = ["bench", "man", "completions", "version"];
 
 /// An option as a completion types it; a value follows `=`.
 fn typed(option: &OptionUsage) -> String {

@@ -107,39 +107,3 @@ fn json_is_asked_for_and_shown() {
         format!("{{\n  \"reply\": \"{remotes}\\n\",\n  \"reply-format\": \"plain\"}}\n")
     );
 }
-
-#[test]
-fn status_shows_a_server_and_says_who_cannot_tell() {
-    let scratch = Scratch::new();
-    scratch.write(
-        "net.ovsschema",
-        r#"{"name":"Net","tables":{"T":{"columns":{"a":{"type":"integer"}}}}}"#,
-    );
-    let made = scratch.run(WEIR, &["tool", "create", "net.db", "net.ovsschema"]);
-    assert!(made.status.success(), "{}", err(&made));
-    let mut running = server(&scratch, Path::new(WEIR), &["server", "net.db"]);
-    let insert = r#"["Net",{"op":"insert","table":"T","row":{"a":1}}]"#;
-    let done = scratch.run(WEIR, &["client", "transact", "unix:x.sock", insert]);
-    assert!(done.status.success(), "{}", err(&done));
-    let shown = scratch.run(WEIR, &["status"]);
-    assert!(shown.status.success(), "{}", err(&shown));
-    let screen = out(&shown);
-    let row = screen.lines().find(|line| line.starts_with("Net ")).unwrap_or_default();
-    assert!(row.split_whitespace().nth(1) == Some("1") && row.ends_with(" ok"), "{screen}");
-    let json = out(&scratch.run(WEIR, &["status", "--json", "-t", "ovsdb-server"]));
-    assert!(json.contains(r#""name":"Net""#) && json.contains(r#""sessions_total":0"#), "{json}");
-    assert!(
-        !json.contains(r#""resident_bytes":0,"#) && !json.contains(r#""stall_ever_us":0}"#),
-        "{json}"
-    );
-    let nobody = scratch.run(WEIR, &["status", "-t", "nobody"]);
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(err(&nobody).starts_with("weir: cannot read pidfile"), "{}", err(&nobody));
-    scratch.run(WEIR, &["appctl", "-t", "ovsdb-server", "exit"]);
-    assert!(running.wait().success());
-    let Some(theirs) = reference("ovsdb-server") else { return };
-    let _running = server(&scratch, &theirs, &[]);
-    let refused = scratch.run(WEIR, &["status"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(err(&refused).contains("\"weir/status\" is not a valid command"), "{}", err(&refused));
-}

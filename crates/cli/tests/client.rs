@@ -310,7 +310,13 @@ fn the_shells_can_read_the_completions() {
     let scratch = Scratch::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = scratch.run(WEIR, &["completions", shell]);
-        for word in ["monitor-cond-since", "cluster-to-standalone", "vlog/reopen", "sync-from"] {
+        for word in [
+            "monitor-cond-since",
+            "cluster-to-standalone",
+            "vlog/reopen",
+            "sync-from",
+            "no-initial",
+        ] {
             assert!(out(&script).contains(word), "{shell}: {word}");
         }
         let name = format!("completions.{shell}");
@@ -320,9 +326,37 @@ fn the_shells_can_read_the_completions() {
             assert!(checked.status.success(), "{shell}: {}", support::err(&checked));
         }
     }
-    for program in ["ovsdb-server", "ovsdb-client", "ovsdb-tool", "ovs-appctl"] {
+    for program in ["ovsdb-server", "ovsdb-client", "ovsdb-tool", "ovs-appctl", "weir-status"] {
         let page = out(&scratch.run(WEIR, &["man", program]));
         let title = program.to_uppercase().replace('-', "\\-");
         assert!(page.starts_with(&format!(".TH {title} 1")), "{page}");
+    }
+    assert!(out(&scratch.run(WEIR, &["man", "status"])).contains("\n.B weir status\n"));
+}
+
+#[test]
+fn bash_completes_what_was_typed() {
+    let scratch = Scratch::new();
+    scratch.write("a-file", "");
+    scratch.write("completions", &out(&scratch.run(WEIR, &["completions", "bash"])));
+    let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+                  [[ $1 == weir ]] && _weir || _weir_${1#ovsdb-}; echo ${COMPREPLY[@]}";
+    for (typed, expected) in [
+        (&["weir", "sta"][..], "status"),
+        (&["weir", "status", ""], ""),
+        (&["weir", "status", "--"], "--target= --json --watch --help"),
+        (&["weir", "status", "-t", "a-"], "a-file"),
+        (&["weir", "up", "--p"], "--port="),
+        (&["weir", "up", "a"], "a-file"),
+        (&["weir", "watch", "u"], "unix:"),
+        (&["weir", "transact", "t"], "tcp:"),
+        (&["weir", "call", "unix:x", "get_sc"], "get_schema"),
+        (&["weir", "server", "a"], "a-file"),
+        (&["weir", "client", "list-d"], "list-dbs"),
+        (&["ovsdb-tool", "compact", "a"], "a-file"),
+        (&["ovsdb-client", "-f", "cs"], "csv"),
+    ] {
+        let done = scratch.run("bash", &[&["-c", script, "bash"], typed].concat());
+        assert_eq!(out(&done).trim_end(), expected, "{typed:?}: {}", support::err(&done));
     }
 }

@@ -7,29 +7,59 @@ use weir_json::{Value, array};
 use super::address::{Address, looks_like_server};
 use super::session::{Refusal, Session, strings};
 use crate::dirs::Dirs;
+use crate::getopt::{Spec, Takes, both};
 use crate::program::{Failure, Outcome, say};
+use crate::usage::{self, Complete, Manual, about};
 
-const CALL_HELP: &str = "\
-usage: weir call [SERVER] METHOD [PARAMS]
+/// All that these two take; their words are otherwise the request's own.
+const TABLE: &[Spec<()>] = &[both('h', "help", Takes::Nothing, ()).with(about::HELP)];
 
-Sends one JSON-RPC request and prints its result.
-  SERVER  unix:FILE or tcp:HOST:PORT (default: unix:@SOCK@)
-  METHOD  list_dbs, get_schema, transact, ... (RFC 7047)
-  PARAMS  a JSON array, or words that are all strings
+/// What people are told about `weir call`.
+pub(crate) fn call_manual() -> Manual {
+    Manual {
+        program: "weir call",
+        word: "call",
+        summary: "sends one JSON-RPC request and prints its result",
+        usage: &["[SERVER] METHOD [PARAMS]"],
+        intro: "SERVER is unix:FILE or tcp:HOST:PORT, unix:@SOCK@ if left out. METHOD is list_dbs, \
+                get_schema, transact, ... (RFC 7047). PARAMS is a JSON array, or words that are \
+                all strings.",
+        commands: &[],
+        arguments: &[Complete::Server, Complete::Words(METHODS), Complete::Database],
+        sections: &[about::OTHER],
+        notes: &[(
+            "Examples",
+            "@PROGRAM@ list_dbs\n@PROGRAM@ tcp:127.0.0.1:6640 get_schema Network",
+        )],
+        options: usage::options(TABLE),
+    }
+}
 
-  weir call tcp:127.0.0.1:6640 get_schema Network
-";
+/// Methods that make sense in one call.
+const METHODS: &[&str] = &["list_dbs", "get_schema", "get_server_id", "transact", "echo"];
 
-const TRANSACT_HELP: &str = "\
-usage: weir transact [SERVER] '[\"DATABASE\", OPERATION, ...]'
-
-Executes one transaction and prints its results, a line for each operation.
-  SERVER  unix:FILE or tcp:HOST:PORT (default: unix:@SOCK@)
-
-  weir transact '[\"Network\", {\"op\": \"select\", \"table\": \"Switch\", \"where\": []}]'
-
-Ends with status 1 if an operation failed; nothing has changed then.
-";
+/// What people are told about `weir transact`.
+pub(crate) fn transact_manual() -> Manual {
+    Manual {
+        program: "weir transact",
+        word: "transact",
+        summary: "executes one transaction and prints its results",
+        usage: &["[SERVER] '[\"DATABASE\", OPERATION, ...]'"],
+        intro: "SERVER is unix:FILE or tcp:HOST:PORT, unix:@SOCK@ if left out. Each OPERATION has \
+                a line of the output.",
+        commands: &[],
+        arguments: &[Complete::Server, Complete::Nothing],
+        sections: &[about::OTHER],
+        notes: &[
+            (
+                "Example",
+                "@PROGRAM@ '[\"Network\", {\"op\": \"select\", \"table\": \"Switch\", \"where\": []}]'",
+            ),
+            ("Exit status", "0 done, 1 an operation failed, and nothing has changed"),
+        ],
+        options: usage::options(TABLE),
+    }
+}
 
 /// The server that is asked when none is named.
 pub(super) fn default_server(dirs: &Dirs) -> String {
@@ -44,8 +74,8 @@ pub(super) fn take_server(args: &mut Vec<String>, dirs: &Dirs) -> String {
     }
 }
 
-pub(super) fn help(text: &str, dirs: &Dirs) -> Outcome {
-    say(&text.replace("@SOCK@", &dirs.run.join("db.sock").display().to_string()))?;
+pub(super) fn help(manual: &Manual, dirs: &Dirs) -> Outcome {
+    say(&manual.help(dirs))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +87,7 @@ pub(super) fn wants_help(args: &[String]) -> bool {
 pub(crate) fn call(mut args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     if wants_help(&args) {
-        return help(CALL_HELP, &dirs);
+        return help(&call_manual(), &dirs);
     }
     let server = take_server(&mut args, &dirs);
     let Some((method, params)) = args.split_first() else {
@@ -77,7 +107,7 @@ pub(crate) fn call(mut args: Vec<String>) -> Outcome {
 pub(crate) fn transact(mut args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     if wants_help(&args) {
-        return help(TRANSACT_HELP, &dirs);
+        return help(&transact_manual(), &dirs);
     }
     let server = take_server(&mut args, &dirs);
     let [transaction] = &args[..] else {

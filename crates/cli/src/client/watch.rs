@@ -17,20 +17,11 @@ use crate::dirs::Dirs;
 use crate::getopt::Takes::{Nothing, Value as WithValue};
 use crate::getopt::{Options, Spec, both, long};
 use crate::program::{Failure, Outcome, say};
+use crate::usage::about::OPTIONS;
+use crate::usage::{self, About, Complete, Manual, about};
 
-const HELP: &str = "\
-usage: weir watch [OPTIONS] [SERVER] [DATABASE [TABLE...]]
-
-Shows the rows of a database, then every change as it happens: + inserted, - deleted, ~ modified.
-  SERVER      unix:FILE or tcp:HOST:PORT (default: unix:@SOCK@)
-  DATABASE    may be left out when the server has only one
-  TABLE       watch only these
-
-  --no-initial  do not show the rows that are there already
-  --count=N     end after N changes
-
-Ctrl-C ends it. When the server goes away, it waits for it and shows what changed meanwhile.
-";
+const NO_INITIAL: About = about(OPTIONS, "", "do not show the rows that are there already");
+const COUNT: About = about(OPTIONS, "N", "end after N changes");
 
 /// More rows than this are counted at the start, not shown.
 const INITIAL_ROWS_SHOWN: usize = 50;
@@ -49,10 +40,33 @@ enum Id {
 }
 
 const TABLE: &[Spec<Id>] = &[
-    long("no-initial", Nothing, Id::NoInitial),
-    long("count", WithValue, Id::Count),
-    both('h', "help", Nothing, Id::Help),
+    long("no-initial", Nothing, Id::NoInitial).with(NO_INITIAL),
+    long("count", WithValue, Id::Count).with(COUNT),
+    both('h', "help", Nothing, Id::Help).with(about::HELP),
 ];
+
+/// What people are told about it.
+pub(crate) fn manual() -> Manual {
+    Manual {
+        program: "weir watch",
+        word: "watch",
+        summary: "shows every change of a database live",
+        usage: &["[OPTIONS] [SERVER] [DATABASE [TABLE...]]"],
+        intro: "Shows the rows of a database, then every change as it happens: + inserted, \
+                - deleted, ~ modified.\n\nSERVER is unix:FILE or tcp:HOST:PORT, unix:@SOCK@ if \
+                left out. DATABASE may be left out when the server has only one. With TABLEs, \
+                only these are watched.\n\nCtrl-C ends it. When the server goes away, it waits for \
+                it and shows what changed meanwhile.",
+        commands: &[],
+        arguments: &[Complete::Server, Complete::Database, Complete::Table],
+        sections: &[OPTIONS, about::OTHER],
+        notes: &[(
+            "Examples",
+            "@PROGRAM@\n@PROGRAM@ --no-initial tcp:127.0.0.1:6641 OVN_Northbound ACL",
+        )],
+        options: usage::options(TABLE),
+    }
+}
 
 /// What is watched and how it is shown.
 struct Watch {
@@ -88,7 +102,7 @@ pub(crate) fn watch(args: Vec<String>) -> Outcome {
     let mut options = Options::new(TABLE, args);
     for option in options.by_ref() {
         match option.map_err(Failure::new)? {
-            (Id::Help, _) => return help(HELP, &dirs),
+            (Id::Help, _) => return help(&manual(), &dirs),
             (Id::NoInitial, _) => initial = false,
             (Id::Count, value) => {
                 let count = value.and_then(|value| value.parse().ok());

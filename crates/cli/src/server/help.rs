@@ -1,7 +1,7 @@
 //! What people are told about ovsdb-server.
 
 use super::{PROGRAM, options};
-use crate::usage::{self, Manual};
+use crate::usage::{self, Complete, Manual};
 
 /// What people are told about ovsdb-server.
 pub(crate) fn manual() -> Manual {
@@ -14,6 +14,7 @@ pub(crate) fn manual() -> Manual {
                 served.\n\nFILE of a TLS option may also be db:DB,TABLE,COLUMN: what this \
                 column says.",
         commands: &[],
+        arguments: &[Complete::File],
         sections: &[
             options::REMOTES,
             usage::about::TLS,

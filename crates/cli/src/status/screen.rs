@@ -189,7 +189,7 @@ fn word(value: &Value, key: &str) -> String {
 }
 
 /// Without what would move the cursor: a remote is what somebody has written into a table.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -119,6 +119,7 @@ pub(crate) fn manual() -> Manual {
                 left out.\n\nA file that a server serves is locked. It can be read; ask the \
                 server for the rest, with ovsdb-client and ovs-appctl.",
         commands: GROUPS,
+        arguments: &[],
         sections: options::SECTIONS,
         notes: &[
             (
@@ -132,8 +133,8 @@ pub(crate) fn manual() -> Manual {
             ("Exit status", "0 done or yes, 1 an error, 2 no"),
             (
                 "Environment",
-                "OVS_DBDIR       where @DB@ is looked for\n\
-                 OVS_PKGDATADIR  where @SCHEMA@ is looked for",
+                "OVS_DBDIR       the folder of the default DB, conf.db\n\
+                 OVS_PKGDATADIR  the folder of the default SCHEMA, vswitch.ovsschema",
             ),
         ],
         options: options::shown_options(),

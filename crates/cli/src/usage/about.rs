@@ -2,6 +2,8 @@
 
 use super::{About, Complete, about};
 
+/// The heading of what matters most where there is little.
+pub(crate) const OPTIONS: &str = "Options";
 /// The heading of what makes a daemon.
 pub(crate) const DAEMON: &str = "Daemon options";
 /// The heading of the log.
@@ -43,7 +45,8 @@ pub(crate) const CA_CERT: About =
     about(TLS, "FILE", "certificate of the authority that vouches for peers, or \"none\"")
         .complete(Complete::File);
 pub(crate) const BOOTSTRAP_CA_CERT: About =
-    about(TLS, "FILE", "the same; fetched from the first peer if missing").complete(Complete::File);
+    about(TLS, "FILE", "as --ca-cert; fetched from the first peer if missing")
+        .complete(Complete::File);
 pub(crate) const SSL_PROTOCOLS: About =
     about(TLS, "LIST", "TLS versions to allow, such as TLSv1.2-TLSv1.3");
 pub(crate) const SSL_CIPHERS: About = about(TLS, "LIST", "ciphers for TLS 1.2");

@@ -57,7 +57,13 @@ fn program(script: &mut String, manual: &Manual) {
                 case $option in\n";
     for option in manual.shown_options().filter(|option| option.takes != Takes::Nothing) {
         if let Some(reply) = reply(option.about.complete) {
-            *script += &format!("    --{}) _weir_reply \"$cur\" {reply}; return ;;\n", option.long);
+            // The value of a letter is the next word only if there must be one.
+            let letter = option.short.filter(|_| option.takes == Takes::Value);
+            let letter = letter.map_or(String::new(), |letter| format!("-{letter}|"));
+            *script += &format!(
+                "    {letter}--{}) _weir_reply \"$cur\" {reply}; return ;;\n",
+                option.long
+            );
         }
     }
     *script += &format!(
@@ -75,19 +81,32 @@ fn program(script: &mut String, manual: &Manual) {
             commands.join(" ")
         );
     }
-    *script += "    case ${words[0]} in\n";
+    if commands.is_empty() {
+        *script += "    case ${#words[@]} in\n";
+        places(script, manual.arguments, 0);
+    } else {
+        *script += "    case ${words[0]} in\n";
+    }
     for command in manual.all_commands().filter(|command| !command.complete.is_empty()) {
         *script += &format!("    {})\n        case ${{#words[@]}} in\n", command.name);
-        for (place, complete) in command.complete.iter().enumerate() {
-            let last = place + 1 == command.complete.len();
-            let number = if last { "*".to_owned() } else { (place + 1).to_string() };
-            if let Some(reply) = reply(*complete) {
-                *script += &format!("        {number}) _weir_reply \"$cur\" {reply} ;;\n");
-            }
-        }
+        places(script, command.complete, 1);
         *script += "        esac ;;\n";
     }
-    *script += &format!("    esac\n}}\ncomplete -F {function} {}\n", manual.program);
+    *script += "    esac\n}\n";
+    if manual.has_link() {
+        *script += &format!("complete -F {function} {}\n", manual.program);
+    }
+}
+
+/// The cases of the arguments, by the number of words before them.
+fn places(script: &mut String, arguments: &[Complete], before: usize) {
+    for (place, complete) in arguments.iter().enumerate() {
+        let last = place + 1 == arguments.len();
+        let number = if last { "*".to_owned() } else { (place + before).to_string() };
+        if let Some(reply) = reply(*complete) {
+            *script += &format!("        {number}) _weir_reply \"$cur\" {reply} ;;\n");
+        }
+    }
 }
 
 /// The arguments of `_weir_reply`.

@@ -29,6 +29,11 @@ pub(super) fn script(manuals: &[Manual]) -> String {
          \x20   test \"$rest[1]\" = $argv[2]; or return 1\n\
          \x20   test (count $rest) $argv[4] $argv[3]\n\
          end\n\
+         # Whether argument number argv[2], or a later one, comes next where there are no commands.\n\
+         function __weir_place\n\
+         \x20   __weir_is $argv[1]; or return 1\n\
+         \x20   test (count (__weir_rest | string match -v '')) $argv[3] $argv[2]\n\
+         end\n\
          function __weir_no_command\n\
          \x20   __weir_is $argv[1]; and test (count (__weir_rest | string match -v '')) -eq 0\n\
          end\n\n",
@@ -53,12 +58,22 @@ pub(super) fn script(manuals: &[Manual]) -> String {
 
 fn program(script: &mut String, manual: &Manual) {
     let word = manual.word;
-    for (name, condition) in
-        [(manual.program, String::new()), ("weir", format!(" -n '__weir_is {word}'"))]
-    {
+    let link = manual.has_link().then(|| (manual.program, String::new()));
+    let called = ("weir", format!(" -n '__weir_is {word}'"));
+    for (name, condition) in link.into_iter().chain([called]) {
         *script += &format!("\n# {name} {}\n", if name == "weir" { word } else { "" });
         for option in manual.shown_options() {
             *script += &format!("complete -c {name}{condition}{}\n", option_words(option));
+        }
+        if manual.commands.is_empty() {
+            *script += &format!("complete -c {name}{condition} -f\n");
+        }
+        for (place, complete) in manual.arguments.iter().enumerate() {
+            let test = if place + 1 == manual.arguments.len() { "-ge" } else { "-eq" };
+            if let Some(words) = words(*complete) {
+                let condition = format!("__weir_place {word} {place} {test}");
+                *script += &format!("complete -c {name} -n '{condition}' {words}\n");
+            }
         }
         for command in manual.all_commands() {
             *script += &format!(

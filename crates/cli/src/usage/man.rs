@@ -7,10 +7,10 @@ use crate::program::WEIR_VERSION;
 impl Manual {
     /// The source of the man page.
     pub(crate) fn man(&self, dirs: &Dirs) -> String {
-        let name = self.program;
-        let title = name.to_uppercase();
+        let (name, title) = (self.program, self.page().to_uppercase());
         let mut page = format!(".TH {} 1 \"\" \"Weir {WEIR_VERSION}\" \"Weir\"\n", roff(&title));
-        page += &format!(".SH NAME\n{} \\- {}\n.SH SYNOPSIS\n", roff(name), roff(self.summary));
+        page +=
+            &format!(".SH NAME\n{} \\- {}\n.SH SYNOPSIS\n", roff(&self.page()), roff(self.summary));
         for (place, form) in self.usage.iter().enumerate() {
             let separator = if place > 0 { ".br\n" } else { "" };
             page += &format!("{separator}.B {}\n{}\n", roff(name), roff(form));

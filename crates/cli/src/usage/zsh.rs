@@ -5,7 +5,8 @@ use crate::getopt::Takes;
 
 /// The script for all programs.
 pub(super) fn script(manuals: &[Manual]) -> String {
-    let names: Vec<&str> = manuals.iter().map(|manual| manual.program).collect();
+    let links = || manuals.iter().filter(|manual| manual.has_link());
+    let names: Vec<&str> = links().map(|manual| manual.program).collect();
     let mut script = format!(
         "#compdef weir {}\n# Completions of Weir's programs: put this into a folder of $fpath as \
          _weir\n\n_weir_databases() {{ compadd -- ${{(f)\"$(weir client -t 1 list-dbs \
@@ -30,7 +31,7 @@ pub(super) fn script(manuals: &[Manual]) -> String {
         script += &format!("    {}) _weir_{} ;;\n", manual.word, manual.word);
     }
     script += "    esac\n}\n\ncase $service in\n";
-    for manual in manuals {
+    for manual in links() {
         script += &format!("{}) _weir_{} ;;\n", manual.program, manual.word);
     }
     script += "*) _weir_program ;;\nesac\n";
@@ -45,7 +46,14 @@ fn program(script: &mut String, manual: &Manual) {
         }
     }
     if manual.commands.is_empty() {
-        *script += " \\\n        '*:file:_files'\n}\n";
+        for (place, complete) in manual.arguments.iter().enumerate() {
+            let last = place + 1 == manual.arguments.len();
+            let number = if last { "*".to_owned() } else { (place + 1).to_string() };
+            if let Some(action) = action(*complete) {
+                *script += &format!(" \\\n        '{number}:argument:{action}'");
+            }
+        }
+        *script += "\n}\n";
         return;
     }
     *script += " \\\n        '1:command:->command' '*:argument:->argument'\n    \

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -140,6 +140,12 @@ impl Running {
                 return line;
             }
         }
+    }
+
+    /// Types this at its standard input, which must be a pipe.
+    pub(crate) fn type_in(&mut self, keys: &[u8]) {
+        let stdin = self.child.stdin.as_mut().expect("a pipe to standard input");
+        stdin.write_all(keys).and_then(|()| stdin.flush()).expect("it reads what is typed");
     }
 
     /// All lines so far that `line_with` has passed.
