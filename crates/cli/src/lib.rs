@@ -102,8 +102,8 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
         "watch" => run("weir", typed, args, |_, args| client::watch(args)),
         "call" => run("weir", typed, args, |_, args| client::call(args)),
         "transact" => run("weir", typed, args, |_, args| client::transact(args)),
-        "man" => run("weir", typed, args, |_, args| usage::print_man(&args)),
-        "completions" => run("weir", typed, args, |_, args| usage::print_completions(&args)),
+        "man" => run("weir", typed, args, |called, args| usage::man_page(&called.typed, args)),
+        "completions" => run("weir", typed, args, |c, args| usage::completions(&c.typed, args)),
         "bench" => run("weir", typed, args, |_, args| bench(&args)),
         "help" | "-h" | "--help" => run("weir", typed, args, |_, _| print(HELP)),
         "version" | "-V" | "--version" => {

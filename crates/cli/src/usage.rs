@@ -8,6 +8,7 @@ mod bash;
 mod fish;
 mod help;
 mod man;
+mod own;
 mod zsh;
 
 use std::process::ExitCode;
@@ -215,14 +216,17 @@ fn manuals() -> Vec<Manual> {
         crate::client::watch_manual(),
         crate::client::transact_manual(),
         crate::client::call_manual(),
+        own::man(),
+        own::completions(),
     ]
 }
 
 /// `weir man PROGRAM`, or the word behind `weir`
-pub(crate) fn print_man(args: &[String]) -> Outcome {
+pub(crate) fn man_page(typed: &str, args: Vec<String>) -> Outcome {
+    let Some(words) = own::words(typed, args, &own::man())? else { return Ok(ExitCode::SUCCESS) };
     let manuals = manuals();
     let wanted = |manual: &&Manual| {
-        args.first().is_some_and(|name| *name == manual.page() || name == manual.word)
+        words.first().is_some_and(|name| *name == manual.page() || name == manual.word)
     };
     let Some(manual) = manuals.iter().find(wanted) else {
         let names: Vec<String> = manuals.iter().map(Manual::page).collect();
@@ -233,9 +237,11 @@ pub(crate) fn print_man(args: &[String]) -> Outcome {
 }
 
 /// `weir completions SHELL`
-pub(crate) fn print_completions(args: &[String]) -> Outcome {
+pub(crate) fn completions(typed: &str, args: Vec<String>) -> Outcome {
+    let manual = own::completions();
+    let Some(words) = own::words(typed, args, &manual)? else { return Ok(ExitCode::SUCCESS) };
     let manuals = manuals();
-    let script = match args.first().map(String::as_str) {
+    let script = match words.first().map(String::as_str) {
         Some("bash") => bash::script(&manuals),
         Some("zsh") => zsh::script(&manuals),
         Some("fish") => fish::script(&manuals),
@@ -246,7 +252,7 @@ pub(crate) fn print_completions(args: &[String]) -> Outcome {
 }
 
 /// The words of `weir` that have no manual of their own.
-const OTHER_WORDS: [&str; 4] = ["bench", "man", "completions", "version"];
+const OTHER_WORDS: [&str; 2] = ["bench", "version"];
 
 /// An option as a completion types it; a value follows `=`.
 fn typed(option: &OptionUsage) -> String {

@@ -352,6 +352,8 @@ fn bash_completes_what_was_typed() {
         (&["weir", "transact", "t"], "tcp:"),
         (&["weir", "call", "unix:x", "get_sc"], "get_schema"),
         (&["weir", "server", "a"], "a-file"),
+        (&["weir", "man", "st"], "status"),
+        (&["weir", "completions", "z"], "zsh"),
         (&["weir", "client", "list-d"], "list-dbs"),
         (&["ovsdb-tool", "compact", "a"], "a-file"),
         (&["ovsdb-client", "-f", "cs"], "csv"),

@@ -53,6 +53,8 @@ fn help_goes_to_standard_output() {
         (&["call", "--help"], "METHOD"),
         (&["transact", "-h"], "OPERATION"),
         (&["bench", "--help"], "make-db"),
+        (&["man", "--help"], "weir-status.1"),
+        (&["completions", "--help"], "bash|zsh|fish"),
     ] {
         let help = scratch.run(WEIR, args);
         assert!(help.status.success(), "{args:?}: {}", err(&help));
