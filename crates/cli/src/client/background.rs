@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rustix::event::{PollFd, PollFlags, poll};
 use weir_host::{AdminRequest, AdminSocket};
 
-use super::session::{Notification, Session};
+use super::session::{Lost, Notification, Session};
 use super::tape::{Command, Tape};
 use super::{Client, PROGRAM, process};
 use crate::program::{Failure, strerror};
@@ -107,7 +107,11 @@ impl Background {
 }
 
 /// The connection ended.
-fn lost(session: &Session) -> impl Fn(super::session::Lost) -> Failure + use<> {
+fn lost(session: &Session) -> impl Fn(Lost) -> Failure + use<> {
     let peer = session.peer().to_owned();
-    move |lost| Failure::new(format!("{peer}: receive failed ({lost})"))
+    move |lost| receive_failed(&peer, &lost)
+}
+
+pub(super) fn receive_failed(peer: &str, lost: &Lost) -> Failure {
+    Failure::new(format!("{peer}: receive failed ({lost})"))
 }

@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_data::{Schema, TableSchema};
+use weir_data::{AtomType, ColumnType, Datum, Schema, TableSchema};
 use weir_json::{Text, Value, array, object, write_string, write_string_bytes};
 use weir_log::record::{Measure, write_record};
 
@@ -17,6 +17,7 @@ use super::output::{stdout, write_failure};
 use super::remote::Target;
 use super::schema::fetch;
 use super::session::transaction;
+use super::transact::{results_of, rows_of};
 use crate::program::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -38,10 +39,10 @@ pub(super) fn backup(_client: &Client, mut target: Target) -> Outcome {
     let mut out = stdout();
     let mut first = vec![];
     write_record(&mut first, schema.to_value().to_string().as_bytes());
-    out.write_all(&first).map_err(write_failure)?;
-    target
-        .session
-        .call_text("transact", &params, |results| write_rows(&schema, results, &mut out))??;
+    target.session.call_text("transact", &params, |reply| {
+        out.write_all(&first).map_err(write_failure)?;
+        write_rows(&schema, reply, &mut out)
+    })??;
     finish(out.flush())
 }
 
@@ -72,25 +73,16 @@ fn write_rows(schema: &Schema, results: Text<'_>, out: &mut impl Write) -> Resul
 /// The second record, in pieces.
 fn body(
     schema: &Schema,
-    results: Text<'_>,
+    reply: Text<'_>,
     now_ms: u128,
     take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut json = format!("{{\"_date\":{now_ms},\"_is_diff\":true").into_bytes();
     json.extend_from_slice(b",\"_comment\":");
     write_string(&mut json, "produced by \"ovsdb-client backup\"");
-    let mut results = results.elements().into_iter().flatten();
+    let mut results = results_of(reply, schema.tables.iter().count())?;
     for table in &schema.tables {
-        let result = results.next();
-        let rows = result.and_then(|result| result.object()?.get("rows")?.elements());
-        let Some(rows) = rows else {
-            let reply =
-                result.map_or_else(|| "null".to_owned(), |json| json.to_value().to_string());
-            let name = &table.name;
-            return Err(Failure::new(format!(
-                "{name} table reply is not an object with a \"rows\" member array: {reply}"
-            )));
-        };
+        let rows = rows_of(results.next(), &table.name)?;
         let mut any = false;
         for row in rows {
             json.push(b',');
@@ -99,8 +91,7 @@ fn body(
                 json.extend_from_slice(b":{");
             }
             any = true;
-            write_row(row, &mut json)
-                .ok_or_else(|| Failure::new(format!("{}: a row has no _uuid", table.name)))?;
+            write_row(row, &mut json).ok_or_else(|| bad_row(&table.name, row))?;
             if json.len() >= PIECE_SIZE {
                 take(&json)?;
                 json.clear();
@@ -112,6 +103,23 @@ fn body(
     }
     json.extend_from_slice(b"}\n");
     take(&json)
+}
+
+/// What is wrong with a row that could not be written.
+fn bad_row(table: &str, row: Text<'_>) -> Failure {
+    let Some(members) = row.object() else {
+        let row = row.to_value();
+        return Failure::new(format!("{table} table reply row is not an object: {row}"));
+    };
+    let Some(uuid) = members.get("_uuid") else {
+        let row = row.to_value();
+        return Failure::new(format!("{table} table reply row lacks _uuid member: {row}"));
+    };
+    let ty = ColumnType::scalar(AtomType::Uuid);
+    match Datum::parse(uuid, &ty, None) {
+        Err(error) => Failure::new(error.to_string()),
+        Ok(_) => Failure::new(format!("{table}: a row has no _uuid")),
+    }
 }
 
 /// `"UUID":{...}`

@@ -9,8 +9,8 @@
 use std::io::Write;
 use std::ops::Range;
 
-use weir_data::{AtomType, ColumnSchema, Schema, TableSchema};
-use weir_json::{Text, Value, array, object};
+use weir_data::{AtomType, ColumnSchema, ColumnType, Datum, Schema, TableSchema, Uuid};
+use weir_json::{Kind, Text, Value, array, object};
 use weir_table::{Cell, Shape, Table, write_sort_key};
 
 use super::Client;
@@ -19,6 +19,7 @@ use super::output::{TablePrinter, printer, write_failure};
 use super::remote::Target;
 use super::schema::{fetch, sorted_columns, sorted_tables};
 use super::session::transaction;
+use super::transact::{results_of, rows_of};
 use crate::program::{Failure, Outcome};
 
 /// A table to show, and its columns in the order of their names.
@@ -38,8 +39,8 @@ pub(super) fn dump(client: &Client, mut target: Target) -> Outcome {
     let mut params = vec![];
     transaction(&target.database, operations).write(&mut params);
     let mut printer = printer(client.options.style);
-    target.session.call_text("transact", &params, |results| {
-        let mut results = results.elements().into_iter().flatten();
+    target.session.call_text("transact", &params, |reply| {
+        let mut results = results_of(reply, shown.len())?;
         for shown in &shown {
             print_table(&mut printer, shown, results.next())?;
         }
@@ -102,15 +103,10 @@ fn print_table(
     result: Option<Text<'_>>,
 ) -> Result<(), Failure> {
     let name = &shown.table.name;
-    let rows = result.and_then(|result| result.object()?.get("rows")?.elements());
-    let Some(rows) = rows else {
-        let text = format!("{name} table reply is not an object with a \"rows\" member array");
-        let reply = result.map_or_else(|| "null".to_owned(), |json| json.to_value().to_string());
-        return Err(Failure::new(format!("{text}: {reply}")));
-    };
+    let rows = rows_of(result, name)?;
     let names: Vec<&str> = shown.columns.iter().map(|column| column.name.as_str()).collect();
     let shapes: Vec<Shape> = shown.columns.iter().map(|column| (&column.ty).into()).collect();
-    let cells = Cells::read(rows, &names);
+    let cells = Cells::read(rows, shown, &names)?;
     let order = cells.sorted(&shapes);
     let caption = format!("{name} table");
     let table = Table {
@@ -129,6 +125,62 @@ fn print_table(
     printer.print(&table).map_err(write_failure)
 }
 
+/// Whether a value is one of its column: what looks like one is not gone into.
+fn check(text: Text<'_>, ty: &ColumnType) -> Result<(), Failure> {
+    if looks_like(text, ty) {
+        return Ok(());
+    }
+    let parsed = Datum::parse(text, ty, None);
+    parsed.map(|_| ()).map_err(|error| Failure::new(error.to_string()))
+}
+
+fn looks_like(text: Text<'_>, ty: &ColumnType) -> bool {
+    if ty.value.is_none() && is_atom(text, ty.key.ty) {
+        return true;
+    }
+    let Some(mut parts) = text.elements() else { return false };
+    let (Some(tag), Some(elements), None) =
+        (parts.next(), parts.next().and_then(Text::elements), parts.next())
+    else {
+        return false;
+    };
+    let mut elements = elements;
+    match &ty.value {
+        None => {
+            let is_scalar = (ty.n_min, ty.n_max) == (1, 1);
+            tag.as_bytes() == b"\"set\"" && !is_scalar && elements.all(|e| is_atom(e, ty.key.ty))
+        }
+        Some(value) => {
+            let is_pair = |pair: Text<'_>| {
+                pair.elements().is_some_and(|mut pair| {
+                    pair.next().is_some_and(|key| is_atom(key, ty.key.ty))
+                        && pair.next().is_some_and(|other| is_atom(other, value.ty))
+                        && pair.next().is_none()
+                })
+            };
+            tag.as_bytes() == b"\"map\"" && elements.all(is_pair)
+        }
+    }
+}
+
+fn is_atom(text: Text<'_>, ty: AtomType) -> bool {
+    match ty {
+        AtomType::Integer => text.integer().is_some(),
+        AtomType::Real => text.real().is_some(),
+        AtomType::Boolean => text.bool().is_some(),
+        AtomType::String => text.kind() == Kind::String,
+        AtomType::Uuid => is_uuid(text).is_some(),
+    }
+}
+
+/// `["uuid", "..."]`
+fn is_uuid(text: Text<'_>) -> Option<()> {
+    let mut parts = text.elements()?;
+    let (tag, uuid) = (parts.next()?, parts.next()?.string()?);
+    let is_uuid = tag.as_bytes() == b"\"uuid\"" && Uuid::parse_bytes(&uuid).is_some();
+    (is_uuid && parts.next().is_none()).then_some(())
+}
+
 /// Where the cells of a table are, row by row.
 struct Cells<'a> {
     columns: usize,
@@ -136,16 +188,24 @@ struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    fn read(rows: impl Iterator<Item = Text<'a>>, names: &[&str]) -> Self {
+    fn read(
+        rows: impl Iterator<Item = Text<'a>>,
+        shown: &Shown<'_>,
+        names: &[&str],
+    ) -> Result<Self, Failure> {
         let mut cells = Self { columns: names.len(), places: vec![] };
         // The members of one row are mostly in the order of those of the row before.
         let mut guess: Vec<usize> = (0..names.len()).collect();
-        for row in rows {
+        for (number, row) in rows.enumerate() {
+            let bad = |what: &str| {
+                let table = &shown.table.name;
+                Failure::new(format!("row {number} in table {table} response {what}"))
+            };
             let start = cells.places.len();
             cells.places.resize(start + names.len(), None);
             let mut reader = row.reader();
             if !reader.begin_object() {
-                continue;
+                return Err(bad(&format!("is not a JSON object: {}", row.to_value())));
             }
             let mut member = 0;
             while let Some(key) = reader.next_key() {
@@ -166,8 +226,14 @@ impl<'a> Cells<'a> {
                 }
                 member += 1;
             }
+            let here = cells.places.get(start..).unwrap_or_default();
+            for (column, place) in shown.columns.iter().zip(here) {
+                let name = &column.name;
+                let text = place.ok_or_else(|| bad(&format!("lacks {name} column")))?;
+                check(text, &column.ty)?;
+            }
         }
-        cells
+        Ok(cells)
     }
 
     fn get(&self, row: usize, column: usize) -> Option<Text<'a>> {

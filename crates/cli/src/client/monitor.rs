@@ -11,15 +11,15 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_data::{Schema, TableSchema};
-use weir_json::{Text, Value, array, object, validate};
+use weir_json::{Kind, Text, Value, array, object, validate};
 use weir_table::{Cell, Shape, Table};
 
-use super::Client;
-use super::background::{AdminCommands, Background, Happened};
+use super::background::{AdminCommands, Background, Happened, receive_failed};
 use super::output::{TablePrinter, printer, write_failure};
 use super::remote::Target;
 use super::schema::{fetch, sorted_columns, sorted_tables};
-use super::session::Notification;
+use super::session::{Notification, Refusal};
+use super::{Client, PROGRAM};
 use crate::program::{Failure, Outcome};
 
 const ADMIN_COMMANDS: AdminCommands = &[
@@ -196,7 +196,7 @@ fn follow(
     if client.options.db_change_aware != Some(false) {
         // A server that does not know it goes on as it would.
         let aware = session.call("set_db_change_aware", Value::Array(vec![true.into()]));
-        if let Err(super::session::Refusal::Lost(lost)) = aware {
+        if let Err(Refusal::Lost(lost)) = aware {
             return Err(lost.into());
         }
     }
@@ -214,7 +214,12 @@ fn follow(
     Value::Array(params).write(&mut bytes);
     let peer = session.peer().to_owned();
     let mut print = Print { printer: printer(client.options.style), client, watched, peer };
-    session.call_text(method, &bytes, |reply| print.initial(version, reply))??;
+    let initial = session.call_text(method, &bytes, |reply| print.initial(version, reply));
+    initial.map_err(|refusal| match refusal {
+        Refusal::Lost(lost) => receive_failed(session.peer(), &lost),
+        // The reference says nothing, and waits for updates that never come.
+        Refusal::Error(_) => refusal.into(),
+    })??;
     client.process.ready(&client.log)?;
     loop {
         match background.wait(&mut session)? {
@@ -275,7 +280,15 @@ impl Print<'_, '_> {
     fn initial(&mut self, version: Version, reply: Text<'_>) -> Result<(), Failure> {
         let mut updates = Some(reply);
         if version == Version::Since {
-            let mut parts = reply.elements().into_iter().flatten();
+            let Some(mut parts) = reply.elements() else {
+                complain("<result> is not array");
+                return Ok(());
+            };
+            let count = parts.clone().count();
+            if count != 3 {
+                complain(&format!("<result> should have 3 elements, but has {count}."));
+                return Ok(());
+            }
             let found = parts.next().and_then(Text::bool).unwrap_or(false);
             let last = parts.next().and_then(Text::str).unwrap_or_default();
             let line = format!("found: {found}, last_id: {last}\n");
@@ -297,9 +310,9 @@ impl Print<'_, '_> {
     ) -> Result<Option<ExitCode>, Failure> {
         let params = &notification.params;
         let updates = match (notification.method.as_str(), version, &params[..]) {
-            ("update", Version::Rows, [_, updates])
-            | ("update2", Version::Differences, [_, updates]) => updates,
-            ("update3", Version::Since, [_, last, updates]) => {
+            ("update", Version::Rows, [Value::Null, updates])
+            | ("update2", Version::Differences, [Value::Null, updates]) => updates,
+            ("update3", Version::Since, [Value::Null, last, updates]) => {
                 let last = last.as_str().unwrap_or_default();
                 let line = format!("\nlast_id: {last}");
                 self.printer.out().write_all(line.as_bytes()).map_err(write_failure)?;
@@ -313,8 +326,9 @@ impl Print<'_, '_> {
         };
         let mut bytes = vec![];
         updates.write(&mut bytes);
-        if let Ok(text) = validate(&bytes) {
-            self.tables(version, text, false)?;
+        match validate(&bytes) {
+            Ok(text) => self.tables(version, text, false)?,
+            Err(_) => complain(no_updates(version)),
         }
         self.printer.out().flush().map_err(write_failure)?;
         Ok(None)
@@ -327,9 +341,15 @@ impl Print<'_, '_> {
         updates: Text<'_>,
         initial: bool,
     ) -> Result<(), Failure> {
-        let Some(updates) = updates.object() else { return Ok(()) };
+        let Some(updates) = updates.object() else {
+            complain(no_updates(version));
+            return Ok(());
+        };
         for watched in self.watched {
-            let Some(rows) = updates.get(&watched.table.name).and_then(Text::object) else {
+            let name = &watched.table.name;
+            let Some(rows) = updates.get(name) else { continue };
+            let Some(rows) = rows.object() else {
+                complain(&format!("<table-update> for table {name} is not object"));
                 continue;
             };
             let mut lines = vec![];
@@ -374,29 +394,54 @@ impl Print<'_, '_> {
     }
 }
 
+/// What a server sent makes no sense; the rest of it is shown.
+fn complain(text: &str) {
+    Failure::new(text).report(PROGRAM);
+}
+
+fn no_updates(version: Version) -> &'static str {
+    match version {
+        Version::Rows => "<table-updates> is not object",
+        Version::Differences | Version::Since => "<table-updates2> is not object",
+    }
+}
+
+/// A line, if there is a row for it.
+fn line<'a>(uuid: &'a str, action: &'static str, row: Text<'a>, lines: &mut Vec<Line<'a>>) {
+    match row.kind() {
+        Kind::Object => lines.push(Line { uuid, action, row: Some(row) }),
+        _ => complain("<row> is not object"),
+    }
+}
+
 /// `{"old": ..., "new": ...}` (RFC 7047 section 4.1.6).
 fn row_lines<'a>(uuid: &'a str, row: Text<'a>, initial: bool, lines: &mut Vec<Line<'a>>) {
-    let Some(parts) = row.object() else { return };
+    let Some(parts) = row.object() else { return complain("<row-update> is not object") };
     match (parts.get("old"), parts.get("new")) {
+        (_, Some(new)) if initial => line(uuid, "initial", new, lines),
+        (_, None) if initial => complain("missing initial row"),
         (Some(old), Some(new)) => {
-            lines.push(Line { uuid, action: "old", row: Some(old) });
-            lines.push(Line { uuid: "", action: "new", row: Some(new) });
+            line(uuid, "old", old, lines);
+            line("", "new", new, lines);
         }
-        (None, Some(new)) => {
-            let action = if initial { "initial" } else { "insert" };
-            lines.push(Line { uuid, action, row: Some(new) });
-        }
-        (old, None) => lines.push(Line { uuid, action: "delete", row: old }),
+        (None, Some(new)) => line(uuid, "insert", new, lines),
+        (Some(old), None) => line(uuid, "delete", old, lines),
+        (None, None) => complain("missing insert row"),
     }
 }
 
 /// `{"initial"|"insert"|"modify"|"delete": ...}` (ovsdb-server(7)).
 fn difference_lines<'a>(uuid: &'a str, row: Text<'a>, lines: &mut Vec<Line<'a>>) {
-    let Some(parts) = row.object() else { return };
-    for action in ["initial", "insert", "modify", "delete"] {
-        if let Some(row) = parts.get(action) {
-            lines.push(Line { uuid, action, row: Some(row) });
+    let Some(parts) = row.object() else { return complain("<row-update2> is not object") };
+    let actions = ["delete", "initial", "modify", "insert"];
+    let told = actions.into_iter().find_map(|action| Some((action, parts.get(action)?)));
+    match told {
+        Some(("delete", row)) if row.kind() == Kind::Null => {
+            lines.push(Line { uuid, action: "delete", row: None });
         }
+        Some(("delete", _)) => complain("delete method does not expect <row>"),
+        Some((action, row)) => line(uuid, action, row, lines),
+        None => {}
     }
 }
 

@@ -127,8 +127,13 @@ pub(super) fn open_database(
 /// Names of the databases of a server, sorted.
 pub(super) fn list_databases(session: &mut Session) -> Result<Vec<String>, Failure> {
     let list = session.call("list_dbs", array::<Value>([]))?;
-    let names = list.as_array().unwrap_or_default().iter();
-    let mut names: Vec<String> = names.filter_map(Value::as_str).map(str::to_owned).collect();
+    let list = list.as_array();
+    let list = list.ok_or_else(|| Failure::new("list_dbs response is not array"))?;
+    let name = |(number, name): (usize, &Value)| {
+        let name = name.as_str().map(str::to_owned);
+        name.ok_or_else(|| Failure::new(format!("list_dbs response {number} is not string")))
+    };
+    let mut names = list.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?;
     names.sort();
     Ok(names)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use weir_data::{Schema, Store};
 use weir_host::vlog::Level;
-use weir_json::{Text, Value};
+use weir_json::Text;
 use weir_log::standalone::{NotASnapshot, Replayer, SnapshotRows};
 
 use super::Client;
@@ -160,20 +160,26 @@ fn send_store(session: &mut Session, store: &Store) -> Outcome {
 /// Waits for the results.
 fn end(session: &mut Session, id: i64) -> Outcome {
     let _waiting = Waiting::new("waiting");
-    match session.reply(id, first_error)? {
-        None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(Failure::new(format!("server returned error reply: {error}"))
-            .maybe_hint(hint_for(&error.to_string()))),
-    }
+    session.reply(id, check_results)??;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The first operation that failed.
-fn first_error(results: Text<'_>) -> Option<Value> {
-    let mut results = results.elements()?;
-    results.find_map(|result| {
-        let error = result.object()?.get("error")?;
-        (error.as_bytes() != b"null").then(|| result.to_value())
-    })
+/// Whether all operations of a transaction succeeded.
+pub(super) fn check_results(results: Text<'_>) -> Result<(), Failure> {
+    let results = results.elements().ok_or_else(|| Failure::new("result is not array"))?;
+    for result in results {
+        let is_error = result.object().map(|result| result.get("error").is_some());
+        match is_error {
+            Some(false) => {}
+            Some(true) => {
+                let text = format!("server returned error reply: {}", result.to_value());
+                let hint = hint_for(&text);
+                return Err(Failure::new(text).maybe_hint(hint));
+            }
+            None => return Err(Failure::new("result array element is not object")),
+        }
+    }
+    Ok(())
 }
 
 /// The request while it is written.

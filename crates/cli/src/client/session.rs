@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Text, Value, array, object, validate};
-use weir_wire::trace;
+use weir_wire::{Message, trace};
 
 use super::address::{Address, Stream};
 use super::background::Happened;
@@ -92,41 +92,6 @@ pub(crate) struct Notification {
     pub(crate) method: String,
     /// Its parameters.
     pub(crate) params: Vec<Value>,
-}
-
-/// A message, its parts where they were received.
-#[derive(Clone, Copy)]
-struct Message<'a> {
-    method: Option<Text<'a>>,
-    id: Option<Text<'a>>,
-    params: Option<Text<'a>>,
-    result: Option<Text<'a>>,
-    error: Option<Text<'a>>,
-}
-
-impl<'a> Message<'a> {
-    /// Takes a message apart; of equal keys the last one counts, and `null` is the same as none.
-    fn read(bytes: &'a [u8]) -> Result<Self, Lost> {
-        let text = validate(bytes).map_err(|error| Lost::Protocol(error.to_string()))?;
-        let no_object = || Lost::Protocol("a message is not an object".into());
-        let mut message = Self { method: None, id: None, params: None, result: None, error: None };
-        for (key, value) in text.members().ok_or_else(no_object)? {
-            let place = match key.as_ref() {
-                b"method" => &mut message.method,
-                b"id" => &mut message.id,
-                b"params" => &mut message.params,
-                b"result" => &mut message.result,
-                b"error" => &mut message.error,
-                _ => continue,
-            };
-            *place = (value.as_bytes() != b"null").then_some(value);
-        }
-        Ok(message)
-    }
-
-    fn is_reply_to(&self, id: i64) -> bool {
-        self.method.is_none() && self.id.and_then(Text::integer) == Some(id)
-    }
 }
 
 /// An open session.
@@ -269,21 +234,21 @@ impl Session {
     ) -> Result<R, Refusal> {
         loop {
             let range = self.next_message()?;
-            let message = Message::read(&self.buffer[range.clone()])?;
-            if message.is_reply_to(id) {
-                let result = match (message.error, message.result) {
-                    (Some(error), _) => Err(Refusal::Error(error.to_value())),
-                    (None, Some(result)) => Ok(read(result)),
-                    (None, None) => {
-                        Err(Lost::Protocol("a reply has no result and no error".into()).into())
+            let result = match self.parse(&range)? {
+                Message::Reply { result, id: of } if of.integer() == Some(id) => Ok(result),
+                Message::Error { error, id: of } if of.integer() == Some(id) => {
+                    Err(Refusal::Error(error.to_value()))
+                }
+                _ => {
+                    if let Some(notification) = self.take(range)? {
+                        self.waiting.push_back(notification);
                     }
-                };
-                self.forget(range);
-                return result;
-            }
-            if let Some(notification) = self.take(range)? {
-                self.waiting.push_back(notification);
-            }
+                    continue;
+                }
+            };
+            let result = result.map(read);
+            self.forget(range);
+            return result;
         }
     }
 
@@ -306,15 +271,20 @@ impl Session {
             return Ok(Some(Happened::Notification(notification)));
         }
         while let Some(range) = self.frame()? {
-            let message = Message::read(&self.buffer[range.clone()])?;
-            if message.method.is_none() {
-                let result = message.result.map(|result| result.to_value().to_string());
-                self.forget(range);
-                return Ok(Some(Happened::Reply(result)));
-            }
-            if let Some(notification) = self.take(range)? {
-                return Ok(Some(Happened::Notification(notification)));
-            }
+            let is_ours =
+                |id: Text<'_>| id.integer().is_some_and(|id| (0..self.next_id).contains(&id));
+            let reply = match self.parse(&range)? {
+                Message::Reply { result, id } if is_ours(id) => Some(result.to_value().to_string()),
+                Message::Error { id, .. } if is_ours(id) => None,
+                _ => {
+                    if let Some(notification) = self.take(range)? {
+                        return Ok(Some(Happened::Notification(notification)));
+                    }
+                    continue;
+                }
+            };
+            self.forget(range);
+            return Ok(Some(Happened::Reply(reply)));
         }
         Ok(None)
     }
@@ -324,38 +294,58 @@ impl Session {
         self.fill()
     }
 
+    /// Takes a message apart where it was received.
+    fn parse(&self, range: &Range<usize>) -> Result<Message<'_>, Lost> {
+        let bytes = self.buffer.get(range.clone()).unwrap_or_default();
+        let text = validate(bytes).map_err(|error| self.not_json(&error))?;
+        Message::parse(text)
+            .map_err(|error| self.protocol(format!("received bad JSON-RPC message: {error}")))
+    }
+
+    fn not_json(&self, error: &weir_json::Error) -> Lost {
+        self.protocol(format!("error parsing stream: {error}"))
+    }
+
+    /// The server sent what makes no sense: where there is a log, that is where it is told why.
+    fn protocol(&self, reason: String) -> Lost {
+        match &self.log {
+            Some(log) => {
+                log.log("jsonrpc", Level::Warn, &format!("{}: {reason}", self.peer));
+                Lost::Io(rustix::io::Errno::PROTO.into())
+            }
+            None => Lost::Protocol(reason),
+        }
+    }
+
     /// Takes one message that is no awaited reply; answers probes.
     fn take(&mut self, range: Range<usize>) -> Result<Option<Notification>, Lost> {
-        let message = Message::read(&self.buffer[range.clone()])?;
-        let (Some(method), id) = (message.method.and_then(Text::str), message.id) else {
-            self.forget(range);
-            return Ok(None);
-        };
-        let params = message.params;
-        if let (Some(id), "echo") = (id, method.as_ref()) {
-            let mut reply = b"{\"error\":null,\"id\":".to_vec();
-            id.write(&mut reply);
-            reply.extend_from_slice(b",\"result\":");
-            match params {
-                Some(params) => params.write(&mut reply),
-                None => reply.extend_from_slice(b"[]"),
+        let mut notification = None;
+        let mut echo = None;
+        match self.parse(&range)? {
+            Message::Notification { method, params } => {
+                let params = params.elements().into_iter().flatten().map(Text::to_value).collect();
+                notification = Some(Notification { method: method.to_owned(), params });
             }
-            reply.push(b'}');
-            self.forget(range);
-            self.write(&reply)?;
-            self.flush()?;
-            self.trace(|peer| trace::sent(peer, &reply));
-            return Ok(None);
+            Message::Request { method: "echo", params, id } => {
+                let mut reply = b"{\"error\":null,\"id\":".to_vec();
+                id.write(&mut reply);
+                reply.extend_from_slice(b",\"result\":");
+                params.write(&mut reply);
+                reply.push(b'}');
+                echo = Some(reply);
+            }
+            // A server asks nothing else.
+            Message::Request { .. } | Message::Reply { .. } | Message::Error { .. } => {}
         }
-        let Some(elements) = params.and_then(Text::elements) else {
-            return Err(Lost::Protocol(format!("\"{method}\" without parameters")));
-        };
-        let notification = Notification {
-            method: method.into_owned(),
-            params: elements.map(Text::to_value).collect(),
-        };
         self.forget(range);
-        Ok(Some(notification))
+        if let Some(reply) = echo {
+            self.trace(|peer| trace::sent(peer, &reply));
+            // What a server said before it went away still counts; reading tells of its end.
+            if self.write(&reply).and_then(|()| self.flush()).is_err() {
+                self.unsent.clear();
+            }
+        }
+        Ok(notification)
     }
 
     /// Gives back a large buffer once nothing is in it.
@@ -383,10 +373,13 @@ impl Session {
     fn frame(&mut self) -> Result<Option<Range<usize>>, Lost> {
         let start = self.used;
         let fresh = &self.buffer[start + self.scanned..];
-        let not_json = |error: weir_json::Error| Lost::Protocol(error.to_string());
-        let Some(length) = self.framer.feed(fresh).map_err(not_json)? else {
-            self.scanned += fresh.len();
-            return Ok(None);
+        let length = match self.framer.feed(fresh) {
+            Ok(Some(length)) => length,
+            Ok(None) => {
+                self.scanned += fresh.len();
+                return Ok(None);
+            }
+            Err(error) => return Err(self.not_json(&error)),
         };
         let end = start + self.scanned + length;
         (self.used, self.scanned) = (end, 0);

@@ -29,21 +29,18 @@ pub(super) fn query(client: &Client, args: &[String]) -> Outcome {
         _ => return Err(not_a_query()),
     };
     elements.push(object([("op", "abort".into())]));
+    let operations = elements.len() - 1;
     let mut session = open(client, args, text)?;
     client.begin_daemon()?;
     let mut results = session.call("transact", Value::Array(elements))?;
+    // If an earlier operation aborts, the last result is null.
     if let Value::Array(results) = &mut results
+        && results.len() == operations
         && results.last().and_then(|last| last.get("error")?.as_str()) == Some("aborted")
-        && !is_abort_of_user(results)
     {
         results.pop();
     }
     finish(print_value(&results, client.options.style.pretty))
-}
-
-/// Whether an earlier operation aborted: the results then end with `null`.
-fn is_abort_of_user(results: &[Value]) -> bool {
-    results.last() == Some(&Value::Null)
 }
 
 /// The last argument is the transaction.
@@ -73,4 +70,29 @@ fn open(
         session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
     }
     Ok(session)
+}
+
+/// The results of a transaction of so many operations.
+pub(super) fn results_of<'a>(
+    reply: Text<'a>,
+    count: usize,
+) -> Result<impl Iterator<Item = Text<'a>> + use<'a>, Failure> {
+    let wrong =
+        || Failure::new(format!("reply is not array of {count} elements: {}", reply.to_value()));
+    let results = reply.elements().filter(|results| results.clone().count() == count);
+    results.ok_or_else(wrong)
+}
+
+/// The rows that were selected from a table.
+pub(super) fn rows_of<'a>(
+    result: Option<Text<'a>>,
+    table: &str,
+) -> Result<impl Iterator<Item = Text<'a>> + use<'a>, Failure> {
+    let rows = result.and_then(|result| result.object()?.get("rows")?.elements());
+    rows.ok_or_else(|| {
+        let reply = result.map_or(Value::Null, Text::to_value);
+        Failure::new(format!(
+            "{table} table reply is not an object with a \"rows\" member array: {reply}"
+        ))
+    })
 }

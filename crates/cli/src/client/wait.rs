@@ -12,6 +12,7 @@ use weir_upstream::backoff::{Attempt, Backoff, MS_MAX};
 use super::Client;
 use super::address::is_passive;
 use super::remote::{Attempts, take_server};
+use super::restore::check_results;
 use super::session::{Lost, Refusal, Session, transaction};
 use crate::program::{Failure, Outcome};
 
@@ -31,7 +32,7 @@ pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
         if let Some(mut session) = session {
             let begun = Instant::now();
             match until(&mut session, condition.clone()) {
-                Ok(()) => return Ok(ExitCode::SUCCESS),
+                Ok(checked) => return checked.map(|()| ExitCode::SUCCESS),
                 Err(Refusal::Error(error)) => {
                     return Err(Failure::new(format!("{server}: transaction failed ({error})")));
                 }
@@ -78,12 +79,13 @@ fn wait_operation(database: &str, state: &str) -> Result<Value, Failure> {
     ]))
 }
 
-fn until(session: &mut Session, condition: Value) -> Result<(), Refusal> {
+fn until(session: &mut Session, condition: Value) -> Result<Result<(), Failure>, Refusal> {
     match session.call("set_db_change_aware", Value::Array(vec![true.into()])) {
         Err(Refusal::Lost(lost)) => return Err(lost.into()),
         // An old server has no `_Server` either, and says so to the next request.
         Ok(_) | Err(Refusal::Error(_)) => {}
     }
-    session.call("transact", transaction("_Server", vec![condition]))?;
-    Ok(())
+    let mut params = vec![];
+    transaction("_Server", vec![condition]).write(&mut params);
+    session.call_text("transact", &params, check_results)
 }
