@@ -214,6 +214,19 @@ fn damaged_files_are_read_alike() {
 }
 
 #[test]
+fn a_long_record_that_ends_early_is_told_of_alike() {
+    let Some(pair) = Pair::new() else { return };
+    let schema = log_record(SCHEMA);
+    let record = log_record(&format!(r#"{{"_comment":"{}"}}"#, "x".repeat(20_000)));
+    let body = record.iter().position(|byte| *byte == b'\n').expect("a header") + 1;
+    for here in [0, 1, 8191, 8192, 8193, 10_000, 16_384, 20_000] {
+        pair.write("cut.db", &[&schema[..], &record[..body + here]].concat());
+        pair.compare(&["show-log", "cut.db"]);
+        pair.compare(&["db-version", "cut.db"]);
+    }
+}
+
+#[test]
 fn strange_records_are_shown_alike() {
     let Some(pair) = Pair::new() else { return };
     let uuid = "11111111-2222-3333-4444-555555555555";

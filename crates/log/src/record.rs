@@ -8,6 +8,10 @@ use weir_json::{Kind, Text};
 /// Longest header line that the reference reads, in bytes with its newline.
 const HEADER_MAX: usize = 127;
 
+/// The reference reads a body in pieces of this size and tells what is left when one fails, in
+/// bytes.
+const READ_SHOWN: usize = 8192;
+
 /// How far ahead of the bytes that have come the buffer grows at least, in bytes.
 const GROWTH_MIN: usize = 1 << 20;
 
@@ -39,7 +43,8 @@ pub enum Error {
     },
     /// The file ends within a record.
     Truncated {
-        /// Length of the record's body.
+        /// Length of the record's body, without the whole pieces that the reference would have
+        /// read.
         length: u64,
         /// Where the body begins.
         offset: u64,
@@ -347,6 +352,9 @@ impl Reader {
         }
         let header = self.read_header(true)?;
         let (length, line) = header.map_or((0, 0), |header| (header.length, header.line));
+        // What pieces have taken is hashed; what awaits the rest of its record is in the buffer.
+        let here = self.rest().len().max(self.hashed);
+        let length = length.saturating_sub((here - here % READ_SHOWN) as u64);
         Err(Error::Truncated { length, offset: self.offset + line as u64 })
     }
 

@@ -68,7 +68,8 @@ fn a_length_that_lies_takes_no_memory() {
         assert!(matches!(reader.next_record(), Ok(None)));
         assert!(reader.buffer.capacity() <= (2 * fed).max(2 * GROWTH_MIN));
     }
-    assert!(matches!(reader.finish(), Err(Error::Truncated { length: 9_999_999_999_999, .. })));
+    let left = 9_999_999_999_999 - fed as u64 / 8192 * 8192;
+    assert!(matches!(reader.finish(), Err(Error::Truncated { length, .. }) if length == left));
 }
 
 #[test]
