@@ -80,7 +80,7 @@ fn body(
     let mut json = format!("{{\"_date\":{now_ms},\"_is_diff\":true").into_bytes();
     json.extend_from_slice(b",\"_comment\":");
     write_string(&mut json, "produced by \"ovsdb-client backup\"");
-    let mut results = results_of(reply, schema.tables.iter().count())?;
+    let mut results = results_of(reply, schema.tables.len())?;
     for table in &schema.tables {
         let rows = rows_of(results.next(), &table.name)?;
         let mut any = false;
