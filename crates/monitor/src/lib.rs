@@ -13,7 +13,8 @@
 //!    the messages differ between members with different names (`message`).
 //! 4. Who has been told stands at the log's end. Nearly everybody is there together, at the
 //!    *base*, which moves as one; those whose sessions do not read stay behind, and what happens
-//!    meanwhile merges (`change`).
+//!    meanwhile merges (`change`). Who comes back is led where others went from the same place, if
+//!    that was long (`catch_up`).
 //!
 //! **Invariant:** at a flush the store is exactly at the position of the last commit, so the rows
 //! of the store are the new rows of the pending changes.
