@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,21 +84,25 @@ fn send(pids: &[u32], signal: Signal) {
     }
 }
 
-/// A server has been started in a folder of its own.
-pub(crate) fn started(pid: u32, dir: &Path) {
+/// Starts a server. No signal is heeded between its start and the note of it.
+pub(crate) fn start(spawn: impl FnOnce() -> Result<Child, Error>) -> Result<Child, Error> {
     let mut ours = ours();
-    ours.servers.push(pid);
-    ours.paths.push(dir.to_owned());
+    let child = spawn()?;
+    ours.servers.push(child.id());
+    Ok(child)
 }
 
 /// It is about to be reaped: its number may soon be somebody else's.
-pub(crate) fn stopped(pid: u32, dir: &Path) {
-    let mut ours = ours();
-    ours.servers.retain(|other| *other != pid);
-    ours.paths.retain(|other| other != dir);
+pub(crate) fn stopped(pid: u32) {
+    ours().servers.retain(|other| *other != pid);
 }
 
-/// A file will be made.
+/// A file or folder is no more.
+pub(crate) fn removed(path: &Path) {
+    ours().paths.retain(|other| other != path);
+}
+
+/// A file or folder will be made.
 pub(crate) fn scratch(path: &Path) {
     ours().paths.push(path.to_owned());
 }

@@ -85,9 +85,8 @@ pub(crate) fn launch(
     let log = dir.join("log");
     let command = command(&dir)?;
     let started = Instant::now();
-    let child = spawn(command, &dir, &log)?;
+    let child = interrupt::start(|| spawn(command, &dir, &log))?;
     let pid = child.id();
-    interrupt::started(pid, &dir);
     let mut running = Running {
         target: Target::Unix(dir.join(SOCKET)),
         pid: Some(pid),
@@ -103,9 +102,11 @@ pub(crate) fn launch(
 fn make_dir(parent: &Path) -> Result<PathBuf, Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let parent = parent.canonicalize().map_err(|e| Error::io("finding", parent, e))?;
     let dir = parent.join(format!("weir-bench-{}-{n}", std::process::id()));
+    interrupt::scratch(&dir);
     fs::create_dir(&dir).map_err(|e| Error::io("creating", &dir, e))?;
-    dir.canonicalize().map_err(|e| Error::io("finding", &dir, e))
+    Ok(dir)
 }
 
 /// The command line of a server. One that goes by its link's name gets such a link.
@@ -274,7 +275,7 @@ impl Drop for Running {
         if let Some(pid) = i32::try_from(own.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        interrupt::stopped(own.child.id(), &own.dir);
+        interrupt::stopped(own.child.id());
         let start = Instant::now();
         while matches!(own.child.try_wait(), Ok(None)) {
             if start.elapsed() > STOP_TIMEOUT {
@@ -285,5 +286,6 @@ impl Drop for Running {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _ = fs::remove_dir_all(&own.dir);
+        interrupt::removed(&own.dir);
     }
 }
