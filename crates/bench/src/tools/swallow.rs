@@ -64,7 +64,9 @@ fn serve(mut stream: UnixStream, schema: &Value) -> Result<usize, Error> {
                     "transact" => json!([]),
                     _ => json!({}),
                 };
-                writeln!(stream, "{}", json!({"id": id, "result": result, "error": null}))?;
+                // At once: the client may leave when it has the last brace.
+                let reply = json!({"id": id, "result": result, "error": null}).to_string();
+                stream.write_all(reply.as_bytes())?;
             }
         }
     }
