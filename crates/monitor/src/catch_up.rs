@@ -74,17 +74,16 @@ impl CatchUps {
         self.steps.get(&(group, place))
     }
 
-    /// Keeps a body, if it is worth it. True if it is kept: then it takes a stand.
+    /// Keeps a long body, if there is room. True if it is kept: then it takes a stand.
     pub(crate) fn keep(&mut self, group: GroupId, place: Place, step: Step) -> bool {
         let bytes = step.body.len();
-        let is_worth_it = bytes >= self.bytes_min
-            && self.bytes + bytes <= CATCH_UP_BYTES_MAX
-            && !self.steps.contains_key(&(group, place));
-        if is_worth_it {
+        let has_room = self.bytes + bytes <= CATCH_UP_BYTES_MAX;
+        let is_kept = has_room && !self.steps.contains_key(&(group, place));
+        if is_kept {
             self.bytes += bytes;
             self.steps.insert((group, place), step);
         }
-        is_worth_it
+        is_kept
     }
 
     /// Forgets the steps that nobody may take any more; answers with where they led to.

@@ -96,8 +96,7 @@ impl Monitors {
                 self.leave(place, store.schema());
             }
         }
-        self.keep_for_others(composed);
-        self.prune(store.schema());
+        self.renew_catch_ups(composed, store.schema());
         self.settle(store.schema());
         has_more
     }
@@ -122,26 +121,6 @@ impl Monitors {
         has_more
     }
 
-    /// Keeps the long ones of the bodies that have just been composed, where others stand who were
-    /// not told.
-    fn keep_for_others(&mut self, composed: Vec<Composed>) {
-        let least = self.catch_ups.bytes_min;
-        let long = composed.into_iter().filter(|(_, _, body)| body.len() >= least);
-        let mut long = long.peekable();
-        if long.peek().is_none() {
-            return;
-        }
-        let waiting = self.waiting();
-        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
-        for (group, place, body) in
-            long.filter(|(group, place, _)| waiting.contains(&(*group, *place)))
-        {
-            if self.catch_ups.keep(group, place, Step { end, body, txn_id }) {
-                self.pending.stand(end);
-            }
-        }
-    }
-
     /// Where strays of which group stand.
     fn waiting(&self) -> BTreeSet<(GroupId, Place)> {
         let place =
@@ -151,9 +130,26 @@ impl Monitors {
 
     /// Forgets the steps that nobody can take any more.
     pub(crate) fn prune(&mut self, schema: &Schema) {
-        if !self.catch_ups.is_empty() {
-            let gone = self.catch_ups.prune(&self.waiting());
-            gone.into_iter().for_each(|place| self.leave(place, schema));
+        self.renew_catch_ups(Vec::new(), schema);
+    }
+
+    /// The same, and keeps the long ones of the bodies that have just been composed, where others
+    /// stand who were not told.
+    fn renew_catch_ups(&mut self, mut composed: Vec<Composed>, schema: &Schema) {
+        composed.retain(|(_, _, body)| body.len() >= self.catch_ups.bytes_min);
+        if composed.is_empty() && self.catch_ups.is_empty() {
+            return;
+        }
+        let waiting = self.waiting();
+        let gone = self.catch_ups.prune(&waiting);
+        gone.into_iter().for_each(|place| self.leave(place, schema));
+        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
+        for (group, place, body) in composed {
+            if waiting.contains(&(group, place))
+                && self.catch_ups.keep(group, place, Step { end, body, txn_id })
+            {
+                self.pending.stand(end);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! So a session's requests are handled in the order in which they came, and it sees the states of a
 //! database in their order, however long some of it takes. Only `echo`, and replies to probes, go
-//! past the queue; and behind `convert` only those replies. While work of its own is out, no update is composed for a session: what changes
-//! meanwhile merges, as for one that does not read.
+//! past the queue; and behind `convert` only those replies. While work of its own is out, no update
+//! is composed for a session: what changes meanwhile merges, as for one that does not read.
 
 use std::collections::VecDeque;
 
@@ -116,7 +116,10 @@ impl Server {
             return self.take(now, id, message);
         }
         let is_free = !self.streams.has(id);
-        let kind = Kind::of(&message);
+        let kind = match &message {
+            Incoming::Raw(message) => Kind::of(message),
+            Incoming::Checked(_) | Incoming::Refused { .. } => Kind::Other,
+        };
         let may_pass = match kind {
             Kind::Reply => true,
             Kind::Echo => !hold.converting && hold.queued_conversions == 0,
@@ -251,7 +254,7 @@ impl Server {
 
 /// What a message that comes behind others is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// To a probe: it waits for nobody.
     Reply,
     /// `echo`: it waits behind conversions only.
@@ -263,8 +266,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(message: &Incoming) -> Self {
-        let Incoming::Raw(message) = message else { return Self::Other };
+    pub(crate) fn of(message: &[u8]) -> Self {
         if message.len() >= QUEUED_BYTES_MAX {
             return Self::Other;
         }

@@ -16,10 +16,10 @@ use weir_engine::{Database, replicate};
 use weir_log::standalone::{self, Form};
 use weir_upstream::replication::Input;
 use weir_upstream::{RowReader, Rows};
-use weir_wire::Message;
 
 use crate::away::{EXAMINE_BYTES_MIN, Out};
 use crate::event::{DbId, LinkId, Now};
+use crate::hold::Kind;
 use crate::server::Server;
 use crate::work::{Garbage, Work};
 
@@ -112,7 +112,7 @@ impl Server {
         let may_send = is_long && self.may_mirror(id);
         let Some(following) = self.following(id) else { return };
         let mirror = &mut following.mirror;
-        if mirror.is_out && (message.len() >= EXAMINE_BYTES_MIN || !goes_past(&message)) {
+        if mirror.is_out && !matches!(Kind::of(&message), Kind::Reply | Kind::Echo) {
             mirror.push(message);
             if mirror.waiting_bytes > WAITING_BYTES_MAX {
                 return self.replication_not_written(now, id);
@@ -231,15 +231,5 @@ impl Server {
         {
             self.link_message(now, link, message);
         }
-    }
-}
-
-/// Whether a message need not wait behind others: `echo`, and replies to probes.
-fn goes_past(message: &[u8]) -> bool {
-    let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
-    match parsed {
-        Some(Message::Request { method, .. }) => method == "echo",
-        Some(Message::Reply { .. } | Message::Error { .. }) => true,
-        Some(Message::Notification { .. }) | None => false,
     }
 }

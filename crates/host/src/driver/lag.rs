@@ -27,7 +27,6 @@ const COUNTED_BYTES_MIN: usize = 4 << 10;
 pub(crate) struct Lag {
     bodies: Vec<(Weak<Vec<u8>>, usize)>,
     bytes: usize,
-    is_full: bool,
     next_tick_us: u64,
     /// Those that fell behind before the last tick, and since then, each with the round of that.
     slow: Vec<(SessionId, u64)>,
@@ -58,13 +57,13 @@ impl Lag {
             self.bodies.retain(|(body, _)| body.strong_count() > 0);
             self.bytes = self.bodies.iter().map(|(_, bytes)| bytes).sum();
         }
-        self.is_full = self.bytes >= SHARED_BYTES_MAX;
+        let is_full = self.bytes >= SHARED_BYTES_MAX;
         let mut late = Vec::new();
-        if now_us >= self.next_tick_us || self.is_full {
+        if now_us >= self.next_tick_us || is_full {
             late = std::mem::replace(&mut self.slow, std::mem::take(&mut self.recent));
             self.next_tick_us = now_us + TICK_US;
         }
-        if self.is_full {
+        if is_full {
             late.append(&mut self.slow);
         }
         late
