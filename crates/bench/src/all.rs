@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::report::{self, Report};
 use crate::rounds::Bench;
+use crate::scenarios::ONE_CORE;
 use crate::{Error, scenarios};
 
 /// A line of the table: its name, the scenario and its options, and those of the short form.
@@ -26,6 +27,9 @@ const fn line(
     Line { name, scenario, full, quick }
 }
 
+const BY_KEY_QUICK: &[&str] = &["--rows=1000,4000", "--seconds=0.3", ONE_CORE];
+
+/// Those with one client run on one core, where its messages wake nobody.
 const LINES: &[Line] = &[
     line("ports", "ports", &[], &["--rows=2000", "--monitors=20"]),
     line(
@@ -37,8 +41,8 @@ const LINES: &[Line] = &[
     line(
         "ports-one-writer",
         "ports",
-        &["--writers=1", "--rows=10000"],
-        &["--writers=1", "--rows=500", "--monitors=20"],
+        &["--writers=1", "--rows=10000", ONE_CORE],
+        &["--writers=1", "--rows=500", "--monitors=20", ONE_CORE],
     ),
     line(
         "ports-5000",
@@ -66,9 +70,9 @@ const LINES: &[Line] = &[
         &["--monitors=10,50,100,250,500,1000", "--gigabytes=10"],
         &["--ops=50", "--monitors=5,50"],
     ),
-    line("by-name", "by-name", &[], &["--rows=1000,4000", "--seconds=0.3"]),
-    line("by-column", "by-column", &[], &["--rows=1000,4000", "--seconds=0.3"]),
-    line("may-exist", "may-exist", &[], &["--rows=1000,4000", "--seconds=0.3"]),
+    line("by-name", "by-name", &[ONE_CORE], BY_KEY_QUICK),
+    line("by-column", "by-column", &[ONE_CORE], BY_KEY_QUICK),
+    line("may-exist", "may-exist", &[ONE_CORE], BY_KEY_QUICK),
     line("conditions", "conditions", &[], &["--ops=2000", "--monitors=0,50,200"]),
     line("growth", "growth", &[], &["--rows=100,10000", "--elements=10,5000", "--ops=2000"]),
     line("openstack", "openstack", &[], &["--ports=100"]),
@@ -86,7 +90,7 @@ const LINES: &[Line] = &[
 /// Runs every line, or takes the results of an earlier call from `--results`. A line that fails
 /// does not stop the others; the second value says whether all went well.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool), Error> {
-    let quick = args.flag("--quick");
+    let (quick, one_core) = (args.flag("--quick"), args.flag(ONE_CORE));
     let only: Option<Vec<String>> = args.list("--only")?;
     let results = args.text("--results")?.map(PathBuf::from);
     args.finish("all")?;
@@ -108,10 +112,13 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool),
             reports.append(&mut report::read(done)?);
             continue;
         }
-        let words = if quick { line.quick } else { line.full };
+        let mut words = (if quick { line.quick } else { line.full }).to_vec();
+        if one_core && !words.contains(&ONE_CORE) {
+            words.push(ONE_CORE);
+        }
         bench.progress.note(&format!("== {} {}", line.scenario, words.join(" ")));
         let start = Instant::now();
-        let report = match one(line, words, bench) {
+        let report = match one(line, &words, bench) {
             Ok(report) => report,
             Err(error) => {
                 bench.progress.note(&format!("== {}: FAILED: {error}", line.name));

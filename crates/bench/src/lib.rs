@@ -8,6 +8,7 @@
 mod args;
 mod error;
 mod interrupt;
+mod one_core;
 mod peer;
 mod pki;
 mod progress;

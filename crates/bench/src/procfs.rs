@@ -53,14 +53,19 @@ pub(crate) fn has_ended(pid: u32) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// One line about the machine: CPUs, their model, the load of the last minute, the kernel.
+/// One line about the machine: CPUs that this thread may use, their model, the load of the last minute, the kernel.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
         .map_or("unknown CPU", |(_, name)| name.trim());
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    // Those that we may use, which are those of the servers too.
+    let cpus = match std::thread::available_parallelism().map_or(1, usize::from) {
+        ours if ours < all => format!("{ours} of {all}"),
+        ours => ours.to_string(),
+    };
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("?");
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -91,6 +91,11 @@ impl Report {
         Self { about, machine, command, columns: Vec::new(), rows: Vec::new() }
     }
 
+    /// Says more of how it was measured.
+    pub(crate) fn add_to_title(&mut self, more: &str) {
+        self.about.title.push_str(&format!(", {more}"));
+    }
+
     /// What to type for this report alone.
     pub(crate) fn set_command(&mut self, command: String) {
         self.command = command;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::args::Args;
 use crate::by_key::{self, Key};
+use crate::one_core::OneCore;
 use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
@@ -28,6 +29,9 @@ pub(crate) fn print_schema(words: &[String]) -> Result<ExitCode, Error> {
     println!("{schema:#}");
     Ok(ExitCode::SUCCESS)
 }
+
+/// The option that has driver and servers share one core.
+pub(crate) const ONE_CORE: &str = "--one-core";
 
 const SCENARIOS: [&str; 16] = [
     "ports",
@@ -56,8 +60,17 @@ pub(crate) fn known(name: &str) -> Result<(), Error> {
     Err(Error::Usage(format!("unknown command '{name}' (see weir bench --help)")))
 }
 
-/// Runs one scenario.
+/// Runs one scenario, on one core where the options say so.
 pub(crate) fn run(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, Error> {
+    let pinned = args.flag(ONE_CORE).then(OneCore::begin).transpose()?;
+    let mut report = run_there(name, args, bench)?;
+    if pinned.is_some() {
+        report.add_to_title("on one core");
+    }
+    Ok(report)
+}
+
+fn run_there(name: &str, args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     match name {
         "ports" => ports::run(args, bench),
         "set" => set::run(args, bench),

@@ -84,7 +84,10 @@ fn sets_and_tables_grow() {
 #[test]
 fn rows_are_named_in_three_ways() {
     for scenario in ["by-name", "by-column", "may-exist"] {
-        let figures = bench(&[scenario, "--rows=100,1000", "--seconds=0.05", "--no-floor"]);
+        let size = ["--rows=100,1000", "--seconds=0.05", "--no-floor", "--one-core"];
+        let report = report(&[&[scenario], &size[..]].concat());
+        assert!(report["title"].as_str().is_some_and(|title| title.ends_with(", on one core")));
+        let figures = report["servers"]["weir"][0].clone();
         for kind in ["update", "select", "delete"] {
             positive(&figures, &format!("{kind}, 1000 rows"), "p50 us");
             positive(&figures, "growth", &format!("{kind}, 1000 / 100"));
