@@ -18,7 +18,7 @@ use crate::peer::Peer;
 use crate::report::{About, Figures, Report};
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
-use crate::tally::Tally;
+use crate::tally::{Sizes, Tally};
 use crate::watch::{Marker, Watch, keep_alive, uuid_hash, uuid_in};
 
 const DB: &str = "Bench_Connections";
@@ -27,6 +27,8 @@ const CLIENTS: usize = 5_000;
 const UNSEEN: usize = 5_000;
 /// Transactions that everybody watches.
 const SEEN: usize = 50;
+/// Bytes a transaction, where no server of this run showed them.
+const USUAL: Sizes = Sizes { update: 0, record: 200, request: 0 };
 /// Memory is read once freed pages have had time to go back.
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -50,9 +52,10 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         standard: config.clients == CLIENTS,
     };
     let schema = schema();
-    bench.rounds(about, Floors::None, &mut |peer| {
+    let mut sizes = [USUAL; 2];
+    bench.rounds(about, Floors::Both, &mut |peer| {
         let running = bench.start(peer, Source::Schema(&schema))?;
-        let figures = measure(&config, bench, peer, &running);
+        let figures = measure(&config, bench, peer, &running, &mut sizes);
         figures.map_err(|e| running.explain(&peer.name, &e))
     })
 }
@@ -67,6 +70,7 @@ fn measure(
     bench: &Bench,
     peer: &Peer,
     running: &Running,
+    sizes: &mut [Sizes; 2],
 ) -> Result<Figures, Error> {
     let mut figures = Figures::default();
     let target = &running.target;
@@ -98,7 +102,13 @@ fn measure(
     bench.progress.note(&format!("  {} clients: {seconds:.1} s", config.clients));
     let writers = vec![target.connect()?];
     let mut driver = Driver::new(writers, watches, DRAIN_EVERY, bench.progress.clone())?;
-    for (table, ops) in [("Unseen", config.unseen), ("Seen", SEEN)] {
+    let mut control = Client::connect(target)?;
+    for ((table, ops), sizes) in [("Unseen", config.unseen), ("Seen", SEEN)].into_iter().zip(sizes)
+    {
+        if peer.is_floor() {
+            sizes.impose(&mut control)?;
+        }
+
         let section = match table {
             "Seen" => "one writer, everybody watches",
             _ => "one writer, nobody watches",
@@ -106,6 +116,9 @@ fn measure(
         bench.progress.phase(section, ops);
         let tally = commit(&mut driver, running, table, ops);
         let tally = tally.map_err(|e| running.explain(&peer.name, &e))?;
+        if !peer.is_floor() {
+            tally.learn(sizes, config.clients + 1);
+        }
         tally.figures(section, &mut figures);
         bench.progress.note(&format!("  {section}: {:.1} s", tally.seconds));
     }
@@ -172,4 +185,29 @@ fn commit(driver: &mut Driver, running: &Running, table: &str, ops: usize) -> Re
     };
     tally.run(running, driver, &mut load)?;
     Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::{self, Kind};
+    use crate::progress::Progress;
+
+    #[test]
+    fn the_floor_tells_those_who_watch_of_what_they_watch() {
+        let (target, file) = floor::tests::spawn("connections", Kind::Plain);
+        list_dbs(&mut Client::connect(&target).unwrap()).unwrap();
+        let watches = (0..5).map(|_| subscribe(&target).unwrap()).collect();
+        let writers = vec![target.connect().unwrap()];
+        let mut driver = Driver::new(writers, watches, DRAIN_EVERY, Progress::hidden()).unwrap();
+        let mut control = Client::connect(&target).unwrap();
+        let running = Running::found(target, None, None);
+        for (table, update) in [("Unseen", 0), ("Seen", 150)] {
+            Sizes { update, ..USUAL }.impose(&mut control).unwrap();
+            let tally = commit(&mut driver, &running, table, 20).unwrap();
+            assert!(tally.delivered >= 5 * 20 * update && (update > 0 || tally.delivered == 0));
+        }
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 2 * 20 * (USUAL.record + 1));
+        floor::tests::remove(&file);
+    }
 }

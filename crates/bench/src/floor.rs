@@ -6,7 +6,9 @@
 //! in a process of its own so that its CPU time is counted like a server's.
 //!
 //! The paced floor differs in one thing: it keeps updates for up to [`PACE`], so that more
-//! transactions share one. Replies still go at once.
+//! transactions share one. Replies still go at once. What is large has a floor of its own.
+
+mod bulk;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -29,26 +31,54 @@ pub(crate) const COMMAND: &str = "floor-server";
 const LISTENER: u64 = u64::MAX;
 /// How long the paced floor keeps an update.
 const PACE: Duration = Duration::from_micros(500);
+/// The databases that the scenario `connections` asks for.
+const LIST_DBS: &[u8] = br#"{"id":0,"result":["Bench_Connections","_Server"],"error":null}"#;
 const EVENTS: usize = 256;
 const READ_SIZE: usize = 128 * 1024;
 
-/// The command line that runs the floor in a child of our own program.
-pub(crate) fn child(socket: &Path, file: &Path, paced: bool) -> Result<Command, Error> {
+/// Which bare loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Transactions; updates go at once.
+    Plain,
+    /// Transactions; updates are kept for a while.
+    Paced,
+    /// Long strings, full replies, whole files.
+    Bulk,
+}
+
+impl Kind {
+    /// The last word of the command line.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Paced => Some("paced"),
+            Self::Bulk => Some("bulk"),
+        }
+    }
+}
+
+/// The command line that runs a floor in a child of our own program.
+pub(crate) fn child(socket: &Path, file: &Path, kind: Kind) -> Result<Command, Error> {
     let own =
         std::env::current_exe().map_err(|e| Error::Io("finding our own program".into(), e))?;
     let mut command = Command::new(own);
     if std::env::args().nth(1).as_deref() == Some("bench") {
         command.arg("bench");
     }
-    command.arg(COMMAND).arg(socket).arg(file).args(paced.then_some("paced"));
+    command.arg(COMMAND).arg(socket).arg(file).args(kind.word());
     Ok(command)
 }
 
 /// Runs the floor until it is killed.
 pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
-    let [socket, file, paced @ ..] = args else {
+    let [socket, file, kind @ ..] = args else {
         return Err(Error::Usage(format!("{COMMAND} needs SOCKET and FILE")));
     };
+    let is = |kind_of: Kind| kind.first().map(String::as_str) == kind_of.word();
+    if is(Kind::Bulk) {
+        return bulk::serve(socket.as_ref(), file.as_ref());
+    }
     let file = File::create(file).map_err(|e| Error::io("creating", file.as_ref(), e))?;
     let listener =
         UnixListener::bind(socket).map_err(|e| Error::io("binding", socket.as_ref(), e))?;
@@ -65,7 +95,7 @@ pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
         sizes: (0, 0),
         request: 0,
         rows: 0,
-        pace: if paced.is_empty() { Duration::ZERO } else { PACE },
+        pace: if is(Kind::Paced) { PACE } else { Duration::ZERO },
         oldest: None,
         update: Vec::new(),
         record: Vec::new(),
@@ -80,7 +110,7 @@ struct Floor {
     peers: BTreeMap<u64, Connection>,
     next: u64,
     filler: Vec<u8>,
-    /// Bytes a transaction in the update and in the record.
+    /// Bytes a transaction in the update (with none, there is no update) and in the record.
     sizes: (usize, usize),
     /// Bytes of a request, where it is too long for one read.
     request: usize,
@@ -175,6 +205,8 @@ impl Floor {
         } else if request.starts_with(br#"{"id":0,"method":"monitor"#) {
             peer.monitor = true;
             peer.out.extend_from_slice(br#"{"id":0,"result":[false,"0",{}],"error":null}"#);
+        } else if request.starts_with(br#"{"id":0,"method":"list_dbs""#) {
+            peer.out.extend_from_slice(LIST_DBS);
         } else if request.starts_with(br#"{"id":"db""#) {
             peer.out.extend_from_slice(br#"{"id":"db","result":[{"rows":[]}],"error":null}"#);
         } else {
@@ -204,6 +236,10 @@ impl Floor {
         let _ = write!(peer.out, r#"{{"id":{id},"result":[{{"uuid":["uuid","{uuid}"]}}"#);
         (0..counts).for_each(|_| peer.out.extend_from_slice(br#",{"count":1}"#));
         peer.out.extend_from_slice(br#"],"error":null}"#);
+        self.record.extend_from_slice(&self.filler[..self.sizes.1.min(self.filler.len())]);
+        if self.sizes.0 == 0 {
+            return;
+        }
         const OPEN: &str = r#"{"method":"update3","params":[["monid","D"],"0",{"T":{"#;
         self.update.extend_from_slice(if self.update.is_empty() { OPEN } else { "," }.as_bytes());
         let start = self.update.len();
@@ -211,7 +247,6 @@ impl Floor {
         let fill = self.sizes.0.saturating_sub(self.update.len() - start + 3);
         self.update.extend_from_slice(&self.filler[..fill.min(self.filler.len())]);
         self.update.extend_from_slice(br#""}"#);
-        self.record.extend_from_slice(&self.filler[..self.sizes.1.min(self.filler.len())]);
     }
 
     /// One write to the log, one reply to each writer, and the update if it is due.
@@ -312,13 +347,19 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     /// A floor in a thread of this process; it lives as long as the process.
-    pub(crate) fn spawn(name: &str, paced: bool) -> (Target, PathBuf) {
+    pub(crate) fn spawn(name: &str, kind: Kind) -> (Target, PathBuf) {
+        spawn_on(name, kind, b"")
+    }
+
+    /// The same with a file that has this in it.
+    pub(crate) fn spawn_on(name: &str, kind: Kind, content: &[u8]) -> (Target, PathBuf) {
         let own = format!("weir-floor-{}-{name}", std::process::id());
         let dir = std::env::temp_dir().join(own);
         std::fs::create_dir(&dir).unwrap();
         let (socket, file) = (dir.join("sock"), dir.join("log"));
+        std::fs::write(&file, content).unwrap();
         let mut args = vec![socket.display().to_string(), file.display().to_string()];
-        args.extend(paced.then(|| "paced".into()));
+        args.extend(kind.word().map(str::to_owned));
         std::thread::spawn(move || command(&args));
         let target = Target::Unix(socket);
         while target.connect().is_err() {
@@ -334,7 +375,7 @@ pub(crate) mod tests {
 
     #[test]
     fn it_answers_logs_and_updates_in_the_sizes_asked_for() {
-        let (target, file) = spawn("sizes", false);
+        let (target, file) = spawn("sizes", Kind::Plain);
         let mut writer = Client::connect(&target).unwrap();
         let mut monitor = Client::connect(&target).unwrap();
         monitor.call("monitor_cond_since", &json!([])).unwrap();

@@ -43,9 +43,13 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         standard: clients == CLIENTS && megabytes == MEGABYTES,
     };
     let database = Database::make(bench, megabytes, &schema, 1)?;
-    bench.rounds(about, Floors::None, &mut |peer| {
+    let mut one = Dump::default();
+    bench.rounds(about, Floors::Bulk, &mut |peer| {
         let running = bench.start(peer, Source::File(&database.path))?;
-        let figures = measure(&database, clients, bench, &running);
+        if peer.is_floor() {
+            one.impose(&running.target)?;
+        }
+        let figures = measure(&database, clients, bench, &running, &mut one);
         figures.map_err(|e| running.explain(&peer.name, &e))
     })
 }
@@ -55,18 +59,19 @@ fn measure(
     clients: usize,
     bench: &Bench,
     running: &Running,
+    one: &mut Dump,
 ) -> Result<Figures, Error> {
     const SECTION: &str = "herd";
     pulse::prepare(&running.target)?;
-    let one = Dump::take(&running.target)?;
-    database.check(&one)?;
+    *one = Dump::take(&running.target)?;
+    database.check(one)?;
     running.reset_peak();
     let me = std::process::id();
     let before = (running.cpu_nanos()?, procfs::cpu_nanos(me)?);
     bench.progress.phase(SECTION, clients);
     let pulse = Pulse::start(&running.target)?;
     let start = Instant::now();
-    let done = Herd::ask(&running.target, clients, &one)
+    let done = Herd::ask(&running.target, clients, one)
         .and_then(|mut herd| herd.drain(start, &bench.progress));
     let seconds = start.elapsed().as_secs_f64();
     let commits = pulse.stop()?;

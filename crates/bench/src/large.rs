@@ -41,10 +41,13 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         standard: megabytes == MEGABYTES && records == 1,
     };
     let database = Database::make(bench, megabytes, &schema, records)?;
-    bench.rounds(about, Floors::None, &mut |peer| {
+    let mut shape = Dump::default();
+    bench.rounds(about, Floors::Bulk, &mut |peer| {
         let mut figures = Figures::default();
         let running = bench.start(peer, Source::File(&database.path))?;
-        let measured = whole_life(&database, bench, &running, &mut figures);
+        let measured = started(&database, &running, "start", &mut figures)
+            .and_then(|()| if peer.is_floor() { shape.impose(&running.target) } else { Ok(()) })
+            .and_then(|()| whole_life(&database, bench, &running, &mut shape, &mut figures));
         measured.map_err(|e| running.explain(&peer.name, &e))?;
         Ok(figures)
     })
@@ -54,26 +57,23 @@ fn whole_life(
     database: &Database,
     bench: &Bench,
     running: &Running,
+    dumped: &mut Dump,
     figures: &mut Figures,
 ) -> Result<(), Error> {
-    started(database, running, "start", figures)?;
     pulse::prepare(&running.target)?;
     let quiet = during(bench, running, "commits alone", &mut || {
         std::thread::sleep(SETTLE);
         Ok(())
     })?;
     pulse::figures(&quiet.commits, "commits alone", figures);
-    let mut dumped = None;
     let dump = during(bench, running, "full dump", &mut || {
-        dumped = Some(Dump::take(&running.target)?);
+        *dumped = Dump::take(&running.target)?;
         Ok(())
     })?;
     dump.figures("full dump", figures);
-    if let Some(dumped) = dumped {
-        database.check(&dumped)?;
-        figures.push("full dump", "first byte after ms", 1, dumped.first.as_secs_f64() * 1e3);
-        figures.push("full dump", "MB/s", 0, dumped.bytes as f64 / 1e6 / dump.seconds);
-    }
+    database.check(dumped)?;
+    figures.push("full dump", "first byte after ms", 1, dumped.first.as_secs_f64() * 1e3);
+    figures.push("full dump", "MB/s", 0, dumped.bytes as f64 / 1e6 / dump.seconds);
     if running.control().is_some() {
         let compaction = during(bench, running, "compaction", &mut || compact(running))?;
         compaction.figures("compaction", figures);
@@ -264,6 +264,7 @@ fn convert(running: &Running) -> Result<(), Error> {
 }
 
 /// A reply with all rows, as a client received it.
+#[derive(Default)]
 pub(crate) struct Dump {
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
@@ -282,6 +283,12 @@ pub(crate) fn dump_request() -> Vec<u8> {
 }
 
 impl Dump {
+    /// Has the floor answer with as much.
+    pub(crate) fn impose(&self, target: &Target) -> Result<(), Error> {
+        let params = json!([0, self.bytes, self.rows]);
+        Client::connect(target)?.call("floor", &params).map(drop)
+    }
+
     /// Asks for everything and reads the reply without understanding it.
     pub(crate) fn take(target: &Target) -> Result<Self, Error> {
         const READ_SIZE: usize = 1 << 20;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::args::Args;
 use crate::client::Target;
+use crate::floor::{self, Kind};
 use crate::pki::{self, Pki};
 use crate::rounds::Floors;
 use crate::running::{self, Running, Source};
@@ -39,7 +40,7 @@ pub(crate) struct Peer {
 enum How {
     Start(PathBuf),
     Connect { target: Target, pid: Option<u32>, file: Option<PathBuf> },
-    Floor { paced: bool },
+    Floor(Kind),
 }
 
 impl Peers {
@@ -105,14 +106,16 @@ impl Peers {
     pub(crate) fn order(&self, floors: Floors) -> Vec<Peer> {
         let mut order = self.peers.clone();
         let plain = if self.is_tls() { " (no TLS)" } else { "" };
-        if self.floor && floors != Floors::None {
-            let name = format!("floor{plain}");
-            order.push(Peer { name, how: How::Floor { paced: false } });
-        }
-        if self.floor && floors == Floors::Both {
-            let name = format!("paced floor{plain}");
-            order.push(Peer { name, how: How::Floor { paced: true } });
-        }
+        let kinds: &[Kind] = match floors {
+            Floors::None => &[],
+            Floors::Plain => &[Kind::Plain],
+            Floors::Both => &[Kind::Plain, Kind::Paced],
+            Floors::Bulk => &[Kind::Bulk],
+        };
+        order.extend(kinds.iter().filter(|_| self.floor).map(|&kind| {
+            let paced = if kind == Kind::Paced { "paced " } else { "" };
+            Peer { name: format!("{paced}floor{plain}"), how: How::Floor(kind) }
+        }));
         order
     }
 }
@@ -139,14 +142,14 @@ fn find_program(path: &str) -> Result<PathBuf, Error> {
 
 impl Peer {
     pub(crate) fn is_floor(&self) -> bool {
-        matches!(self.how, How::Floor { .. })
+        matches!(self.how, How::Floor(_))
     }
 
     /// The program, of a server that is started.
     pub(crate) fn program(&self) -> Option<&Path> {
         match &self.how {
             How::Start(program) => Some(program),
-            How::Connect { .. } | How::Floor { .. } => None,
+            How::Connect { .. } | How::Floor(_) => None,
         }
     }
 
@@ -168,9 +171,12 @@ impl Peer {
                 source.place(&dir.join(running::FILE))?;
                 running::server_command(program, dir, pki)
             }),
-            How::Floor { paced } => running::launch(&self.name, parent, None, &|dir| {
+            How::Floor(kind) => running::launch(&self.name, parent, None, &|dir| {
                 let (socket, file) = (dir.join(running::SOCKET), dir.join(running::FILE));
-                crate::floor::child(&socket, &file, *paced)
+                if *kind == Kind::Bulk {
+                    source.place(&file)?;
+                }
+                floor::child(&socket, &file, *kind)
             }),
         }
     }

@@ -218,12 +218,13 @@ impl<'a> Run<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::floor::Kind;
     use serde_json::json;
 
     #[test]
     fn the_floor_goes_through_all_phases() {
-        for paced in [false, true] {
-            let (target, file) = crate::floor::tests::spawn(&format!("ports{paced}"), paced);
+        for kind in [Kind::Plain, Kind::Paced] {
+            let (target, file) = crate::floor::tests::spawn(&format!("ports{kind:?}"), kind);
             let running = Running::found(target, Some(std::process::id()), Some(file.clone()));
             let config = Config {
                 rows: 300,

@@ -23,6 +23,8 @@ pub(crate) enum Floors {
     Plain,
     /// Replies and updates; the paced floor too.
     Both,
+    /// Long strings, full replies, whole files.
+    Bulk,
 }
 
 /// The setting of a run.

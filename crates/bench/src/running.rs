@@ -28,7 +28,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The database file and the socket in a server's folder.
 pub(crate) const FILE: &str = "db";
 pub(crate) const SOCKET: &str = "sock";
-const CONTROL: &str = "ctl";
+pub(crate) const CONTROL: &str = "ctl";
 /// Where a server listens with TLS.
 const LOOPBACK: &str = "127.0.0.1";
 /// Lines of a server's log shown with a failure.

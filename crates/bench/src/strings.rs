@@ -36,7 +36,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         standard: sizes == SIZES,
     };
     let schema = schema();
-    bench.rounds(about, Floors::None, &mut |peer| {
+    bench.rounds(about, Floors::Bulk, &mut |peer| {
         let mut figures = Figures::default();
         for &size in &sizes {
             let running = bench.start(peer, Source::Schema(&schema))?;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             let mut points = Vec::new();
             for (n, mix) in MIXES.into_iter().enumerate() {
                 let reads = (volume / size).max(READS_MIN);
-                let cpu = measure(size, mix, reads, &running, &mut figures);
+                let cpu = measure(size, mix, reads, &running, peer.is_floor(), &mut figures);
                 let cpu = cpu.map_err(|e| running.explain(&peer.name, &e))?;
                 points.extend(cpu.map(|cpu| ((mix.0 + mix.1) as f64, cpu)));
                 bench.progress.at(n + 1);
@@ -91,6 +91,7 @@ fn measure(
     mix: (u64, u64),
     reads: usize,
     running: &Running,
+    floor: bool,
     figures: &mut Figures,
 ) -> Result<Option<f64>, Error> {
     let section = format!("{size} bytes, {} % quotes, {} % control", mix.0, mix.1);
@@ -103,6 +104,9 @@ fn measure(
     .into_bytes();
     insert.extend_from_slice(&text);
     insert.extend_from_slice(b"}}]}");
+    if floor {
+        client.call("floor", &json!([insert.len()]))?;
+    }
     let (start, before) = (Instant::now(), running.cpu_nanos()?);
     let reply = client.exchange(&insert)?;
     if memchr::memmem::find(reply, br#""uuid""#).is_none() {
