@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use weir_json::{Kind, Text};
+use weir_json::Text;
 
 use crate::atom::AtomType;
 use crate::datum::Datum;
@@ -98,20 +98,12 @@ impl Clause {
         if let Some(constant) = text.bool() {
             return Ok(Self::Constant(constant));
         }
-        let parts: Vec<Text<'_>> = text.elements().into_iter().flatten().take(4).collect();
-        let &[name, function, value] = parts.as_slice() else {
+        let Some(([name, function], value)) = two_strings(text) else {
             return Err(Error::syntax(text, "Parse error in condition."));
         };
-        if name.kind() != Kind::String || function.kind() != Kind::String {
-            return Err(Error::syntax(text, "Parse error in condition."));
-        }
-        let name = String::from_utf8_lossy(&name.string().unwrap_or_default()).into_owned();
-        let Some(column) = table.column_id(&name) else {
-            let details = format!("No column {name} in table {}.", table.name);
-            return Err(Error::syntax_tagged(text, "unknown column", details));
-        };
-        let function =
-            Function::parse(&String::from_utf8_lossy(&function.string().unwrap_or_default()))?;
+        let column = table.column_named(text, &name)?;
+        let name = &table.column(column).name;
+        let function = Function::parse(&String::from_utf8_lossy(&function))?;
         let ty = &table.column(column).ty;
         let numeric = matches!(ty.key.ty, AtomType::Integer | AtomType::Real);
         if function.is_ordering() && !(numeric && (ty.is_scalar() || ty.is_optional_scalar())) {
@@ -149,6 +141,12 @@ impl Clause {
             }
         }
     }
+}
+
+/// The parts of an array of two strings and something else: a clause, a mutation.
+pub fn two_strings(text: Text<'_>) -> Option<([Cow<'_, [u8]>; 2], Text<'_>)> {
+    let [first, second, value] = text.array()?;
+    Some(([first.string()?, second.string()?], value))
 }
 
 /// `includes` and `excludes` relax how many elements their argument may have; an ordering wants

@@ -111,10 +111,7 @@ impl Datum {
                 };
                 *self = Self::Set(Sorted::from_sorted(pair));
             }
-            Self::Set(run) if run.contains(atom.as_ref()) => return false,
-            Self::Set(run) => {
-                run.insert(atom);
-            }
+            Self::Set(run) => return run.add(atom),
             Self::Map(_) => return false,
         }
         true
@@ -127,12 +124,12 @@ impl Datum {
                 Self::One(one) => Some(one),
                 _ => None,
             },
-            Self::Set(run) if run.contains(key) => {
-                let removed = run.remove(key);
+            Self::Set(run) => {
+                let removed = run.remove(key)?;
                 if let (1, Some(last)) = (run.len(), run.first().cloned()) {
                     *self = Self::One(last);
                 }
-                removed
+                Some(removed)
             }
             _ => None,
         }
@@ -152,14 +149,11 @@ impl Datum {
     /// Removes the pair with this key from a map.
     pub fn map_remove(&mut self, key: AtomRef<'_>) -> Option<Pair> {
         let Self::Map(run) = self else { return None };
-        if !run.contains(key) {
-            return None;
-        }
-        let removed = run.remove(key);
+        let removed = run.remove(key)?;
         if run.is_empty() {
             *self = Self::Empty;
         }
-        removed
+        Some(removed)
     }
 
     /// Applies a difference as the log and `update2` write it (ovsdb-server(7) §4.1.14): for

@@ -99,14 +99,13 @@ impl Change {
         if !ty.is_composite() {
             return Some(Self::Replace { old: old.clone(), new: new.clone() });
         }
-        let (added, removed) = (only_in(new, old), only_in(old, new));
         Some(if ty.is_map() {
-            Self::Map { added: pairs(&added), removed: pairs(&removed) }
+            let pairs =
+                |a, b| only_in(a, b, |(key, value)| Some((key.to_atom(), value?.to_atom())));
+            Self::Map { added: pairs(new, old), removed: pairs(old, new) }
         } else {
-            let atoms = |side: Vec<Entry<'_>>| {
-                Sorted::from_sorted(side.into_iter().map(|(key, _)| key.to_atom()).collect())
-            };
-            Self::Set { added: atoms(added), removed: atoms(removed) }
+            let atoms = |a, b| only_in(a, b, |(key, _)| Some(key.to_atom()));
+            Self::Set { added: atoms(new, old), removed: atoms(old, new) }
         })
     }
 
@@ -212,9 +211,7 @@ impl Change {
             }
             Self::Map { added, removed } => {
                 let sides = Sides::new(added.iter(), removed.iter());
-                let entry = |pair: &'_ Pair| (pair.0.as_ref().to_atom(), pair.1.clone());
-                let pairs: Vec<Pair> = sides.map(entry).collect();
-                let entries = pairs.iter().map(|(k, v)| (k.as_ref(), Some(v.as_ref())));
+                let entries = sides.map(|(key, value)| (key.as_ref(), Some(value.as_ref())));
                 write_entries(entries, true, out);
             }
         }
@@ -254,7 +251,8 @@ fn apply_set(datum: &mut Datum, added: &Sorted<Atom>, removed: &Sorted<Atom>) {
 }
 
 fn apply_map(datum: &mut Datum, added: &Sorted<Pair>, removed: &Sorted<Pair>) {
-    for pair in removed.iter() {
+    // What has a new value is replaced.
+    for pair in removed.iter().filter(|pair| !added.contains(pair.key())) {
         datum.map_remove(pair.key());
     }
     for pair in added.iter() {
@@ -264,19 +262,18 @@ fn apply_map(datum: &mut Datum, added: &Sorted<Pair>, removed: &Sorted<Pair>) {
 
 type Entry<'a> = (AtomRef<'a>, Option<AtomRef<'a>>);
 
-/// Entries of `a` that `b` has not, by one walk over both.
-fn only_in<'a>(a: &'a Datum, b: &'a Datum) -> Vec<Entry<'a>> {
+/// What `make` makes of the entries of `a` that `b` has not, by one walk over both.
+fn only_in<'a, E: Element>(
+    a: &'a Datum,
+    b: &'a Datum,
+    make: impl Fn(Entry<'a>) -> Option<E>,
+) -> Sorted<E> {
     let mut others = b.as_ref().entries().peekable();
     let is_missing = |entry: &Entry<'a>| {
         while others.next_if(|other| other.0 < entry.0).is_some() {}
         others.peek() != Some(entry)
     };
-    a.as_ref().entries().filter(is_missing).collect()
-}
-
-fn pairs(entries: &[Entry<'_>]) -> Sorted<Pair> {
-    let pair = |(key, value): &Entry<'_>| value.map(|value| (key.to_atom(), value.to_atom()));
-    Sorted::from_sorted(entries.iter().filter_map(pair).collect())
+    Sorted::from_sorted(a.as_ref().entries().filter(is_missing).filter_map(make).collect())
 }
 
 /// Both sides of a change in key order; of a key that is on both, the added side.
@@ -322,10 +319,10 @@ impl ColumnDelta {
     }
 
     /// Adds a change to a list in ascending order of columns, merging with one already there.
-    pub fn merge_into(columns: &mut Vec<Self>, column: ColumnId, change: &Change) {
+    pub fn merge_into(columns: &mut Vec<Self>, column: ColumnId, change: Change) {
         match columns.binary_search_by_key(&column, |delta| delta.column) {
-            Ok(at) => columns[at].change.merge(change),
-            Err(at) => columns.insert(at, Self { column, change: change.clone() }),
+            Ok(at) => columns[at].change.merge(&change),
+            Err(at) => columns.insert(at, Self { column, change }),
         }
     }
 }
@@ -342,7 +339,7 @@ impl RowDelta {
             }
             (Self::Modify(mut columns), Self::Modify(later)) => {
                 for delta in later {
-                    ColumnDelta::merge_into(&mut columns, delta.column, &delta.change);
+                    ColumnDelta::merge_into(&mut columns, delta.column, delta.change.clone());
                 }
                 columns.retain(|delta| !delta.change.is_empty());
                 (!columns.is_empty()).then_some(Self::Modify(columns))

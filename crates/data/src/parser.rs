@@ -1,9 +1,11 @@
 //! Reading a JSON object member by member, with the reference's complaints: the first one counts,
 //! and what nobody asked for is an error.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
-use weir_json::{Kind, Object, Text};
+use smallvec::SmallVec;
+use weir_json::{Kind, Text};
 
 use crate::error::{Error, Result};
 
@@ -45,25 +47,41 @@ const fn type_bit(kind: Kind) -> Types {
 
 /// Whether `text` is an `<id>`: a letter or `_`, then letters, digits and `_` (RFC 7047 §3.1).
 pub fn is_id(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    is_id_bytes(text.as_bytes())
+}
+
+fn is_id_bytes(text: &[u8]) -> bool {
+    text.first().is_some_and(|first| !first.is_ascii_digit())
+        && text.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
 /// Reads the members of one object.
 pub struct Parser<'a, 'w> {
     what: &'w dyn Display,
     text: Text<'a>,
-    object: Option<Object<'a>>,
-    used: Vec<&'static str>,
+    members: SmallVec<[Member<'a>; FEW]>,
     error: Option<Error>,
+}
+
+/// Most operations have no more members.
+const FEW: usize = 8;
+
+struct Member<'a> {
+    key: Cow<'a, [u8]>,
+    value: Text<'a>,
+    /// Whether somebody asked for it.
+    is_used: bool,
 }
 
 impl<'a, 'w> Parser<'a, 'w> {
     /// Starts on `text`, which `what` names in complaints.
     pub fn new(text: Text<'a>, what: &'w dyn Display) -> Self {
-        let mut parser = Self { what, text, object: text.object(), used: Vec::new(), error: None };
-        if parser.object.is_none() {
+        let members = text.members();
+        let is_object = members.is_some();
+        let member = |(key, value)| Member { key, value, is_used: false };
+        let members = members.into_iter().flatten().map(member).collect();
+        let mut parser = Self { what, text, members, error: None };
+        if !is_object {
             // The only complaint that quotes nothing.
             let details = format!("Parsing {what} failed: Object expected.");
             parser.error = Some(Error::plain_syntax(details));
@@ -96,19 +114,22 @@ impl<'a, 'w> Parser<'a, 'w> {
 
     /// Takes a member of one of `types`.
     pub fn member(&mut self, name: &'static str, types: Types) -> Option<Text<'a>> {
-        let Some(value) = self.object.as_ref()?.get(name) else {
+        // Of equal keys the last one counts.
+        let found = self.members.iter_mut().rfind(|member| *member.key == *name.as_bytes());
+        let Some(member) = found else {
             if types & OPTIONAL == 0 {
                 self.complain(format_args!("Required '{name}' member is missing."));
             }
             return None;
         };
+        let value = member.value;
         let fits = types & type_bit(value.kind()) != 0
-            || types & ID != 0 && value.str().is_some_and(|text| is_id(&text));
+            || types & ID != 0 && value.string().is_some_and(|text| is_id_bytes(&text));
         if !fits {
             self.complain(format_args!("Type mismatch for member '{name}'."));
             return None;
         }
-        self.used.push(name);
+        member.is_used = true;
         Some(value)
     }
 
@@ -120,22 +141,26 @@ impl<'a, 'w> Parser<'a, 'w> {
 
     /// Ends the reading: the first complaint, or one about members that nobody took.
     pub fn finish(mut self) -> Result<()> {
-        if self.error.is_none()
-            && let Some(object) = self.object.take()
-        {
-            let extra = object.len() - self.used.len();
-            let unused = |key: &&[u8]| !self.used.iter().any(|used| used.as_bytes() == *key);
-            let first = object.iter().map(|(key, _)| key).find(unused);
-            if let Some(name) = first.filter(|_| extra > 0).map(String::from_utf8_lossy) {
-                let others = match extra {
-                    1 => String::from("is"),
-                    2 => String::from("and 1 other member are"),
-                    _ => format!("and {} other members are", extra - 1),
-                };
-                let message = format!("Member '{name}' {others} present but not allowed here.");
-                self.complain(message);
-            }
+        if self.error.is_none() && !self.members.iter().all(|member| member.is_used) {
+            self.complain_of_extra();
         }
         self.error.map_or(Ok(()), Err)
+    }
+
+    /// Names the first member, by name, that nobody took.
+    fn complain_of_extra(&mut self) {
+        let used: Vec<_> = self.members.iter().filter(|m| m.is_used).map(|m| &m.key).collect();
+        let object = self.text.object();
+        let keys = object.iter().flat_map(|object| object.iter().map(|(key, _)| key));
+        let mut extra = keys.filter(|key| !used.iter().any(|used| used.as_ref() == *key));
+        // None: what nobody took is an earlier value of a key that somebody took.
+        let Some(name) = extra.next().map(String::from_utf8_lossy) else { return };
+        let others = match extra.count() {
+            0 => String::from("is"),
+            1 => String::from("and 1 other member are"),
+            n => format!("and {n} other members are"),
+        };
+        let message = format!("Member '{name}' {others} present but not allowed here.");
+        self.complain(message);
     }
 }

@@ -104,6 +104,19 @@ impl TableSchema {
         self.by_name.get(name).copied()
     }
 
+    /// The column of this name, which may be of any bytes, in the clause or mutation `text`.
+    ///
+    /// # Errors
+    /// `unknown column`
+    pub fn column_named(&self, text: Text<'_>, name: &[u8]) -> Result<ColumnId> {
+        let column = std::str::from_utf8(name).ok().and_then(|name| self.column_id(name));
+        column.ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            let details = format!("No column {name} in table {}.", self.name);
+            Error::syntax_tagged(text, "unknown column", details)
+        })
+    }
+
     /// The column with this number.
     pub fn column(&self, id: ColumnId) -> &ColumnSchema {
         &self.columns[id.index()]

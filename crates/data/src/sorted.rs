@@ -85,7 +85,15 @@ impl<E: Element> Node<E> {
 }
 
 fn search<E: Element>(run: &[E], key: AtomRef<'_>) -> Result<usize, usize> {
-    run.binary_search_by(|element| element.key().cmp(&key))
+    // What kind the key is need not be found out again at every step.
+    let AtomRef::String(text) = key else {
+        return run.binary_search_by(|element| element.key().cmp(&key));
+    };
+    let text = text.as_str();
+    run.binary_search_by(|element| match element.key() {
+        AtomRef::String(other) => other.as_str().cmp(text),
+        other => other.cmp(&key),
+    })
 }
 
 impl<E> Default for Sorted<E> {
@@ -154,10 +162,7 @@ impl<E: Element> Sorted<E> {
         let run: &[E] = match &self.0 {
             Shape::Empty => return None,
             Shape::Flat(run) => &run.slice,
-            Shape::Tree(tree) => {
-                let node = &tree.nodes[node_for(&tree.nodes, key)];
-                &node.chunks[node.chunk_for(key)]
-            }
+            Shape::Tree(tree) => tree.chunk(tree.place(key)),
         };
         search(run, key).ok().map(|at| &run[at])
     }
@@ -169,33 +174,58 @@ impl<E: Element> Sorted<E> {
 
     /// Adds an element; returns the one of equal key that it replaces.
     pub fn insert(&mut self, element: E) -> Option<E> {
+        self.put(element, true).err()
+    }
+
+    /// Adds an element unless there is one of equal key, in which case nothing is copied; whether
+    /// there was none.
+    pub fn add(&mut self, element: E) -> bool {
+        self.put(element, false).is_ok()
+    }
+
+    /// Adds an element; `Err` if one of equal key was there: that one if it is replaced, else the
+    /// new one.
+    fn put(&mut self, element: E, replace: bool) -> Result<(), E> {
         match &mut self.0 {
             Shape::Empty => {
                 *self = Self::from_sorted(vec![element]);
-                None
+                Ok(())
             }
-            Shape::Flat(run) => {
-                let (mut elements, found) = (run.slice.to_vec(), search(&run.slice, element.key()));
-                let replaced = match found {
-                    Ok(at) => Some(std::mem::replace(&mut elements[at], element)),
-                    Err(at) => {
-                        elements.insert(at, element);
-                        None
-                    }
-                };
-                *self = Self::from_sorted(elements);
-                replaced
-            }
+            Shape::Flat(run) => match search(&run.slice, element.key()) {
+                Ok(_) if !replace => Err(element),
+                Ok(at) => {
+                    let mut elements = run.slice.to_vec();
+                    let replaced = std::mem::replace(&mut elements[at], element);
+                    *self = Self::from_sorted(elements);
+                    Err(replaced)
+                }
+                Err(at) => {
+                    let mut elements = Vec::with_capacity(run.slice.len() + 1);
+                    elements.extend_from_slice(&run.slice[..at]);
+                    elements.push(element);
+                    elements.extend_from_slice(&run.slice[at..]);
+                    *self = Self::from_sorted(elements);
+                    Ok(())
+                }
+            },
             Shape::Tree(tree) => {
-                let tree = Arc::make_mut(tree);
-                let replaced = insert_into_tree(&mut tree.nodes, element);
-                tree.len += usize::from(replaced.is_none());
-                replaced
+                let (place, found) = tree.search(element.key());
+                match found {
+                    Ok(_) if !replace => Err(element),
+                    Ok(at) => {
+                        let chunk = Arc::make_mut(tree).chunk_mut(place);
+                        Err(std::mem::replace(&mut chunk[at], element))
+                    }
+                    Err(at) => {
+                        Arc::make_mut(tree).insert(place, at, element);
+                        Ok(())
+                    }
+                }
             }
         }
     }
 
-    /// Removes and returns the element with this key.
+    /// Removes and returns the element with this key; copies nothing if there is none.
     pub fn remove(&mut self, key: AtomRef<'_>) -> Option<E> {
         match &mut self.0 {
             Shape::Empty => None,
@@ -207,9 +237,10 @@ impl<E: Element> Sorted<E> {
                 Some(removed)
             }
             Shape::Tree(tree) => {
+                let (place, found) = tree.search(key);
+                let at = found.ok()?;
                 let tree = Arc::make_mut(tree);
-                let removed = remove_from_tree(&mut tree.nodes, key)?;
-                tree.len -= 1;
+                let removed = tree.remove(place, at);
                 if tree.len <= FLAT_MAX / 2 {
                     *self = Self::from_sorted(self.iter().cloned().collect());
                 }
@@ -252,62 +283,71 @@ impl<E: Element> Tree<E> {
         }
         Self { nodes, len }
     }
+
+    /// Where `key` is, or would be.
+    fn place(&self, key: AtomRef<'_>) -> Place {
+        let at = self.nodes.partition_point(|n| n.last_key().is_some_and(|last| last < key));
+        let node = at.min(self.nodes.len() - 1);
+        Place { node, chunk: self.nodes[node].chunk_for(key) }
+    }
+
+    fn chunk(&self, place: Place) -> &Vec<E> {
+        &self.nodes[place.node].chunks[place.chunk]
+    }
+
+    /// The chunk to look in, and where in it the key is or belongs.
+    fn search(&self, key: AtomRef<'_>) -> (Place, Result<usize, usize>) {
+        let place = self.place(key);
+        (place, search(self.chunk(place), key))
+    }
+
+    fn chunk_mut(&mut self, place: Place) -> &mut Vec<E> {
+        let node = Arc::make_mut(&mut self.nodes[place.node]);
+        Arc::make_mut(&mut node.chunks[place.chunk])
+    }
+
+    fn insert(&mut self, place: Place, at: usize, element: E) {
+        self.len += 1;
+        let node = Arc::make_mut(&mut self.nodes[place.node]);
+        let chunk = Arc::make_mut(&mut node.chunks[place.chunk]);
+        chunk.insert(at, element);
+        if chunk.len() > CHUNK_MAX {
+            let upper = chunk.split_off(CHUNK_MAX / 2);
+            node.chunks.insert(place.chunk + 1, Arc::new(upper));
+            if node.chunks.len() > NODE_MAX {
+                let chunks = node.chunks.split_off(NODE_MAX / 2);
+                self.nodes.insert(place.node + 1, Arc::new(Node { chunks }));
+            }
+        }
+    }
+
+    fn remove(&mut self, place: Place, at: usize) -> E {
+        self.len -= 1;
+        let node = Arc::make_mut(&mut self.nodes[place.node]);
+        let chunk = Arc::make_mut(&mut node.chunks[place.chunk]);
+        let removed = chunk.remove(at);
+        if chunk.is_empty() {
+            node.chunks.remove(place.chunk);
+        } else if chunk.len() < CHUNK_MAX / 4 {
+            merge_chunk(node, place.chunk);
+        }
+        if node.chunks.is_empty() {
+            self.nodes.remove(place.node);
+        }
+        removed
+    }
+}
+
+/// A chunk of a tree.
+#[derive(Clone, Copy)]
+struct Place {
+    node: usize,
+    chunk: usize,
 }
 
 /// Two elements had the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duplicate;
-
-fn node_for<E: Element>(nodes: &[Arc<Node<E>>], key: AtomRef<'_>) -> usize {
-    let at = nodes.partition_point(|node| node.last_key().is_some_and(|last| last < key));
-    at.min(nodes.len() - 1)
-}
-
-fn insert_into<E: Element>(run: &mut Vec<E>, element: E) -> Option<E> {
-    match search(run, element.key()) {
-        Ok(at) => Some(std::mem::replace(&mut run[at], element)),
-        Err(at) => {
-            run.insert(at, element);
-            None
-        }
-    }
-}
-
-fn insert_into_tree<E: Element>(nodes: &mut Vec<Arc<Node<E>>>, element: E) -> Option<E> {
-    let node_at = node_for(nodes, element.key());
-    let node = Arc::make_mut(&mut nodes[node_at]);
-    let chunk_at = node.chunk_for(element.key());
-    let chunk = Arc::make_mut(&mut node.chunks[chunk_at]);
-    let replaced = insert_into(chunk, element);
-    if chunk.len() > CHUNK_MAX {
-        let upper = chunk.split_off(CHUNK_MAX / 2);
-        node.chunks.insert(chunk_at + 1, Arc::new(upper));
-        if node.chunks.len() > NODE_MAX {
-            let chunks = node.chunks.split_off(NODE_MAX / 2);
-            nodes.insert(node_at + 1, Arc::new(Node { chunks }));
-        }
-    }
-    replaced
-}
-
-fn remove_from_tree<E: Element>(nodes: &mut Vec<Arc<Node<E>>>, key: AtomRef<'_>) -> Option<E> {
-    let node_at = node_for(nodes, key);
-    let chunk_at = nodes[node_at].chunk_for(key);
-    // Look before copying anything that a snapshot shares.
-    let at = search(&nodes[node_at].chunks[chunk_at], key).ok()?;
-    let node = Arc::make_mut(&mut nodes[node_at]);
-    let chunk = Arc::make_mut(&mut node.chunks[chunk_at]);
-    let removed = chunk.remove(at);
-    if chunk.is_empty() {
-        node.chunks.remove(chunk_at);
-    } else if chunk.len() < CHUNK_MAX / 4 {
-        merge_chunk(node, chunk_at);
-    }
-    if node.chunks.is_empty() {
-        nodes.remove(node_at);
-    }
-    Some(removed)
-}
 
 /// Merges a small chunk with its smaller neighbour where both fit into three quarters of a chunk.
 fn merge_chunk<E: Element>(node: &mut Node<E>, at: usize) {

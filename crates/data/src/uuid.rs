@@ -28,6 +28,24 @@ const DIGITS: [usize; 32] = {
     }
     places
 };
+/// Where the text form has the two digits of each byte, which are never apart.
+const PAIRS: [usize; 16] = {
+    let (mut places, mut n) = ([0; 16], 0);
+    while n < 16 {
+        places[n] = DIGITS[2 * n];
+        n += 1;
+    }
+    places
+};
+/// The two digits of each byte.
+const HEX_PAIRS: [[u8; 2]; 256] = {
+    let (mut pairs, mut byte) = ([[0; 2]; 256], 0);
+    while byte < 256 {
+        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 /// What each byte is as a digit; 255 for none.
 const DIGIT: [u8; 256] = {
     let (mut digits, mut value) = ([255; 256], 0);
@@ -82,14 +100,8 @@ impl Uuid {
     /// The 36-character text form.
     pub fn text(self) -> [u8; TEXT_LEN] {
         let mut out = [b'-'; TEXT_LEN];
-        let mut at = 0;
-        for byte in self.to_u128().to_be_bytes() {
-            if DASHES.contains(&at) {
-                at += 1;
-            }
-            out[at] = HEX[usize::from(byte >> 4)];
-            out[at + 1] = HEX[usize::from(byte & 15)];
-            at += 2;
+        for (byte, at) in self.to_u128().to_be_bytes().into_iter().zip(PAIRS) {
+            [out[at], out[at + 1]] = HEX_PAIRS[usize::from(byte)];
         }
         out
     }

@@ -10,10 +10,9 @@ mod references;
 mod uniqueness;
 mod weak;
 
-use weir_data::delta::Change;
-use weir_data::{Atom, ColumnId, Datum, Delta, Error, UuidSource};
+use weir_data::{Delta, Error, UuidSource};
 
-use crate::transaction::{Touch, Transaction};
+use crate::transaction::Transaction;
 
 pub(crate) use garbage::{collect as collect_garbage, sweep as sweep_garbage};
 pub(crate) use max_rows::check_table as check_max_rows;
@@ -76,20 +75,8 @@ fn run_phases(
         return Ok(None);
     }
     uniqueness::check(txn)?;
-    renew_versions(txn, uuids);
+    txn.renew_versions(uuids);
     Ok(Some(counts))
-}
-
-/// Gives every row that changed a new `_version`; an inserted row has had its own all along.
-fn renew_versions(txn: &mut Transaction<'_>, uuids: &mut UuidSource) {
-    let changed = txn.touches().filter(|(_, _, touch)| matches!(touch, Touch::Changed(_)));
-    let changed: Vec<_> = changed.map(|(table, uuid, _)| (table, uuid)).collect();
-    for (table, uuid) in changed {
-        let Some(row) = txn.store().get(table, uuid) else { continue };
-        let old = row.datum(ColumnId::VERSION).clone();
-        let new = Datum::One(Atom::Uuid(uuids.next_uuid()));
-        txn.change(table, uuid, ColumnId::VERSION, &Change::Replace { old, new });
-    }
 }
 
 /// The infallible part: counts, back-links and indexes follow the rows.

@@ -207,7 +207,7 @@ impl<'s> TableConversion<'s> {
             let old = txn.store().get(self.target, uuid).map(|row| row.datum(column));
             let change = old.and_then(|old| Change::between(old, row.datum(column), &schema.ty));
             if let Some(change) = change {
-                txn.change(self.target, uuid, column, &change);
+                txn.change(self.target, uuid, column, change);
             }
         }
         Ok(())

@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 
+use weir_data::condition::two_strings;
 use weir_data::delta::Change;
 use weir_data::sorted::{Duplicate, Pair, Sorted};
 use weir_data::{
     Atom, AtomType, ColumnId, ColumnType, Datum, DatumRef, Error, SymbolTable, TableSchema, english,
 };
-use weir_json::{Kind, Text};
+use weir_json::Text;
 
 /// What a mutation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,28 +88,17 @@ impl Mutation {
         table: &TableSchema,
         symbols: &mut SymbolTable<'_>,
     ) -> Result<Self, Error> {
-        let parts: Vec<Text<'_>> = text.elements().into_iter().flatten().take(4).collect();
-        let &[name, mutator, argument] = parts.as_slice() else {
+        let Some(([name, mutator], argument)) = two_strings(text) else {
             return Err(Error::syntax(text, "Parse error in mutation."));
         };
-        if name.kind() != Kind::String || mutator.kind() != Kind::String {
-            return Err(Error::syntax(text, "Parse error in mutation."));
-        }
-        let name = name.string().unwrap_or_default();
-        let Some(column) = std::str::from_utf8(&name).ok().and_then(|name| table.column_id(name))
-        else {
-            let name = String::from_utf8_lossy(&name);
-            let details = format!("No column {name} in table {}.", table.name);
-            return Err(Error::syntax_tagged(text, "unknown column", details));
-        };
+        let column = table.column_named(text, &name)?;
         let schema = table.column(column);
         let name = &schema.name;
         if !schema.mutable {
             let details = format!("Cannot mutate immutable column {name} in table {}.", table.name);
             return Err(Error::syntax_tagged(text, "constraint violation", details));
         }
-        let mutator =
-            Mutator::parse(&String::from_utf8_lossy(&mutator.string().unwrap_or_default()))?;
+        let mutator = Mutator::parse(&String::from_utf8_lossy(&mutator))?;
         if !mutator.fits(&schema.ty) {
             let details = format!(
                 "Type mismatch: \"{}\" operator may not be applied to column {name} of type {}.",

@@ -22,7 +22,7 @@ use crate::database::Database;
 use crate::execute::Env;
 use crate::late::LateRows;
 use crate::meter::TooLong;
-use crate::planner::Planner;
+use crate::planner::{Few, Planner};
 use crate::rbac::{Action, Rbac};
 use crate::transaction::Transaction;
 
@@ -124,7 +124,7 @@ impl<'db, 'e> Run<'db, 'e> {
     }
 
     /// The UUIDs of the rows that satisfy a condition, to change them.
-    fn uuids(&mut self, table: TableId, condition: &Condition) -> Result<Vec<Uuid>, TooLong> {
+    fn uuids(&mut self, table: TableId, condition: &Condition) -> Result<Few<Uuid>, TooLong> {
         let rows = self.planner.rows(&self.txn, table, condition)?;
         Ok(rows.into_iter().map(Row::uuid).collect())
     }
@@ -141,7 +141,7 @@ impl<'db, 'e> Run<'db, 'e> {
         self.txn.insert(table, row);
     }
 
-    fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: &Change) {
+    fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {
         self.txn.change(table, uuid, column, change);
         self.planner.row_moved(self.txn.schema().table(table), table, uuid, Some(column));
     }

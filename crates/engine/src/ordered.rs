@@ -32,9 +32,9 @@ impl<K: Copy + Eq + Hash, V> Ordered<K, V> {
         self.entries.iter()
     }
 
-    /// The entries, to change their values.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.entries.iter_mut().map(|(_, value)| value)
+    /// The same, to change the values.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
+        self.entries.iter_mut().map(|(key, value)| (*key, value))
     }
 
     /// The entries themselves.

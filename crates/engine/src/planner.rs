@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use smallvec::{SmallVec, smallvec};
 use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
@@ -56,11 +57,14 @@ struct Lookup {
 /// Most moved rows that are all looked at, without a [`Lookup`].
 const LOOK_AT_ALL: usize = 8;
 
+/// What there is usually one of, and seldom more than a few.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
+
 /// How to find candidates.
 enum Plan<'c> {
     Nothing,
     Uuid(Uuid),
-    Index { index: usize, values: Vec<DatumRef<'c>> },
+    Index { index: usize, values: Few<DatumRef<'c>> },
     Scan,
 }
 
@@ -77,14 +81,14 @@ impl Planner {
         txn: &'t Transaction<'_>,
         table: TableId,
         condition: &Condition,
-    ) -> Result<Vec<&'t Row>, TooLong> {
+    ) -> Result<Few<&'t Row>, TooLong> {
         let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
         let candidates = match plan(condition, txn.schema().table(table)) {
-            Plan::Nothing => Vec::new(),
+            Plan::Nothing => Few::new(),
             Plan::Uuid(uuid) => {
                 self.work.by_uuid += 1;
-                vec![uuid]
+                smallvec![uuid]
             }
             Plan::Index { index, values } => {
                 self.work.by_index += 1;
@@ -99,9 +103,14 @@ impl Planner {
                 return Ok(rows.iter().filter(|row| condition.matches_all(row)).collect());
             }
         };
-        let mut slots: Vec<_> = candidates.iter().filter_map(|uuid| rows.slot(*uuid)).collect();
-        slots.sort_unstable();
-        slots.dedup();
+        let mut slots: Few<_> = Few::new();
+        for uuid in &candidates {
+            slots.extend(rows.slot(*uuid));
+        }
+        if slots.len() > 1 {
+            slots.sort_unstable();
+            slots.dedup();
+        }
         self.work.rows_visited += slots.len() as u64;
         txn.meter.spend_each(slots.len(), meter::CLAUSE * clauses);
         let found = slots.into_iter().filter_map(|slot| rows.at(slot));
@@ -133,15 +142,15 @@ impl Planner {
         table: TableId,
         index: usize,
         values: &[DatumRef<'_>],
-    ) -> Vec<Uuid> {
-        let mut candidates: Vec<Uuid> = txn.db().lookup(table, index, values).into_iter().collect();
+    ) -> Few<Uuid> {
+        let mut candidates: Few<Uuid> = txn.db().lookup(table, index, values).into_iter().collect();
         if let Some(moved) = self.moved.iter_mut().find(|moved| moved.table == table) {
             if moved.uuids.len() <= LOOK_AT_ALL {
                 candidates.extend_from_slice(&moved.uuids);
             } else {
                 let lookup = moved.lookup(txn, index, &self.hasher);
                 let hash = hash(&self.hasher, values.iter().copied());
-                candidates.extend(lookup.by_hash.get(&hash).into_iter().flatten());
+                candidates.extend(lookup.by_hash.get(&hash).into_iter().flatten().copied());
             }
         }
         candidates

@@ -71,7 +71,7 @@ fn put(txn: &mut Transaction<'_>, image: RowImage, uuids: &mut UuidSource) {
         let row = txn.store().get(table, uuid);
         let change = row.and_then(|row| Change::between(row.datum(column), &value, ty));
         if let Some(change) = change {
-            txn.change(table, uuid, column, &change);
+            txn.change(table, uuid, column, change);
         }
     }
 }

@@ -11,7 +11,9 @@
 use std::sync::Arc;
 
 use weir_data::delta::{Change, ColumnDelta, TableDelta};
-use weir_data::{ColumnId, Delta, Row, RowDelta, Schema, Store, TableId, Uuid};
+use weir_data::{
+    Atom, ColumnId, Datum, Delta, Row, RowDelta, Schema, Store, TableId, Uuid, UuidSource,
+};
 
 use crate::database::Database;
 use crate::meter::{self, Meter};
@@ -122,19 +124,17 @@ impl<'db> Transaction<'db> {
     }
 
     /// Changes one column of a row that is there; nothing if the change is empty.
-    pub(crate) fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: &Change) {
+    pub(crate) fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {
         if change.is_empty() {
             return;
         }
-        self.meter.spend(meter::CHANGE + elements(change) as u64);
-        self.db.store.change(table, uuid, column, change);
+        self.meter.spend(meter::CHANGE + elements(&change) as u64);
+        self.db.store.change(table, uuid, column, &change);
         let rows = self.journal.table_mut(table);
         let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
         match touch {
             Touch::Changed(columns) => ColumnDelta::merge_into(columns, column, change),
-            Touch::Nothing => {
-                *touch = Touch::Changed(vec![ColumnDelta { column, change: change.clone() }]);
-            }
+            Touch::Nothing => *touch = Touch::Changed(vec![ColumnDelta { column, change }]),
             Touch::Inserted | Touch::Deleted(_) => {}
         }
     }
@@ -178,12 +178,29 @@ impl<'db> Transaction<'db> {
 
     /// Forgets columns that were changed back, and rows of which nothing else changed.
     pub(crate) fn drop_unchanged(&mut self) {
-        for touch in self.journal.tables.iter_mut().flat_map(|entry| entry.1.values_mut()) {
+        let rows = self.journal.tables.iter_mut().flat_map(|entry| entry.1.iter_mut());
+        for (_, touch) in rows {
             if let Touch::Changed(columns) = touch {
                 columns.retain(|delta| !delta.change.is_empty());
                 if columns.is_empty() {
                     *touch = Touch::Nothing;
                 }
+            }
+        }
+    }
+
+    /// Gives every row that changed a new `_version`; an inserted row has had its own all along.
+    pub(crate) fn renew_versions(&mut self, uuids: &mut UuidSource) {
+        for (table, rows) in &mut self.journal.tables {
+            for (uuid, touch) in rows.iter_mut() {
+                let Touch::Changed(columns) = touch else { continue };
+                let Some(row) = self.db.store.get(*table, uuid) else { continue };
+                let old = row.datum(ColumnId::VERSION).clone();
+                let new = Datum::One(Atom::Uuid(uuids.next_uuid()));
+                let change = Change::Replace { old, new };
+                self.meter.spend(meter::CHANGE + elements(&change) as u64);
+                self.db.store.change(*table, uuid, ColumnId::VERSION, &change);
+                ColumnDelta::merge_into(columns, ColumnId::VERSION, change);
             }
         }
     }

@@ -118,6 +118,16 @@ impl<'a> Text<'a> {
         reader.begin_array().then_some(Elements(reader))
     }
 
+    /// The elements of an array of exactly `N`.
+    pub fn array<const N: usize>(self) -> Option<[Text<'a>; N]> {
+        let mut elements = self.elements()?;
+        let mut array = [self; N];
+        for element in &mut array {
+            *element = elements.next()?;
+        }
+        elements.next().is_none().then_some(array)
+    }
+
     /// The members of an object in source order, duplicates included.
     pub fn members(self) -> Option<Members<'a>> {
         let mut reader = self.reader();

@@ -61,7 +61,7 @@ impl RowChange {
             (Self::Insert, _) => Self::Insert,
             (Self::Modify(mut columns), Later::Modify(later)) => {
                 for delta in later {
-                    ColumnDelta::merge_into(&mut columns, delta.column, &delta.change);
+                    ColumnDelta::merge_into(&mut columns, delta.column, delta.change.clone());
                 }
                 columns.retain(|delta| !delta.change.is_empty());
                 if columns.is_empty() {

@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 use weir_data::{ColumnId, DatumRef, Error, Row, TableId, TableSchema, Uuid, english};
 
 use crate::index::{Index, changes_any, old_values};
+use crate::planner::Few;
 use crate::transaction::{Touch, Transaction};
 
 /// What became of a row that the transaction made, in the words of the error.
@@ -29,7 +30,9 @@ pub(super) fn check(txn: &Transaction<'_>) -> Result<(), Error> {
 }
 
 fn check_table(txn: &Transaction<'_>, table: TableId, indexes: &[Index]) -> Result<(), Error> {
-    let mut entering: Vec<Entering> = indexes.iter().map(|_| HashTable::new()).collect();
+    // One row alone has nobody to enter with.
+    let is_alone = txn.touched(table).nth(1).is_none();
+    let mut entering: Few<Entering> = indexes.iter().map(|_| HashTable::new()).collect();
     for uuid in txn.touched(table) {
         let Some(row) = txn.store().get(table, uuid) else { continue };
         for (index, entering) in indexes.iter().zip(&mut entering) {
@@ -40,7 +43,9 @@ fn check_table(txn: &Transaction<'_>, table: TableId, indexes: &[Index]) -> Resu
             if let Some(other) = find_equal(txn, table, index, entering, (hash, row)) {
                 return Err(violation(txn, table, &index.columns, other, row));
             }
-            entering.insert_unique(hash, (hash, uuid), |entry| entry.0);
+            if !is_alone {
+                entering.insert_unique(hash, (hash, uuid), |entry| entry.0);
+            }
         }
     }
     Ok(())

@@ -142,7 +142,7 @@ fn remove(
             return Err(too_few(txn, (table, uuid, column), &lost, is_new));
         }
         let delta = ColumnDelta { column, change: removal(value, lost.keys, ty) };
-        txn.change(table, uuid, column, &delta.change);
+        txn.change(table, uuid, column, delta.change.clone());
         let removed = std::slice::from_ref(&delta);
         for reference in txn.db().links.of_changes(table, removed, false) {
             if reference.holds(uuid) {

@@ -50,7 +50,7 @@ fn mutate_row(
         let Some(row) = run.txn.store().get(table, uuid) else { continue };
         let change = mutation.change(row.datum(column), &schema.column(column).ty)?;
         if let Some(change) = change {
-            run.change(table, uuid, column, &change);
+            run.change(table, uuid, column, change);
         }
     }
     Ok(())

@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use weir_data::{ColumnId, Datum, Error, Row, SymbolTable, TableSchema};
 use weir_json::{Kind, Text};
 
+use crate::planner::Few;
+
 /// Parses a `<row>` into its values, by column name.
 pub(super) fn parse(
     text: Text<'_>,
@@ -16,12 +18,7 @@ pub(super) fn parse(
     };
     let mut values = Vec::with_capacity(object.len());
     for (name, value) in object.iter() {
-        let column = std::str::from_utf8(name).ok().and_then(|name| table.column_id(name));
-        let Some(column) = column else {
-            let name = String::from_utf8_lossy(name);
-            let details = format!("No column {name} in table {}.", table.name);
-            return Err(Error::syntax_tagged(text, "unknown column", details));
-        };
+        let column = table.column_named(text, name)?;
         let ty = &table.column(column).ty;
         values.push((column, Datum::parse(value, ty, Some(&mut *symbols))?));
     }
@@ -40,7 +37,7 @@ pub(super) fn compare(a: &Row, b: &Row, columns: &[ColumnId]) -> Ordering {
 }
 
 /// Drops rows that differ from an earlier one in none of the columns.
-pub(super) fn retain_distinct(rows: &mut Vec<&Row>, columns: &[ColumnId]) {
+pub(super) fn retain_distinct(rows: &mut Few<&Row>, columns: &[ColumnId]) {
     if rows.len() < 2 || columns.contains(&ColumnId::UUID) {
         return;
     }

@@ -37,7 +37,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             run.txn.meter.spend(compared as u64);
             let change = row.and_then(|row| Change::between(row.datum(*column), value, ty));
             if let Some(change) = change {
-                run.change(table, *uuid, *column, &change);
+                run.change(table, *uuid, *column, change);
             }
         }
         run.txn.meter.check()?;

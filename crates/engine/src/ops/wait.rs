@@ -9,6 +9,7 @@ use weir_json::Text;
 
 use super::{Op, OpResult, Run, Stop, columns, rows};
 use crate::meter;
+use crate::planner::Few;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let timeout = op.member("timeout", INTEGER | OPTIONAL);
@@ -77,7 +78,7 @@ fn parse_rows(
 }
 
 /// Whether the projections of both sides are the same set.
-fn same_set<'r>(mut a: Vec<&'r Row>, mut b: Vec<&'r Row>, columns: &[ColumnId]) -> bool {
+fn same_set<'r>(mut a: Few<&'r Row>, mut b: Few<&'r Row>, columns: &[ColumnId]) -> bool {
     for side in [&mut a, &mut b] {
         side.sort_by(|a, b| rows::compare(a, b, columns));
         side.dedup_by(|a, b| rows::compare(a, b, columns).is_eq());

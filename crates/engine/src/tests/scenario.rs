@@ -124,7 +124,7 @@ impl Steps<'_> {
         let old = self.txn.store().get(table, uuid(n)).unwrap().datum(id).clone();
         let ty = self.txn.schema().table(table).column(id).ty.clone();
         if let Some(change) = Change::between(&old, &new, &ty) {
-            self.txn.change(table, uuid(n), id, &change);
+            self.txn.change(table, uuid(n), id, change);
         }
     }
 

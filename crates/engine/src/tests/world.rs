@@ -200,7 +200,7 @@ pub(super) fn run(txn: &mut Transaction<'_>, operation: &Operation) {
             let old = row.datum(*column).clone();
             let ty = txn.schema().table(*table).column(*column).ty.clone();
             if let Some(change) = Change::between(&old, new, &ty) {
-                txn.change(*table, *uuid, *column, &change);
+                txn.change(*table, *uuid, *column, change);
             }
         }
     }
