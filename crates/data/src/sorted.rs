@@ -2,12 +2,13 @@
 //! chunks when large.
 //!
 //! ```text
-//! Flat([elements])                            up to FLAT_MAX elements, copied at every edit
-//! Tree: [Arc<Node>] -> [Arc<Vec>] -> elements    CHUNK_MAX elements a chunk, NODE_MAX chunks a node
+//! Flat([elements])         up to FLAT_MAX elements, copied at every edit
+//! Tree(nodes of chunks)    see sorted/tree.rs
 //! ```
 //!
-//! **Invariants:** keys ascend strictly; a tree has no empty node and no empty chunk. Chunks are
-//! copied only when a snapshot still shares them, so an edit's cost does not depend on the length.
+//! **Invariant:** keys ascend strictly.
+
+mod tree;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,15 +16,12 @@ use std::sync::Arc;
 use triomphe::ThinArc;
 
 use crate::atom::{Atom, AtomRef};
+use tree::{Leaf, Node, Tree};
+
+pub use tree::CHUNK_MAX;
 
 /// Largest run kept in one piece.
 pub const FLAT_MAX: usize = 16;
-/// Largest chunk.
-pub const CHUNK_MAX: usize = 256;
-/// Most chunks in one node.
-const NODE_MAX: usize = 256;
-/// How full chunks are when built in one go: room for insertions without an immediate split.
-const CHUNK_FILL: usize = CHUNK_MAX * 3 / 4;
 
 /// What can be kept sorted: something with a key.
 pub trait Element: Clone {
@@ -57,31 +55,6 @@ enum Shape<E> {
     Empty,
     Flat(Flat<E>),
     Tree(Arc<Tree<E>>),
-}
-
-#[derive(Clone, Debug)]
-struct Tree<E> {
-    nodes: Vec<Arc<Node<E>>>,
-    len: usize,
-}
-
-type Chunk<E> = Arc<Vec<E>>;
-
-#[derive(Clone, Debug)]
-struct Node<E> {
-    chunks: Vec<Chunk<E>>,
-}
-
-impl<E: Element> Node<E> {
-    fn last_key(&self) -> Option<AtomRef<'_>> {
-        self.chunks.last().and_then(|chunk| chunk.last()).map(Element::key)
-    }
-
-    /// The chunk that holds `key` or would take it.
-    fn chunk_for(&self, key: AtomRef<'_>) -> usize {
-        let at = self.chunks.partition_point(|c| c.last().is_some_and(|e| e.key() < key));
-        at.min(self.chunks.len().saturating_sub(1))
-    }
 }
 
 fn search<E: Element>(run: &[E], key: AtomRef<'_>) -> Result<usize, usize> {
@@ -162,7 +135,7 @@ impl<E: Element> Sorted<E> {
         let run: &[E] = match &self.0 {
             Shape::Empty => return None,
             Shape::Flat(run) => &run.slice,
-            Shape::Tree(tree) => tree.chunk(tree.place(key)),
+            Shape::Tree(tree) => tree.elements(tree.place(key)),
         };
         search(run, key).ok().map(|at| &run[at])
     }
@@ -212,10 +185,7 @@ impl<E: Element> Sorted<E> {
                 let (place, found) = tree.search(element.key());
                 match found {
                     Ok(_) if !replace => Err(element),
-                    Ok(at) => {
-                        let chunk = Arc::make_mut(tree).chunk_mut(place);
-                        Err(std::mem::replace(&mut chunk[at], element))
-                    }
+                    Ok(at) => Err(Arc::make_mut(tree).replace(place, at, element)),
                     Err(at) => {
                         Arc::make_mut(tree).insert(place, at, element);
                         Ok(())
@@ -257,10 +227,10 @@ impl<E: Element> Sorted<E> {
             Shape::Flat(run) => &run.slice,
             Shape::Tree(tree) => {
                 let nodes = tree.nodes.iter();
-                return Iter { nodes, chunks: [].iter(), run: [].iter(), left: tree.len };
+                return Iter { nodes, leaves: [].iter(), run: [].iter(), left: tree.len };
             }
         };
-        Iter { nodes: [].iter(), chunks: [].iter(), run: run.iter(), left: run.len() }
+        Iter { nodes: [].iter(), leaves: [].iter(), run: run.iter(), left: run.len() }
     }
 
     /// The first element.
@@ -269,103 +239,15 @@ impl<E: Element> Sorted<E> {
     }
 }
 
-impl<E: Element> Tree<E> {
-    fn new(elements: Vec<E>) -> Self {
-        let len = elements.len();
-        let mut rest = elements.into_iter();
-        let mut nodes = Vec::new();
-        while rest.len() > 0 {
-            let mut chunks = Vec::new();
-            while rest.len() > 0 && chunks.len() < NODE_MAX * 3 / 4 {
-                chunks.push(Arc::new(rest.by_ref().take(CHUNK_FILL).collect::<Vec<_>>()));
-            }
-            nodes.push(Arc::new(Node { chunks }));
-        }
-        Self { nodes, len }
-    }
-
-    /// Where `key` is, or would be.
-    fn place(&self, key: AtomRef<'_>) -> Place {
-        let at = self.nodes.partition_point(|n| n.last_key().is_some_and(|last| last < key));
-        let node = at.min(self.nodes.len() - 1);
-        Place { node, chunk: self.nodes[node].chunk_for(key) }
-    }
-
-    fn chunk(&self, place: Place) -> &Vec<E> {
-        &self.nodes[place.node].chunks[place.chunk]
-    }
-
-    /// The chunk to look in, and where in it the key is or belongs.
-    fn search(&self, key: AtomRef<'_>) -> (Place, Result<usize, usize>) {
-        let place = self.place(key);
-        (place, search(self.chunk(place), key))
-    }
-
-    fn chunk_mut(&mut self, place: Place) -> &mut Vec<E> {
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        Arc::make_mut(&mut node.chunks[place.chunk])
-    }
-
-    fn insert(&mut self, place: Place, at: usize, element: E) {
-        self.len += 1;
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        let chunk = Arc::make_mut(&mut node.chunks[place.chunk]);
-        chunk.insert(at, element);
-        if chunk.len() > CHUNK_MAX {
-            let upper = chunk.split_off(CHUNK_MAX / 2);
-            node.chunks.insert(place.chunk + 1, Arc::new(upper));
-            if node.chunks.len() > NODE_MAX {
-                let chunks = node.chunks.split_off(NODE_MAX / 2);
-                self.nodes.insert(place.node + 1, Arc::new(Node { chunks }));
-            }
-        }
-    }
-
-    fn remove(&mut self, place: Place, at: usize) -> E {
-        self.len -= 1;
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        let chunk = Arc::make_mut(&mut node.chunks[place.chunk]);
-        let removed = chunk.remove(at);
-        if chunk.is_empty() {
-            node.chunks.remove(place.chunk);
-        } else if chunk.len() < CHUNK_MAX / 4 {
-            merge_chunk(node, place.chunk);
-        }
-        if node.chunks.is_empty() {
-            self.nodes.remove(place.node);
-        }
-        removed
-    }
-}
-
-/// A chunk of a tree.
-#[derive(Clone, Copy)]
-struct Place {
-    node: usize,
-    chunk: usize,
-}
-
 /// Two elements had the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duplicate;
-
-/// Merges a small chunk with its smaller neighbour where both fit into three quarters of a chunk.
-fn merge_chunk<E: Element>(node: &mut Node<E>, at: usize) {
-    let length = |i: usize| node.chunks.get(i).map_or(usize::MAX, |chunk| chunk.len());
-    let before = at.checked_sub(1).map_or(usize::MAX, length);
-    let left = if before <= length(at + 1) { at.saturating_sub(1) } else { at };
-    let fits = |a: usize, b: usize| a.saturating_add(b) <= CHUNK_FILL;
-    if left + 1 < node.chunks.len() && fits(length(left), length(left + 1)) {
-        let upper = node.chunks.remove(left + 1);
-        Arc::make_mut(&mut node.chunks[left]).extend(Arc::unwrap_or_clone(upper));
-    }
-}
 
 /// Iterator over a [`Sorted`] run.
 #[derive(Debug)]
 pub struct Iter<'a, E> {
     nodes: std::slice::Iter<'a, Arc<Node<E>>>,
-    chunks: std::slice::Iter<'a, Chunk<E>>,
+    leaves: std::slice::Iter<'a, Leaf<E>>,
     run: std::slice::Iter<'a, E>,
     left: usize,
 }
@@ -374,7 +256,7 @@ impl<E> Clone for Iter<'_, E> {
     fn clone(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
-            chunks: self.chunks.clone(),
+            leaves: self.leaves.clone(),
             run: self.run.clone(),
             left: self.left,
         }
@@ -390,9 +272,9 @@ impl<'a, E> Iterator for Iter<'a, E> {
                 self.left -= 1;
                 return Some(element);
             }
-            match self.chunks.next() {
-                Some(chunk) => self.run = chunk.iter(),
-                None => self.chunks = self.nodes.next()?.chunks.iter(),
+            match self.leaves.next() {
+                Some(leaf) => self.run = leaf.elements.iter(),
+                None => self.leaves = self.nodes.next()?.leaves.iter(),
             }
         }
     }
@@ -432,9 +314,26 @@ mod tests {
     use super::*;
     use crate::uuid::UuidSource;
 
-    fn assert_same(run: &Sorted<Pair>, twin: &BTreeMap<i64, i64>) {
+    /// How numbers are spelt as keys, in their order.
+    type Spelling = fn(i64) -> Atom;
+
+    const SPELLINGS: [Spelling; 4] = [
+        Atom::Integer,
+        |n| Atom::string(&format!("{n:06}")),
+        // Longer than what the tree looks at first.
+        |n| Atom::string(&format!("all begin with this {n:06}")),
+        |n| {
+            Atom::string(&format!(
+                "{:06} ends with what the tree does not see {}",
+                n / 50,
+                n % 50 + 10
+            ))
+        },
+    ];
+
+    fn assert_same(run: &Sorted<Pair>, twin: &BTreeMap<i64, i64>, key: Spelling) {
         assert_eq!(run.len(), twin.len());
-        let pairs = twin.iter().map(|(k, v)| (Atom::Integer(*k), Atom::Integer(*v)));
+        let pairs = twin.iter().map(|(k, v)| (key(*k), Atom::Integer(*v)));
         assert!(run.iter().cloned().eq(pairs));
     }
 
@@ -442,32 +341,41 @@ mod tests {
     #[test]
     fn behaves_like_a_btree_map() {
         for seed in 1..6 {
-            let mut random = UuidSource::new([seed, 0, 0, 0]);
-            let mut run = Sorted::new();
-            let mut twin = BTreeMap::new();
-            let range = 10i64.pow(seed as u32);
-            for step in 0..30_000 {
-                // Grow for the first half, shrink for the second.
-                let insert = random.next_u64() % 10 < if step < 15_000 { 8 } else { 2 };
-                let key = (random.next_u64() % range as u64) as i64;
-                if insert {
-                    let old = run.insert((Atom::Integer(key), Atom::Integer(step)));
-                    let old = old.map(|pair: Pair| pair.1);
-                    assert_eq!(old, twin.insert(key, step).map(Atom::Integer));
-                } else {
-                    let old = run.remove(AtomRef::Integer(key)).map(|pair| pair.1);
-                    assert_eq!(old, twin.remove(&key).map(Atom::Integer));
-                }
-                assert_eq!(run.contains(AtomRef::Integer(key)), twin.contains_key(&key));
-            }
-            assert_same(&run, &twin);
-            let keys: Vec<i64> = twin.keys().copied().collect();
-            for key in keys {
-                assert!(run.remove(AtomRef::Integer(key)).is_some());
-                twin.remove(&key);
-            }
-            assert_same(&run, &twin);
+            SPELLINGS.into_iter().for_each(|key| compare_with_a_btree_map(seed, key));
         }
+    }
+
+    fn compare_with_a_btree_map(seed: u64, key: Spelling) {
+        let mut random = UuidSource::new([seed, 0, 0, 0]);
+        let mut run = Sorted::new();
+        let mut twin = BTreeMap::new();
+        let range = 10i64.pow(seed as u32);
+        for step in 0..30_000 {
+            // Grow for the first half, shrink for the second.
+            let grows = random.next_u64() % 10 < if step < 15_000 { 8 } else { 2 };
+            let n = (random.next_u64() % range as u64) as i64;
+            let atom = key(n);
+            if grows && step % 3 == 0 {
+                let added = run.add((atom.clone(), Atom::Integer(step)));
+                assert_eq!(added, !twin.contains_key(&n));
+                twin.entry(n).or_insert(step);
+            } else if grows {
+                let old = run.insert((atom.clone(), Atom::Integer(step)));
+                let old = old.map(|pair: Pair| pair.1);
+                assert_eq!(old, twin.insert(n, step).map(Atom::Integer));
+            } else {
+                let old = run.remove(atom.as_ref()).map(|pair| pair.1);
+                assert_eq!(old, twin.remove(&n).map(Atom::Integer));
+            }
+            assert_eq!(run.contains(atom.as_ref()), twin.contains_key(&n));
+        }
+        assert_same(&run, &twin, key);
+        let numbers: Vec<i64> = twin.keys().copied().collect();
+        for n in numbers {
+            assert!(run.remove(key(n).as_ref()).is_some());
+            twin.remove(&n);
+        }
+        assert_same(&run, &twin, key);
     }
 
     #[test]
