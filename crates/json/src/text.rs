@@ -119,7 +119,7 @@ impl<'a> Text<'a> {
     }
 
     /// The elements of an array of exactly `N`.
-    pub fn array<const N: usize>(self) -> Option<[Text<'a>; N]> {
+    pub fn array<const N: usize>(self) -> Option<[Self; N]> {
         let mut elements = self.elements()?;
         let mut array = [self; N];
         for element in &mut array {
