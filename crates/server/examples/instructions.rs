@@ -1,7 +1,8 @@
 //! A fixed workload through the whole core, for counting its instructions.
 //!
-//! `instructions N MONITORS` commits N transactions, each in a round of its own: a port is
-//! inserted, added to a switch, and its address to a set, while monitors of everything watch.
+//! `instructions N MONITORS [KIND]` commits N transactions, each in a round of its own, while
+//! monitors of everything watch. KIND `ports`, or none: a port is inserted, added to a switch, and
+//! its address to a set. `update`: one of 1000 ports gets other options, found by its name.
 //! Nothing depends on time, on chance or on the machine, so a count of instructions (valgrind's
 //! callgrind) is the same at every run, and the difference between two N is the cost of the
 //! transactions alone. `cargo xtask instructions` does that.
@@ -28,14 +29,21 @@ const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
         "external_ids":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}}}}}}"#;
 
 const SWITCHES: usize = 10;
+/// Ports that are there before the first one is updated.
+const PORTS: usize = 1000;
 /// Longest that updates wait.
 const FLUSH_DELAY_US_MAX: u64 = 2000;
 
 fn main() -> ExitCode {
-    let numbers: Vec<usize> = std::env::args().skip(1).map_while(|arg| arg.parse().ok()).collect();
-    let &[transactions, monitors] = numbers.as_slice() else {
-        eprintln!("usage: instructions TRANSACTIONS MONITORS");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<usize> = args.iter().map_while(|arg| arg.parse().ok()).collect();
+    let (&[transactions, monitors], kind) = (numbers.as_slice(), args.get(2)) else {
+        eprintln!("usage: instructions TRANSACTIONS MONITORS [ports|update]");
         return ExitCode::from(2);
+    };
+    let (request, prepared): (fn(usize) -> String, usize) = match kind.map(String::as_str) {
+        Some("update") => (update_request, PORTS),
+        _ => (port_request, 0),
     };
     let mut shell = Shell::start();
     for _ in 0..monitors {
@@ -47,10 +55,13 @@ fn main() -> ExitCode {
         shell.call(writer, &format!(r#"{{"id":1,"method":"transact","params":["Net",{{"op":"insert","table":"Switch","row":{{"name":"sw{n}"}}}}]}}"#));
     }
     shell.call(writer, r#"{"id":1,"method":"transact","params":["Net",{"op":"insert","table":"Addresses","row":{"name":"all"}}]}"#);
+    for n in 0..prepared {
+        shell.call(writer, &port_request(n));
+    }
     for n in 0..transactions {
         shell.call(writer, &request(n));
     }
-    let expected = transactions + SWITCHES + 1;
+    let expected = transactions + prepared + SWITCHES + 1;
     println!("{} replies, {} records, {} bytes", shell.replies, shell.records, shell.bytes);
     // Each monitor answered once; anything else means that the workload does not do what it says.
     let right = shell.replies == expected + monitors && shell.records == expected;
@@ -59,7 +70,20 @@ fn main() -> ExitCode {
 
 const MONITOR: &str = r#"{"id":1,"method":"monitor_cond_since","params":["Net",["monid","Net"],{"Switch":[{}],"Addresses":[{}],"Port":[{}]},"00000000-0000-0000-0000-000000000000"]}"#;
 
-fn request(n: usize) -> String {
+fn update_request(n: usize) -> String {
+    format!(
+        concat!(
+            r#"{{"id":{},"method":"transact","params":["Net",{{"op":"update","table":"Port","#,
+            r#""where":[["name","==","port-{:06}"]],"#,
+            r#""row":{{"options":["map",[["requested-chassis","host-{}"]]]}}}}]}}"#
+        ),
+        n,
+        n * 7 % PORTS,
+        n
+    )
+}
+
+fn port_request(n: usize) -> String {
     let (switch, address) = (n % SWITCHES, format!("10.0.{}.{}", n >> 8 & 255, n & 255));
     format!(
         concat!(

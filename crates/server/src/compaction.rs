@@ -5,6 +5,7 @@
 
 use weir_log::compact;
 
+use crate::database::Db;
 use crate::database::{Compaction, Standalone, Storage};
 use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
@@ -107,17 +108,14 @@ impl Server {
     /// Begins the automatic compactions that are due.
     pub(crate) fn compact_if_due(&mut self, now: Now) {
         // A snapshot has nothing in it that may still be taken back.
-        let is_due = self.next_compaction_us().is_some_and(|at| at <= now.monotonic_us);
-        if !is_due || !self.round.is_decided() {
+        if self.compaction_check_us > now.monotonic_us
+            || self.next_compaction_us().is_none()
+            || !self.round.is_decided()
+        {
             return;
         }
-        let due: Vec<DbId> = self
-            .dbs
-            .iter()
-            .filter(|(_, db)| matches!(&db.storage, Storage::Standalone(f) if f.is_due(now)))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        let is_due = |db: &Db| db.standalone_ref().is_some_and(|file| file.is_due(now));
+        for id in self.dbs.ids_where(is_due) {
             self.compact(now, id, None);
         }
         self.compaction_check_us = now.monotonic_us + CHECK_US;
@@ -125,9 +123,8 @@ impl Server {
 
     /// When the rules are looked at next: never while no file has anything to compact.
     pub(crate) fn next_compaction_us(&self) -> Option<u64> {
-        let grown =
-            |storage: &Storage| matches!(storage, Storage::Standalone(file) if file.records > 0);
-        let any = self.dbs.values().any(|db| grown(&db.storage));
+        let grown = |db: &Db| db.standalone_ref().is_some_and(|file| file.records > 0);
+        let any = self.dbs.values().any(grown);
         any.then_some(self.compaction_check_us)
     }
 }

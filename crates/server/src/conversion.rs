@@ -164,17 +164,12 @@ impl Server {
 
     /// Begins the conversions whose turn it is; the tables are as they are in the files.
     pub(crate) fn start_conversions(&mut self, now: Now) {
-        let waits = |db: &Db| !db.conversions.queue.is_empty() && !db.conversions.is_busy();
-        let ids: Vec<DbId> = self
-            .dbs
-            .iter()
-            .filter(|(_, db)| waits(db))
-            .filter(|(_, db)| {
-                matches!(&db.storage, Storage::Standalone(file) if file.compaction.is_none())
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
+        let may_begin = |db: &Db| {
+            !db.conversions.queue.is_empty()
+                && !db.conversions.is_busy()
+                && db.standalone_ref().is_some_and(|file| file.compaction.is_none())
+        };
+        for id in self.dbs.ids_where(may_begin) {
             let Some(db) = self.dbs.get_mut(&id) else { continue };
             let Some(request) = db.conversions.queue.pop_front() else { continue };
             if db.is_backup() {

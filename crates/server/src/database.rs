@@ -10,8 +10,9 @@ use crate::away::Queued;
 use crate::configuration::{DbConfig, Model};
 use crate::conversion::Conversions;
 use crate::engine::Engine;
-use crate::event::CommandId;
+use crate::event::{CommandId, Now};
 use crate::replication::ActiveBackup;
+use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX, FLUSH_DELAY_US_MIN};
 use crate::trigger::Waiting;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
@@ -140,6 +141,27 @@ impl Db {
             Storage::Memory => None,
             Storage::Standalone(file) => Some(file),
         }
+    }
+
+    /// When a wait is over, or updates must leave.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        // While tables are away nobody can say whether a wait is over.
+        let wait = self.waiting.deadline_us().filter(|_| !self.is_closed());
+        [wait, self.flush_deadline_us()].into_iter().flatten().min()
+    }
+
+    /// When updates must leave that wait for an idle moment.
+    pub(crate) fn flush_deadline_us(&self) -> Option<u64> {
+        let since = self.updates_since_us.filter(|_| !self.engine.is_away())?;
+        let of_all = self.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
+        Some(since + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
+    }
+
+    /// Whether updates must leave now: they have waited long enough, or there are too many.
+    pub(crate) fn is_flush_due(&self, now: Now) -> bool {
+        self.updates_since_us.is_some()
+            && (self.flush_deadline_us().is_some_and(|at| at <= now.monotonic_us)
+                || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
     }
 
     /// Whether updates wait that an idle moment is good enough for. In a stream of transactions it

@@ -222,7 +222,7 @@ impl Server {
     }
 
     /// Whether no transaction can run on a database now.
-    fn is_closed(&self, db: DbId) -> bool {
+    pub(crate) fn is_closed(&self, db: DbId) -> bool {
         self.dbs.get(&db).is_some_and(Db::is_closed)
     }
 
@@ -297,8 +297,8 @@ impl Server {
             Method::ListDbs => Ok(self.list_dbs()),
             Method::GetSchema => {
                 let (_, db) = self.lookup(params, name)?;
-                let schema = self.dbs[&db].engine.schema().to_string();
-                Ok(Reply::Result(schema.into_bytes()))
+                let schema = self.dbs.get(&db).map(|db| db.engine.schema().to_string());
+                Ok(Reply::Result(schema.unwrap_or_default().into_bytes()))
             }
             Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
             Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {

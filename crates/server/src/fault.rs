@@ -8,6 +8,7 @@
 //!    fdatasync(2) would not tell. The file takes no more appends; it is rewritten from memory,
 //!    where everything is that was ever answered, as often as it takes (`docs/decisions/006`).
 
+use crate::database::Db;
 use crate::effect::Level;
 use crate::event::{DbId, Now};
 use crate::server::Server;
@@ -45,23 +46,22 @@ impl Server {
 
     /// Rewrites the files for which it is time; the tables are as they were answered.
     pub(crate) fn rewrite_if_due(&mut self, now: Now) {
-        let due: Vec<DbId> =
-            self.rewrites().filter(|(_, at)| *at <= now.monotonic_us).map(|(id, _)| id).collect();
-        for id in due {
+        let is_due = |db: &Db| db.rewrite_us().is_some_and(|at| at <= now.monotonic_us);
+        for id in self.dbs.ids_where(is_due) {
             self.compact(now, id, None);
         }
     }
 
     /// When the next file is to be rewritten.
     pub(crate) fn next_rewrite_us(&self) -> Option<u64> {
-        self.rewrites().map(|(_, at)| at).min()
+        self.dbs.values().filter_map(Db::rewrite_us).min()
     }
+}
 
-    /// Files to be rewritten, and when, unless that is under way.
-    fn rewrites(&self) -> impl Iterator<Item = (DbId, u64)> {
-        self.dbs.iter().filter(|(_, db)| !db.conversions.is_busy()).filter_map(|(id, db)| {
-            let file = db.standalone_ref().filter(|file| file.compaction.is_none())?;
-            Some((*id, file.rewrite_us?))
-        })
+impl Db {
+    /// When its file is to be rewritten, unless that is under way.
+    fn rewrite_us(&self) -> Option<u64> {
+        let file = self.standalone_ref()?;
+        file.rewrite_us.filter(|_| file.compaction.is_none() && !self.conversions.is_busy())
     }
 }

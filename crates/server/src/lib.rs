@@ -23,6 +23,7 @@ mod compaction;
 pub mod configuration;
 mod conversion;
 mod database;
+mod databases;
 mod dispatch;
 pub mod effect;
 mod engine;

@@ -13,7 +13,6 @@ use crate::dispatch::{Handled, Reply, exactly};
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, SessionId};
 use crate::herd::{Newcomer, around};
-use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX, FLUSH_DELAY_US_MIN};
 use crate::server::Server;
 use crate::session::{Session, SessionMonitor};
 use crate::work::Work;
@@ -288,13 +287,7 @@ impl Server {
         if !self.round.is_decided() {
             return;
         }
-        let due: Vec<DbId> = self
-            .dbs
-            .iter()
-            .filter(|(_, db)| db.updates_since_us.is_some())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        for id in self.dbs.ids_where(|db| db.updates_since_us.is_some()) {
             self.flush_db(now, id);
         }
     }
@@ -352,24 +345,8 @@ impl Server {
     }
 
     pub(crate) fn flush_if_due(&mut self, now: Now) {
-        let due: Vec<DbId> = self
-            .dbs
-            .iter()
-            .filter(|(_, db)| {
-                Self::flush_deadline_us(db).is_some_and(|at| at <= now.monotonic_us)
-                    || db.updates_since_us.is_some()
-                        && db.monitors.pending_bytes() >= FLUSH_BYTES_MAX
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        for id in self.dbs.ids_where(|db| db.is_flush_due(now)) {
             self.flush_db(now, id);
         }
-    }
-
-    pub(crate) fn flush_deadline_us(db: &Db) -> Option<u64> {
-        let since = db.updates_since_us.filter(|_| !db.engine.is_away());
-        let of_all = db.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
-        since.map(|since| since + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
     }
 }

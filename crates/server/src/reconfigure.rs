@@ -144,7 +144,7 @@ impl Server {
         let open: Vec<(DbId, String, String)> = self
             .dbs
             .iter_mut()
-            .filter_map(|(id, db)| Some((*id, db.name.clone(), db.standalone()?.path.clone())))
+            .filter_map(|(id, db)| Some((id, db.name.clone(), db.standalone()?.path.clone())))
             .collect();
         for (id, name, path) in open {
             let Some(at) = wanted.iter().position(|(wanted, _)| *wanted == path) else {

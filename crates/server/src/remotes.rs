@@ -44,6 +44,8 @@ pub(crate) struct Remotes {
     open: BTreeMap<String, Remote>,
     /// The tables that `db:` remotes, and options of TLS, are read from.
     sources: Vec<(DbId, TableId)>,
+    /// The databases that `db:` remotes are read from.
+    homes: Vec<DbId>,
     /// Complaints about `db:` remotes that have been logged.
     complaints: Complaints,
     started: bool,
@@ -60,6 +62,7 @@ impl Remotes {
             configured: BTreeMap::new(),
             open: BTreeMap::new(),
             sources: Vec::new(),
+            homes: Vec::new(),
             complaints: Complaints::new(),
             started: false,
             stale: false,
@@ -172,8 +175,8 @@ pub(crate) fn column_place<'d>(
     let [db_name, table_name, column_name, ..] = parts[..] else {
         return Err(format!("\"{remote}\": invalid syntax"));
     };
-    let found = server.db_names.get(db_name).and_then(|id| server.dbs.get_key_value(id));
-    let (&id, db) = found.ok_or_else(|| format!("\"{remote}\": no database named {db_name}"))?;
+    let found = server.db_names.get(db_name).and_then(|id| Some((*id, server.dbs.get(id)?)));
+    let (id, db) = found.ok_or_else(|| format!("\"{remote}\": no database named {db_name}"))?;
     let schema = db.engine.schema();
     let table = schema
         .table_id(table_name)
@@ -277,6 +280,7 @@ impl Server {
             return;
         }
         self.remotes.sources = self.remote_sources();
+        self.remotes.homes = self.remote_homes();
         self.tls_changed();
         let (wanted, complaints) = self.wanted_remotes();
         for (about, (level, text)) in &complaints {
@@ -311,9 +315,7 @@ impl Server {
 
     /// Whether a table of remotes can be written by nobody now.
     pub(crate) fn remote_tables_are_closed(&self) -> bool {
-        let mut places =
-            self.remotes.in_tables().filter_map(|place| column_place(self, place).ok());
-        places.any(|(db, _)| db.is_closed())
+        self.remotes.homes.iter().any(|db| self.is_closed(*db))
     }
 
     /// Tables are back: what could not be read meanwhile is.
@@ -349,6 +351,11 @@ impl Server {
         }
         sources.extend(self.tls_sources());
         sources
+    }
+
+    fn remote_homes(&self) -> Vec<DbId> {
+        let places = self.remotes.in_tables().filter_map(|place| column_place(self, place).ok());
+        places.map(|(_, place)| place.db).collect()
     }
 
     fn wanted_remotes(&self) -> (BTreeMap<String, RemoteOptions>, Complaints) {

@@ -102,8 +102,7 @@ impl Server {
         if self.next_replication_us().is_none_or(|at| at > now.monotonic_us) {
             return;
         }
-        let ids: Vec<DbId> = self.dbs.keys().copied().collect();
-        for id in ids {
+        for id in self.dbs.ids_where(|_| true) {
             self.replicate(now, id, Input::Tick);
         }
     }
@@ -229,7 +228,7 @@ impl Server {
 
     fn stop_all_following(&mut self) {
         self.sync.is_backup = false;
-        let ids: Vec<DbId> = self.dbs.keys().copied().collect();
+        let ids = self.dbs.ids_where(|_| true);
         ids.into_iter().for_each(|id| self.stop_following(id));
     }
 
@@ -340,8 +339,7 @@ impl Server {
         let Some(from) = self.sync.from.clone() else {
             return Ok("Unable to connect: active server is not specified.\n".into());
         };
-        let ids: Vec<DbId> = self.dbs.keys().copied().collect();
-        for id in ids {
+        for id in self.dbs.ids_where(|_| true) {
             let Some(db) = self.dbs.get_mut(&id).filter(|db| !db.is_reserved()) else { continue };
             let backup = db.active_backup.get_or_insert_with(|| ActiveBackup {
                 source: Some(Source::new(&from, self.sync.probe_ms)),
@@ -393,8 +391,7 @@ impl Server {
 
     /// Changes how databases are replicated; replications that this concerns begin anew.
     fn change_backups(&mut self, change: impl Fn(&mut ActiveBackup)) {
-        let ids: Vec<DbId> = self.dbs.keys().copied().collect();
-        for id in ids {
+        for id in self.dbs.ids_where(|_| true) {
             let Some(backup) = self.dbs.get_mut(&id).and_then(|db| db.active_backup.as_mut())
             else {
                 continue;

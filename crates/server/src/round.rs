@@ -116,6 +116,16 @@ impl Round {
     pub(crate) fn is_decided(&self) -> bool {
         self.appending == 0 && self.done.is_empty()
     }
+
+    /// Whether there is anything to answer besides transactions.
+    fn has_more(&self) -> bool {
+        let Self { answers, initials, changes, requests, deferred, .. } = self;
+        !(answers.is_empty()
+            && initials.is_empty()
+            && changes.is_empty()
+            && requests.is_empty()
+            && deferred.is_empty())
+    }
 }
 
 impl Server {
@@ -292,16 +302,10 @@ impl Server {
         if self.round.appending > 0 {
             return;
         }
-        let mut appends = Vec::new();
-        for (&db, state) in self.dbs.iter_mut().filter(|(_, db)| !db.append.is_empty()) {
-            let bytes = std::mem::take(&mut state.append);
-            let sync = std::mem::take(&mut state.append_sync);
-            state.append_room = bytes.len().min(APPEND_ROOM_MAX);
-            state.note_appended(&bytes);
-            appends.push(Effect::Append { db, bytes, sync });
+        for (db, state) in self.dbs.iter_mut().filter(|(_, db)| !db.append.is_empty()) {
+            self.effects.push(state.take_append(db));
+            self.round.appending += 1;
         }
-        self.round.appending = appends.len();
-        appends.into_iter().for_each(|append| self.effect(append));
         if self.round.appending == 0 {
             self.answer_round(now);
         }
@@ -363,6 +367,23 @@ impl Server {
     fn answer_round(&mut self, now: Now) {
         self.round.number += 1;
         self.round.cost = 0;
+        self.answer_transactions(now);
+        if self.round.has_more() {
+            self.answer_others(now);
+        }
+        if self.round.done.is_empty() {
+            self.compose_for_herds(now);
+            self.hand_over_all(now);
+        } else {
+            // A command has ended somebody's wait on `_Server`.
+            self.finish_round(now);
+        }
+    }
+
+    fn answer_transactions(&mut self, now: Now) {
+        if self.round.done.is_empty() {
+            return;
+        }
         let done = std::mem::take(&mut self.round.done);
         let unheard = self.pass_over(&done);
         for done in &done {
@@ -378,6 +399,10 @@ impl Server {
             let Origin { session, id, .. } = origin;
             self.give(now, Answer { session, id, result, rest: None, holds });
         }
+    }
+
+    /// Answers what has waited for the transactions to be decided.
+    fn answer_others(&mut self, now: Now) {
         for answer in std::mem::take(&mut self.round.answers) {
             self.give(now, answer);
         }
@@ -400,13 +425,6 @@ impl Server {
                 // It must find decided what those before it have set off.
                 self.round.deferred.push(deferred);
             }
-        }
-        if self.round.done.is_empty() {
-            self.compose_for_herds(now);
-            self.hand_over_all(now);
-        } else {
-            // A command has ended somebody's wait on `_Server`.
-            self.finish_round(now);
         }
     }
 
@@ -461,7 +479,7 @@ impl Server {
     /// that have conditions on other rows need not be gone through.
     fn pass_over(&mut self, done: &[Done]) -> Vec<DbId> {
         let mut unheard = Vec::new();
-        for (&id, db) in &mut self.dbs {
+        for (id, db) in self.dbs.iter_mut() {
             let of_db = done.iter().filter(|done| done.db == id);
             let mut deltas = of_db.filter_map(|done| done.delta.as_deref()).peekable();
             let Some(engine) = db.engine.here() else { continue };
@@ -495,13 +513,7 @@ impl Server {
     /// Times out waiting transactions.
     pub(crate) fn run_waits(&mut self, now: Now) {
         let is_due = |db: &Db| db.waiting.deadline_us().is_some_and(|at| at <= now.monotonic_us);
-        let due: Vec<DbId> = self
-            .dbs
-            .iter()
-            .filter(|(_, db)| !db.is_closed() && is_due(db))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        for id in self.dbs.ids_where(|db| is_due(db) && !db.is_closed()) {
             self.wake(now, id);
         }
     }
@@ -552,6 +564,15 @@ impl Db {
         }
         self.append_records += 1;
         self.append_sync |= durable;
+    }
+
+    /// The round's records, on their way to the file.
+    fn take_append(&mut self, db: DbId) -> Effect {
+        let bytes = std::mem::take(&mut self.append);
+        let sync = std::mem::take(&mut self.append_sync);
+        self.append_room = bytes.len().min(APPEND_ROOM_MAX);
+        self.note_appended(&bytes);
+        Effect::Append { db, bytes, sync }
     }
 
     /// Keeps count of what goes to the file; a compaction under way needs a copy.

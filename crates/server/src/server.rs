@@ -15,6 +15,7 @@ use weir_monitor::MonitorKey;
 use crate::away::{Out, STEP_COST_MAX};
 use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Standalone, Storage};
+use crate::databases::Databases;
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, HostStatus, LinkId, Now, SessionId};
 use crate::herd::Herds;
@@ -88,7 +89,7 @@ pub struct Server {
     pub(crate) uuids: UuidSource,
     /// What get_server_id answers.
     pub(crate) id: Uuid,
-    pub(crate) dbs: BTreeMap<DbId, Db>,
+    pub(crate) dbs: Databases,
     pub(crate) db_names: BTreeMap<String, DbId>,
     pub(crate) opening: BTreeMap<DbId, Opening>,
     pub(crate) reconfiguring: Option<Reconfiguration>,
@@ -133,8 +134,11 @@ pub struct Server {
     /// When initial rows kept for a herd of equal monitors go.
     pub(crate) forget_initial_us: Option<u64>,
     pub(crate) start_errors: Vec<String>,
-    effects: Vec<Effect>,
+    /// What the shell is to do.
+    pub(crate) effects: Vec<Effect>,
     next_db: u64,
+    /// What comes before a message that is in one piece.
+    no_head: Bytes,
 }
 
 impl Server {
@@ -143,7 +147,7 @@ impl Server {
         let mut uuids = UuidSource::new(config.seed);
         let mut server = Self {
             id: uuids.next_uuid(),
-            dbs: BTreeMap::new(),
+            dbs: Databases::default(),
             db_names: BTreeMap::new(),
             opening: BTreeMap::new(),
             reconfiguring: None,
@@ -177,6 +181,7 @@ impl Server {
             start_errors: Vec::new(),
             effects: Vec::new(),
             next_db: 0,
+            no_head: Bytes::default(),
             uuids,
         };
         match server_db::new(server.uuids.next_u64()) {
@@ -269,23 +274,20 @@ impl Server {
 
     /// When `end_round` must be called even if nothing happens, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
-        // While tables are away nobody can say whether a wait is over.
-        let here = self.dbs.values().filter(|db| !db.is_closed());
-        let waits = here.filter_map(|db| db.waiting.deadline_us());
-        let ready = (!self.ready.is_empty()).then_some(0);
-        let updates = self.dbs.values().filter_map(Self::flush_deadline_us);
-        let probe = self.probes.next_us();
-        let compaction = self.next_compaction_us();
-        let initial = self.forget_initial_us;
         let may_connect = self.serves || matches!(self.start_status(), StartStatus::Ready);
-        let links = self.next_replication_us().filter(|_| may_connect);
-        let connections = self.remotes.next_us().filter(|_| may_connect);
-        let rewrite = self.next_rewrite_us();
-        let remotes = [connections, self.next_status_us()];
-        let herds = self.herds.next_us();
-        let others = [herds, probe, compaction, initial, links, ready, rewrite];
-        let others = others.into_iter().chain(remotes).flatten();
-        waits.chain(updates).chain(others).min()
+        let all = [
+            (!self.ready.is_empty()).then_some(0),
+            self.dbs.values().filter_map(Db::deadline_us).min(),
+            self.next_replication_us().filter(|_| may_connect),
+            self.remotes.next_us().filter(|_| may_connect),
+            self.next_status_us(),
+            self.next_compaction_us(),
+            self.next_rewrite_us(),
+            self.herds.next_us(),
+            self.probes.next_us(),
+            self.forget_initial_us,
+        ];
+        all.into_iter().flatten().min()
     }
 
     /// Sets the most that one transaction may cost in a step of the core, in units of about 50 ns.
@@ -335,7 +337,7 @@ impl Server {
     }
 
     pub(crate) fn send(&mut self, session: SessionId, message: Vec<u8>) {
-        let (head, body) = (Bytes::default(), Arc::new(message));
+        let (head, body) = (Arc::clone(&self.no_head), Arc::new(message));
         self.effect(Effect::Send { to: vec![session], head, body });
     }
 

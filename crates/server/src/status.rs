@@ -42,7 +42,8 @@ impl Server {
 
     /// Writes what has changed, if it is time.
     pub(crate) fn update_status_if_due(&mut self, now: Now) {
-        if self.next_status_us().is_none_or(|due| due > now.monotonic_us) || !self.is_settled() {
+        let is_time = self.status_us <= now.monotonic_us;
+        if !is_time || self.next_status_us().is_none() || !self.is_settled() {
             return;
         }
         self.status_us = now.monotonic_us + STATUS_US;

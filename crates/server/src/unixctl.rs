@@ -169,9 +169,7 @@ impl Server {
                 return Some(Err("cannot compact built-in databases".into()));
             }
             Some(name) => self.db_names.get(name).copied().into_iter().collect(),
-            None => {
-                self.dbs.iter().filter(|(_, db)| !db.is_reserved()).map(|(id, _)| *id).collect()
-            }
+            None => self.dbs.ids_where(|db| !db.is_reserved()),
         };
         if chosen.is_empty() {
             let missing = name.is_some();

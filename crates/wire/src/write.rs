@@ -2,20 +2,27 @@
 
 /// A successful reply.
 pub fn reply_result(id: &[u8], result: &[u8]) -> Vec<u8> {
-    let (mut out, tail) = reply_result_around(id);
-    out.reserve(result.len() + tail.len());
+    let mut out = result_head(id, result.len());
     out.extend_from_slice(result);
-    out.extend_from_slice(tail);
+    out.extend_from_slice(RESULT_TAIL);
     out
 }
 
 /// What a successful reply has before and behind its result.
 pub fn reply_result_around(id: &[u8]) -> (Vec<u8>, &'static [u8]) {
-    let mut head = Vec::with_capacity(id.len() + 32);
+    (result_head(id, 0), RESULT_TAIL)
+}
+
+/// What a successful reply has behind its result.
+const RESULT_TAIL: &[u8] = b",\"error\":null}";
+
+/// What it has before that, with room for so many bytes of result and what is behind it.
+fn result_head(id: &[u8], room: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(id.len() + room + 32);
     head.extend_from_slice(b"{\"id\":");
     head.extend_from_slice(id);
     head.extend_from_slice(b",\"result\":");
-    (head, b",\"error\":null}")
+    head
 }
 
 /// A failed one, without the null `result` that RFC 7047 section 4.1 shows: so does the reference.
