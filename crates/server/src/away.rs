@@ -183,6 +183,9 @@ impl Server {
 
     /// The round is decided: hands over what was set aside.
     pub(crate) fn hand_over_all(&mut self, now: Now) {
+        if self.round.long.is_empty() && self.round.mirrored.is_empty() {
+            return;
+        }
         for trigger in std::mem::take(&mut self.round.long) {
             self.hand_over(now, trigger);
         }

@@ -91,9 +91,9 @@ impl Remotes {
         self.now_us = now.monotonic_us;
     }
 
-    /// Whether the first look at the configuration has happened.
-    pub(crate) fn started(&self) -> bool {
-        self.started
+    /// Whether any of them is read from a table.
+    pub(crate) fn have_tables(&self) -> bool {
+        !self.homes.is_empty()
     }
 
     /// Whether every listener has been opened, or has failed once.

@@ -28,6 +28,8 @@ pub(crate) const FLUSH_DELAY_US_EACH: u64 = 16;
 pub(crate) const FLUSH_DELAY_US_MAX: u64 = 2000;
 /// Room that is made for a round's records at once, if the last round's were as long, in bytes.
 const APPEND_ROOM_MAX: usize = 64 << 10;
+/// A round's list of transactions is used again, with room for at most so many.
+const DONE_KEPT: usize = 64;
 /// Most bytes of updates that wait for one.
 pub(crate) const FLUSH_BYTES_MAX: usize = 256 << 10;
 
@@ -384,20 +386,24 @@ impl Server {
         if self.round.done.is_empty() {
             return;
         }
-        let done = std::mem::take(&mut self.round.done);
+        let mut done = std::mem::take(&mut self.round.done);
         let unheard = self.pass_over(&done);
         for done in &done {
             if let Some(delta) = &done.delta {
                 self.publish(now, done.db, Arc::clone(delta), unheard.contains(&done.db));
             }
         }
-        for Done { request, delta, .. } in done {
+        for Done { request, delta, .. } in done.drain(..) {
             delta.into_iter().for_each(|delta| self.free(Garbage::Delta(delta)));
             let Some((trigger, result)) = request else { continue };
             let Trigger { origin, message, holds, .. } = trigger;
             self.free(Garbage::Text(message));
             let Origin { session, id, .. } = origin;
             self.give(now, Answer { session, id, result, rest: None, holds });
+        }
+        if self.round.done.is_empty() {
+            done.shrink_to(DONE_KEPT);
+            self.round.done = done;
         }
     }
 

@@ -35,9 +35,8 @@ struct Status {
 impl Server {
     /// When the next look is due; never while no table wants it.
     pub(crate) fn next_status_us(&self) -> Option<u64> {
-        let has_tables = self.remotes.started() && self.remotes.in_tables().next().is_some();
         // While tables are away there is nothing to compare with; it is looked when they are back.
-        (has_tables && !self.remote_tables_are_closed()).then_some(self.status_us)
+        (self.remotes.have_tables() && !self.remote_tables_are_closed()).then_some(self.status_us)
     }
 
     /// Writes what has changed, if it is time.

@@ -113,6 +113,9 @@ impl Waiting {
 
     /// All of them.
     pub(crate) fn take(&mut self) -> Vec<Trigger> {
+        if self.triggers.is_empty() {
+            return Vec::new();
+        }
         self.deadlines.clear();
         self.sessions.clear();
         std::mem::take(&mut self.triggers)
