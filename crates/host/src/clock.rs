@@ -15,7 +15,8 @@ impl Clock {
 
     /// Microseconds since the start.
     pub(crate) fn monotonic_us(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+        let elapsed = self.origin.elapsed();
+        elapsed.as_secs() * 1_000_000 + u64::from(elapsed.subsec_micros())
     }
 
     /// Milliseconds since 1970-01-01 UTC, negative before.

@@ -62,7 +62,11 @@ impl Outbox {
             if total >= FLUSH_BYTES_MAX {
                 return Ok(Flushed::Part);
             }
-            let (wanted, result) = self.write_once(&mut write);
+            // Most often there are a head and a body, or a reply.
+            let (wanted, result) = match self.buffers.len() {
+                ..=2 => self.write_once::<2>(&mut write),
+                _ => self.write_once::<SLICES_MAX>(&mut write),
+            };
             match result {
                 Ok(written) => {
                     self.advance(written);
@@ -79,12 +83,12 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
-    /// One call of `write` with the first buffers; also how many bytes those are.
-    fn write_once(
+    /// One call of `write` with the first `N` buffers; also how many bytes those are.
+    fn write_once<const N: usize>(
         &self,
         write: &mut impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> (usize, io::Result<usize>) {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut slices = [IoSlice::new(&[]); N];
         let mut wanted = 0;
         let mut skip = self.written;
         let mut count = 0;

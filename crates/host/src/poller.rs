@@ -103,7 +103,9 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// In whole milliseconds, rounded up, which every kernel takes in one call.
 fn timespec(timeout: Duration) -> Timespec {
-    let millis = timeout.min(WAIT_MAX).as_nanos().div_ceil(1_000_000);
-    let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
-    Timespec { tv_sec: seconds, tv_nsec: i64::try_from(millis % 1000).unwrap_or(0) * 1_000_000 }
+    let timeout = timeout.min(WAIT_MAX);
+    let millis = timeout.subsec_nanos().div_ceil(1_000_000);
+    let seconds = timeout.as_secs() + u64::from(millis / 1000);
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(millis % 1000) * 1_000_000 }
 }

@@ -122,12 +122,13 @@ impl Server {
         match Message::parse(message.text()) {
             Err(malformed) => self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Request { method: "transact", params, id: request }) => {
-                if let Some(origin) = self.transaction_origin(now, id, params, request) {
+                let mut params = params.elements();
+                let name = params.as_mut().and_then(Iterator::next);
+                if let Some(origin) = self.transaction_origin(now, id, name, request) {
                     if self.is_closed(origin.db) {
                         return self.wait_for(id, origin.db, Incoming::Checked(message));
                     }
-                    let operations: Vec<Text<'_>> =
-                        params.elements().into_iter().flatten().skip(1).collect();
+                    let operations = params.map_or_else(Vec::new, Iterator::collect);
                     if let Some(outcome) = self.execute(now, &origin, &operations) {
                         self.transact(now, origin, message, outcome);
                     }
@@ -158,17 +159,17 @@ impl Server {
         self.round.requests.push(Asked { session, message, holds });
     }
 
-    /// Where a `transact` request runs, unless it is to be refused.
+    /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
     fn transaction_origin(
         &self,
         now: Now,
         session: SessionId,
-        params: Text<'_>,
+        name: Option<Text<'_>>,
         id: Text<'_>,
     ) -> Option<Origin> {
-        let name = params.elements()?.next()?.str()?;
+        let name = name?.str()?;
         let db = *self.db_names.get(&*name)?;
-        let mut canonical = Vec::new();
+        let mut canonical = Vec::with_capacity(id.as_bytes().len());
         id.write(&mut canonical);
         let identity = Arc::clone(&self.sessions.get(&session)?.identity);
         let created_us = now.monotonic_us;

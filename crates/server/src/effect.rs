@@ -162,7 +162,7 @@ pub enum Effect {
         patience_ms: u64,
     },
     /// The options of TLS, for the connections that come.
-    Tls(TlsSettings),
+    Tls(Box<TlsSettings>),
     /// Close the listener, or give up connecting (its sessions get their own `Disconnect`).
     Unlisten {
         /// Its number.

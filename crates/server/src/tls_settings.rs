@@ -49,7 +49,7 @@ impl Server {
         self.tls.complaints = complaints;
         if self.tls.told != settings {
             self.tls.told.clone_from(&settings);
-            self.effect(Effect::Tls(settings));
+            self.effect(Effect::Tls(Box::new(settings)));
         }
     }
 

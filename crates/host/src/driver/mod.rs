@@ -172,6 +172,7 @@ impl Driver {
     /// Goes round until something happens that is not the loop's to decide.
     pub(crate) fn run(&mut self) -> io::Result<Turn> {
         self.execute_effects();
+        let mut now_us = self.clock.monotonic_us();
         loop {
             if let Some(turn) = self.turn() {
                 match &turn {
@@ -182,15 +183,16 @@ impl Driver {
                 }
                 return Ok(turn);
             }
-            let timeout = self.timeout();
+            let timeout = self.timeout(now_us);
             self.poller.wait(timeout, &mut self.ready)?;
             if let Some(signal) = self.take_signal() {
                 self.record(&Item::End(End::Signal(signal)));
                 return Ok(Turn::Signal(signal));
             }
-            let begun_us = self.clock.monotonic_us();
-            self.round();
-            self.stalls.note(begun_us, self.clock.monotonic_us());
+            let now = now(&self.clock);
+            self.round(now);
+            now_us = self.clock.monotonic_us();
+            self.stalls.note(now.monotonic_us, now_us);
         }
     }
 
@@ -274,7 +276,7 @@ impl Driver {
     }
 
     /// `None` waits for ever.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self, now_us: u64) -> Option<Duration> {
         if self.sessions.has_work() || self.server.has_pending_updates() {
             return Some(Duration::ZERO);
         }
@@ -282,11 +284,10 @@ impl Driver {
         let own =
             [self.sessions.deadline_us(), self.listeners.deadline_us(), self.memory.deadline_us()];
         let next = own.into_iter().chain([core]).flatten().min()?;
-        Some(Duration::from_micros(next.saturating_sub(self.clock.monotonic_us())))
+        Some(Duration::from_micros(next.saturating_sub(now_us)))
     }
 
-    fn round(&mut self) {
-        let now = now(&self.clock);
+    fn round(&mut self, now: Now) {
         self.coverage.tick(now.monotonic_us);
         self.coverage.add(Counter::Rounds, 1);
         if self.ready.is_empty() && !self.sessions.has_work() && self.server.has_pending_updates() {
@@ -409,23 +410,29 @@ impl Driver {
         self.sessions.take_events(&mut self.events);
         let mut events = mem::take(&mut self.events);
         for event in events.drain(..) {
-            let command = if let Event::Command { name, .. } = &event { name.as_str() } else { "" };
-            if command == "memory/show" {
-                let bytes = self.sessions.backlog();
-                self.handle(now, Event::Backlog { bytes });
-            } else if command == "weir/status" {
-                let status = HostStatus {
-                    resident_bytes: stall::resident_bytes(),
-                    rounds: self.coverage.total(Counter::Rounds),
-                    stall_us: self.stalls.recent_us(now.monotonic_us),
-                    stall_ever_us: self.stalls.ever_us(),
-                    queued: self.sessions.backlogs(),
-                };
-                self.handle(now, Event::HostStatus(Box::new(status)));
+            if let Event::Command { name, .. } = &event {
+                self.inform(now, name);
             }
             self.handle(now, event);
         }
         self.events = events;
+    }
+
+    /// Tells the core what it will need to know for an admin command.
+    fn inform(&mut self, now: Now, command: &str) {
+        if command == "memory/show" {
+            let bytes = self.sessions.backlog();
+            self.handle(now, Event::Backlog { bytes });
+        } else if command == "weir/status" {
+            let status = HostStatus {
+                resident_bytes: stall::resident_bytes(),
+                rounds: self.coverage.total(Counter::Rounds),
+                stall_us: self.stalls.recent_us(now.monotonic_us),
+                stall_ever_us: self.stalls.ever_us(),
+                queued: self.sessions.backlogs(),
+            };
+            self.handle(now, Event::HostStatus(Box::new(status)));
+        }
     }
 
     fn handle(&mut self, now: Now, event: Event) {
@@ -541,7 +548,7 @@ impl Driver {
                 let Self { connections, jobs, .. } = self;
                 connections.connect(jobs, remote, target, &options, patience_ms, events);
             }
-            Effect::Tls(settings) => self.connections.configure_tls(settings),
+            Effect::Tls(settings) => self.connections.configure_tls(*settings),
             Effect::Open { db, path, seed } => {
                 databases.open(db, path, seed, &self.jobs, &self.log, events);
             }

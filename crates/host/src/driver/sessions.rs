@@ -555,6 +555,9 @@ impl Sessions {
 
     /// Closes those whose time is over.
     pub(crate) fn expire(&mut self, poller: &Poller, now_us: u64) {
+        if self.closing.is_empty() {
+            return;
+        }
         let due = self.closing.iter().take_while(|(deadline, _)| *deadline <= now_us).count();
         let due: Vec<_> = self.closing.drain(..due).collect();
         due.into_iter().for_each(|(_, id)| self.remove(poller, id));

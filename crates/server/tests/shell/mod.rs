@@ -391,7 +391,7 @@ impl Shell {
             Effect::ConnectRemote { remote, target, options, patience_ms } => {
                 self.reaching.push((remote, target, options, patience_ms));
             }
-            Effect::Tls(settings) => self.tls.push(settings),
+            Effect::Tls(settings) => self.tls.push(*settings),
             Effect::TrimMemory => {}
             Effect::StopReading { session } => {
                 self.stopped.insert(session);
