@@ -76,12 +76,12 @@ struct Member<'a> {
 impl<'a, 'w> Parser<'a, 'w> {
     /// Starts on `text`, which `what` names in complaints.
     pub fn new(text: Text<'a>, what: &'w dyn Display) -> Self {
-        let members = text.members();
-        let is_object = members.is_some();
-        let member = |(key, value)| Member { key, value, is_used: false };
-        let members = members.into_iter().flatten().map(member).collect();
-        let mut parser = Self { what, text, members, error: None };
-        if !is_object {
+        let mut parser = Self { what, text, members: SmallVec::new(), error: None };
+        if let Some(members) = text.members() {
+            for (key, value) in members {
+                parser.members.push(Member { key, value, is_used: false });
+            }
+        } else {
             // The only complaint that quotes nothing.
             let details = format!("Parsing {what} failed: Object expected.");
             parser.error = Some(Error::plain_syntax(details));

@@ -72,6 +72,11 @@ impl Links {
         Self { columns: columns.collect(), strong: strong.collect(), weak: weak.collect() }
     }
 
+    /// Whether any column of the table refers to rows.
+    pub(crate) fn refers(&self, table: TableId) -> bool {
+        !self.columns[table.index()].is_empty()
+    }
+
     /// How many strong references hold the row.
     pub(crate) fn strong(&self, table: TableId, uuid: Uuid) -> u32 {
         self.strong[table.index()].get(&uuid).copied().unwrap_or(0)
@@ -134,7 +139,7 @@ impl Links {
     /// Follows a change of rows.
     pub(crate) fn apply(&mut self, delta: &Delta) {
         for (table, uuid, row) in delta.rows() {
-            if !self.columns[table.index()].is_empty() {
+            if self.refers(table) {
                 self.apply_strong(table, uuid, row);
                 self.apply_weak(table, uuid, row);
             }
@@ -144,7 +149,7 @@ impl Links {
     /// Follows a change of rows in the weak references only.
     pub(crate) fn apply_weak_only(&mut self, delta: &Delta) {
         for (table, uuid, row) in delta.rows() {
-            if !self.columns[table.index()].is_empty() {
+            if self.refers(table) {
                 self.apply_weak(table, uuid, row);
             }
         }

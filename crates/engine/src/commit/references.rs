@@ -48,7 +48,7 @@ impl StrongCounts {
 pub(super) fn count_strong(txn: &Transaction<'_>) -> Result<StrongCounts, Error> {
     let mut counts = StrongCounts::new(txn.db().seed);
     let links = &txn.db().links;
-    for (table, uuid, touch) in txn.touches() {
+    for (table, uuid, touch) in txn.touches().filter(|entry| links.refers(entry.0)) {
         let mut lose = |references: &mut dyn Iterator<Item = Reference<'_>>| {
             for reference in references.filter(|reference| reference.holds(uuid)) {
                 counts.add(reference.table, reference.to, -1);
