@@ -18,7 +18,7 @@ use crate::peer::Peer;
 use crate::report::{About, Figures, Report};
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
-use crate::tally::{Sizes, Tally};
+use crate::tally::{ENOUGH_SECONDS, Sizes, Tally, seconds_from};
 use crate::watch::{Marker, Watch, keep_alive};
 
 const DB: &str = "Bench_Conditions";
@@ -34,6 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Config {
     ops: usize,
+    /// After which no more operations begin.
+    seconds: f64,
     writers: usize,
 }
 
@@ -42,6 +44,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let monitors: Vec<usize> = args.list("--monitors")?.unwrap_or_else(|| MONITORS.to_vec());
     let config = Config {
         ops: args.value("--ops")?.unwrap_or(20_000).max(1),
+        seconds: seconds_from(args)?,
         writers: args.value("--writers")?.unwrap_or(20).max(1),
     };
     args.finish("conditions")?;
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             "conditions: {} updates of rows that none of {monitors:?} monitors with {CONDITIONS} conditions wants, {} writers",
             config.ops, config.writers
         ),
-        standard: monitors == MONITORS && config.ops >= 20_000,
+        standard: monitors == MONITORS && config.ops >= 20_000 && config.seconds >= ENOUGH_SECONDS,
     };
     let schema = schema();
     let mut shape = Sizes { update: 0, record: 200, request: 0 };
@@ -86,6 +89,10 @@ pub(crate) fn schema() -> Value {
     }}})
 }
 
+fn busy(n: usize) -> String {
+    format!("busy-{n:06}")
+}
+
 fn watched(n: usize) -> String {
     format!("watched-{n:06}")
 }
@@ -100,11 +107,13 @@ fn measure(
 ) -> Result<Tally, Error> {
     let target = &running.target;
     let mut control = Client::connect(target)?;
+    let mut watched_rows = Vec::new();
     if peer.is_floor() {
         shape.impose(&mut control)?;
     } else {
         bench.progress.wait("filling the table");
-        fill(&mut control, monitors * CONDITIONS)?;
+        fill(&mut control, (0..BUSY).map(busy))?;
+        watched_rows = fill(&mut control, (0..monitors * CONDITIONS).map(watched))?;
     }
     let section = format!("{monitors} monitors");
     bench.progress.phase(&format!("{section}: connecting"), monitors);
@@ -117,47 +126,62 @@ fn measure(
     let writers: Result<Vec<_>, Error> = (0..config.writers).map(|_| target.connect()).collect();
     let mut driver = Driver::new(writers?, watches, DRAIN_EVERY, bench.progress.clone())?;
     bench.progress.phase(&section, config.ops);
-    let mut tally = Tally::default();
-    let mut load = Load {
-        total: config.ops,
-        marker: Marker::Modify,
-        rate: None,
-        unseen: true,
-        request: &mut |i, out| {
-            let _ = write!(
-                out,
-                r#"{{"id":{i},"method":"transact","params":["{DB}",{{"op":"update","table":"Item","where":[["name","==","busy-{:06}"]],"row":{{"value":"value {i}"}}}}]}}"#,
-                i % BUSY
-            );
-        },
-        reply: &mut |i, reply| {
-            let good = memchr::memmem::find(reply, br#"{"count":1}"#).is_some();
-            if !good && !peer.is_floor() {
-                fail!("update {i} was answered {}", String::from_utf8_lossy(reply));
-            }
-            Ok(0)
-        },
-    };
-    tally.run(running, &mut driver, &mut load)?;
+    let tally = change_busy(config, running, &mut driver, peer.is_floor())?;
     if !peer.is_floor() {
         // The first client may have been silent for too long.
-        touch_watched(&mut Client::connect(target)?, monitors * CONDITIONS)?;
+        touch_watched(&mut Client::connect(target)?, &watched_rows)?;
         driver.watches.into_iter().enumerate().try_for_each(|(n, watch)| expect(n, watch))?;
     }
     Ok(tally)
 }
 
-fn fill(control: &mut Client, watched_rows: usize) -> Result<(), Error> {
-    let names: Vec<String> =
-        (0..BUSY).map(|n| format!("busy-{n:06}")).chain((0..watched_rows).map(watched)).collect();
-    for batch in names.chunks(BATCH) {
+/// Changes rows that no monitor wants: so many times, or for as long as a steady figure needs.
+fn change_busy(
+    config: &Config,
+    running: &Running,
+    driver: &mut Driver,
+    floor: bool,
+) -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    while let total @ 1.. = tally.next_of(config.ops, config.seconds) {
+        let done = tally.transactions;
+        let mut load = Load {
+            total,
+            marker: Marker::Modify,
+            rate: None,
+            unseen: true,
+            request: &mut |i, out| {
+                let (name, n) = (busy((done + i) % BUSY), done + i);
+                let _ = write!(
+                    out,
+                    r#"{{"id":{i},"method":"transact","params":["{DB}",{{"op":"update","table":"Item","where":[["name","==","{name}"]],"row":{{"value":"value {n}"}}}}]}}"#
+                );
+            },
+            reply: &mut |i, reply| {
+                let good = memchr::memmem::find(reply, br#"{"count":1}"#).is_some();
+                if !good && !floor {
+                    fail!("update {i} was answered {}", String::from_utf8_lossy(reply));
+                }
+                Ok(0)
+            },
+        };
+        tally.run(running, driver, &mut load)?;
+    }
+    Ok(tally)
+}
+
+/// Inserts rows; returns their uuids.
+fn fill(control: &mut Client, names: impl Iterator<Item = String>) -> Result<Vec<Value>, Error> {
+    let mut uuids = Vec::new();
+    for batch in names.collect::<Vec<_>>().chunks(BATCH) {
         let mut params = vec![json!(DB)];
         params.extend(batch.iter().map(
             |name| json!({"op": "insert", "table": "Item", "row": {"name": name, "value": "new"}}),
         ));
-        control.transact(&Value::Array(params))?;
+        let results = control.transact(&Value::Array(params))?;
+        uuids.extend(results.into_iter().map(|mut result| result["uuid"].take()));
     }
-    Ok(())
+    Ok(uuids)
 }
 
 /// A monitor of ten rows.
@@ -177,12 +201,14 @@ fn subscribe(mut client: Client, n: usize) -> Result<Watch, Error> {
     Ok(Watch::new(client.into_stream(), false))
 }
 
-fn touch_watched(control: &mut Client, rows: usize) -> Result<(), Error> {
-    let rows: Vec<usize> = (0..rows).collect();
+/// Changes every watched row once. By uuid: a server that searches 51,000 rows for each name would
+/// take longer for this than for all that is measured.
+fn touch_watched(control: &mut Client, uuids: &[Value]) -> Result<(), Error> {
+    let rows: Vec<_> = uuids.iter().enumerate().collect();
     for batch in rows.chunks(BATCH) {
         let mut params = vec![json!(DB)];
-        params.extend(batch.iter().map(|&row| {
-            json!({"op": "update", "table": "Item", "where": [["name", "==", watched(row)]],
+        params.extend(batch.iter().map(|(row, uuid)| {
+            json!({"op": "update", "table": "Item", "where": [["_uuid", "==", uuid]],
                 "row": {"value": format!("last-{row:06}")}})
         }));
         control.transact(&Value::Array(params))?;

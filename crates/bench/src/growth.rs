@@ -21,7 +21,7 @@ use crate::rng::Rng;
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
 use crate::set;
-use crate::tally::{Clients, Sizes, Tally};
+use crate::tally::{Clients, ENOUGH_SECONDS, Sizes, Tally, seconds_from};
 use crate::watch::{Marker, Watch, uuid_hash, uuid_in};
 
 const DB: &str = "Bench_Growth";
@@ -66,6 +66,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let rows: Vec<usize> = args.list("--rows")?.unwrap_or_else(|| ROWS.to_vec());
     let elements: Vec<usize> = args.list("--elements")?.unwrap_or_else(|| ELEMENTS.to_vec());
     let ops = args.value("--ops")?.unwrap_or(20_000).max(1);
+    let seconds = seconds_from(args)?;
     let clients = Clients {
         writers: args.value("--writers")?.unwrap_or(20).max(1),
         monitors: args.value("--monitors")?.unwrap_or(10),
@@ -76,15 +77,16 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         "growth: {ops} changes at {rows:?} rows and {elements:?} elements, {} writers, {} monitors",
         clients.writers, clients.monitors
     );
-    let standard = rows == ROWS && elements == ELEMENTS && ops >= 20_000;
+    let standard =
+        rows == ROWS && elements == ELEMENTS && ops >= 20_000 && seconds >= ENOUGH_SECONDS;
     let about = About { scenario: "growth".into(), title, standard };
-    let sets = set::Config { sizes: elements, ops, clients };
+    let sets = set::Config { sizes: elements, ops, seconds, clients };
     let (mut of_rows, mut of_sets) = ([USUAL; 2], set::USUAL);
     bench.rounds(about, Floors::Plain, &mut |peer| {
         let mut figures = Figures::default();
         let mut costs = [const { Vec::new() }; 2];
         for &size in &rows {
-            let table = Table { size, ops, clients };
+            let table = Table { size, ops, seconds, clients };
             let tallies = table.measure(bench, peer, &mut of_rows)?;
             for ((tally, name), costs) in tallies.iter().zip(STEPS).zip(&mut costs) {
                 tally.figures(&format!("{name}, {size} rows"), &mut figures);
@@ -105,6 +107,8 @@ const STEPS: [&str; 2] = ["insert", "delete"];
 struct Table {
     size: usize,
     ops: usize,
+    /// After which no more operations begin.
+    seconds: f64,
     clients: Clients,
 }
 
@@ -139,31 +143,42 @@ impl Table {
         let mut driver = self.connect(bench, running)?;
         let mut control = Client::connect(&running.target)?;
         let mut tallies = [Tally::default(), Tally::default()];
-        while tallies[0].transactions < self.ops {
+        let [insert, delete] = &mut tallies;
+        while insert.transactions < self.ops && insert.seconds < self.seconds {
             let mut uuids = vec![String::new(); BLOCK];
-            for (n, tally) in tallies.iter_mut().enumerate() {
-                if floor {
-                    shapes[n].impose(&mut control)?;
-                }
-                let inserts = n == 0;
-                let known = uuids.clone();
+            if floor {
+                shapes[0].impose(&mut control)?;
+            }
+            let mut load = Load {
+                total: BLOCK,
+                marker: Marker::Insert,
+                rate: None,
+                unseen: false,
+                request: &mut |i, out| request(i, true, out),
+                reply: &mut |i, reply| {
+                    uuid_in(reply)?.clone_into(&mut uuids[i]);
+                    Ok(uuid_hash(uuids[i].as_bytes()))
+                },
+            };
+            insert.run(running, &mut driver, &mut load)?;
+            if floor {
+                shapes[1].impose(&mut control)?;
+            }
+            let mut gone = 0;
+            while let count @ 1.. = delete.next_of(self.ops, self.seconds).min(BLOCK - gone) {
                 let mut load = Load {
-                    total: BLOCK,
-                    marker: if inserts || floor { Marker::Insert } else { Marker::Delete },
+                    total: count,
+                    marker: if floor { Marker::Insert } else { Marker::Delete },
                     rate: None,
                     unseen: false,
-                    request: &mut |i, out| request(i, inserts, out),
-                    reply: &mut |i, reply| {
-                        if inserts || floor {
-                            uuid_in(reply)?.clone_into(&mut uuids[i]);
-                        } else if memchr::memmem::find(reply, br#"[{"count":1}]"#).is_none() {
-                            fail!("delete {i} was answered {}", String::from_utf8_lossy(reply));
-                        }
-                        let uuid = if inserts || floor { &uuids[i] } else { &known[i] };
-                        Ok(uuid_hash(uuid.as_bytes()))
-                    },
+                    request: &mut |i, out| request(gone + i, false, out),
+                    reply: &mut |i, reply| deleted(&uuids[gone + i], reply, floor),
                 };
-                tally.run(running, &mut driver, &mut load)?;
+                delete.run(running, &mut driver, &mut load)?;
+                gone += count;
+            }
+            if !floor {
+                remove(&uuids[gone..], &mut driver)?;
             }
         }
         for (tally, shape) in tallies.iter().zip(shapes).filter(|_| !floor) {
@@ -190,6 +205,36 @@ impl Table {
             (0..self.clients.writers).map(|_| target.connect()).collect();
         Driver::new(writers?, watches?, self.clients.drain_every, bench.progress.clone())
     }
+}
+
+/// Takes rows away by uuid, unmeasured: those for which deletion by name takes too long.
+fn remove(uuids: &[String], driver: &mut Driver) -> Result<(), Error> {
+    let mut load = Load {
+        total: uuids.len(),
+        marker: Marker::Delete,
+        rate: None,
+        unseen: false,
+        request: &mut |i, out| {
+            let _ = write!(
+                out,
+                r#"{{"id":{i},"method":"transact","params":["{DB}",{{"op":"delete","table":"Item","where":[["_uuid","==",["uuid","{}"]]]}}]}}"#,
+                uuids[i]
+            );
+        },
+        reply: &mut |i, reply| deleted(&uuids[i], reply, false),
+    };
+    driver.run(&mut load).map(drop)
+}
+
+/// Checks that one row went; returns what monitors must have seen go.
+fn deleted(uuid: &str, reply: &[u8], floor: bool) -> Result<u64, Error> {
+    if floor {
+        return Ok(uuid_hash(uuid_in(reply)?.as_bytes()));
+    }
+    if memchr::memmem::find(reply, br#"[{"count":1}]"#).is_none() {
+        fail!("the deletion of {uuid} was answered {}", String::from_utf8_lossy(reply));
+    }
+    Ok(uuid_hash(uuid.as_bytes()))
 }
 
 fn request(i: usize, insert: bool, out: &mut Vec<u8>) {

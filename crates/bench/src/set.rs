@@ -20,7 +20,7 @@ use crate::replica::{Datum, Replica};
 use crate::report::{About, Figures, Report};
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
-use crate::tally::{Clients, Sizes, Tally};
+use crate::tally::{Clients, ENOUGH_SECONDS, Sizes, Tally, seconds_from};
 use crate::watch::{ELEMENT_DIGITS, Marker, uuid_hash, uuid_in};
 
 const DB: &str = "Bench_Set";
@@ -36,6 +36,8 @@ const SIZES: [usize; 2] = [300, 30_000];
 pub(crate) struct Config {
     pub(crate) sizes: Vec<usize>,
     pub(crate) ops: usize,
+    /// After which no more operations begin.
+    pub(crate) seconds: f64,
     pub(crate) clients: Clients,
 }
 
@@ -49,6 +51,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let config = Config {
         sizes: args.list("--sizes")?.unwrap_or_else(|| SIZES.to_vec()),
         ops: args.value("--ops")?.unwrap_or(20_000).max(1),
+        seconds: seconds_from(args)?,
         clients,
     };
     args.finish("set")?;
@@ -56,7 +59,8 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         "set: {} additions and removals at {:?} elements, {} writers, {} monitors",
         config.ops, config.sizes, clients.writers, clients.monitors
     );
-    let standard = config.sizes == SIZES && config.ops >= 20_000 && clients.monitors == 10;
+    let long = config.ops >= 20_000 && config.seconds >= ENOUGH_SECONDS;
+    let standard = config.sizes == SIZES && long && clients.monitors == 10;
     let about = About { scenario: "set".into(), title, standard };
     let floors = if clients.monitors > 0 { Floors::Both } else { Floors::Plain };
     let mut shape = USUAL;
@@ -116,7 +120,7 @@ fn measure(
     let mut driver = config.clients.connect(&running.target, DB, &mut replica, progress)?;
     let mut tally = Tally::default();
     let mut base = 0;
-    while tally.transactions < config.ops {
+    while tally.transactions < config.ops && tally.seconds < config.seconds {
         for mutator in ["insert", "delete"] {
             let mut load = Load {
                 total: BLOCK,

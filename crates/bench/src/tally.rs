@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::args::Args;
 use crate::client::{Client, Stream, Target};
 use crate::drive::{Driver, Load};
 use crate::procfs;
@@ -14,6 +15,17 @@ use crate::stats::Latencies;
 use crate::watch::Watch;
 
 use std::time::Duration;
+
+/// Seconds after which a figure is steady, however few transactions they were; `--seconds` says
+/// otherwise.
+pub(crate) const ENOUGH_SECONDS: f64 = 5.0;
+/// Takes `--seconds`. However few they are, something is measured.
+pub(crate) fn seconds_from(args: &mut Args) -> Result<f64, Error> {
+    Ok(args.value("--seconds")?.unwrap_or(ENOUGH_SECONDS).max(f64::MIN_POSITIVE))
+}
+
+/// Transactions that show how long one takes.
+const FIRST: usize = 20;
 
 /// A phase's figures, summed over all times that it ran.
 #[derive(Clone, Default)]
@@ -80,6 +92,22 @@ impl Tally {
             self.file_growth += after.saturating_sub(before);
         }
         Ok(())
+    }
+
+    /// How many transactions of so many are to come next: after a few, the others at once, or as
+    /// many as these seconds have room for; none when it is over.
+    pub(crate) fn next_of(&self, wanted: usize, seconds: f64) -> usize {
+        let left = wanted.saturating_sub(self.transactions);
+        if self.transactions == 0 {
+            return left.min(FIRST);
+        }
+        let room = seconds - self.seconds;
+        if room <= 0.0 {
+            return 0;
+        }
+        // The first ones may have been slow: what is left of the time is not used up in crumbs.
+        let fit = (room / self.seconds * self.transactions as f64) as usize;
+        left.min(fit.max(self.transactions))
     }
 
     /// Corrects `sizes` where this phase shows what they are.
@@ -173,4 +201,29 @@ fn subscribe(
         replica.apply(&reply[2])?;
     }
     Ok(Watch::new(client.into_stream(), keep))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The blocks that a server is given, and what they take.
+    fn blocks(seconds_each: f64, wanted: usize) -> (Vec<usize>, f64) {
+        let (mut tally, mut blocks) = (Tally::default(), Vec::new());
+        while let count @ 1.. = tally.next_of(wanted, 5.0) {
+            tally.transactions += count;
+            tally.seconds += count as f64 * seconds_each;
+            blocks.push(count);
+        }
+        (blocks, tally.seconds)
+    }
+
+    #[test]
+    fn a_fast_server_does_everything_and_a_slow_one_as_much_as_fits() {
+        assert_eq!(blocks(1e-5, 20_000), (vec![FIRST, 20_000 - FIRST], 0.2));
+        assert_eq!(blocks(1e-5, 7).0, [7]);
+        let (slow, seconds) = blocks(0.01, 20_000);
+        assert!(slow.len() <= 4 && (4.9..10.0).contains(&seconds), "{slow:?} {seconds}");
+        assert_eq!(blocks(1.0, 20_000).0, [FIRST]);
+    }
 }
