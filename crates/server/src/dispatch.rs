@@ -515,6 +515,7 @@ impl Server {
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        self.mute -= usize::from(session.takes_no_updates());
         self.leave_stream(id);
         for monitor in session.monitors {
             self.monitor_sessions.remove(&monitor.key);
@@ -553,10 +554,17 @@ impl Server {
         }
     }
 
+    /// Changes whether a session takes updates.
+    pub(crate) fn change_session(&mut self, id: SessionId, change: impl FnOnce(&mut Session)) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let before = session.takes_no_updates();
+        change(session);
+        let after = session.takes_no_updates();
+        self.mute = self.mute - usize::from(before) + usize::from(after);
+    }
+
     pub(crate) fn set_blocked(&mut self, id: SessionId, blocked: bool) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.blocked = blocked;
-        }
+        self.change_session(id, |session| session.blocked = blocked);
     }
 }
 

@@ -178,16 +178,16 @@ impl Server {
 
     /// Work of a session's own goes out.
     pub(crate) fn hold(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.hold.working += 1;
-        }
+        self.change_session(id, |session| session.hold.working += 1);
     }
 
     /// It is done: the session goes on.
     pub(crate) fn let_go(&mut self, now: Now, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let hold = &mut session.hold;
-        hold.working = hold.working.saturating_sub(1);
+        self.change_session(id, |session| {
+            session.hold.working = session.hold.working.saturating_sub(1);
+        });
+        let Some(session) = self.sessions.get(&id) else { return };
+        let hold = &session.hold;
         if hold.working > 0 {
             return;
         }

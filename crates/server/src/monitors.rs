@@ -305,10 +305,11 @@ impl Server {
         let Some(db) = self.dbs.get_mut(&id) else { return };
         let Some(store) = db.engine.store() else { return };
         db.flushed_us = now.monotonic_us;
-        let (sessions, owners) = (&self.sessions, &self.monitor_sessions);
-        let blocked = |key: MonitorKey| {
-            owners.get(&key).and_then(|id| sessions.get(id)).is_none_or(Session::takes_no_updates)
-        };
+        let (sessions, owners, mute) = (&self.sessions, &self.monitor_sessions, self.mute);
+        let session = |key: MonitorKey| owners.get(&key).and_then(|id| sessions.get(id));
+        // Where all take updates, which is as a rule, none of them is looked at.
+        let blocked =
+            |key: MonitorKey| mute > 0 && session(key).is_none_or(Session::takes_no_updates);
         let mut updates = Vec::new();
         let has_more = db.monitors.flush_all(store, &blocked, &mut updates);
         db.updates_since_us = has_more.then_some(now.monotonic_us);

@@ -489,7 +489,9 @@ impl Server {
             let of_db = done.iter().filter(|done| done.db == id);
             let mut deltas = of_db.filter_map(|done| done.delta.as_deref()).peekable();
             let Some(engine) = db.engine.here() else { continue };
-            if deltas.peek().is_some() && db.monitors.pass_over(deltas, engine.store(), Uuid::ZERO)
+            if !db.monitors.is_empty()
+                && deltas.peek().is_some()
+                && db.monitors.pass_over(deltas, engine.store(), Uuid::ZERO)
             {
                 unheard.push(id);
             }

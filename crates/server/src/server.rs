@@ -99,6 +99,8 @@ pub struct Server {
     pub(crate) links: BTreeMap<LinkId, DbId>,
     pub(crate) next_link: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    /// How many of them take no updates.
+    pub(crate) mute: usize,
     pub(crate) monitor_sessions: HashMap<MonitorKey, SessionId, FixedState>,
     pub(crate) locks: Locks,
     pub(crate) remotes: Remotes,
@@ -156,6 +158,7 @@ impl Server {
             links: BTreeMap::new(),
             next_link: 0,
             sessions: BTreeMap::new(),
+            mute: 0,
             monitor_sessions: HashMap::with_hasher(FixedState::with_seed(uuids.next_u64())),
             locks: Locks::default(),
             remotes: Remotes::new(),
