@@ -173,11 +173,6 @@ impl Watch {
         self.stream.is_probed()
     }
 
-    /// Gives the socket up.
-    pub(crate) fn into_stream(self) -> Stream {
-        self.stream
-    }
-
     /// Counts notifications without keeping what comes.
     pub(crate) fn count_only(mut self) -> Self {
         (self.notifications, self.kept) = (Some(0), None);
