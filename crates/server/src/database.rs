@@ -12,7 +12,10 @@ use crate::conversion::Conversions;
 use crate::engine::Engine;
 use crate::event::{CommandId, Now};
 use crate::replication::ActiveBackup;
-use crate::round::{FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX, FLUSH_DELAY_US_MIN};
+use crate::round::{
+    FLUSH_AT_IDLE_MONITORS_MAX, FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX,
+    FLUSH_DELAY_US_MIN,
+};
 use crate::trigger::Waiting;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
@@ -164,10 +167,11 @@ impl Db {
                 || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
     }
 
-    /// Whether updates wait that an idle moment is good enough for. In a stream of transactions it
-    /// is not: the next one is on its way, and one message will do for both.
+    /// Whether updates wait that an idle moment is good enough for. In a stream of transactions to
+    /// many monitors it is not: the next one is on its way, and one message will do for both.
     pub(crate) fn is_flush_wanted(&self) -> bool {
-        let is_stream = |since: u64| since < self.flushed_us.saturating_add(STREAM_US);
+        let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
+        let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
         // While the tables are away no update can be composed.
         !self.engine.is_away() && self.updates_since_us.is_some_and(|since| !is_stream(since))
     }

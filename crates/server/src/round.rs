@@ -26,6 +26,9 @@ pub(crate) const FLUSH_DELAY_US_MIN: u64 = 500;
 pub(crate) const FLUSH_DELAY_US_EACH: u64 = 16;
 /// The same however many monitors there are.
 pub(crate) const FLUSH_DELAY_US_MAX: u64 = 2000;
+/// To so few monitors updates go at the next idle moment even in a stream of transactions: telling
+/// them costs less than the transaction did.
+pub(crate) const FLUSH_AT_IDLE_MONITORS_MAX: usize = 4;
 /// Room that is made for a round's records at once, if the last round's were as long, in bytes.
 const APPEND_ROOM_MAX: usize = 64 << 10;
 /// A round's list of transactions is used again, with room for at most so many.
