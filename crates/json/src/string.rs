@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::scan;
+
 /// Why the escapes of a string are bad; displayed as the reference words it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EscapeError {
@@ -38,14 +40,30 @@ impl fmt::Display for EscapeError {
 /// Appends what `body`, the inside of a quoted string, stands for.
 pub(crate) fn unescape(body: &[u8], out: &mut Vec<u8>) -> Result<(), EscapeError> {
     let mut rest = body;
+    // As in `write_string_bytes`: whole lanes, of which the end may be taken back.
+    while let Some((lane, after)) = rest.split_first_chunk::<{ scan::LANE }>() {
+        out.extend_from_slice(lane);
+        let plain = scan::backslash_in_lane(lane);
+        rest = if plain == scan::LANE {
+            after
+        } else {
+            out.truncate(out.len() - (scan::LANE - plain));
+            unescape_at(rest, plain, out)?
+        };
+    }
     while let Some(at) = memchr::memchr(b'\\', rest) {
-        let (plain, escape) = rest.split_at(at);
-        out.extend_from_slice(plain);
-        let used = unescape_one(escape.get(1..).unwrap_or_default(), out)?;
-        rest = escape.get(1 + used..).unwrap_or_default();
+        out.extend_from_slice(rest.get(..at).unwrap_or_default());
+        rest = unescape_at(rest, at, out)?;
     }
     out.extend_from_slice(rest);
     Ok(())
+}
+
+/// Handles the escape whose backslash is at `at`; returns what is behind it.
+fn unescape_at<'a>(text: &'a [u8], at: usize, out: &mut Vec<u8>) -> Result<&'a [u8], EscapeError> {
+    let escape = text.get(at + 1..).unwrap_or_default();
+    let used = unescape_one(escape, out)?;
+    Ok(escape.get(used..).unwrap_or_default())
 }
 
 /// Handles one escape, given from behind its backslash; returns its length from there.

@@ -15,18 +15,45 @@ pub fn write_string(out: &mut Vec<u8>, s: &str) {
 /// Appends a quoted string whose bytes may not be UTF-8; those stay as they are, and so do
 /// `/`, 0x7f and all that is not ASCII.
 pub fn write_string_bytes(out: &mut Vec<u8>, s: &[u8]) {
+    out.reserve(room_for(s));
     out.push(b'"');
     let mut rest = s;
-    loop {
-        let (plain, special) = rest.split_at(scan::special(rest).min(rest.len()));
-        out.extend_from_slice(plain);
-        let Some((&c, after)) = special.split_first() else {
-            break;
-        };
-        write_escape(out, c);
-        rest = after;
+    // A lane is copied whole, and what must not stand there is taken back: where quotes are dense,
+    // copies of a few bytes each would cost more.
+    while let Some((lane, after)) = rest.split_first_chunk::<{ scan::LANE }>() {
+        out.extend_from_slice(lane);
+        let plain = scan::special_in_lane(lane);
+        match lane.get(plain) {
+            None => rest = after,
+            Some(&c) => {
+                out.truncate(out.len() - (scan::LANE - plain));
+                write_escape(out, c);
+                rest = rest.get(plain + 1..).unwrap_or_default();
+            }
+        }
+    }
+    for &c in rest {
+        if scan::is_special(c) {
+            write_escape(out, c);
+        } else {
+            out.push(c);
+        }
     }
     out.push(b'"');
+}
+
+/// Strings from this length on are gone over once more to know how long they become, in bytes: a
+/// buffer of megabytes that is too short is copied into one of twice the length.
+const COUNTED_MIN: usize = 256 << 10;
+/// Room that is made behind such a string for what follows it, in bytes.
+const ROOM_BEHIND: usize = 4 << 10;
+
+/// How much room a string wants at once, in bytes; at least what it needs without escapes.
+fn room_for(s: &[u8]) -> usize {
+    if s.len() < COUNTED_MIN {
+        return s.len() + 2;
+    }
+    s.len() + scan::escapes_len_max(s) + ROOM_BEHIND
 }
 
 fn write_escape(out: &mut Vec<u8>, c: u8) {

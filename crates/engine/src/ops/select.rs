@@ -2,7 +2,7 @@
 
 use weir_data::condition::Condition;
 use weir_data::parser::{ARRAY, OPTIONAL};
-use weir_data::{ColumnId, Row, TableSchema};
+use weir_data::{AtomRef, ColumnId, Row, TableSchema};
 
 use super::{Op, OpResult, Run, columns, rows};
 use crate::late::{LateRows, PIECE_BYTES};
@@ -41,13 +41,26 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             late.push(LateRows { at: out.len(), table, columns, rows });
             break;
         }
+        // Text of megabytes is not to be written in vain.
+        let known = text_bytes(row, &columns);
+        meter.written(known);
+        meter.check()?;
         let start = out.len();
         write_row(row, at == 0, &columns, schema, out);
-        meter.written(out.len() - start);
+        meter.written((out.len() - start).saturating_sub(known));
         meter.check()?;
     }
     out.extend_from_slice(b"]}");
     Ok(())
+}
+
+/// Length of the strings that stand alone in their columns, in bytes.
+fn text_bytes(row: &Row, columns: &[ColumnId]) -> usize {
+    let text = |column: &ColumnId| match row.get(*column).scalar() {
+        Some(AtomRef::String(text)) => text.as_str().len(),
+        _ => 0,
+    };
+    columns.iter().map(text).sum()
 }
 
 /// Writes a row with its members in the order of `columns`.
