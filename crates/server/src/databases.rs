@@ -49,6 +49,11 @@ impl Databases {
         self.entries.iter_mut().map(|(_, db)| db)
     }
 
+    /// The numbers of all, for one who changes them.
+    pub(crate) fn ids(&self) -> Vec<DbId> {
+        self.entries.iter().map(|(id, _)| *id).collect()
+    }
+
     /// The numbers of those that are meant, for one who changes them.
     pub(crate) fn ids_where(&self, is_meant: impl Fn(&Db) -> bool) -> Vec<DbId> {
         let mut ids = Vec::new();

@@ -102,7 +102,7 @@ impl Server {
         if self.next_replication_us().is_none_or(|at| at > now.monotonic_us) {
             return;
         }
-        for id in self.dbs.ids_where(|_| true) {
+        for id in self.dbs.ids() {
             self.replicate(now, id, Input::Tick);
         }
     }
@@ -228,7 +228,7 @@ impl Server {
 
     fn stop_all_following(&mut self) {
         self.sync.is_backup = false;
-        let ids = self.dbs.ids_where(|_| true);
+        let ids = self.dbs.ids();
         ids.into_iter().for_each(|id| self.stop_following(id));
     }
 
@@ -339,7 +339,7 @@ impl Server {
         let Some(from) = self.sync.from.clone() else {
             return Ok("Unable to connect: active server is not specified.\n".into());
         };
-        for id in self.dbs.ids_where(|_| true) {
+        for id in self.dbs.ids() {
             let Some(db) = self.dbs.get_mut(&id).filter(|db| !db.is_reserved()) else { continue };
             let backup = db.active_backup.get_or_insert_with(|| ActiveBackup {
                 source: Some(Source::new(&from, self.sync.probe_ms)),
@@ -391,7 +391,7 @@ impl Server {
 
     /// Changes how databases are replicated; replications that this concerns begin anew.
     fn change_backups(&mut self, change: impl Fn(&mut ActiveBackup)) {
-        for id in self.dbs.ids_where(|_| true) {
+        for id in self.dbs.ids() {
             let Some(backup) = self.dbs.get_mut(&id).and_then(|db| db.active_backup.as_mut())
             else {
                 continue;

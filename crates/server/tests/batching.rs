@@ -3,8 +3,15 @@
 mod shell;
 
 use shell::{Shell, insert, transact};
+use weir_server::event::SessionId;
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
+
+/// One transaction, in a round of its own.
+fn insert_port(shell: &mut Shell, writer: SessionId, n: u32) {
+    shell.send(writer, &transact(n, &insert(&format!("p{n}"))));
+    shell.round();
+}
 
 #[test]
 fn transactions_of_a_round_share_one_append() {
@@ -26,8 +33,7 @@ fn updates_to_others_merge_while_there_is_more_to_do() {
     let (writer, watcher) = (shell.connect(), shell.connect());
     shell.call(watcher, MONITOR);
     for i in 0..5 {
-        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
-        shell.round();
+        insert_port(&mut shell, writer, i);
     }
     assert_eq!(shell.received(watcher).len(), 0);
     shell.settle();
@@ -35,8 +41,7 @@ fn updates_to_others_merge_while_there_is_more_to_do() {
     assert_eq!(updates.len(), 1);
     assert_eq!(updates[0].matches("insert").count(), 5);
     // A busy server sends them all the same when they have waited long enough.
-    shell.send(writer, &transact(9, &insert("p9")));
-    shell.round();
+    insert_port(&mut shell, writer, 9);
     shell.advance_ms(1);
     shell.round();
     assert_eq!(shell.received(watcher).len(), 1);
@@ -49,14 +54,12 @@ fn a_lone_update_goes_at_once_and_those_of_a_stream_to_many_together() {
     let writer = shell.connect();
     let watchers: Vec<_> = (0..5).map(|_| shell.connect()).collect();
     watchers.iter().for_each(|watcher| drop(shell.call(*watcher, MONITOR)));
-    shell.send(writer, &transact(0, &insert("p0")));
-    shell.round();
+    insert_port(&mut shell, writer, 0);
     assert!(shell.server.has_pending_updates());
     shell.settle();
     assert!(watchers.iter().all(|watcher| shell.received(*watcher).len() == 1));
     for i in 1..5 {
-        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
-        shell.round();
+        insert_port(&mut shell, writer, i);
         assert!(!shell.server.has_pending_updates());
     }
     assert_eq!(shell.server.next_wakeup_us(), Some(shell.now.monotonic_us + 500));
@@ -75,8 +78,7 @@ fn few_hear_of_each_change_of_a_stream_at_the_next_idle_moment() {
     let (writer, watcher) = (shell.connect(), shell.connect());
     shell.call(watcher, MONITOR);
     for i in 0..5 {
-        shell.send(writer, &transact(i, &insert(&format!("p{i}"))));
-        shell.round();
+        insert_port(&mut shell, writer, i);
         assert!(shell.server.has_pending_updates());
         shell.settle();
         assert_eq!(shell.received(watcher).len(), 1);
