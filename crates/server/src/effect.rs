@@ -205,7 +205,7 @@ pub enum Effect {
         db: DbId,
         /// The path as the user gave it, made absolute.
         path: String,
-        /// Randomness for [`crate::load::Loader`].
+        /// Randomness for [`crate::storage::load::Loader`].
         seed: u64,
     },
     /// Close and unlock the file of a removed database.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_data::Error;
 use weir_engine::Converted;
 
-use crate::load::Loaded;
+use crate::storage::load::Loaded;
 use crate::work::{Finished, WorkId};
 
 /// A client connection, numbered by the shell, never reused in a process.

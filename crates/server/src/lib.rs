@@ -18,40 +18,20 @@
 //! 8. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
-mod away;
-mod compaction;
-pub mod configuration;
-mod conversion;
-mod database;
-mod databases;
-mod dispatch;
 pub mod effect;
-mod engine;
 pub mod event;
-mod fault;
-mod herd;
-mod hold;
-mod kept;
-pub mod load;
-mod lock;
-mod mirror;
-mod monitors;
-pub mod overview;
-mod probe;
-mod reconfigure;
-mod reconnect;
-mod remotes;
-mod replication;
 mod round;
 mod server;
-mod server_db;
+
+mod admin;
+mod backup;
+mod database;
+mod monitors;
+mod remotes;
 mod session;
-mod status;
-mod stream;
-mod table_log;
-mod tls_settings;
-mod trigger;
-pub mod unixctl;
+mod storage;
 pub mod work;
 
+pub use admin::{configuration, overview, unixctl};
 pub use server::{Config, FileForms, Server, StartStatus};
+pub use storage::load;

@@ -7,16 +7,16 @@ use weir_engine::{Converted, Env, Outcome, ReadOnly};
 use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Form};
 
-use crate::away::STEP_PART_MIN;
+use crate::database::trigger::{Origin, Trigger};
 use crate::database::{Db, Storage};
 use crate::effect::Effect;
 use crate::event::{CommandId, ConversionError, DbId, LinkId, Now, SessionId};
-use crate::herd::Begun;
-use crate::hold::Incoming;
-use crate::monitors::Changing;
+use crate::monitors::first_rows::Begun;
+use crate::monitors::pages::Receiver;
+use crate::monitors::requests::Changing;
 use crate::server::Server;
-use crate::stream::Receiver;
-use crate::trigger::{Origin, Trigger};
+use crate::session::gate::Incoming;
+use crate::work::away::STEP_PART_MIN;
 use crate::work::{Garbage, Piece, Rest, append_error};
 
 /// Longest that updates wait for an idle moment, in microseconds, if few monitors get them.

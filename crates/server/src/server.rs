@@ -12,25 +12,25 @@ use weir_data::{Uuid, UuidSource};
 use weir_log::compact;
 use weir_monitor::MonitorKey;
 
-use crate::away::{Out, STEP_COST_MAX};
-use crate::configuration::{DbConfig, Model};
+use crate::admin::configuration::{DbConfig, Model};
+use crate::admin::reconfigure::{Opening, Reconfiguration};
+use crate::backup::replication::Sync;
+use crate::database::databases::Databases;
+use crate::database::server_db;
 use crate::database::{Db, Standalone, Storage};
-use crate::databases::Databases;
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::event::{Bytes, CommandId, DbId, Event, HostStatus, LinkId, Now, SessionId};
-use crate::herd::Herds;
-use crate::hold::Incoming;
-use crate::load::{Loaded, PassedOver};
-use crate::lock::Locks;
-use crate::probe::Probes;
-use crate::reconfigure::{Opening, Reconfiguration};
+use crate::monitors::first_rows::Herds;
+use crate::monitors::pages::Streams;
 use crate::remotes::Remotes;
-use crate::replication::Sync;
+use crate::remotes::tls::TlsState;
 use crate::round::{Deferred, Round};
-use crate::server_db;
 use crate::session::Session;
-use crate::stream::Streams;
-use crate::tls_settings::TlsState;
+use crate::session::gate::Incoming;
+use crate::session::locks::Locks;
+use crate::session::probes::Probes;
+use crate::storage::load::{Loaded, PassedOver};
+use crate::work::away::{Out, STEP_COST_MAX};
 use crate::work::{Garbage, WorkId};
 use weir_upstream::replication::Input;
 
@@ -49,7 +49,7 @@ pub struct Config {
     pub databases: Vec<String>,
     /// `--sync-from`: the server that databases follow.
     pub sync_from: Option<String>,
-    /// `--sync-exclude-tables`, which [`crate::configuration::check_excluded`] has accepted.
+    /// `--sync-exclude-tables`, which [`crate::admin::configuration::check_excluded`] has accepted.
     pub sync_exclude: Option<String>,
     /// `--active`: they do not follow it yet.
     pub sync_active: bool,

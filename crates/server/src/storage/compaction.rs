@@ -9,8 +9,8 @@ use crate::database::Db;
 use crate::database::{Compaction, Standalone, Storage};
 use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
-use crate::fault::REWRITE_PAUSE_US;
 use crate::server::Server;
+use crate::storage::faults::REWRITE_PAUSE_US;
 
 /// How often the rules for automatic compaction are looked at, in microseconds.
 const CHECK_US: u64 = 10_000_000;

@@ -9,14 +9,14 @@ use weir_data::{AtomType, ColumnId, Row, TableId};
 use weir_engine::Outcome;
 use weir_json::{Value, object};
 
+use crate::database::trigger::Origin;
 use crate::database::{Db, Storage};
 use crate::effect::Level;
 use crate::event::{DbId, Now, SessionId};
-use crate::reconnect::{Phase, Reconnect};
+use crate::remotes::reconnect::{Phase, Reconnect};
 use crate::remotes::{Place, Remote, Way, column_place, referred};
 use crate::server::Server;
 use crate::session::{Identity, LockMode};
-use crate::trigger::Origin;
 
 /// Between two looks, in microseconds.
 const STATUS_US: u64 = 2_500_000;
@@ -71,7 +71,7 @@ impl Server {
         let created_us = now.monotonic_us;
         let origin = Origin { session: NOBODY, identity, id: id_text, db: id, created_us };
         let Ok(message) = weir_json::TextBuf::validate(message) else { return };
-        let operations = crate::trigger::Trigger::operations(message.text());
+        let operations = crate::database::trigger::Trigger::operations(message.text());
         let outcome = self.execute(now, &origin, &operations);
         drop(operations);
         // One that is too long for this step is done by a helper.

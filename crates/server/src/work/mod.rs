@@ -3,6 +3,8 @@
 //! A piece owns or shares all that it needs, [`Work::run`] is a function of that, and its result
 //! comes back as `Event::WorkDone` at any later moment.
 
+pub(crate) mod away;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +16,11 @@ use weir_log::standalone::{self, Form};
 use weir_monitor::{Change, Initial, InitialPieces};
 use weir_wire::Message;
 
-use crate::away::EXAMINE_BYTES_MIN;
-use crate::conversion;
-use crate::mirror::{Mirrored, Mirroring};
+use crate::backup::mirror::{Mirrored, Mirroring};
+use crate::database::conversion;
+use crate::database::trigger::Trigger;
 use crate::session::Identity;
-use crate::trigger::Trigger;
+use crate::work::away::EXAMINE_BYTES_MIN;
 
 /// Room for a piece of a long message and its last row, in bytes.
 const PIECE_ROOM: usize = (1 << 20) + (64 << 10);

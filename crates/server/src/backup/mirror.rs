@@ -17,10 +17,10 @@ use weir_log::standalone::{self, Form};
 use weir_upstream::replication::Input;
 use weir_upstream::{RowReader, Rows};
 
-use crate::away::{EXAMINE_BYTES_MIN, Out};
 use crate::event::{DbId, LinkId, Now};
-use crate::hold::Kind;
 use crate::server::Server;
+use crate::session::gate::Kind;
+use crate::work::away::{EXAMINE_BYTES_MIN, Out};
 use crate::work::{Garbage, Work};
 
 /// Most bytes of a source's messages that wait for a helper. Beyond it the rows are asked for again.

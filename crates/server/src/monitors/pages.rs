@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use weir_monitor::GroupId;
 
-use crate::away::Out;
 use crate::effect::Effect;
 use crate::event::{Bytes, DbId, Now, SessionId};
 use crate::server::Server;
+use crate::work::away::Out;
 use crate::work::{Garbage, Piece, Rest, Work};
 
 /// Pieces that one stream keeps for receivers that are behind, in bytes.

@@ -6,16 +6,16 @@ use weir_data::Error;
 use weir_json::{Kind, Text, TextBuf};
 use weir_wire::{Message, Method};
 
-use crate::away::EXAMINE_BYTES_MIN;
 use crate::database::Db;
+use crate::database::trigger::{Origin, Trigger};
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, RemoteId, SessionId};
-use crate::hold::Incoming;
-use crate::reconnect::End;
+use crate::remotes::reconnect::End;
 use crate::round::Asked;
 use crate::server::Server;
+use crate::session::gate::Incoming;
 use crate::session::{Identity, LockMode, Session};
-use crate::trigger::{Origin, Trigger};
+use crate::work::away::EXAMINE_BYTES_MIN;
 
 /// Results from this size on are not copied into their message, in bytes.
 const SHARED_BYTES_MIN: usize = 64 << 10;
@@ -89,7 +89,7 @@ impl Server {
             locks: std::collections::BTreeMap::new(),
             heard_us: now.monotonic_us,
             probing: false,
-            hold: crate::hold::Hold::default(),
+            hold: crate::session::gate::Hold::default(),
             probe_at_us: 0,
         };
         session.probe_at_us = self.probes.watch(id, now.monotonic_us, session.probe_us);
@@ -488,7 +488,7 @@ impl Server {
     /// A reply, which only a probe is entitled to.
     fn unasked(&mut self, id: SessionId, kind: &str, reply: Text<'_>) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if reply.as_bytes() == crate::probe::ID {
+        if reply.as_bytes() == crate::session::probes::ID {
             return;
         }
         let text = format!("{}: received unexpected {kind} message", session.identity.name);

@@ -5,10 +5,10 @@
 //! 3. New ones are opened. While that takes, admin commands that reconfigure wait.
 //! 4. Remotes follow, since databases may say what they are. What failed is told at the end.
 
-use crate::configuration::{Configuration, DbConfig, Model};
+use crate::admin::configuration::{Configuration, DbConfig, Model};
+use crate::backup::replication::ActiveBackup;
 use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
-use crate::replication::ActiveBackup;
 use crate::server::{Config, Server};
 
 /// A reconfiguration under way.

@@ -7,15 +7,15 @@ use weir_json::{Kind, Text};
 use weir_monitor::{Change, MonitorKey, Update, Version};
 use weir_wire::Method;
 
-use crate::away::Out;
 use crate::database::Db;
-use crate::dispatch::{Handled, Reply, exactly};
 use crate::effect::{Effect, Level};
 use crate::event::{Bytes, DbId, Now, SessionId};
-use crate::herd::{Newcomer, around};
+use crate::monitors::first_rows::{Newcomer, around};
 use crate::server::Server;
+use crate::session::dispatch::{Handled, Reply, exactly};
 use crate::session::{Session, SessionMonitor};
 use crate::work::Work;
+use crate::work::away::Out;
 
 /// How long initial rows are kept for others who ask for the same, after the last who did, in
 /// microseconds.
@@ -234,7 +234,7 @@ impl Server {
     /// go, `_Server` last.
     pub fn say_farewell(&mut self) {
         let mut ids: Vec<DbId> = self.db_names.values().copied().collect();
-        ids.sort_by_key(|id| self.db_names.get(crate::server_db::NAME) == Some(id));
+        ids.sort_by_key(|id| self.db_names.get(crate::database::server_db::NAME) == Some(id));
         for id in ids {
             self.cancel_monitors(id, &[]);
             let waiting = self.dbs.get_mut(&id).map(|db| db.waiting.take());

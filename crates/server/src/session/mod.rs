@@ -1,12 +1,18 @@
 //! What the server knows of one client.
 
+pub(crate) mod dispatch;
+pub(crate) mod gate;
+pub(crate) mod limits;
+pub(crate) mod locks;
+pub(crate) mod probes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_monitor::MonitorKey;
 
 use crate::event::{DbId, RemoteId};
-use crate::hold::Hold;
+use crate::session::gate::Hold;
 
 /// One of a session's monitors.
 #[derive(Clone, Debug)]

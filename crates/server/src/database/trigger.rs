@@ -6,8 +6,8 @@ use std::sync::Arc;
 use weir_json::{Text, TextBuf};
 
 use crate::event::{DbId, SessionId};
-use crate::kept::OVERHEAD_BYTES;
 use crate::session::Identity;
+use crate::session::limits::OVERHEAD_BYTES;
 
 /// Where a request came from.
 #[derive(Clone, Debug)]

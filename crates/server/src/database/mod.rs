@@ -1,22 +1,28 @@
 //! One open database: its tables, its monitors, its waiting transactions, and where its commits
 //! go.
 
+pub(crate) mod conversion;
+pub(crate) mod databases;
+pub(crate) mod server_db;
+pub(crate) mod tables;
+pub(crate) mod trigger;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
-use crate::away::Queued;
-use crate::configuration::{DbConfig, Model};
-use crate::conversion::Conversions;
-use crate::engine::Engine;
+use crate::admin::configuration::{DbConfig, Model};
+use crate::backup::replication::ActiveBackup;
+use crate::database::conversion::Conversions;
+use crate::database::tables::Engine;
+use crate::database::trigger::Waiting;
 use crate::event::{CommandId, Now};
-use crate::replication::ActiveBackup;
 use crate::round::{
     FLUSH_AT_IDLE_MONITORS_MAX, FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX,
     FLUSH_DELAY_US_MIN,
 };
-use crate::trigger::Waiting;
+use crate::work::away::Queued;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
 const STREAM_US: u64 = 1000;

@@ -238,7 +238,7 @@ impl Server {
         session.hold.waits_for = Some(db);
         session.hold.push_front(message);
         if let Some(db) = self.dbs.get_mut(&db) {
-            db.queue.push_back(crate::away::Queued::Session(id));
+            db.queue.push_back(crate::work::away::Queued::Session(id));
         }
     }
 

@@ -22,16 +22,16 @@ use weir_engine::{Converted, convert, rbac};
 use weir_json::Text;
 use weir_log::standalone;
 
-use crate::away::Out;
+use crate::database::server_db;
+use crate::database::tables::Engine;
+use crate::database::trigger::{Origin, Trigger};
 use crate::database::{Db, Storage};
-use crate::dispatch::{Reply, exactly};
 use crate::effect::{Effect, Level};
-use crate::engine::Engine;
 use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
 use crate::round::Deferred;
 use crate::server::Server;
-use crate::server_db;
-use crate::trigger::{Origin, Trigger};
+use crate::session::dispatch::{Reply, exactly};
+use crate::work::away::Out;
 use crate::work::{Follow, Followed, Garbage, Work};
 
 /// `_comment` of a converted file's snapshot.

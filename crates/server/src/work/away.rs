@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use weir_engine::{LateReply, Outcome, ReadOnly};
 
+use crate::database::trigger::{Origin, Trigger};
 use crate::effect::Effect;
 use crate::event::{DbId, LinkId, Now, SessionId};
-use crate::herd::{Begun, Newcomer};
-use crate::hold::Incoming;
-use crate::monitors::Changing;
+use crate::monitors::first_rows::{Begun, Newcomer};
+use crate::monitors::pages::{Source, StreamId};
+use crate::monitors::requests::Changing;
 use crate::round::{Answer, Writes};
 use crate::server::Server;
-use crate::stream::{Source, StreamId};
-use crate::trigger::{Origin, Trigger};
+use crate::session::gate::Incoming;
 use crate::work::{
     Content, Examined, Finished, Garbage, Read, Request, Rest, Work, WorkId, Write, Written,
 };

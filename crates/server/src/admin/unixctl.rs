@@ -1,10 +1,10 @@
 //! The server's admin commands (ovs-appctl(8)); the shell adds those of every daemon.
 
+use crate::database::server_db;
 use crate::database::{Standalone, Storage};
 use crate::effect::{Effect, Level};
 use crate::event::{CommandId, DbId, Now};
 use crate::server::{Config, Server};
-use crate::server_db;
 
 /// Name, usage, and the fewest and most arguments of each command.
 pub const COMMANDS: &[(&str, &str, u32, u32)] = &[

@@ -15,11 +15,11 @@ use std::sync::{Arc, Weak};
 use weir_data::Uuid;
 use weir_monitor::{GroupId, MonitorKey, Version};
 
-use crate::away::Out;
 use crate::effect::Effect;
 use crate::event::{Bytes, DbId, Now, SessionId};
+use crate::monitors::pages::{Receiver, Source};
 use crate::server::Server;
-use crate::stream::{Receiver, Source};
+use crate::work::away::Out;
 use crate::work::{Piece, Rest, Work};
 
 /// Initial rows on their way to clients, in bytes; beyond it nothing more is composed until clients

@@ -12,12 +12,12 @@ use weir_engine::replicate;
 use weir_upstream::replication::Input;
 use weir_upstream::{Output, Replication, Status};
 
-use crate::configuration::{Configuration, check_excluded, excluded_tables};
-use crate::configuration::{DbConfig, Model, RELAY_PROBE_MS, REPLICATION_PROBE_MS, Source};
+use crate::admin::configuration::{Configuration, check_excluded, excluded_tables};
+use crate::admin::configuration::{DbConfig, Model, RELAY_PROBE_MS, REPLICATION_PROBE_MS, Source};
+use crate::backup::mirror::Mirror;
 use crate::database::Storage;
 use crate::effect::{Effect, Level};
 use crate::event::{DbId, LinkId, Now};
-use crate::mirror::Mirror;
 use crate::server::Server;
 
 /// What the command line and admin commands say about replication, for all databases.

@@ -2,12 +2,12 @@
 
 use weir_json::{Value, object};
 
-use crate::away::Out;
+use crate::database::trigger::Trigger;
 use crate::database::{Db, Standalone};
 use crate::event::{DbId, HostStatus, Now, SessionId};
 use crate::server::Server;
 use crate::session::Session;
-use crate::trigger::Trigger;
+use crate::work::away::Out;
 
 /// Most sessions that are told one by one, those with most bytes queued first.
 pub const SESSIONS_SHOWN_MAX: usize = 1000;

@@ -1,6 +1,10 @@
 //! Remotes: where the server listens and to whom it connects, given on the command line, by admin
 //! commands, or in tables.
 
+pub(crate) mod reconnect;
+pub(crate) mod status;
+pub(crate) mod tls;
+
 use std::collections::BTreeMap;
 
 use weir_data::{AtomType, ColumnId, DatumRef, Delta, Row, TableId};
@@ -8,7 +12,7 @@ use weir_data::{AtomType, ColumnId, DatumRef, Delta, Row, TableId};
 use crate::database::Db;
 use crate::effect::{Effect, Level, RemoteOptions};
 use crate::event::{DbId, Now, RemoteId, SessionId};
-use crate::reconnect::{End, Phase, Reconnect};
+use crate::remotes::reconnect::{End, Phase, Reconnect};
 use crate::server::Server;
 
 /// What strerror(3) says of an address that nobody can listen on or connect to.
