@@ -8,8 +8,8 @@ use std::sync::Arc;
 use weir_data::Schema;
 use weir_data::store::Snapshot;
 
-use crate::event::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId};
-use crate::work::{Work, WorkId};
+use crate::ids::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId, WorkId};
+use crate::work::Work;
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

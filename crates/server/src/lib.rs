@@ -18,20 +18,27 @@
 //! 8. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
 //!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
 
-pub mod effect;
 pub mod event;
-mod round;
+pub mod effect;
+mod options;
 mod server;
 
-mod admin;
-mod backup;
-mod database;
-mod monitors;
-mod remotes;
 mod session;
+mod database;
 mod storage;
 pub mod work;
+mod monitors;
+mod remotes;
+mod backup;
+mod admin;
 
-pub use admin::{configuration, overview, unixctl};
-pub use server::{Config, FileForms, Server, StartStatus};
+pub mod configuration;
+mod ids;
+mod origin;
+mod reply;
+mod shell;
+
+pub use admin::{overview, unixctl};
+pub use options::{Config, FileForms, StartStatus};
+pub use server::Server;
 pub use storage::load;

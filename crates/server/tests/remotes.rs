@@ -284,8 +284,13 @@ fn columns_that_are_missing_are_named_once() {
     );
     shell.pass_ms(60_000);
     assert_eq!(shell.listening.len(), 3);
-    let missing = shell.log.iter().filter(|line| line.contains("column present in the Bare table"));
-    assert_eq!(missing.count(), 2, "{:?}", shell.log);
+    // The first of them is for who debugs: such tables are as good as others.
+    for missing in
+        ["Table `Bare' has no `is_connected' column", "No status column present in the Bare table"]
+    {
+        let lines = shell.log.iter().filter(|line| line.contains(missing));
+        assert_eq!(lines.count(), 1, "{missing}: {:?}", shell.log);
+    }
 }
 
 #[test]

@@ -2,120 +2,139 @@
 
 use weir_json::{Value, object};
 
-use crate::database::trigger::Trigger;
-use crate::database::{Db, Standalone};
-use crate::event::{DbId, HostStatus, Now, SessionId};
-use crate::server::Server;
-use crate::session::Session;
-use crate::work::away::Out;
+use crate::backup::Backups;
+use crate::database::{Databases, Db};
+use crate::event::HostStatus;
+use crate::ids::{DbId, SessionId};
+use crate::monitors::Subscriptions;
+use crate::remotes::Remotes;
+use crate::session::{Session, Sessions};
+use crate::shell::Shell;
+use crate::storage::Standalone;
 
 /// Most sessions that are told one by one, those with most bytes queued first.
 pub const SESSIONS_SHOWN_MAX: usize = 1000;
 
-impl Server {
+/// Whom to ask.
+pub(crate) struct Overview<'s> {
+    pub(crate) shell: &'s Shell,
+    pub(crate) sessions: &'s Sessions,
+    pub(crate) databases: &'s Databases,
+    pub(crate) subscriptions: &'s Subscriptions,
+    pub(crate) remotes: &'s Remotes,
+    pub(crate) backups: &'s Backups,
+    /// Whose big messages helpers look at, and when they came.
+    pub(crate) checks: Vec<(SessionId, u64)>,
+    pub(crate) host: &'s HostStatus,
+}
+
+impl Overview<'_> {
     /// The answer to `weir/status`: `databases`, `sessions`, `sessions_total`, `work` and
     /// `process`. Times are in milliseconds, sizes in bytes.
-    pub(crate) fn overview(&mut self, now: Now) -> String {
-        let host = std::mem::take(&mut self.host_status);
-        let databases = self.dbs.values().map(|db| database(db, now)).collect();
+    pub(crate) fn to_json(&self) -> String {
+        let databases = self.databases.values().map(|db| self.database(db)).collect();
         let overview = object([
             ("databases", Value::Array(databases)),
-            ("process", process(&host)),
-            ("sessions", Value::Array(self.sessions_by_queue(now, &host))),
+            ("process", process(self.host)),
+            ("sessions", Value::Array(self.sessions_by_queue())),
             ("sessions_total", number(self.sessions.len())),
-            ("work", Value::Array(self.work_out(now))),
+            ("work", Value::Array(self.work_out())),
         ]);
         overview.to_string()
     }
 
-    fn sessions_by_queue(&self, now: Now, host: &HostStatus) -> Vec<Value> {
-        let queued = |id: SessionId| host.queued.get(&id).copied().unwrap_or(0);
-        let mut order: Vec<(&SessionId, &Session)> = self.sessions.iter().collect();
+    fn sessions_by_queue(&self) -> Vec<Value> {
+        let queued = |id: SessionId| self.host.queued.get(&id).copied().unwrap_or(0);
+        let mut order: Vec<(SessionId, &Session)> = self.sessions.iter().collect();
         // Stable: equal ones stay in the order in which they came.
-        order.sort_by_key(|(id, _)| std::cmp::Reverse(queued(**id)));
+        order.sort_by_key(|(id, _)| std::cmp::Reverse(queued(*id)));
         let shown = order.into_iter().take(SESSIONS_SHOWN_MAX);
-        shown.map(|(id, session)| self.session(now, session, queued(*id))).collect()
+        shown.map(|(id, session)| self.session(id, session, queued(id))).collect()
     }
 
-    fn session(&self, now: Now, session: &Session, queued_bytes: u64) -> Value {
-        let identity = &session.identity;
+    fn session(&self, id: SessionId, session: &Session, queued_bytes: u64) -> Value {
+        let identity = session.identity();
         object([
-            ("held", session.hold.is_held().into()),
-            ("locks", number(session.locks.len())),
-            ("monitors", number(session.monitors.len())),
+            ("held", session.gate().is_closed().into()),
+            ("locks", number(session.locks().len())),
+            ("monitors", number(self.subscriptions.count(id))),
             ("name", identity.name.as_str().into()),
             ("queued_bytes", number(queued_bytes)),
             ("read_only", identity.read_only.into()),
-            ("remote", self.remotes.target(session.remote).map_or(Value::Null, Into::into)),
+            ("remote", self.remotes.target(session.remote()).map_or(Value::Null, Into::into)),
             ("role", identity.role.as_str().into()),
-            ("silent_ms", age(now, session.heard_us)),
+            ("silent_ms", self.age(session.heard_us())),
         ])
     }
 
-    /// Transactions that helpers run, and messages that they check.
-    fn work_out(&self, now: Now) -> Vec<Value> {
-        let name = |id: DbId| self.dbs.get(&id).map(|db| db.name.as_str());
-        let session = |id: SessionId| self.session_name(id);
-        let transaction = |what, trigger: &Trigger| {
-            let origin = &trigger.origin;
-            (what, name(origin.db), session(origin.session), Some(origin.created_us))
-        };
-        let work = self.out.values().filter_map(|out| match out {
-            Out::Write(trigger, _) => Some(transaction("write", trigger)),
-            Out::Read(trigger, _) => Some(transaction("read", trigger)),
-            Out::Examine { session: id, came_us, .. } => {
-                Some(("check", None, session(*id), Some(*came_us)))
-            }
-            Out::Initial { source, .. } => Some(("first rows", name(source.db), None, None)),
-            Out::Piece { .. } => None,
-            Out::Change(changing) => Some(("conditions", None, session(changing.session()), None)),
-            Out::Mirror(_, db) => Some(("rows of the source", name(*db), None, None)),
-            Out::Follow(db) => Some(("conversion", name(*db), None, None)),
-            Out::Free => None,
-        });
-        let told = |(what, db, session, since): (&str, Option<&str>, Option<&str>, Option<u64>)| {
-            let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
-            object([
-                ("age_ms", since.map_or(Value::Null, |since| age(now, since))),
-                ("database", text(db)),
-                ("session", text(session)),
-                ("what", what.into()),
-            ])
-        };
-        work.map(told).collect()
+    /// Transactions that helpers run, messages that they check, and what they compose.
+    fn work_out(&self) -> Vec<Value> {
+        let databases = self.databases.at_work();
+        let databases =
+            databases.map(|(what, db, session, since)| (what, Some(db), session, since));
+        let checks = self.checks.iter().map(|(id, came)| ("check", None, Some(*id), Some(*came)));
+        let composed = self.subscriptions.at_work();
+        let composed = composed.map(|(what, db, session)| (what, db, session, None));
+        let rows = self.backups.at_work().map(|db| ("rows of the source", Some(db), None, None));
+        let work = databases.chain(checks).chain(composed).chain(rows);
+        work.map(|(what, db, session, since)| self.work(what, db, session, since)).collect()
     }
-}
 
-fn database(db: &Db, now: Now) -> Value {
-    let ids = db.engine.schema().table_ids();
-    // None while a helper has the tables.
-    let rows = db.engine.store().map(|store| ids.map(|(id, _)| store.table(id).len()).sum());
-    let oldest = db.waiting.iter().map(|trigger| trigger.origin.created_us).min();
-    object([
-        ("atoms", number(db.engine.sizes().atoms)),
-        ("conversion", db.conversions.is_busy().into()),
-        ("file", db.standalone_ref().map_or(Value::Null, |standalone| file(standalone, now))),
-        ("is_backup", db.is_backup().into()),
-        ("monitors", number(db.monitors.len())),
-        ("name", db.name.as_str().into()),
-        ("oldest_waiting_ms", oldest.map_or(Value::Null, |since| age(now, since))),
-        ("pending_bytes", number(db.monitors.pending_bytes())),
-        ("queued", number(db.queue.len())),
-        ("rows", rows.map_or(Value::Null, |rows: usize| number(rows))),
-        ("waiting", number(db.waiting.len())),
-    ])
-}
+    fn work(
+        &self,
+        what: &str,
+        db: Option<DbId>,
+        session: Option<SessionId>,
+        since_us: Option<u64>,
+    ) -> Value {
+        let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
+        let name = db.and_then(|db| self.databases.get(db)).map(Db::name);
+        let session = session.and_then(|id| self.sessions.get(id)).map(Session::name);
+        object([
+            ("age_ms", since_us.map_or(Value::Null, |since| self.age(since))),
+            ("database", text(name)),
+            ("session", text(session)),
+            ("what", what.into()),
+        ])
+    }
 
-fn file(file: &Standalone, now: Now) -> Value {
-    let compaction = file.compaction.as_ref();
-    object([
-        ("compacting_ms", compaction.map_or(Value::Null, |began| age(now, began.started_us))),
-        ("fault", file.fault.as_deref().map_or(Value::Null, Into::into)),
-        ("path", file.path.as_str().into()),
-        ("records", number(file.records)),
-        ("size", number(file.size)),
-        ("snapshot_size", number(file.snapshot_size)),
-    ])
+    fn database(&self, db: &Db) -> Value {
+        let ids = db.schema().table_ids();
+        // None while a helper has the tables.
+        let rows = db.tables().store().map(|store| ids.map(|(id, _)| store.table(id).len()).sum());
+        let (waiting, oldest) = db.waiting();
+        object([
+            ("atoms", number(db.sizes().atoms)),
+            ("conversion", db.is_converting().into()),
+            ("file", db.file().map_or(Value::Null, |file| self.file(file))),
+            ("is_backup", db.is_backup().into()),
+            ("monitors", number(db.monitors().len())),
+            ("name", db.name().into()),
+            ("oldest_waiting_ms", oldest.map_or(Value::Null, |since| self.age(since))),
+            ("pending_bytes", number(db.monitors().pending_bytes())),
+            ("queued", number(db.tables().queue().len())),
+            ("rows", rows.map_or(Value::Null, |rows: usize| number(rows))),
+            ("waiting", number(waiting)),
+        ])
+    }
+
+    fn file(&self, file: &Standalone) -> Value {
+        let since_us = file.compacting_since_us();
+        let (size, snapshot_size, records) = file.sizes();
+        object([
+            ("compacting_ms", since_us.map_or(Value::Null, |since| self.age(since))),
+            ("fault", file.fault().map_or(Value::Null, Into::into)),
+            ("path", file.path().into()),
+            ("records", number(records)),
+            ("size", number(size)),
+            ("snapshot_size", number(snapshot_size)),
+        ])
+    }
+
+    /// Milliseconds since then.
+    fn age(&self, since_us: u64) -> Value {
+        number(self.shell.elapsed_ms(since_us))
+    }
 }
 
 fn process(host: &HostStatus) -> Value {
@@ -130,9 +149,4 @@ fn process(host: &HostStatus) -> Value {
 
 fn number(count: impl TryInto<i64>) -> Value {
     count.try_into().unwrap_or(i64::MAX).into()
-}
-
-/// Milliseconds since then.
-fn age(now: Now, since_us: u64) -> Value {
-    number(now.monotonic_us.saturating_sub(since_us) / 1000)
 }

@@ -8,65 +8,43 @@
 //! 3. Done: the tables are home, and the change joins the round like any other of the source. If the
 //!    connection has ended meanwhile, it is taken back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_data::{Delta, Error, TableId, UuidSource};
-use weir_engine::{Database, replicate};
-use weir_log::standalone::{self, Form};
+use weir_data::{Delta, Error};
 use weir_upstream::replication::Input;
-use weir_upstream::{RowReader, Rows};
 
-use crate::event::{DbId, LinkId, Now};
-use crate::server::Server;
-use crate::session::gate::Kind;
-use crate::work::away::{EXAMINE_BYTES_MIN, Out};
-use crate::work::{Garbage, Work};
+use crate::backup::{Backups, Following};
+use crate::database::Databases;
+use crate::ids::{DbId, LinkId, WorkId};
+use crate::session::Sessions;
+use crate::session::message::{About, Incoming};
+use crate::shell::Shell;
+use crate::work::{EXAMINE_BYTES_MIN, Garbage, Mirrored, Mirroring, Reading, Work};
 
 /// Most bytes of a source's messages that wait for a helper. Beyond it the rows are asked for again.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// The long messages of one source.
 #[derive(Debug, Default)]
-pub(crate) struct Mirror {
+pub(super) struct Mirror {
     /// One is with a helper, or about to go.
     is_out: bool,
+    /// The one that is about to go, and the connection it came from.
+    next: Option<(LinkId, Vec<u8>)>,
     /// What has come since.
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
 }
 
-/// A message and the tables that are to be like it.
-pub struct Mirroring {
-    reader: RowReader,
-    message: Vec<u8>,
-    database: Box<Database>,
-    /// Tables of which no other rows stay, if the message has all.
-    replaced: BTreeSet<TableId>,
-    form: Form,
-    /// Wall clock for the log record.
-    date_ms: i64,
-    seed: [u64; 4],
-}
-
-/// What came of it.
-pub struct Mirrored {
-    database: Box<Database>,
-    result: Reading,
-}
-
-enum Reading {
-    /// The message is not for this.
-    Unread(Vec<u8>),
-    /// All rows, or changed ones; what that changed here, and its record.
-    Read { is_all: bool, result: Result<(Delta, Vec<u8>), Error> },
-}
-
 impl Mirror {
     /// The connection that it came from is gone.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.waiting.clear();
         self.waiting_bytes = 0;
+        if self.next.take().is_some() {
+            self.is_out = false;
+        }
     }
 
     fn push(&mut self, message: Vec<u8>) {
@@ -81,155 +59,190 @@ impl Mirror {
     }
 }
 
-impl Mirroring {
-    pub(crate) fn run(self) -> Mirrored {
-        let Self { reader, message, mut database, replaced, form, date_ms, seed } = self;
-        let mut uuids = UuidSource::new(seed);
-        let (is_all, changed) = match reader.read(&message) {
-            None => return Mirrored { database, result: Reading::Unread(message) },
-            Some(Rows::All(images)) => {
-                let replaces = |table| replaced.contains(&table);
-                (true, replicate::replace_rows(&mut database, images, replaces, &mut uuids))
-            }
-            Some(Rows::Changed(images)) => {
-                (false, replicate::apply_images(&mut database, images, &mut uuids))
-            }
-        };
-        let result = changed.map(|delta| {
-            let (mut record, store) = (Vec::new(), database.store());
-            standalone::write_transaction_as(form, &mut record, &delta, store, date_ms, None);
-            (delta, record)
-        });
-        Mirrored { database, result: Reading::Read { is_all, result } }
-    }
+/// Whether a message goes past the long ones before it: `echo`, or a reply to one.
+fn may_pass(message: Vec<u8>) -> Result<Vec<u8>, Vec<u8>> {
+    let message = Incoming::Raw(message);
+    let passes = matches!(About::of(&message), About::Probe | About::Echo);
+    let Incoming::Raw(message) = message else { unreachable!("it was made raw") };
+    if passes { Ok(message) } else { Err(message) }
 }
 
-impl Server {
+impl Backups {
     /// A source has said something.
-    pub(crate) fn link_message(&mut self, now: Now, link: LinkId, message: Vec<u8>) {
+    pub(crate) fn link_message(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        link: LinkId,
+        message: Vec<u8>,
+    ) {
+        // The connection may have been given up meanwhile.
         let Some(&id) = self.links.get(&link) else { return };
-        let is_long = message.len() >= EXAMINE_BYTES_MIN || self.step_cost_max == 0;
-        let may_send = is_long && self.may_mirror(id);
-        let Some(following) = self.following(id) else { return };
+        let is_long = message.len() >= EXAMINE_BYTES_MIN || databases.step_cost_max() == 0;
+        let may_send = is_long && self.may_mirror(databases, id);
+        let is_writing = databases.is_writing(id);
+        let following = self.following(id).expect("a connection is somebody's");
         let mirror = &mut following.mirror;
-        if mirror.is_out && !matches!(Kind::of(&message), Kind::Reply | Kind::Echo) {
-            mirror.push(message);
-            if mirror.waiting_bytes > WAITING_BYTES_MAX {
-                return self.replication_not_written(now, id);
-            }
-            return self.replicate(now, id, Input::Activity);
-        }
-        if may_send {
+        let message = match mirror.is_out || is_writing {
+            false => message,
+            true => match may_pass(message) {
+                Ok(message) => message,
+                Err(message) => {
+                    mirror.push(message);
+                    if mirror.waiting_bytes > WAITING_BYTES_MAX {
+                        return self.not_written(shell, sessions, databases, id);
+                    }
+                    return self.replicate(shell, sessions, databases, id, Input::Activity);
+                }
+            },
+        };
+        if may_send && !mirror.is_out {
             mirror.is_out = true;
-            self.replicate(now, id, Input::Activity);
-            return self.round.mirrored.push((link, message));
+            mirror.next = Some((link, message));
+            return self.replicate(shell, sessions, databases, id, Input::Activity);
         }
-        self.replicate(now, id, Input::Message(&message));
+        self.replicate(shell, sessions, databases, id, Input::Message(&message));
     }
 
     /// Whether a helper can take the tables, and there may be rows for them.
-    fn may_mirror(&mut self, id: DbId) -> bool {
-        let Some(db) = self.dbs.get(&id).filter(|db| !db.is_closed()) else { return false };
-        let schema = Arc::clone(db.engine.schema());
-        self.following(id).is_some_and(|following| {
-            let replication = &following.replication;
-            Arc::ptr_eq(&schema, replication.schema()) && replication.row_reader().is_some()
+    fn may_mirror(&mut self, databases: &Databases, id: DbId) -> bool {
+        let db = databases.get(id).expect("only an open database follows");
+        let (is_open, schema) = (databases.is_open(id), Arc::clone(db.schema()));
+        is_open
+            && self.following(id).is_some_and(|following| {
+                let replication = &following.replication;
+                Arc::ptr_eq(&schema, replication.schema()) && replication.row_reader().is_some()
+            })
+    }
+
+    /// Whether messages wait until their database is decided.
+    pub(crate) fn has_waiting(&self, id: DbId) -> bool {
+        let following = self.by_db.get(&id).and_then(|backup| backup.following.as_ref());
+        following.is_some_and(|Following { mirror, .. }| {
+            mirror.next.is_some() || !mirror.is_out && !mirror.waiting.is_empty()
         })
     }
 
-    /// The round is decided: a helper takes the message and the tables.
-    pub(crate) fn send_mirror(&mut self, now: Now, link: LinkId, message: Vec<u8>) {
-        let Some(&id) = self.links.get(&link) else { return };
-        let may_send = self.may_mirror(id);
-        let Some(following) = self.following(id) else { return };
+    /// All is decided: what has waited for that goes on.
+    pub(crate) fn go_on(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: DbId,
+    ) {
+        match self.following(id).and_then(|following| following.mirror.next.take()) {
+            Some((link, message)) => {
+                self.send_mirror(shell, sessions, databases, id, link, message);
+            }
+            None => self.take_waiting(shell, sessions, databases, id),
+        }
+    }
+
+    /// A helper takes a message and the tables.
+    fn send_mirror(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: DbId,
+        link: LinkId,
+        message: Vec<u8>,
+    ) {
+        let may_send = self.may_mirror(databases, id);
+        let following = self.following(id).expect("it has a message that waits");
         let Some(reader) = following.replication.row_reader().filter(|_| may_send) else {
             following.mirror.is_out = false;
-            return self.replication_not_written(now, id);
+            return self.not_written(shell, sessions, databases, id);
         };
-        let excluded = following.replication.source().excluded.clone();
+        let excluded = &following.replication.source().excluded;
         let tables = following.replication.schema().table_ids();
         let replaced = tables.filter(|(_, table)| !excluded.contains(&table.name));
         let replaced = replaced.map(|(table, _)| table).collect();
-        // What others have not been told cannot be composed while the tables are away.
-        self.flush_db(now, id);
-        let (form, date_ms) = (self.form(), now.wall_ms);
-        let seed = std::array::from_fn(|_| self.uuids.next_u64());
-        let Some(database) = self.dbs.get_mut(&id).and_then(|db| db.engine.leave()) else { return };
+        let (database, form) = databases.send_tables(shell, sessions, id);
+        let (date_ms, seed) = (shell.wall_ms(), shell.seed());
         let mirroring = Mirroring { reader, message, database, replaced, form, date_ms, seed };
-        self.send_out(Work::Mirror(Box::new(mirroring)), Out::Mirror(link, id));
+        let work = shell.send_out(Work::Mirror(Box::new(mirroring)));
+        self.out.insert(work, (link, id));
     }
 
     /// The tables are home.
-    pub(crate) fn have_mirrored(&mut self, now: Now, link: LinkId, id: DbId, mirrored: Mirrored) {
+    pub(crate) fn have_mirrored(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        work: WorkId,
+        mirrored: Mirrored,
+    ) {
+        let (link, id) = self.out.remove(&work).expect("a helper answers what it was asked");
         let Mirrored { database, result } = mirrored;
-        let Some(db) = self.dbs.get_mut(&id) else {
-            return self.free(Garbage::Database(database));
-        };
-        let garbage = db.engine.come_home(database);
-        let queue = std::mem::take(&mut db.queue);
-        garbage.into_iter().for_each(|snapshot| self.free(Garbage::Rows(snapshot)));
+        if databases.get(id).is_none() {
+            // A configuration file has removed it.
+            return shell.free(Garbage::Database(database));
+        }
+        databases.take_tables(shell, id, database);
         let following = self.following(id);
         let is_ours = following.is_some_and(|following| {
             following.mirror.is_out = false;
             following.link == Some(link)
         });
-        let committed = match result {
-            Reading::Unread(message) => {
-                if is_ours {
-                    self.replicate(now, id, Input::Message(&message));
-                }
-                false
+        match result {
+            Reading::Unread(message) if is_ours => {
+                self.replicate(shell, sessions, databases, id, Input::Message(&message));
             }
-            Reading::Read { is_all, result } if is_ours => self.take_over(now, id, is_all, result),
+            Reading::Unread(_) => {}
+            Reading::Read { is_all, result } if is_ours => {
+                self.take_over(shell, sessions, databases, id, is_all, result);
+            }
             Reading::Read { result, .. } => {
-                let engine = self.dbs.get_mut(&id).and_then(|db| db.engine.here_mut());
-                if let (Some(engine), Ok((delta, _))) = (engine, &result) {
-                    engine.revert(delta);
+                if let Ok((delta, _)) = &result {
+                    databases.take_back(id, delta);
                 }
-                false
             }
-        };
-        self.go_on(queue);
-        if committed {
-            self.wake(now, id);
         }
-        self.take_waiting(now, id);
+        databases.reopen(shell, sessions, id);
+        databases.wake(shell, sessions, id);
+        self.take_waiting(shell, sessions, databases, id);
     }
 
     /// The source's rows have become this database's.
     fn take_over(
         &mut self,
-        now: Now,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
         id: DbId,
         is_all: bool,
         result: Result<(Delta, Vec<u8>), Error>,
-    ) -> bool {
+    ) {
         let mut outputs = Vec::new();
-        if let Some(following) = self.following(id) {
-            following.replication.have_read(now.monotonic_us, is_all, &mut outputs);
-        }
-        self.carry_out(now, id, outputs);
+        let following = self.following(id).expect("the connection is its own");
+        following.replication.have_read(shell.now_us(), is_all, &mut outputs);
+        self.carry_out(shell, sessions, databases, id, outputs);
         match result {
-            Ok((delta, _)) if delta.is_empty() => false,
-            Ok((delta, record)) => {
-                self.join_round_with(id, delta, record);
-                true
-            }
-            Err(error) => {
-                self.refuse_images(now, id, &error);
-                false
-            }
+            Ok((delta, _)) if delta.is_empty() => {}
+            Ok((delta, record)) => databases.join(shell, sessions, id, delta, Some(record)),
+            Err(error) => self.refuse_images(shell, sessions, databases, id, &error),
         }
     }
 
-    /// What the source has said meanwhile.
-    fn take_waiting(&mut self, now: Now, id: DbId) {
+    /// Takes what the source has said meanwhile.
+    fn take_waiting(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: DbId,
+    ) {
         while let Some(following) = self.following(id)
             && !following.mirror.is_out
+            && !databases.is_writing(id)
             && let Some(link) = following.link
             && let Some(message) = following.mirror.pop()
         {
-            self.link_message(now, link, message);
+            self.link_message(shell, sessions, databases, link, message);
         }
     }
 }

@@ -21,21 +21,22 @@ use weir_data::{Delta, Error, Schema, TableId, Uuid};
 use weir_engine::{Converted, convert, rbac};
 use weir_json::Text;
 use weir_log::standalone;
+use weir_monitor::MonitorKey;
 
-use crate::database::server_db;
-use crate::database::tables::Engine;
-use crate::database::trigger::{Origin, Trigger};
-use crate::database::{Db, Storage};
+use crate::database::long::Out;
+use crate::database::transact::reply_canceled;
+use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
-use crate::event::{CommandId, ConversionError, DbId, Now, SessionId};
-use crate::round::Deferred;
-use crate::server::Server;
-use crate::session::dispatch::{Reply, exactly};
-use crate::work::away::Out;
-use crate::work::{Follow, Followed, Garbage, Work};
-
-/// `_comment` of a converted file's snapshot.
-pub(crate) const COMMENT: &str = "converted by ovsdb-server";
+use crate::ids::{CommandId, DbId, SessionId};
+use crate::origin::Origin;
+use crate::reply::{Reply, exactly};
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::session::limits::OVERHEAD_BYTES;
+use crate::shell::Shell;
+use crate::work::{
+    CONVERSION_COMMENT as COMMENT, ConversionError, Follow, Followed, Garbage, Work,
+};
 
 /// How often a conversion begins before it holds transactions until it is done.
 const ATTEMPTS_FREE: u32 = 3;
@@ -54,8 +55,6 @@ pub(crate) struct Conversions {
     queue: VecDeque<Request>,
     /// The one under way.
     current: Option<Box<Conversion>>,
-    /// Transactions wait in the database's queue: the new file is about to take the old one's place.
-    is_frozen: bool,
 }
 
 #[derive(Debug)]
@@ -94,11 +93,6 @@ impl Conversions {
         self.current.is_some()
     }
 
-    /// Whether transactions must not run now.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.is_frozen
-    }
-
     /// A compaction that the conversion under way makes superfluous.
     pub(crate) fn join(&mut self, command: Option<CommandId>) {
         if let Some(current) = &mut self.current {
@@ -124,58 +118,73 @@ impl Conversions {
 
     /// The session is gone: nobody waits for what has not begun.
     pub(crate) fn forget(&mut self, session: SessionId) {
-        self.queue.retain(|request| request.origin.session != session);
+        self.queue.retain(|request| !request.origin.is_of(session));
     }
 }
 
-impl Server {
+impl Conversions {
+    /// Bytes kept for a session's requests.
+    pub(super) fn kept_bytes(&self, session: SessionId) -> usize {
+        let own = self.in_flight().filter(|(origin, _)| origin.is_of(session));
+        own.map(|(_, bytes)| bytes + OVERHEAD_BYTES).sum()
+    }
+
+    /// A helper has converted what had been missed, or has not been able to. The conversion goes on
+    /// with it.
+    pub(super) fn caught_up(&mut self, followed: Followed) -> Option<Box<Converted>> {
+        let Followed { converted, record } = followed;
+        let current = self.current.as_mut().expect("a conversion ends when its helper is done");
+        match record {
+            Some(record) => current.tail.extend(record),
+            None => current.is_lost = true,
+        }
+        Some(converted)
+    }
+}
+
+/// Nobody needs what a helper has converted.
+pub(super) fn forget(shell: &mut Shell, followed: Followed) {
+    shell.free(Garbage::Database(Box::new(followed.converted.database)));
+}
+
+/// A database is another one from now on.
+pub(crate) struct Replaced {
+    pub(crate) name: String,
+    /// The monitors, ascending, whose tables are as they were.
+    pub(crate) kept: Vec<MonitorKey>,
+    /// The change to `_Server`.
+    pub(crate) operation: weir_json::Value,
+    /// Who asked for that.
+    pub(crate) origin: Origin,
+}
+
+impl Databases {
     /// `convert`: the answer comes later, unless the request is refused.
-    pub(crate) fn convert(
-        &mut self,
-        now: Now,
-        session: SessionId,
-        params: Text<'_>,
-        id: &[u8],
-    ) -> Result<(), Reply> {
-        let (name, db) = self.lookup(params, "convert")?;
-        let Some(state) = self.sessions.get(&session) else { return Ok(()) };
-        let identity = Arc::clone(&state.identity);
-        let created_us = now.monotonic_us;
-        let origin = Origin { session, identity, id: id.to_owned(), db, created_us };
+    pub(crate) fn convert(&mut self, origin: Origin, params: Text<'_>) -> Result<(), Reply> {
         if self.is_in_flight(&origin) {
             return Err(Error::syntax(params, "convert: duplicate request ID").into());
         }
-        if !origin.identity.role.is_empty() {
-            return Err(rbac::conversion_refused(origin.identity.client(), &name).into());
-        }
-        let Some(state) = self.dbs.get_mut(&db) else { return Ok(()) };
-        if origin.identity.read_only || state.is_reserved() || state.is_backup() {
-            return Err(not_allowed(&name).into());
-        }
-        let [_, text] = exactly(params).ok_or_else(|| Error::syntax(params, "array expected"))?;
-        let schema = Schema::parse(text)?;
-        convert::check_name(&schema, &name)?;
-        let bytes = text.as_bytes().len();
-        let request = Request { origin, schema: Arc::new(schema), bytes };
-        state.conversions.queue.push_back(request);
-        self.check_kept(session);
+        let db = self.open(origin.db);
+        let request = db.check_conversion(origin, params)?;
+        db.conversions.queue.push_back(request);
         Ok(())
     }
 
     /// Begins the conversions whose turn it is; the tables are as they are in the files.
-    pub(crate) fn start_conversions(&mut self, now: Now) {
+    pub(crate) fn start_conversions(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let may_begin = |db: &Db| {
             !db.conversions.queue.is_empty()
                 && !db.conversions.is_busy()
-                && db.standalone_ref().is_some_and(|file| file.compaction.is_none())
+                && db.is_decided()
+                && !db.storage.is_compacting()
         };
-        for id in self.dbs.ids_where(may_begin) {
-            let Some(db) = self.dbs.get_mut(&id) else { continue };
-            let Some(request) = db.conversions.queue.pop_front() else { continue };
-            if db.is_backup() {
+        for id in self.ids_where(may_begin) {
+            let db = self.open(id);
+            let request = db.conversions.queue.pop_front().expect("one waits");
+            if db.is_backup {
                 // Since the request came.
                 let error = not_allowed(&db.name);
-                self.refuse_conversion(&request.origin, &error);
+                self.refuse_conversion(shell, sessions, &request.origin, &error);
                 continue;
             }
             db.conversions.current = Some(Box::new(Conversion {
@@ -186,183 +195,222 @@ impl Server {
                 catch_ups: 0,
                 is_lost: false,
                 attempts: 0,
-                started_us: now.monotonic_us,
+                started_us: shell.now_us(),
                 converted: None,
                 commands: Vec::new(),
             }));
-            self.attempt_conversion(now, id);
+            self.attempt_conversion(shell, id);
         }
     }
 
-    fn attempt_conversion(&mut self, now: Now, id: DbId) {
-        let seed = std::array::from_fn(|_| self.uuids.next_u64());
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(current) = &mut db.conversions.current else { return };
+    fn attempt_conversion(&mut self, shell: &mut Shell, id: DbId) {
+        let db = self.open(id);
+        let current = db.conversions.current.as_mut().expect("it is under way");
         current.attempts += 1;
         current.changed.clear();
         current.large.clear();
         current.tail.clear();
         (current.catch_ups, current.is_lost) = (0, false);
         current.converted = None;
-        db.conversions.is_frozen = current.attempts > ATTEMPTS_FREE;
+        db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
-        let Some(snapshot) = db.engine.snapshot() else { return };
-        let (comment, date_ms) = (COMMENT.to_owned(), now.wall_ms);
-        self.effect(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
+        let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
+        let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
+        shell.ask(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
     }
 
-    /// The helper is done with the snapshot.
+    /// The helper is done with the snapshot; all is decided, and the tables are here.
     pub(crate) fn snapshot_converted(
         &mut self,
-        now: Now,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
         id: DbId,
         result: Result<Box<Converted>, ConversionError>,
     ) {
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(current) = &mut db.conversions.current else { return };
+        let most = if self.step_cost_max() == 0 { 0 } else { FOLLOWED_MAX };
+        // The database may have been removed meanwhile.
+        let Some(db) = self.get_mut(id) else { return };
+        let current = db.conversions.current.as_mut().expect("it is under way");
         let mut converted = match result {
             Ok(converted) => converted,
-            Err(error) => return self.conversion_failed(now, id, error),
+            Err(error) => return self.conversion_failed(shell, sessions, id, error),
         };
         // What had to go may have been referred to again since.
         let has_changed = !current.changed.is_empty() || !current.large.is_empty();
         if current.is_lost || !converted.repaired.is_empty() && has_changed {
-            return self.attempt_conversion(now, id);
+            return self.attempt_conversion(shell, id);
         }
-        let most = if self.step_cost_max == 0 { 0 } else { FOLLOWED_MAX };
         if !current.large.is_empty() || current.changed.len() > most {
-            return self.catch_up(now, id, converted);
+            return self.catch_up(shell, id, converted);
         }
-        let Some(store) = db.engine.store() else { return };
-        let followed = converted.follow(store, &current.changed, &mut self.uuids);
-        let Ok(delta) = followed else { return self.attempt_conversion(now, id) };
+        let store = db.tables.store().expect("a conversion waits until the tables are here");
+        let followed = converted.follow(store, &current.changed, shell.uuids());
+        let Ok(delta) = followed else { return self.attempt_conversion(shell, id) };
         let mut tail = std::mem::take(&mut current.tail);
         let store = converted.database.store();
-        standalone::write_transaction(&mut tail, &delta, store, now.wall_ms, Some(COMMENT));
+        standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
         current.converted = Some(converted);
-        db.conversions.is_frozen = true;
-        self.effect(Effect::FinishCompaction { db: id, tail, sync: true });
+        db.tables.set_frozen(true);
+        shell.ask(Effect::FinishCompaction { db: id, tail, sync: true });
     }
 
     /// Much has changed since: a helper converts it, too.
-    fn catch_up(&mut self, now: Now, id: DbId, converted: Box<Converted>) {
-        let seed = std::array::from_fn(|_| self.uuids.next_u64());
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(snapshot) = db.engine.snapshot() else { return };
-        let Some(current) = &mut db.conversions.current else { return };
+    fn catch_up(&mut self, shell: &mut Shell, id: DbId, converted: Box<Converted>) {
+        let db = self.open(id);
+        let current = db.conversions.current.as_mut().expect("it is under way");
         current.catch_ups += 1;
         let changed = std::mem::take(&mut current.changed);
         let large = std::mem::take(&mut current.large);
-        db.conversions.is_frozen |= current.catch_ups > CATCH_UPS_FREE;
-        let follow = Follow { converted, snapshot, changed, large, date_ms: now.wall_ms, seed };
-        self.send_out(Work::Follow(Box::new(follow)), Out::Follow(id));
-    }
-
-    /// It has, or has not been able to.
-    pub(crate) fn caught_up(&mut self, id: DbId, followed: Followed) {
-        let Followed { converted, record } = followed;
-        let current = self.dbs.get_mut(&id).and_then(|db| db.conversions.current.as_mut());
-        let Some(current) = current else {
-            return self.free(Garbage::Database(Box::new(converted.database)));
-        };
-        match record {
-            Some(record) => current.tail.extend(record),
-            None => current.is_lost = true,
+        if current.catch_ups > CATCH_UPS_FREE {
+            db.tables.set_frozen(true);
         }
-        self.round.deferred.push(Deferred::Converted { db: id, result: Ok(converted) });
+        let (snapshot, date_ms) = (db.tables.snapshot(), shell.wall_ms());
+        let seed = shell.seed();
+        let follow = Follow { converted, snapshot, changed, large, date_ms, seed };
+        let work = shell.send_out(Work::Follow(Box::new(follow)));
+        self.out.insert(work, Out::Follow(id));
     }
 
-    /// The converted file has taken the old one's place, or has not.
-    pub(crate) fn conversion_finished(&mut self, now: Now, id: DbId, result: Result<u64, String>) {
+    /// The converted file has taken the old one's place, or has not. If it has, the updates under
+    /// the old schema have left.
+    pub(crate) fn conversion_finished(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        result: Result<u64, String>,
+    ) -> Option<Replaced> {
+        // The database may have been removed meanwhile.
+        self.get(id)?;
         let size = match result {
             Ok(size) => size,
             Err(error) => {
-                return self.conversion_failed(now, id, ConversionError::Failed(error));
+                let error = ConversionError::Failed(error);
+                self.conversion_failed(shell, sessions, id, error);
+                return None;
             }
         };
         // Under the old schema for the last time.
-        self.flush_db(now, id);
-        let seed = self.uuids.next_u64();
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(mut current) = db.conversions.current.take() else { return };
-        let Some(converted) = current.converted.take() else { return };
+        self.flush(shell, sessions, id);
+        let db = self.open(id);
+        let mut current = db.conversions.current.take().expect("it is under way");
+        let converted = current.converted.take().expect("its file is complete");
         let Converted { database, repaired } = *converted;
-        let mut old = std::mem::replace(&mut db.engine, Engine::new(database));
-        let target = |table: TableId| target_of(table, old.schema(), db.engine.schema(), &repaired);
-        let kept = db.monitors.convert(db.engine.schema(), target, seed);
-        if let Storage::Standalone(file) = &mut db.storage {
-            file.size = size;
-            file.snapshot_size = size;
-            file.records = 0;
-            file.passed_over = 0;
-            file.rewrite_us = None;
-            file.compacted_us = now.monotonic_us;
-        }
+        let old_schema = Arc::clone(db.schema());
+        let old = db.tables.replace(database);
+        let new_schema = Arc::clone(db.schema());
+        let target = |table: TableId| target_of(table, &old_schema, &new_schema, &repaired);
+        let seed = shell.uuids().next_u64();
+        let kept = db.watch.monitors.convert(&new_schema, target, seed);
+        db.storage.replaced(shell, size);
         let Request { origin, schema, .. } = current.request;
-        let name = db.name.clone();
-        let canceled = db.waiting.take();
-        old.leave().into_iter().for_each(|old| self.free(Garbage::Database(old)));
-        self.cancel_monitors(id, &kept);
-        self.reply(origin.session, weir_wire::reply_result(&origin.id, b"{}"));
-        self.end_conversion(origin.session);
-        for trigger in canceled {
-            self.reply_canceled(&trigger);
-        }
-        let took_ms = now.monotonic_us.saturating_sub(current.started_us) / 1000;
-        self.log("ovsdb", Level::Info, format!("{name}: converted in {took_ms} ms"));
-        self.change_server_db(now, &server_db::set_schema(&name, &schema));
-        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
-        self.remotes_changed();
+        let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
+        shell.free(Garbage::Database(old));
+        shell.log("ovsdb", Level::Info, format!("{name}: converted in {took_ms} ms"));
         for id in current.commands {
-            self.effect(Effect::CommandReply { id, reply: Ok(String::new()) });
+            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
         }
-        self.thaw(now, id);
+        let operation = server_db::set_schema(&name, &schema);
+        Some(Replaced { name, kept, operation, origin })
     }
 
     /// All is as it was.
-    fn conversion_failed(&mut self, now: Now, id: DbId, error: ConversionError) {
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(current) = db.conversions.current.take() else { return };
+    fn conversion_failed(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        error: ConversionError,
+    ) {
+        let db = self.open(id);
+        let current = db.conversions.current.take().expect("it is under way");
         if let ConversionError::Failed(reason) = &error {
             let text = format!("{}: conversion failed ({reason}), all is as it was", db.name);
-            self.log("ovsdb", Level::Warning, text);
+            shell.log("ovsdb", Level::Warning, text);
         }
-        self.refuse_conversion(&current.request.origin, &error.into_error());
+        self.refuse_conversion(shell, sessions, &current.request.origin, &error.into_error());
         for command in current.commands {
-            self.compact(now, id, Some(command));
+            self.compact(shell, id, Some(command));
         }
-        self.thaw(now, id);
+        self.thaw(shell, sessions, id);
     }
 
-    fn refuse_conversion(&mut self, origin: &Origin, error: &Error) {
+    fn refuse_conversion(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        origin: &Origin,
+        error: &Error,
+    ) {
         let mut text = Vec::new();
         error.write(&mut text);
-        self.reply(origin.session, weir_wire::reply_error(&origin.id, &text));
-        self.end_conversion(origin.session);
+        self.end_conversion(shell, sessions, origin, Err(text));
+    }
+
+    /// A conversion is answered: its session goes on.
+    pub(crate) fn end_conversion(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        origin: &Origin,
+        result: Result<(), Vec<u8>>,
+    ) {
+        let session = origin.session().expect("only clients ask for conversions");
+        if sessions.has(session) {
+            shell.send(
+                session,
+                match result {
+                    Ok(()) => weir_wire::reply_result(&origin.id, b"{}"),
+                    Err(error) => weir_wire::reply_error(&origin.id, &error),
+                },
+            );
+        }
+        self.release(shell, sessions, session, Reason::Conversion, Lane::Every);
     }
 
     /// Transactions run again.
-    fn thaw(&mut self, now: Now, id: DbId) {
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        db.conversions.is_frozen = false;
-        let queue = std::mem::take(&mut db.queue);
-        self.go_on(queue);
-        self.wake(now, id);
+    pub(crate) fn thaw(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        self.open(id).tables.set_frozen(false);
+        self.reopen(shell, sessions, id);
+        self.wake(shell, sessions, id);
     }
 
     /// The database goes: whoever wanted it converted learns as much as from a transaction.
-    pub(crate) fn cancel_conversions(&mut self, conversions: Conversions) {
-        let Conversions { queue, current, .. } = conversions;
+    pub(super) fn cancel_conversions(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        conversions: Conversions,
+    ) {
+        let Conversions { queue, current } = conversions;
         let current = current.map(|current| *current);
         let (requests, commands): (Vec<Request>, Vec<_>) =
             current.map(|current| (current.request, current.commands)).into_iter().unzip();
-        for request in requests.into_iter().chain(queue) {
-            self.end_conversion(request.origin.session);
-            self.reply_canceled(&Trigger::new(request.origin, Arc::default()));
+        for Request { origin, .. } in requests.into_iter().chain(queue) {
+            let session = origin.session().expect("only clients ask for conversions");
+            self.release(shell, sessions, session, Reason::Conversion, Lane::Every);
+            reply_canceled(shell, sessions, &origin);
         }
         for id in commands.into_iter().flatten() {
-            self.effect(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
+            shell.ask(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
         }
+    }
+}
+
+impl Db {
+    /// Checks a request for a conversion.
+    fn check_conversion(&self, origin: Origin, params: Text<'_>) -> Result<Request, Reply> {
+        if !origin.identity.role.is_empty() {
+            let client = origin.identity.client();
+            return Err(rbac::conversion_refused(client, &self.name).into());
+        }
+        if origin.identity.read_only || self.is_reserved() || self.is_backup {
+            return Err(not_allowed(&self.name).into());
+        }
+        let [_, text] = exactly(params).ok_or_else(|| Error::syntax(params, "array expected"))?;
+        let schema = Schema::parse(text)?;
+        convert::check_name(&schema, &self.name)?;
+        Ok(Request { origin, schema: Arc::new(schema), bytes: text.as_bytes().len() })
     }
 }
 
@@ -381,13 +429,4 @@ fn target_of(
     let from = old.table(table);
     let target = new.table_id(&from.name).filter(|target| !repaired.contains(target))?;
     convert::is_unaffected(from, new.table(target)).then_some(target)
-}
-
-impl ConversionError {
-    fn into_error(self) -> Error {
-        match self {
-            Self::Refused(error) => error,
-            Self::Failed(error) => Error::io(Some("conversion failed".into()), error),
-        }
-    }
 }

@@ -1,215 +1,499 @@
-//! One open database: its tables, its monitors, its waiting transactions, and where its commits
-//! go.
+//! The open databases: for each one its tables, the pipeline of its commits, its waiting
+//! transactions, who watches it, and where its commits go.
+//!
+//! Databases know sessions, for a session's requests wait in its gate and its locks are asserted by
+//! transactions. They know nothing of who else makes use of them.
 
-pub(crate) mod conversion;
-pub(crate) mod databases;
+mod commits;
+mod conversion;
+mod long;
+mod pacing;
 pub(crate) mod server_db;
-pub(crate) mod tables;
-pub(crate) mod trigger;
+mod table_log;
+mod tables;
+mod transact;
+mod trigger;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use weir_data::{Schema, Store, Uuid};
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
-use crate::admin::configuration::{DbConfig, Model};
-use crate::backup::replication::ActiveBackup;
+use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
-use crate::database::tables::Engine;
+use crate::database::long::Out;
+use crate::database::pacing::Watch;
+use crate::database::tables::Sizes;
+use crate::database::transact::Step;
 use crate::database::trigger::Waiting;
-use crate::event::{CommandId, Now};
-use crate::round::{
-    FLUSH_AT_IDLE_MONITORS_MAX, FLUSH_BYTES_MAX, FLUSH_DELAY_US_EACH, FLUSH_DELAY_US_MAX,
-    FLUSH_DELAY_US_MIN,
-};
-use crate::work::away::Queued;
+use crate::effect::Effect;
+use crate::ids::{CommandId, DbId, SessionId, WorkId};
+use crate::origin::Origin;
+use crate::session::Sessions;
+use crate::shell::Shell;
+use crate::storage::{Standalone, Storage};
+use crate::work::Garbage;
 
-/// Updates that come this soon after the last were sent are part of a stream, in microseconds.
-const STREAM_US: u64 = 1000;
-
-/// Where commits go: a closed enum, Clustered and Relay come later.
-#[derive(Debug)]
-pub(crate) enum Storage {
-    /// Nowhere: `_Server`.
-    Memory,
-    /// A file in the standalone format (ovsdb(5)).
-    Standalone(Standalone),
-}
-
-/// State of a standalone file.
-#[derive(Debug)]
-pub(crate) struct Standalone {
-    /// As the user gave it, absolute.
-    pub(crate) path: String,
-    /// Current size in bytes.
-    pub(crate) size: u64,
-    /// Size when last compacted or opened.
-    pub(crate) snapshot_size: u64,
-    /// Records beyond the snapshot.
-    pub(crate) records: u64,
-    /// Records that were not replayed: they are lost when the file is rewritten, so that does not
-    /// happen by itself.
-    pub(crate) passed_over: u64,
-    /// Bytes and records of the last append: what a failure takes back.
-    pub(crate) appended: (u64, u64),
-    /// When it was last compacted or opened, monotonic.
-    pub(crate) compacted_us: u64,
-    /// What automatic compaction waits beyond its shortest pause, so that files take turns.
-    pub(crate) jitter_ms: u64,
-    /// Why the last append failed, strerror(3) text; `None` while all is well.
-    pub(crate) fault: Option<String>,
-    /// When the file is to be rewritten, monotonic: fdatasync(2) has failed, and nobody knows what
-    /// of the file is on the disk.
-    pub(crate) rewrite_us: Option<u64>,
-    /// A compaction under way.
-    pub(crate) compaction: Option<Compaction>,
-}
-
-/// A compaction from the snapshot to the rename.
-#[derive(Debug)]
-pub(crate) struct Compaction {
-    /// Records appended to the old file since the snapshot.
-    pub(crate) tail: Vec<u8>,
-    /// The admin commands that wait for it.
-    pub(crate) commands: Vec<CommandId>,
-    /// When it began, monotonic.
-    pub(crate) started_us: u64,
-    /// How many records the tail has.
-    pub(crate) tail_records: u64,
-    /// The copy is written; the rename has been asked for.
-    pub(crate) finishing: bool,
-}
+pub(crate) use commits::Done;
+pub(crate) use conversion::Replaced;
+pub(crate) use long::Answer;
+pub(crate) use tables::{Queued, Tables};
+pub(crate) use trigger::Trigger;
 
 /// One open database.
 pub(crate) struct Db {
     /// The schema's name.
-    pub(crate) name: String,
-    /// Tables and commits.
-    pub(crate) engine: Engine,
-    /// Who watches.
-    pub(crate) monitors: Monitors,
+    name: String,
+    tables: Tables,
+    /// What has run and is not decided.
+    commits: Commits,
     /// Transactions that wait, in order of arrival.
-    pub(crate) waiting: Waiting,
-    /// Who needs the tables while they are away, in order of arrival.
-    pub(crate) queue: VecDeque<Queued>,
-    /// Where commits go.
-    pub(crate) storage: Storage,
-    /// Tables whose changes are logged (`tlog-set`).
-    pub(crate) logged_tables: BTreeSet<String>,
+    waiting: Waiting,
+    storage: Storage,
+    watch: Watch,
     /// Conversions to another schema.
-    pub(crate) conversions: Conversions,
-    /// If it is an active-backup database.
-    pub(crate) active_backup: Option<ActiveBackup>,
-    /// Records of this round.
-    pub(crate) append: Vec<u8>,
-    /// How many bytes the last round had.
-    pub(crate) append_room: usize,
-    /// Number of those records.
-    pub(crate) append_records: u64,
-    /// Somebody in this round asked for durability.
-    pub(crate) append_sync: bool,
-    /// When updates began to wait to be sent.
-    pub(crate) updates_since_us: Option<u64>,
-    /// When updates were last sent.
-    pub(crate) flushed_us: u64,
+    conversions: Conversions,
+    /// Tables whose changes are logged (`tlog-set`).
+    logged_tables: BTreeSet<String>,
+    /// It follows a source, which alone may write.
+    is_backup: bool,
 }
 
 impl Db {
-    /// A database without clients.
-    pub(crate) fn new(engine: Database, storage: Storage, seed: u64) -> Self {
+    fn new(database: Database, storage: Storage, seed: u64) -> Self {
         Self {
-            name: engine.schema().name.clone(),
-            engine: Engine::new(engine),
-            monitors: Monitors::new(seed),
+            name: database.schema().name.clone(),
+            tables: Tables::new(database),
+            commits: Commits::default(),
             waiting: Waiting::default(),
-            queue: VecDeque::new(),
             storage,
-            logged_tables: BTreeSet::new(),
+            watch: Watch::new(seed),
             conversions: Conversions::default(),
-            active_backup: None,
-            append: Vec::new(),
-            append_room: 0,
-            append_records: 0,
-            append_sync: false,
-            updates_since_us: None,
-            flushed_us: 0,
+            logged_tables: BTreeSet::new(),
+            is_backup: false,
         }
     }
 
-    /// The file's state, if there is a file.
-    pub(crate) fn standalone_ref(&self) -> Option<&Standalone> {
-        match &self.storage {
-            Storage::Memory => None,
-            Storage::Standalone(file) => Some(file),
-        }
+    /// The schema's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The file's state, to change.
-    pub(crate) fn standalone(&mut self) -> Option<&mut Standalone> {
-        match &mut self.storage {
-            Storage::Memory => None,
-            Storage::Standalone(file) => Some(file),
-        }
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        self.tables.schema()
     }
 
-    /// When a wait is over, or updates must leave.
-    pub(crate) fn deadline_us(&self) -> Option<u64> {
-        // While tables are away nobody can say whether a wait is over.
-        let wait = self.waiting.deadline_us().filter(|_| !self.is_closed());
-        [wait, self.flush_deadline_us()].into_iter().flatten().min()
+    /// The tables, and whether they are open.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
-    /// When updates must leave that wait for an idle moment.
-    pub(crate) fn flush_deadline_us(&self) -> Option<u64> {
-        let since = self.updates_since_us.filter(|_| !self.engine.is_away())?;
-        let of_all = self.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
-        Some(since + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
+    /// The rows as they were committed last; `None` while they are away, or show what is not
+    /// decided.
+    pub(crate) fn committed(&self) -> Option<&Store> {
+        self.tables.store().filter(|_| self.is_decided())
     }
 
-    /// Whether updates must leave now: they have waited long enough, or there are too many.
-    pub(crate) fn is_flush_due(&self, now: Now) -> bool {
-        self.updates_since_us.is_some()
-            && (self.flush_deadline_us().is_some_and(|at| at <= now.monotonic_us)
-                || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
+    /// How many transactions have taken effect; 0 while the tables are away.
+    pub(crate) fn position(&self) -> u64 {
+        self.tables.here().map_or(0, Database::position)
     }
 
-    /// Whether updates wait that an idle moment is good enough for. In a stream of transactions to
-    /// many monitors it is not: the next one is on its way, and one message will do for both.
-    pub(crate) fn is_flush_wanted(&self) -> bool {
-        let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
-        let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
-        // While the tables are away no update can be composed.
-        !self.engine.is_away() && self.updates_since_us.is_some_and(|since| !is_stream(since))
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.tables.sizes()
     }
 
-    /// Whether no transaction can run now: the tables are away, or about to be replaced.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.engine.is_away() || self.conversions.is_frozen()
+    /// Who watches the database.
+    pub(crate) fn monitors(&self) -> &Monitors {
+        &self.watch.monitors
     }
 
-    /// Whether it follows a source, which alone may write.
-    pub(crate) fn is_backup(&self) -> bool {
-        self.active_backup.as_ref().is_some_and(|backup| backup.following.is_some())
+    /// Where commits go.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
     }
 
-    /// How it is served.
-    pub(crate) fn model(&self) -> Model {
-        if self.active_backup.is_some() { Model::ActiveBackup } else { Model::Standalone }
-    }
-
-    /// How it is served, as a configuration says it.
-    pub(crate) fn config(&self) -> DbConfig {
-        let backup = self.active_backup.as_ref();
-        DbConfig {
-            model: Some(self.model()),
-            source: backup.and_then(|backup| backup.source.clone()),
-            backup: self.is_backup(),
-            exclude: backup.and_then(|backup| backup.exclude.clone()),
-        }
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Standalone> {
+        self.storage.file()
     }
 
     /// Whether only the server itself may write.
     pub(crate) fn is_reserved(&self) -> bool {
-        matches!(self.storage, Storage::Memory)
+        self.storage.is_reserved()
+    }
+
+    /// Whether the database follows a source, which alone may write.
+    pub(crate) fn is_backup(&self) -> bool {
+        self.is_backup
+    }
+
+    /// Whether a conversion is under way.
+    pub(crate) fn is_converting(&self) -> bool {
+        self.conversions.is_busy()
+    }
+
+    /// Whether transactions have been set aside for helpers.
+    pub(crate) fn has_long(&self) -> bool {
+        !self.commits.long.is_empty()
+    }
+
+    /// How many transactions wait, and since when the oldest of them does.
+    pub(crate) fn waiting(&self) -> (usize, Option<u64>) {
+        let oldest = self.waiting.iter().map(|trigger| trigger.origin.created_us).min();
+        (self.waiting.len(), oldest)
+    }
+
+    /// When the rules for compaction are looked at: only if the file is as the tables are.
+    fn rewrite_us(&self) -> Option<u64> {
+        self.storage.rewrite_us().filter(|_| !self.conversions.is_busy())
+    }
+}
+
+/// What is to be done with a database next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing has run.
+    Nothing,
+    /// The shell has not answered.
+    Wait,
+    /// What has run is decided.
+    Decide,
+}
+
+/// The open databases, by ascending number. They are few and all of them are gone through several
+/// times a round, so they lie side by side.
+pub(crate) struct Databases {
+    entries: Vec<(DbId, Db)>,
+    names: BTreeMap<String, DbId>,
+    next: u64,
+    /// What transactions may cost in a step of the core.
+    step: Step,
+    /// Long transactions that are with helpers, and conversions.
+    out: BTreeMap<WorkId, Out>,
+    /// Sessions for which more updates are pending than may be.
+    overflowed: Vec<SessionId>,
+}
+
+impl Databases {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            names: BTreeMap::new(),
+            next: 0,
+            step: Step::default(),
+            out: BTreeMap::new(),
+            overflowed: Vec::new(),
+        }
+    }
+
+    /// A number for a database to come.
+    pub(crate) fn next_id(&mut self) -> DbId {
+        self.next += 1;
+        DbId(self.next)
+    }
+
+    fn find(&self, id: DbId) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    /// A database that is still there.
+    pub(crate) fn get(&self, id: DbId) -> Option<&Db> {
+        let at = self.find(id).ok()?;
+        Some(&self.entries[at].1)
+    }
+
+    fn get_mut(&mut self, id: DbId) -> Option<&mut Db> {
+        let at = self.find(id).ok()?;
+        Some(&mut self.entries[at].1)
+    }
+
+    /// A database that nobody can have removed meanwhile.
+    fn open(&mut self, id: DbId) -> &mut Db {
+        self.get_mut(id).expect("the database is open while it is at work")
+    }
+
+    /// The database of this name.
+    pub(crate) fn by_name(&self, name: &str) -> Option<DbId> {
+        self.names.get(name).copied()
+    }
+
+    /// Names and numbers, in the order of the names.
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = (&str, DbId)> {
+        self.names.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (DbId, &Db)> {
+        self.entries.iter().map(|(id, db)| (*id, db))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Db> {
+        self.entries.iter().map(|(_, db)| db)
+    }
+
+    /// The numbers of those that are meant, for one who changes them.
+    pub(crate) fn ids_where(&self, is_meant: impl Fn(&Db) -> bool) -> Vec<DbId> {
+        self.ids_of(|_, db| is_meant(db))
+    }
+
+    /// The numbers of those that are meant, by number or otherwise.
+    pub(crate) fn ids_of(&self, is_meant: impl Fn(DbId, &Db) -> bool) -> Vec<DbId> {
+        let mut ids = Vec::new();
+        // A loop costs half of what collecting costs where there is nothing.
+        for (id, db) in &self.entries {
+            if is_meant(*id, db) {
+                ids.push(*id);
+            }
+        }
+        ids
+    }
+
+    /// A database is there from now on.
+    pub(crate) fn insert(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        database: Database,
+        storage: Storage,
+    ) {
+        let db = Db::new(database, storage, shell.uuids().next_u64());
+        let other = self.names.insert(db.name.clone(), id);
+        assert!(other.is_none(), "a name is checked before its database is opened");
+        let at = self.find(id).expect_err("a number is used once");
+        self.entries.insert(at, (id, db));
+    }
+
+    /// A database goes; who has waited for its tables finds that out by himself. What is left of it
+    /// is for its sessions: see [`Databases::cancel_all`].
+    pub(crate) fn remove(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+    ) -> String {
+        let at = self.find(id).expect("only an open database is removed");
+        let (_, mut db) = self.entries.remove(at);
+        self.names.remove(&db.name);
+        assert!(db.is_decided(), "a database is removed when all is decided");
+        self.cancel_conversions(shell, sessions, std::mem::take(&mut db.conversions));
+        for trigger in db.waiting.take() {
+            self.cancel(shell, sessions, trigger);
+        }
+        for trigger in std::mem::take(&mut db.commits.long) {
+            self.cancel(shell, sessions, trigger);
+        }
+        for queued in db.tables.take_queue() {
+            match queued {
+                Queued::Session(session) => self.let_in(shell, sessions, session, id),
+                Queued::Trigger(trigger) => self.cancel(shell, sessions, trigger),
+            }
+        }
+        if let Some(database) = db.tables.into_here() {
+            shell.free(Garbage::Database(database));
+        }
+        shell.ask(Effect::Close { db: id });
+        db.name
+    }
+
+    /// A database follows a source from now on, or no longer.
+    pub(crate) fn set_backup(&mut self, id: DbId, is_backup: bool) {
+        self.open(id).is_backup = is_backup;
+    }
+
+    /// Whether every database follows a source: then clients may not even lock.
+    pub(crate) fn are_all_backups(&self) -> bool {
+        let mut own = self.values().filter(|db| !db.is_reserved()).peekable();
+        own.peek().is_some() && own.all(Db::is_backup)
+    }
+
+    /// Whether a transaction can run on a database now.
+    pub(crate) fn is_open(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(|db| db.tables.is_open())
+    }
+
+    /// Whether all that has run on a database is decided, or the database is gone.
+    pub(crate) fn is_decided(&self, id: DbId) -> bool {
+        self.get(id).is_none_or(Db::is_decided)
+    }
+
+    /// Whether records of a database are on their way to its file.
+    pub(crate) fn is_writing(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(|db| db.tables.is_writing())
+    }
+
+    /// What is to be done with a database next; its records leave for the file.
+    pub(crate) fn advance(&mut self, shell: &mut Shell, id: DbId) -> Next {
+        let Some(db) = self.get_mut(id) else { return Next::Nothing };
+        if db.tables.is_writing() {
+            return Next::Wait;
+        }
+        if db.is_decided() {
+            return Next::Nothing;
+        }
+        match db.take_append(id) {
+            Some(append) => {
+                shell.ask(append);
+                Next::Wait
+            }
+            None => Next::Decide,
+        }
+    }
+
+    /// What has run and is decided now.
+    pub(crate) fn take_done(&mut self, id: DbId) -> Vec<Done> {
+        self.open(id).take_done()
+    }
+
+    /// Gives the list back, to be used again.
+    pub(crate) fn reuse(&mut self, id: DbId, done: Vec<Done>) {
+        if let Some(db) = self.get_mut(id) {
+            db.reuse(done);
+        }
+    }
+
+    /// The shell has answered an append; on a failure, what was to be written is undone and runs
+    /// again. True if a change of the database's source is among that.
+    pub(crate) fn appended(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        result: &Result<(), String>,
+    ) -> bool {
+        let db = self.open(id);
+        db.tables.end_writing();
+        db.storage.appended(shell, result.as_ref().map(|()| ()).map_err(String::as_str));
+        let is_replicated = match result {
+            Ok(()) => false,
+            Err(error) => self.run_again(shell, sessions, id, error),
+        };
+        if self.is_decided(id) {
+            self.reopen(shell, sessions, id);
+        }
+        is_replicated
+    }
+
+    /// Whoever has waited for a database goes on, if its tables are open.
+    pub(crate) fn reopen(&mut self, shell: &Shell, sessions: &mut Sessions, id: DbId) {
+        let Some(db) = self.get_mut(id) else { return };
+        for queued in db.tables.take_queue_if_open() {
+            match queued {
+                Queued::Session(session) => self.let_in(shell, sessions, session, id),
+                Queued::Trigger(trigger) => self.open(id).commits.long.push(trigger),
+            }
+        }
+    }
+
+    /// What of a file is on the disk is not known.
+    pub(crate) fn file_suspect(&mut self, shell: &Shell, id: DbId) {
+        self.open(id).storage.suspect(shell);
+    }
+
+    /// Begins a compaction, or joins what makes it superfluous.
+    pub(crate) fn compact(&mut self, shell: &mut Shell, id: DbId, command: Option<CommandId>) {
+        let db = self.open(id);
+        assert!(db.is_decided(), "a snapshot has nothing in it that may be undone");
+        if db.conversions.is_busy() {
+            return db.conversions.join(command);
+        }
+        let snapshot = db.tables.snapshot();
+        db.storage.compact(shell, id, snapshot, command);
+    }
+
+    /// The compacted copy is complete but for what was appended meanwhile.
+    pub(crate) fn compaction_written(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        result: Result<u64, String>,
+    ) {
+        // The database may have been removed meanwhile.
+        if let Some(db) = self.get_mut(id) {
+            db.storage.compaction_written(shell, id, result);
+        }
+    }
+
+    /// The compacted copy has taken the file's place, or has not; true if it has.
+    pub(crate) fn compaction_finished(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        result: Result<u64, String>,
+    ) -> bool {
+        let db = self.get_mut(id);
+        db.is_some_and(|db| db.storage.compaction_finished(shell, result))
+    }
+
+    /// Rewrites the suspect files for which it is time.
+    pub(crate) fn rewrite_if_due(&mut self, shell: &mut Shell) {
+        let now_us = shell.now_us();
+        let is_due = |db: &Db| db.is_decided() && db.rewrite_us().is_some_and(|at| at <= now_us);
+        for id in self.ids_where(is_due) {
+            self.compact(shell, id, None);
+        }
+    }
+
+    /// When the next suspect file is to be rewritten.
+    pub(crate) fn next_rewrite_us(&self) -> Option<u64> {
+        self.values().filter(|db| !db.tables.is_writing()).filter_map(Db::rewrite_us).min()
+    }
+
+    /// Begins the automatic compactions that are due.
+    pub(crate) fn compact_if_due(&mut self, shell: &mut Shell) {
+        for id in self.ids_where(|db| db.is_decided() && db.storage.is_compaction_due(shell)) {
+            self.compact(shell, id, None);
+        }
+    }
+
+    /// Whether any file has anything to compact.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.values().any(|db| db.storage.has_grown())
+    }
+
+    /// Records are written as differences from now on.
+    pub(crate) fn write_differences(&mut self) {
+        self.entries.iter_mut().for_each(|(_, db)| db.storage.write_differences());
+    }
+
+    /// A session has left: nobody waits for what it has asked for.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        for (_, db) in &mut self.entries {
+            db.waiting.take_of(session, |_| true);
+            db.conversions.forget(session);
+        }
+    }
+
+    /// Whether a request of the same asker with the same id is not answered yet.
+    pub(crate) fn is_in_flight(&self, origin: &Origin) -> bool {
+        let is_same = |other: &Origin| other.asker == origin.asker && other.id == origin.id;
+        self.values().any(|db| {
+            db.waiting.has(origin) || db.conversions.in_flight().any(|(other, _)| is_same(other))
+        })
+    }
+
+    /// Bytes kept for a session's waiting transactions and conversions.
+    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
+        let of_db = |db: &Db| db.waiting.kept_bytes(session) + db.conversions.kept_bytes(session);
+        self.values().map(of_db).sum()
+    }
+
+    /// Makes one change to `_Server` and shows it to its monitors.
+    pub(crate) fn change_server_db(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        operation: &weir_json::Value,
+    ) {
+        // At the start it is the first of all.
+        let Some(id) = self.by_name(server_db::NAME) else { return };
+        let db = self.open(id);
+        let database = db.tables.here_mut().expect("long transactions on `_Server` are refused");
+        let Some(delta) = server_db::execute(database, operation, shell.uuids()) else { return };
+        let position = db.position();
+        db.show(shell, Arc::new(delta), position, Uuid::ZERO);
+        self.wake(shell, sessions, id);
     }
 }

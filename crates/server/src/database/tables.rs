@@ -1,12 +1,16 @@
-//! The tables of one database: here, or away with a helper that runs a long transaction on them.
+//! The tables of one database, and whether transactions can run on them: they may be away with a
+//! helper, on the point of being replaced, or hold what is still being written.
 //!
-//! Nothing is committed while they are away, so what was committed when they left is what everybody
-//! may read meanwhile: a snapshot of it stays.
+//! Who needs them meanwhile waits here, in order of arrival, and goes on when they are open again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_data::{Schema, Snapshot, Store};
 use weir_engine::Database;
+
+use crate::database::trigger::Trigger;
+use crate::ids::SessionId;
 
 /// A snapshot of more atoms than this takes a while to be forgotten.
 const BIG_ATOMS: usize = 100_000;
@@ -19,7 +23,17 @@ pub(crate) struct Sizes {
     pub(crate) weak_refs: usize,
 }
 
-/// What stays while the tables are away.
+/// Who waits for tables that are not open.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// The first message about this database in a session's queue.
+    Session(SessionId),
+    /// A long transaction.
+    Trigger(Trigger),
+}
+
+/// What stays while a helper has the tables: nothing is committed meanwhile, so what was committed
+/// when they left is what everybody may read.
 #[derive(Debug)]
 struct Left {
     snapshot: Snapshot,
@@ -28,16 +42,29 @@ struct Left {
 
 /// The tables of one database.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct Tables {
     schema: Arc<Schema>,
     here: Option<Box<Database>>,
     left: Option<Left>,
+    /// Records of what has run are on their way to the file: it may be undone.
+    is_writing: bool,
+    /// A conversion is about to replace the tables.
+    is_frozen: bool,
+    queue: VecDeque<Queued>,
 }
 
-impl Engine {
-    pub(crate) fn new(database: Database) -> Self {
+impl Tables {
+    pub(super) fn new(database: Database) -> Self {
         let schema = Arc::clone(database.schema());
-        Self { schema, here: Some(Box::new(database)), left: None }
+        let here = Some(Box::new(database));
+        Self {
+            schema,
+            here,
+            left: None,
+            is_writing: false,
+            is_frozen: false,
+            queue: VecDeque::new(),
+        }
     }
 
     /// What the rows conform to.
@@ -45,9 +72,19 @@ impl Engine {
         &self.schema
     }
 
+    /// Whether a transaction can run now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.here.is_some() && !self.is_writing && !self.is_frozen
+    }
+
     /// Whether a helper has the tables.
     pub(crate) fn is_away(&self) -> bool {
         self.here.is_none()
+    }
+
+    /// Whether records are on their way.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.is_writing
     }
 
     /// The database, unless it is away.
@@ -56,7 +93,7 @@ impl Engine {
     }
 
     /// The database, unless it is away.
-    pub(crate) fn here_mut(&mut self) -> Option<&mut Database> {
+    pub(super) fn here_mut(&mut self) -> Option<&mut Database> {
         self.here.as_deref_mut()
     }
 
@@ -66,9 +103,12 @@ impl Engine {
     }
 
     /// All rows as they are; while they are away, as they were committed last.
-    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
-        let left = || self.left.as_ref().map(|left| left.snapshot.clone());
-        self.here().map(Database::snapshot).or_else(left)
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        match (&self.here, &self.left) {
+            (Some(here), _) => here.snapshot(),
+            (None, Some(left)) => left.snapshot.clone(),
+            (None, None) => unreachable!("a snapshot stays when the tables leave"),
+        }
     }
 
     /// Sizes; while the tables are away, those of when they left.
@@ -77,18 +117,71 @@ impl Engine {
         self.here().map_or_else(left, sizes)
     }
 
-    /// Lets the tables go.
-    pub(crate) fn leave(&mut self) -> Option<Box<Database>> {
-        let database = self.here.take()?;
+    /// Lets the tables go to a helper.
+    pub(super) fn leave(&mut self) -> Box<Database> {
+        assert!(!self.is_writing, "what leaves has no change that may be undone");
+        let database = self.here.take().expect("tables that are away cannot leave");
         self.left = Some(Left { snapshot: database.snapshot(), sizes: sizes(&database) });
-        Some(database)
+        database
     }
 
     /// The tables are back. Answers with the snapshot, if it takes a while to be forgotten.
-    pub(crate) fn come_home(&mut self, database: Box<Database>) -> Option<Snapshot> {
+    pub(super) fn come_home(&mut self, database: Box<Database>) -> Option<Snapshot> {
+        assert!(self.here.is_none(), "nothing takes the place of tables that are away");
         self.here = Some(database);
         let left = self.left.take().filter(|left| left.sizes.atoms > BIG_ATOMS);
         left.map(|left| left.snapshot)
+    }
+
+    /// Others take the place of these, which nobody needs any more.
+    pub(super) fn replace(&mut self, database: Database) -> Box<Database> {
+        assert!(!self.is_writing, "what is replaced has no change that may be undone");
+        self.schema = Arc::clone(database.schema());
+        let old = self.here.replace(Box::new(database));
+        old.expect("a conversion waits until the tables are here")
+    }
+
+    /// The database is removed: the tables, if they are here.
+    pub(super) fn into_here(self) -> Option<Box<Database>> {
+        self.here
+    }
+
+    /// Records of what has run are on their way.
+    pub(super) fn begin_writing(&mut self) {
+        assert!(!self.is_writing && self.here.is_some(), "one batch is written at a time");
+        self.is_writing = true;
+    }
+
+    /// The records are in the file, or not.
+    pub(super) fn end_writing(&mut self) {
+        assert!(self.is_writing, "an append is answered once");
+        self.is_writing = false;
+    }
+
+    /// Transactions are held until the tables are replaced, or not after all.
+    pub(super) fn set_frozen(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
+    }
+
+    /// Waits until the tables are open.
+    pub(super) fn wait(&mut self, queued: Queued) {
+        debug_assert!(!self.is_open(), "who finds them open does not wait");
+        self.queue.push_back(queued);
+    }
+
+    /// Who waits, in order.
+    pub(crate) fn queue(&self) -> impl ExactSizeIterator<Item = &Queued> {
+        self.queue.iter()
+    }
+
+    /// Who goes on now: all that have waited, if the tables are open.
+    pub(super) fn take_queue_if_open(&mut self) -> VecDeque<Queued> {
+        if self.is_open() { std::mem::take(&mut self.queue) } else { VecDeque::new() }
+    }
+
+    /// The database is removed: all that have waited.
+    pub(super) fn take_queue(&mut self) -> VecDeque<Queued> {
+        std::mem::take(&mut self.queue)
     }
 }
 

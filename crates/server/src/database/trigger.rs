@@ -3,26 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_json::{Text, TextBuf};
+use weir_json::TextBuf;
 
-use crate::event::{DbId, SessionId};
-use crate::session::Identity;
+use crate::ids::SessionId;
+use crate::origin::{Asker, Origin};
+use crate::session::gate::Reason;
 use crate::session::limits::OVERHEAD_BYTES;
-
-/// Where a request came from.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    /// Who asked.
-    pub(crate) session: SessionId,
-    /// Who that is.
-    pub(crate) identity: Arc<Identity>,
-    /// The request's id, as JSON text.
-    pub(crate) id: Vec<u8>,
-    /// On which database.
-    pub(crate) db: DbId,
-    /// When it came.
-    pub(crate) created_us: u64,
-}
+use crate::work::operations;
 
 /// One `transact` request.
 #[derive(Debug)]
@@ -37,10 +24,8 @@ pub(crate) struct Trigger {
     pub(crate) is_long: bool,
     /// Whether it changes nothing, if that is known.
     pub(crate) is_read_only: Option<bool>,
-    /// Its session is held until it is answered.
-    pub(crate) holds: bool,
-    /// As one whose own work is out, for it has been handed over.
-    pub(crate) is_out: bool,
+    /// Why its session is held until it is answered, if it is.
+    pub(crate) holds: Option<Reason>,
     /// Locks that its session owned when it was set aside.
     pub(crate) locks: Vec<String>,
     /// The file refuses what it writes, with this strerror(3) text.
@@ -56,23 +41,15 @@ impl Trigger {
             deadline_us: None,
             is_long: false,
             is_read_only: None,
-            holds: false,
-            is_out: false,
+            holds: None,
             locks: Vec::new(),
             refused: None,
         }
     }
 
-    /// The operations of a `transact` message: the parameters behind the database's name.
-    pub(crate) fn operations(message: Text<'_>) -> Vec<Text<'_>> {
-        let params = message.members().into_iter().flatten().filter(|(key, _)| **key == *b"params");
-        let params = params.last().and_then(|(_, params)| params.elements());
-        params.into_iter().flatten().skip(1).collect()
-    }
-
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
-        weir_engine::is_read_only(&Self::operations(self.message.text()))
+        weir_engine::is_read_only(&operations(self.message.text()))
     }
 }
 
@@ -100,7 +77,10 @@ impl Waiting {
         if let Some(at) = trigger.deadline_us {
             *self.deadlines.entry(at).or_default() += 1;
         }
-        let of_session = self.sessions.entry(trigger.origin.session).or_default();
+        let Asker::Session(session) = trigger.origin.asker else {
+            panic!("the server's own transactions do not wait")
+        };
+        let of_session = self.sessions.entry(session).or_default();
         of_session.ids.insert(trigger.origin.id.clone());
         of_session.bytes += kept_bytes(&trigger);
         self.triggers.push(trigger);
@@ -128,7 +108,7 @@ impl Waiting {
         is_meant: impl Fn(&Trigger) -> bool,
     ) -> Vec<Trigger> {
         let Some(of_session) = self.sessions.get_mut(&session) else { return Vec::new() };
-        let is_meant = |trigger: &Trigger| trigger.origin.session == session && is_meant(trigger);
+        let is_meant = |trigger: &Trigger| trigger.origin.is_of(session) && is_meant(trigger);
         let taken: Vec<Trigger> =
             self.triggers.extract_if(.., |trigger| is_meant(trigger)).collect();
         for trigger in &taken {
@@ -151,7 +131,8 @@ impl Waiting {
 
     /// Whether a request of this session with this id is among them.
     pub(crate) fn has(&self, origin: &Origin) -> bool {
-        self.sessions.get(&origin.session).is_some_and(|session| session.ids.contains(&origin.id))
+        let of_session = origin.session().and_then(|session| self.sessions.get(&session));
+        of_session.is_some_and(|session| session.ids.contains(&origin.id))
     }
 
     /// What is kept for the requests of a session, in bytes.

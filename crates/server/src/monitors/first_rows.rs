@@ -15,16 +15,18 @@ use std::sync::{Arc, Weak};
 use weir_data::Uuid;
 use weir_monitor::{GroupId, MonitorKey, Version};
 
-use crate::effect::Effect;
-use crate::event::{Bytes, DbId, Now, SessionId};
+use crate::database::Databases;
+use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::pages::{Receiver, Source};
-use crate::server::Server;
-use crate::work::away::Out;
+use crate::monitors::{Out, Subscriptions};
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
 use crate::work::{Piece, Rest, Work};
 
 /// Initial rows on their way to clients, in bytes; beyond it nothing more is composed until clients
 /// have taken some, or have had their time.
-pub(crate) const OUTSTANDING_BYTES_MAX: usize = 128 << 20;
+const OUTSTANDING_BYTES_MAX: usize = 128 << 20;
 
 /// How long clients that do not take their initial rows hold up others, in microseconds.
 const OUTSTANDING_US_MAX: u64 = 5_000_000;
@@ -40,12 +42,12 @@ const RETRY_US: u64 = 10_000;
 
 /// A monitor whose first reply is being composed.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) session: SessionId,
-    pub(crate) key: MonitorKey,
+pub(super) struct Newcomer {
+    pub(super) session: SessionId,
+    pub(super) key: MonitorKey,
     /// The request's id, as JSON text.
-    pub(crate) request: Vec<u8>,
-    pub(crate) version: Version,
+    pub(super) request: Vec<u8>,
+    pub(super) version: Version,
 }
 
 /// Equal monitors that wait.
@@ -58,19 +60,31 @@ struct Herd {
     again_us: Option<u64>,
 }
 
+/// Rows that a helper composes, and for whom.
+#[derive(Debug)]
+pub(super) struct Composing {
+    source: Source,
+    newcomers: Vec<Newcomer>,
+    /// Composes the first piece again.
+    from: Rest,
+}
+
+impl Composing {
+    pub(super) fn db(&self) -> DbId {
+        self.source.db
+    }
+}
+
 /// Rows that are composed, or their first piece.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) source: Source,
-    pub(crate) newcomers: Vec<Newcomer>,
-    pub(crate) piece: Piece,
-    /// Composes the piece again.
-    pub(crate) from: Rest,
+    composing: Composing,
+    piece: Piece,
 }
 
-/// All of them.
+/// All equal monitors that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Herds {
+pub(super) struct Herds {
     by_group: BTreeMap<(DbId, GroupId), Herd>,
     /// Rows that have been sent, and when.
     outstanding: Vec<(u64, Weak<Vec<u8>>)>,
@@ -80,29 +94,28 @@ pub(crate) struct Herds {
 
 impl Herds {
     /// When the next ones may have room.
-    pub(crate) fn next_us(&self) -> Option<u64> {
+    pub(super) fn next_us(&self) -> Option<u64> {
         self.retry_us
     }
 
     /// Whether there is room for more rows.
-    fn has_room(&mut self, now: Now) -> bool {
-        self.outstanding.retain(|(at, rows)| {
-            now.monotonic_us < at + OUTSTANDING_US_MAX && rows.strong_count() > 0
-        });
+    fn has_room(&mut self, now_us: u64) -> bool {
+        self.outstanding
+            .retain(|(at, rows)| now_us < at + OUTSTANDING_US_MAX && rows.strong_count() > 0);
         let bytes: usize =
             self.outstanding.iter().filter_map(|(_, rows)| rows.upgrade()).map(|r| r.len()).sum();
         bytes < OUTSTANDING_BYTES_MAX
     }
 
     /// Rows go to clients.
-    pub(crate) fn note_outstanding(&mut self, now: Now, rows: &Bytes) {
+    pub(super) fn note_outstanding(&mut self, now_us: u64, rows: &Bytes) {
         if rows.len() >= COUNTED_BYTES_MIN {
-            self.outstanding.push((now.monotonic_us, Arc::downgrade(rows)));
+            self.outstanding.push((now_us, Arc::downgrade(rows)));
         }
     }
 
     /// All rows of those before them are composed.
-    pub(crate) fn may_begin(&mut self, db: DbId, group: GroupId) {
+    pub(super) fn may_begin(&mut self, db: DbId, group: GroupId) {
         if let Some(herd) = self.by_group.get_mut(&(db, group)) {
             herd.again_us = None;
         }
@@ -110,7 +123,7 @@ impl Herds {
 }
 
 /// What comes around the rows in a monitor's first reply.
-pub(crate) fn around(version: Version) -> (Vec<u8>, &'static [u8]) {
+pub(super) fn around(version: Version) -> (Vec<u8>, &'static [u8]) {
     match version {
         Version::V1 | Version::V2 => (Vec::new(), b""),
         // A standalone database has no history to find anything in.
@@ -118,135 +131,196 @@ pub(crate) fn around(version: Version) -> (Vec<u8>, &'static [u8]) {
     }
 }
 
-impl Server {
+impl Subscriptions {
     /// The session's monitor begins with what a helper composes.
-    pub(crate) fn join_herd(&mut self, id: DbId, newcomer: Newcomer) {
-        self.hold(newcomer.session);
-        let group = self.dbs.get(&id).and_then(|db| db.monitors.group(newcomer.key));
-        let herd = self.herds.by_group.entry((id, group.unwrap_or_default())).or_default();
+    pub(super) fn join_herd(
+        &mut self,
+        sessions: &mut Sessions,
+        databases: &Databases,
+        id: DbId,
+        newcomer: Newcomer,
+    ) {
+        sessions.hold(newcomer.session, Reason::Work, Lane::Db(id));
+        let db = databases.get(id).expect("its monitor is there");
+        let group = db.monitors().group(newcomer.key).expect("a monitor is in a group");
+        let herd = self.herds.by_group.entry((id, group)).or_default();
         herd.waiting.push(newcomer);
     }
 
-    /// The round is decided: takes snapshots for those who wait and have room.
-    pub(crate) fn compose_for_herds(&mut self, now: Now) {
+    /// Takes snapshots for those who wait and have room, where all is decided.
+    pub(crate) fn compose_for_herds(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+    ) {
         self.herds.retry_us = None;
         if self.herds.by_group.is_empty() {
             return;
         }
-        let waits = |herd: &Herd| herd.again_us.is_some_and(|at| at > now.monotonic_us);
+        let now_us = shell.now_us();
+        let waits = |herd: &Herd| herd.again_us.is_some_and(|at| at > now_us);
         let is_done = |herd: &Herd| herd.waiting.is_empty() && !herd.composing && !waits(herd);
         self.herds.by_group.retain(|_, herd| !is_done(herd));
-        let herds = self.herds.by_group.iter().filter(|(_, herd)| !herd.waiting.is_empty());
+        let herds = self
+            .herds
+            .by_group
+            .iter()
+            .filter(|((db, _), herd)| !herd.waiting.is_empty() && databases.is_decided(*db));
         let herds: Vec<(DbId, GroupId)> = herds.map(|(at, _)| *at).collect();
         for (db, group) in herds {
-            let here = self.dbs.get(&db).and_then(|db| db.engine.here());
-            let source = Source { db, group, position: here.map_or(0, |here| here.position()) };
+            let here = databases.get(db).filter(|db| !db.tables().is_away());
+            let position = here.map_or(0, |here| here.position());
+            let source = Source { db, group, position };
             let stream = here.is_some().then(|| self.streams.joinable(source)).flatten();
             let Some(herd) = self.herds.by_group.get_mut(&(db, group)) else { continue };
             if let Some(stream) = stream {
-                let newcomers = std::mem::take(&mut herd.waiting);
-                self.begin_anew(db, &newcomers);
-                let receivers = self.receivers(now, newcomers);
-                self.join_stream(now, stream, receivers);
+                // Who is in the middle of another message comes later.
+                let is_free = |newcomer: &mut Newcomer| !shell.is_in_message(newcomer.session);
+                let newcomers: Vec<Newcomer> = herd.waiting.extract_if(.., is_free).collect();
+                begin_anew(databases, db, &newcomers);
+                let receivers = receivers(shell, sessions, databases, db, newcomers);
+                self.join_stream(shell, sessions, databases, stream, receivers);
             } else if waits(herd) {
                 let at_us = herd.again_us.into_iter().chain(self.herds.retry_us).min();
                 self.herds.retry_us = at_us;
             } else if !herd.composing {
-                if self.herds.has_room(now) {
-                    self.compose_for_herd(now, source);
+                if self.herds.has_room(now_us) {
+                    self.compose_for_herd(shell, sessions, databases, source);
                 } else {
-                    self.herds.retry_us = Some(now.monotonic_us + RETRY_US);
+                    self.herds.retry_us = Some(now_us + RETRY_US);
                 }
             }
         }
     }
 
-    fn compose_for_herd(&mut self, now: Now, source: Source) {
+    fn compose_for_herd(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        source: Source,
+    ) {
         let at = (source.db, source.group);
-        let Some(herd) = self.herds.by_group.get_mut(&at) else { return };
+        let herd = self.herds.by_group.get_mut(&at).expect("a herd waits for that");
         let newcomers = std::mem::take(&mut herd.waiting);
-        let Some(rest) = self.begin_anew(source.db, &newcomers) else {
+        let Some(rest) = begin_anew(databases, source.db, &newcomers) else {
             self.herds.by_group.remove(&at);
-            return newcomers.into_iter().for_each(|gone| self.turn_away(now, &gone));
+            let gone = newcomers.into_iter();
+            return gone.for_each(|gone| turn_away(shell, sessions, databases, source.db, &gone));
         };
+        herd.composing = true;
         let from = rest.clone();
-        self.send_out(Work::Initial(rest), Out::Initial { source, from, newcomers });
-        if let Some(herd) = self.herds.by_group.get_mut(&at) {
-            herd.composing = true;
-        }
+        let work = shell.send_out(Work::Initial(rest));
+        self.out.insert(work, Out::Initial(Composing { source, newcomers, from }));
     }
 
-    /// What to compose for these monitors, if any of them is still there.
-    fn begin_anew(&mut self, id: DbId, newcomers: &[Newcomer]) -> Option<Rest> {
-        let db = self.dbs.get_mut(&id)?;
-        let schema = Arc::clone(db.engine.schema());
-        let mut initial = None;
-        for newcomer in newcomers {
-            db.monitors.begin_anew(newcomer.key, &schema);
-            initial = initial.or_else(|| db.monitors.initial_work(newcomer.key));
-        }
-        Some(Rest::initial(initial?, db.engine.snapshot()?))
-    }
-
-    /// Composed: it leaves with the round.
-    pub(crate) fn initial_composed(&mut self, now: Now, begun: Begun) {
-        let Source { db, group, .. } = begun.source;
-        let is_whole = begun.piece.rest.is_none();
+    /// A helper has composed the next piece of a long message, or what monitors begin with: that
+    /// leaves when the database is decided.
+    pub(crate) fn have_composed(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        work: WorkId,
+        piece: Piece,
+    ) -> Option<(DbId, Begun)> {
+        let composing = match self.out.remove(&work) {
+            Some(Out::Initial(composing)) => composing,
+            Some(Out::Piece { stream, from }) => {
+                self.piece_composed(shell, sessions, databases, stream, from, piece);
+                return None;
+            }
+            Some(Out::Change(_)) | None => panic!("a helper answers what it was asked"),
+        };
+        let Source { db, group, .. } = composing.source;
+        let is_whole = piece.rest.is_none();
         if is_whole
-            && let Some(db) = self.dbs.get_mut(&db)
-            && let Some(newcomer) = begun.newcomers.first()
+            && databases.get(db).is_some()
+            && let Some(newcomer) = composing.newcomers.first()
         {
-            db.monitors.keep_initial(newcomer.key, &begun.piece.bytes);
+            databases.monitors_mut(db).keep_initial(newcomer.key, &piece.bytes);
         }
         if let Some(herd) = self.herds.by_group.get_mut(&(db, group)) {
             herd.composing = false;
-            herd.again_us = (!is_whole).then_some(now.monotonic_us + WAVE_US);
+            herd.again_us = (!is_whole).then_some(shell.now_us() + WAVE_US);
         }
-        self.round.initials.push(begun);
+        Some((db, Begun { composing, piece }))
     }
 
     /// Gives monitors their first rows; what has changed since follows.
-    pub(crate) fn give_initial(&mut self, now: Now, begun: Begun) {
-        let Begun { source, newcomers, piece, from } = begun;
-        self.herds.note_outstanding(now, &piece.bytes);
-        let receivers = self.receivers(now, newcomers);
+    pub(crate) fn give_initial(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        begun: Begun,
+    ) {
+        let Begun { composing, piece } = begun;
+        let Composing { source, newcomers, from } = composing;
+        self.herds.note_outstanding(shell.now_us(), &piece.bytes);
+        let receivers = receivers(shell, sessions, databases, source.db, newcomers);
         if piece.rest.is_some() {
-            let source = Some(source);
-            return self.begin_stream(now, source, piece, Some(from), receivers);
+            let of = (Some(source), Some(from));
+            return self.begin_stream(shell, sessions, databases, of, piece, receivers);
         }
         for receiver in receivers {
             let (session, head, tail) = receiver.into_parts();
-            let body = Arc::clone(&piece.bytes);
-            self.effect(Effect::Send { to: vec![session], head, body });
-            self.send(session, tail);
-            self.let_go(now, session);
+            shell.send_parts(vec![session], head, Arc::clone(&piece.bytes));
+            shell.send(session, tail);
+            databases.release(shell, sessions, session, Reason::Work, Lane::Db(source.db));
         }
     }
+}
 
-    /// Those of the newcomers whose monitors are still there, and what comes around their rows.
-    fn receivers(&mut self, now: Now, newcomers: Vec<Newcomer>) -> Vec<Receiver> {
-        let mut receivers = Vec::with_capacity(newcomers.len());
-        for newcomer in newcomers {
-            let Newcomer { session, key, .. } = newcomer;
-            // It may have gone with its database meanwhile.
-            if self.monitor_sessions.get(&key) == Some(&session) {
-                let (before, behind) = around(newcomer.version);
-                let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
-                head.extend_from_slice(&before);
-                receivers.push(Receiver::new(session, head, [behind, tail].concat()));
-            } else {
-                self.turn_away(now, &newcomer);
-            }
-        }
-        receivers
+/// What to compose for these monitors, if any of them is still there.
+fn begin_anew(databases: &mut Databases, id: DbId, newcomers: &[Newcomer]) -> Option<Rest> {
+    let db = databases.get(id)?;
+    let (schema, snapshot) = (Arc::clone(db.schema()), db.tables().snapshot());
+    let monitors = databases.monitors_mut(id);
+    let mut initial = None;
+    for newcomer in newcomers {
+        monitors.begin_anew(newcomer.key, &schema);
+        initial = initial.or_else(|| monitors.initial_work(newcomer.key));
     }
+    Some(Rest::initial(initial?, snapshot))
+}
 
-    /// The monitor has gone with its database.
-    fn turn_away(&mut self, now: Now, newcomer: &Newcomer) {
-        if self.sessions.contains_key(&newcomer.session) {
-            let message = weir_wire::reply_error_string(&newcomer.request, "canceled");
-            self.send(newcomer.session, message);
-            self.let_go(now, newcomer.session);
+/// Those of the newcomers whose monitors are still there, and what comes around their rows.
+fn receivers(
+    shell: &mut Shell,
+    sessions: &mut Sessions,
+    databases: &mut Databases,
+    db: DbId,
+    newcomers: Vec<Newcomer>,
+) -> Vec<Receiver> {
+    let mut receivers = Vec::with_capacity(newcomers.len());
+    for newcomer in newcomers {
+        // It may have gone with its database meanwhile, or with its session.
+        if databases.has_monitor(db, newcomer.key) {
+            let (before, behind) = around(newcomer.version);
+            let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
+            head.extend_from_slice(&before);
+            let tail = [behind, tail].concat();
+            receivers.push(Receiver::new(newcomer.session, db, head, tail));
+        } else {
+            turn_away(shell, sessions, databases, db, &newcomer);
         }
+    }
+    receivers
+}
+
+/// The monitor has gone with its database.
+fn turn_away(
+    shell: &mut Shell,
+    sessions: &mut Sessions,
+    databases: &mut Databases,
+    db: DbId,
+    newcomer: &Newcomer,
+) {
+    let session = newcomer.session;
+    if sessions.has(session) {
+        shell.send(session, weir_wire::reply_error_string(&newcomer.request, "canceled"));
+        databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
     }
 }

@@ -16,17 +16,20 @@ use std::sync::Arc;
 
 use weir_monitor::GroupId;
 
+use crate::database::Databases;
 use crate::effect::Effect;
-use crate::event::{Bytes, DbId, Now, SessionId};
-use crate::server::Server;
-use crate::work::away::Out;
+use crate::ids::{Bytes, DbId, SessionId};
+use crate::monitors::{Out, Subscriptions};
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
 use crate::work::{Garbage, Piece, Rest, Work};
 
 /// Pieces that one stream keeps for receivers that are behind, in bytes.
-pub(crate) const STREAM_BYTES_MAX: usize = 32 << 20;
+const STREAM_BYTES_MAX: usize = 32 << 20;
 
 /// Whole messages that are kept for equal monitors to come, in bytes, all together.
-pub(crate) const KEPT_BYTES_MAX: usize = 64 << 20;
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Pieces that are composed before anybody asks for them.
 const AHEAD: usize = 1;
@@ -37,16 +40,18 @@ pub(crate) struct StreamId(u64);
 
 /// What equal monitors begin with, as of a position of their database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) db: DbId,
-    pub(crate) group: GroupId,
-    pub(crate) position: u64,
+pub(super) struct Source {
+    pub(super) db: DbId,
+    pub(super) group: GroupId,
+    pub(super) position: u64,
 }
 
 /// Who receives a stream.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     session: SessionId,
+    /// The database that the session's request is about.
+    db: DbId,
     /// What comes before the first piece, until it has been sent.
     head: Option<Bytes>,
     /// What comes behind the last one.
@@ -55,18 +60,16 @@ pub(crate) struct Receiver {
     next: usize,
     /// It has taken all that it got.
     is_hungry: bool,
-    /// What it is to be sent afterwards.
-    behind: Vec<(Bytes, Bytes)>,
 }
 
 impl Receiver {
-    pub(crate) fn new(session: SessionId, head: Vec<u8>, tail: Vec<u8>) -> Self {
+    pub(crate) fn new(session: SessionId, db: DbId, head: Vec<u8>, tail: Vec<u8>) -> Self {
         let head = Some(Arc::new(head));
-        Self { session, head, tail, next: 0, is_hungry: true, behind: Vec::new() }
+        Self { session, db, head, tail, next: 0, is_hungry: true }
     }
 
     /// The session, and what comes before and behind the rows.
-    pub(crate) fn into_parts(self) -> (SessionId, Bytes, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (SessionId, Bytes, Vec<u8>) {
         (self.session, self.head.unwrap_or_default(), self.tail)
     }
 }
@@ -94,41 +97,24 @@ struct Stream {
     receivers: Vec<Receiver>,
 }
 
-/// All of them.
+/// All long messages on their way.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(super) struct Streams {
     by_id: BTreeMap<StreamId, Stream>,
     by_session: BTreeMap<SessionId, StreamId>,
+    /// Long messages to sessions in the middle of another one.
+    pending: BTreeMap<SessionId, VecDeque<(Piece, Receiver)>>,
     next: u64,
 }
 
 impl Streams {
-    /// Whether the session is in the middle of a message.
-    pub(crate) fn has(&self, session: SessionId) -> bool {
-        self.by_session.contains_key(&session)
-    }
-
-    /// Takes what is for sessions in the middle of a message; answers with what is for others.
-    pub(crate) fn divert(&mut self, effect: Effect) -> Option<Effect> {
-        if self.by_session.is_empty() {
-            return Some(effect);
-        }
-        let Effect::Send { mut to, head, body } = effect else { return Some(effect) };
-        to.retain(|session| {
-            let Some(receiver) = self.receiver(*session) else { return true };
-            receiver.behind.push((Arc::clone(&head), Arc::clone(&body)));
-            false
-        });
-        (!to.is_empty()).then_some(Effect::Send { to, head, body })
-    }
-
     fn receiver(&mut self, session: SessionId) -> Option<&mut Receiver> {
         let stream = self.by_id.get_mut(self.by_session.get(&session)?)?;
         stream.receivers.iter_mut().find(|receiver| receiver.session == session)
     }
 
     /// The stream that equal monitors may still receive from its beginning.
-    pub(crate) fn joinable(&self, source: Source) -> Option<StreamId> {
+    pub(super) fn joinable(&self, source: Source) -> Option<StreamId> {
         let is_meant = |stream: &Stream| stream.source == Some(source) && stream.first == 0;
         self.by_id.iter().find(|(_, stream)| is_meant(stream)).map(|(id, _)| *id)
     }
@@ -170,17 +156,31 @@ impl Stream {
     }
 }
 
-impl Server {
-    /// The first piece of a message is composed, and there is more.
-    pub(crate) fn begin_stream(
+/// What a stream is of, if equal monitors may join it, and what composes its first piece again.
+type Of = (Option<Source>, Option<Rest>);
+
+impl Subscriptions {
+    /// The first piece of a message is composed, and there is more. From now on its receivers get
+    /// nothing else, until it has ended.
+    pub(super) fn begin_stream(
         &mut self,
-        now: Now,
-        source: Option<Source>,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        (source, from): Of,
         piece: Piece,
-        from: Option<Rest>,
-        receivers: Vec<Receiver>,
+        mut receivers: Vec<Receiver>,
     ) {
+        let is_busy = |receiver: &mut Receiver| shell.is_in_message(receiver.session);
+        for receiver in receivers.extract_if(.., is_busy) {
+            let pending = self.streams.pending.entry(receiver.session).or_default();
+            pending.push_back((piece.clone(), receiver));
+        }
         let Piece { bytes, rest } = piece;
+        if receivers.is_empty() {
+            return shell.free(Garbage::Rest(from.into_iter().chain(rest).collect()));
+        }
+        receivers.iter().for_each(|receiver| begin_receiving(shell, sessions, receiver));
         let stream = Stream {
             source,
             bytes: bytes.len(),
@@ -191,41 +191,70 @@ impl Server {
             receivers,
         };
         let id = self.streams.insert(stream);
-        self.serve(now, id);
+        self.serve(shell, sessions, databases, id);
+    }
+
+    /// The results of a reader that come in several pieces.
+    pub(crate) fn begin_results(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        piece: Piece,
+        receiver: Receiver,
+    ) {
+        let of = (None, None);
+        self.begin_stream(shell, sessions, databases, of, piece, vec![receiver]);
     }
 
     /// Others receive the same from its beginning.
-    pub(crate) fn join_stream(&mut self, now: Now, id: StreamId, receivers: Vec<Receiver>) {
-        let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
+    pub(super) fn join_stream(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: StreamId,
+        receivers: Vec<Receiver>,
+    ) {
+        let stream = self.streams.by_id.get_mut(&id).expect("it has just been found");
         for receiver in receivers {
+            begin_receiving(shell, sessions, &receiver);
             self.streams.by_session.insert(receiver.session, id);
             stream.receivers.push(receiver);
         }
-        self.serve(now, id);
+        self.serve(shell, sessions, databases, id);
     }
 
-    /// A session's outbox is empty.
-    pub(crate) fn is_hungry(&mut self, now: Now, session: SessionId) {
+    /// A session's outbox is empty: it gets the next piece, if it is in the middle of a message.
+    pub(crate) fn feed(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        session: SessionId,
+    ) {
         let Some(&id) = self.streams.by_session.get(&session) else { return };
-        if let Some(receiver) = self.streams.receiver(session) {
-            receiver.is_hungry = true;
-        }
-        self.serve(now, id);
+        let receiver = self.streams.receiver(session);
+        receiver.expect("who is in a stream receives it").is_hungry = true;
+        self.serve(shell, sessions, databases, id);
     }
 
     /// Another piece is composed.
-    pub(crate) fn piece_composed(
+    pub(super) fn piece_composed(
         &mut self,
-        now: Now,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
         id: StreamId,
         from: Option<Rest>,
         piece: Piece,
     ) {
         let Piece { bytes, rest } = piece;
+        // All who received it may have left meanwhile.
         let Some(stream) = self.streams.by_id.get_mut(&id) else {
-            return self.free(Garbage::Rest(from.into_iter().chain(rest).collect()));
+            return shell.free(Garbage::Rest(from.into_iter().chain(rest).collect()));
         };
-        self.herds.note_outstanding(now, &bytes);
+        self.herds.note_outstanding(shell.now_us(), &bytes);
         stream.is_composing = false;
         stream.rest = rest;
         stream.bytes += bytes.len();
@@ -233,130 +262,180 @@ impl Server {
         if let (true, Some(Source { db, group, .. })) = (stream.is_complete(), stream.source) {
             self.herds.may_begin(db, group);
         }
-        self.serve(now, id);
+        self.serve(shell, sessions, databases, id);
     }
 
     /// Gives the hungry what there is, and has more composed.
-    fn serve(&mut self, now: Now, id: StreamId) {
-        let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
-        let (first, end, is_complete) = (stream.first, stream.end(), stream.is_complete());
-        let mut sends: BTreeMap<usize, Vec<SessionId>> = BTreeMap::new();
-        let mut effects = Vec::new();
-        let mut served = Vec::new();
-        for receiver in &mut stream.receivers {
-            if !receiver.is_hungry || receiver.next >= end {
-                continue;
-            }
-            let (session, next) = (receiver.session, receiver.next);
-            match receiver.head.take() {
-                Some(head) => {
-                    let body = Arc::clone(&stream.pieces[next - first].bytes);
-                    effects.push(Effect::Send { to: vec![session], head, body });
-                }
-                None => sends.entry(next).or_default().push(session),
-            }
-            receiver.next += 1;
-            receiver.is_hungry = false;
-            if !(is_complete && receiver.next == end) {
-                served.push(session);
-            }
-        }
-        for (next, to) in sends {
-            let (head, body) = (Bytes::default(), Arc::clone(&stream.pieces[next - first].bytes));
-            effects.push(Effect::Send { to, head, body });
-        }
+    fn serve(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: StreamId,
+    ) {
+        let stream = self.streams.by_id.get_mut(&id).expect("a stream is served while it is there");
+        let unserved = stream.give_pieces(shell);
+        let (end, is_complete) = (stream.end(), stream.is_complete());
         let is_done = |receiver: &mut Receiver| is_complete && receiver.next == end;
         let done: Vec<Receiver> = stream.receivers.extract_if(.., is_done).collect();
-        self.push_effects(effects);
-        if !served.is_empty() {
-            self.effect(Effect::TellDrained { to: served });
+        if !unserved.is_empty() {
+            shell.ask(Effect::TellDrained { to: unserved });
         }
-        done.into_iter().for_each(|receiver| self.end_receiving(now, receiver));
-        self.trim_stream(now, id);
-        self.compose_more(id);
+        for Receiver { session, db, tail, .. } in done {
+            self.streams.by_session.remove(&session);
+            shell.end_message(session, tail);
+            databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
+            databases.release(shell, sessions, session, Reason::Message, Lane::Every);
+            self.begin_pending(shell, sessions, databases, session);
+        }
+        self.trim_stream(shell, sessions, databases, id);
+        self.compose_more(shell, id);
     }
 
-    /// Everything has been sent: what waited for that follows.
-    fn end_receiving(&mut self, now: Now, receiver: Receiver) {
-        let Receiver { session, tail, behind, .. } = receiver;
-        self.streams.by_session.remove(&session);
-        self.send(session, tail);
-        for (head, body) in behind {
-            self.effect(Effect::Send { to: vec![session], head, body });
+    /// A session has got the whole of a long message: the next one that waits for that begins.
+    fn begin_pending(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        session: SessionId,
+    ) {
+        let Some(pending) = self.streams.pending.get_mut(&session) else { return };
+        let (piece, receiver) = pending.pop_front().expect("a list without an end is removed");
+        if pending.is_empty() {
+            self.streams.pending.remove(&session);
         }
-        self.let_go(now, session);
+        self.begin_results(shell, sessions, databases, piece, receiver);
     }
 
-    fn compose_more(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.by_id.get_mut(&id).filter(|s| s.wants_more()) else {
-            return;
-        };
-        let Some(rest) = stream.rest.take() else { return };
+    fn compose_more(&mut self, shell: &mut Shell, id: StreamId) {
+        let stream = self.streams.by_id.get_mut(&id);
+        let Some(stream) = stream.filter(|stream| stream.wants_more()) else { return };
+        let rest = stream.rest.take().expect("there is more");
         stream.is_composing = true;
         // Only what several may receive is ever composed again.
         let from = stream.source.is_some().then(|| rest.clone());
-        self.send_out(Work::Piece(rest), Out::Piece { stream: id, from });
+        let work = shell.send_out(Work::Piece(rest));
+        self.out.insert(work, Out::Piece { stream: id, from });
     }
 
     /// Forgets the pieces that nobody needs, and the stream itself when it is of no more use.
-    fn trim_stream(&mut self, now: Now, id: StreamId) {
+    fn trim_stream(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        id: StreamId,
+    ) {
         let kept_bytes = self.streams.kept_bytes();
-        let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
-        let mut behind = Vec::new();
-        let mut garbage = Vec::new();
-        loop {
-            let is_needed = stream.receivers.iter().any(|receiver| receiver.next <= stream.first);
-            let most = if stream.source.is_some() { STREAM_BYTES_MAX } else { 0 };
-            let is_ahead = stream.pieces.len() <= AHEAD;
-            if stream.bytes <= most || is_ahead || (is_needed && stream.source.is_none()) {
-                break;
-            }
-            let Some(Made { bytes, from }) = stream.pieces.pop_front() else { break };
-            stream.bytes -= bytes.len();
-            let first = stream.first;
-            stream.first += 1;
-            let late = stream.receivers.extract_if(.., |receiver| receiver.next == first);
-            let late: Vec<Receiver> = late.collect();
-            match from {
-                Some(from) if !late.is_empty() => behind.push((first, from, late)),
-                from => garbage.extend(from),
-            }
-        }
+        let stream = self.streams.by_id.get_mut(&id).expect("it has just been served");
+        let (late, mut garbage) = stream.trim();
         let is_idle = stream.receivers.is_empty();
         let may_stay = stream.is_complete() && stream.first == 0 && stream.source.is_some();
         if is_idle && !(may_stay && kept_bytes <= KEPT_BYTES_MAX) {
             garbage.extend(self.streams.by_id.remove(&id).into_iter().flat_map(Stream::garbage));
         }
         if !garbage.is_empty() {
-            self.free(Garbage::Rest(garbage));
+            shell.free(Garbage::Rest(garbage));
         }
-        for (first, from, receivers) in behind {
-            let pieces = VecDeque::new();
-            let (source, rest, is_composing) = (None, Some(from), false);
-            let late = Stream { source, pieces, first, bytes: 0, rest, is_composing, receivers };
+        for late in late {
             let late = self.streams.insert(late);
-            self.serve(now, late);
+            self.serve(shell, sessions, databases, late);
         }
     }
 
-    /// A session is no more.
-    pub(crate) fn leave_stream(&mut self, session: SessionId) {
+    /// A session has left.
+    pub(super) fn leave_stream(&mut self, shell: &mut Shell, session: SessionId) {
+        let pending = self.streams.pending.remove(&session).into_iter().flatten();
+        let garbage: Vec<Rest> = pending.filter_map(|(piece, _)| piece.rest).collect();
+        if !garbage.is_empty() {
+            shell.free(Garbage::Rest(garbage));
+        }
         let Some(id) = self.streams.by_session.remove(&session) else { return };
-        let Some(stream) = self.streams.by_id.get_mut(&id) else { return };
+        let stream = self.streams.by_id.get_mut(&id).expect("its receiver was there");
         stream.receivers.retain(|receiver| receiver.session != session);
         if stream.receivers.is_empty() && !stream.is_complete() {
             let garbage = self.streams.by_id.remove(&id).map(Stream::garbage);
-            self.free(Garbage::Rest(garbage.unwrap_or_default()));
+            shell.free(Garbage::Rest(garbage.unwrap_or_default()));
         }
     }
 
     /// Nobody has asked for a while: whole messages that were kept go.
-    pub(crate) fn forget_idle_streams(&mut self) {
+    pub(super) fn forget_idle_streams(&mut self, shell: &mut Shell) {
         let idle = |_: &StreamId, stream: &mut Stream| stream.receivers.is_empty();
         let idle = self.streams.by_id.extract_if(.., idle);
         let garbage: Vec<Rest> = idle.flat_map(|(_, stream)| stream.garbage()).collect();
         if !garbage.is_empty() {
-            self.free(Garbage::Rest(garbage));
+            shell.free(Garbage::Rest(garbage));
+        }
+    }
+}
+
+fn begin_receiving(shell: &mut Shell, sessions: &mut Sessions, receiver: &Receiver) {
+    shell.begin_message(receiver.session);
+    sessions.hold(receiver.session, Reason::Message, Lane::Every);
+}
+
+impl Stream {
+    /// Gives the hungry what there is; answers with those that are to say when they have taken it.
+    fn give_pieces(&mut self, shell: &mut Shell) -> Vec<SessionId> {
+        let (first, end, is_complete) = (self.first, self.end(), self.is_complete());
+        let mut equal: BTreeMap<usize, Vec<SessionId>> = BTreeMap::new();
+        let mut unserved = Vec::new();
+        for receiver in &mut self.receivers {
+            if !receiver.is_hungry || receiver.next >= end {
+                continue;
+            }
+            let (session, next) = (receiver.session, receiver.next);
+            match receiver.head.take() {
+                Some(head) => {
+                    let body = Arc::clone(&self.pieces[next - first].bytes);
+                    shell.send_piece(vec![session], head, body);
+                }
+                None => equal.entry(next).or_default().push(session),
+            }
+            receiver.next += 1;
+            receiver.is_hungry = false;
+            if !(is_complete && receiver.next == end) {
+                unserved.push(session);
+            }
+        }
+        for (next, to) in equal {
+            let body = Arc::clone(&self.pieces[next - first].bytes);
+            shell.send_piece(to, Bytes::default(), body);
+        }
+        unserved
+    }
+
+    /// Forgets the first pieces as far as nobody needs them, or too many are kept: streams for
+    /// those that are behind, and what composed the pieces.
+    fn trim(&mut self) -> (Vec<Self>, Vec<Rest>) {
+        let (mut behind, mut garbage) = (Vec::new(), Vec::new());
+        loop {
+            let is_needed = self.receivers.iter().any(|receiver| receiver.next <= self.first);
+            let most = if self.source.is_some() { STREAM_BYTES_MAX } else { 0 };
+            let is_ahead = self.pieces.len() <= AHEAD;
+            if self.bytes <= most || is_ahead || (is_needed && self.source.is_none()) {
+                return (behind, garbage);
+            }
+            let Made { bytes, from } = self.pieces.pop_front().expect("there are more than some");
+            self.bytes -= bytes.len();
+            let first = self.first;
+            self.first += 1;
+            let late = self.receivers.extract_if(.., |receiver| receiver.next == first);
+            let receivers: Vec<Receiver> = late.collect();
+            match from {
+                Some(from) if !receivers.is_empty() => behind.push(Self {
+                    source: None,
+                    pieces: VecDeque::new(),
+                    first,
+                    bytes: 0,
+                    rest: Some(from),
+                    is_composing: false,
+                    receivers,
+                }),
+                from => garbage.extend(from),
+            }
         }
     }
 }

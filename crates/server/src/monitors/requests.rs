@@ -1,30 +1,27 @@
-//! Monitor requests (RFC 7047 §4.1.5, ovsdb-server(7) §4.1.12-15) and the sending of updates.
+//! Monitor requests (RFC 7047 §4.1.5, ovsdb-server(7) §4.1.12-15).
 
 use std::sync::Arc;
 
 use weir_data::{Error, Uuid};
 use weir_json::{Kind, Text};
-use weir_monitor::{Change, MonitorKey, Update, Version};
+use weir_monitor::{Change, MonitorKey, Version};
 use weir_wire::Method;
 
-use crate::database::Db;
-use crate::effect::{Effect, Level};
-use crate::event::{Bytes, DbId, Now, SessionId};
+use crate::database::Databases;
+use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
-use crate::server::Server;
-use crate::session::dispatch::{Handled, Reply, exactly};
-use crate::session::{Session, SessionMonitor};
+use crate::monitors::{INITIAL_KEPT_US, Monitor, Out, Subscriptions};
+use crate::reply::{Handled, Reply, exactly};
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
 use crate::work::Work;
-use crate::work::away::Out;
-
-/// How long initial rows are kept for others who ask for the same, after the last who did, in
-/// microseconds.
-const INITIAL_KEPT_US: u64 = 2_000_000;
 
 /// A monitor whose conditions have changed, and which has not been told what that changes.
 #[derive(Debug)]
-pub(crate) struct Changing {
+pub(super) struct Changing {
     session: SessionId,
+    db: DbId,
     key: MonitorKey,
     /// The request's id, as JSON text.
     request: Vec<u8>,
@@ -33,77 +30,98 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    /// Who asked for it.
-    pub(crate) fn session(&self) -> SessionId {
+    /// Who asked for the other conditions.
+    pub(super) fn session(&self) -> SessionId {
         self.session
     }
 }
 
-impl Server {
-    /// `monitor`, `monitor_cond`, `monitor_cond_since`.
+/// What other conditions change, composed.
+pub(crate) struct Changed {
+    changing: Changing,
+    difference: Vec<u8>,
+}
+
+/// The parts of a request for a monitor.
+struct Parsed<'a> {
+    version: Version,
+    id: Text<'a>,
+    requests: Text<'a>,
+}
+
+/// Takes the parameters of `monitor`, `monitor_cond` and `monitor_cond_since` apart.
+fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
+    let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
+    let (version, id, requests) = match method {
+        Method::MonitorCondSince => {
+            let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
+            let Some(last_id) = last.string() else {
+                return Err(Error::syntax(last, "last-txn-id must be string").into());
+            };
+            if Uuid::parse_bytes(&last_id).is_none() {
+                return Err(Error::syntax(last, "last-txn-id must be UUID format.").into());
+            }
+            (Version::V3, id, requests)
+        }
+        Method::MonitorCond => {
+            let [_, id, requests] = exactly(params).ok_or_else(refused)?;
+            (Version::V2, id, requests)
+        }
+        _ => {
+            // What follows is ignored, as by the reference.
+            let mut rest = params.elements().into_iter().flatten().skip(1);
+            let (id, requests) = rest.next().zip(rest.next()).ok_or_else(refused)?;
+            (Version::V1, id, requests)
+        }
+    };
+    if requests.kind() != Kind::Object {
+        return Err(Error::syntax(requests, "monitor-requests must be object").into());
+    }
+    Ok(Parsed { version, id, requests })
+}
+
+fn text_of(id: Text<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    id.write(&mut text);
+    text
+}
+
+impl Subscriptions {
+    /// Whether a method is there at all.
+    pub(crate) fn knows(&self, method: Method) -> bool {
+        !self.no_conditions || !matches!(method, Method::MonitorCond | Method::MonitorCondSince)
+    }
+
+    /// `monitor`, `monitor_cond`, `monitor_cond_since`; all before it on the database is decided.
     pub(crate) fn monitor(
         &mut self,
-        now: Now,
-        session: SessionId,
-        method: Method,
-        params: Text<'_>,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        (session, db_id): (SessionId, DbId),
+        (method, params): (Method, Text<'_>),
         request: &[u8],
     ) -> Handled {
-        if self.no_conditions && method != Method::Monitor {
-            return Err(Reply::error_string("unknown method"));
-        }
-        let (_, db_id) = self.lookup(params, method.name())?;
-        let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
-        let (version, id, requests) = match method {
-            Method::MonitorCondSince => {
-                let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
-                let Some(last_id) = last.string() else {
-                    return Err(Error::syntax(last, "last-txn-id must be string").into());
-                };
-                if Uuid::parse_bytes(&last_id).is_none() {
-                    let details = "last-txn-id must be UUID format.";
-                    return Err(Error::syntax(last, details).into());
-                }
-                (Version::V3, id, requests)
-            }
-            Method::MonitorCond => {
-                let [_, id, requests] = exactly(params).ok_or_else(refused)?;
-                (Version::V2, id, requests)
-            }
-            _ => {
-                // What follows is ignored, as by the reference.
-                let mut rest = params.elements().into_iter().flatten().skip(1);
-                let (id, requests) = rest.next().zip(rest.next()).ok_or_else(refused)?;
-                (Version::V1, id, requests)
-            }
-        };
-        if requests.kind() != Kind::Object {
-            return Err(Error::syntax(requests, "monitor-requests must be object").into());
-        }
-        let mut name = Vec::new();
-        id.write(&mut name);
-        let Some(state) = self.sessions.get_mut(&session) else { return Ok(Reply::empty()) };
-        if state.monitor(&name).is_some() {
+        let Parsed { version, id, requests } = parse(method, params)?;
+        let name = text_of(id);
+        if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
         }
-        let Some(db) = self.dbs.get_mut(&db_id) else { return Ok(Reply::empty()) };
-        let key = db.monitors.add(version, name.clone(), requests, db.engine.schema())?;
-        let most = if db.is_reserved() { u64::MAX } else { self.step_cost_max };
-        // While the tables are away, what was committed last is what there is.
-        let rows = match (db.monitors.known_initial(key), db.engine.store()) {
-            (Some(rows), _) => Some(rows),
-            (None, Some(store)) if db.monitors.initial_cost(key, store, most) <= most => {
-                Some(db.monitors.initial(key, store))
-            }
-            _ => None,
-        };
+        let step_cost_max = databases.step_cost_max();
+        let schema = Arc::clone(databases.get(db_id).expect("it was looked up").schema());
+        let monitors = databases.monitors_mut(db_id);
+        let key = monitors.add(version, name.clone(), requests, &schema)?;
+        databases.own_monitor(db_id, key, session);
+        let rows = databases.initial_rows(db_id, key, step_cost_max);
         let bytes = name.len() + requests.as_bytes().len();
-        state.monitors.push(SessionMonitor { id: name, db: db_id, key, bytes });
-        self.monitor_sessions.insert(key, session);
-        self.forget_initial_us = Some(now.monotonic_us + INITIAL_KEPT_US);
+        let monitor = Monitor { id: name, db: db_id, key, bytes };
+        self.by_session.entry(session).or_default().push(monitor);
+        sessions.note_grown(session);
+        self.forget_us = Some(shell.now_us() + INITIAL_KEPT_US);
         let Some(body) = rows else {
             let request = request.to_vec();
-            self.join_herd(db_id, Newcomer { session, key, request, version });
+            let newcomer = Newcomer { session, key, request, version };
+            self.join_herd(sessions, databases, db_id, newcomer);
             return Ok(Reply::Later);
         };
         let (before, behind) = around(version);
@@ -111,243 +129,117 @@ impl Server {
     }
 
     /// `monitor_cond_change`: what was pending goes out under the old condition, then the
-    /// difference that the new one makes, then the reply.
+    /// difference that the new one makes, then the reply. All before it on the database is decided,
+    /// and the tables are here.
     pub(crate) fn monitor_cond_change(
         &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
         id: SessionId,
         params: Text<'_>,
         request: &[u8],
     ) -> Handled {
         let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
         let [old, new, requests] = exactly(params).ok_or_else(refused)?;
-        let (mut old_name, mut new_name) = (Vec::new(), Vec::new());
-        old.write(&mut old_name);
-        new.write(&mut new_name);
-        let Some(session) = self.sessions.get(&id) else { return Ok(Reply::empty()) };
-        let Some(monitor) = session.monitor(&old_name).cloned() else {
+        let (old_name, new_name) = (text_of(old), text_of(new));
+        let Some(monitor) = self.find(id, &old_name).cloned() else {
             return Err(Error::syntax(old, "unknown monitor session").into());
         };
-        if new_name != old_name && session.monitor(&new_name).is_some() {
+        if new_name != old_name && self.find(id, &new_name).is_some() {
             return Err(Error::syntax(new, "duplicate monitor ID").into());
         }
         if requests.kind() != Kind::Object {
             let details = "monitor-cond-change-requests must be object";
             return Err(Error::plain_syntax(details).into());
         }
-        self.flush_session(id);
-        let Some(db) = self.dbs.get_mut(&monitor.db) else { return Ok(Reply::empty()) };
-        let schema = Arc::clone(db.engine.schema());
-        let change =
-            db.monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;
-        if let Some(session) = self.sessions.get_mut(&id) {
-            let renamed = session.monitors.iter_mut().find(|m| m.key == monitor.key);
-            renamed.into_iter().for_each(|m| {
-                m.id.clone_from(&new_name);
-                m.bytes = m.bytes.max(new_name.len() + requests.as_bytes().len());
-            });
+        self.flush_session(shell, sessions, databases, id);
+        let schema = Arc::clone(databases.get(monitor.db).expect("its monitor is there").schema());
+        let monitors = databases.monitors_mut(monitor.db);
+        let change = monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;
+        let own = self.by_session.get_mut(&id).into_iter().flatten();
+        for renamed in own.filter(|own| own.key == monitor.key) {
+            renamed.id.clone_from(&new_name);
+            renamed.bytes = renamed.bytes.max(new_name.len() + requests.as_bytes().len());
         }
+        sessions.note_grown(id);
         let Some(change) = change else { return Ok(Reply::empty()) };
-        Ok(self.tell_change(id, &monitor, change, request))
+        Ok(self.tell_change(shell, sessions, databases, id, &monitor, change, request))
     }
 
     /// Composes the difference that new conditions make, here or elsewhere.
     fn tell_change(
         &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &Databases,
         session: SessionId,
-        monitor: &SessionMonitor,
+        monitor: &Monitor,
         change: Change,
         request: &[u8],
     ) -> Reply {
-        let SessionMonitor { key, db, .. } = *monitor;
-        let Some(db) = self.dbs.get(&db) else { return Reply::empty() };
-        let Some(store) = db.engine.store() else { return Reply::empty() };
-        let most = if db.is_reserved() { u64::MAX } else { self.step_cost_max };
+        let Monitor { key, db: db_id, .. } = *monitor;
+        let db = databases.get(db_id).expect("its monitor is there");
+        let store = db.committed().expect("a change of conditions waits for that");
+        let most = if db.is_reserved() { u64::MAX } else { databases.step_cost_max() };
         let head = Arc::clone(change.head());
         if change.cost(store, most) <= most {
-            let body = change.compose(store).map(Arc::new);
-            body.into_iter().for_each(|body| {
-                self.effect(Effect::Send { to: vec![session], head: Arc::clone(&head), body });
-            });
+            if let Some(body) = change.compose(store) {
+                shell.send_parts(vec![session], head, Arc::new(body));
+            }
             return Reply::empty();
         }
-        let Some(snapshot) = db.engine.snapshot() else { return Reply::empty() };
+        let snapshot = db.tables().snapshot();
         // From now on what changes merges for it, under the new conditions.
-        self.hold(session);
-        let out = Changing { session, key, request: request.to_vec(), head };
-        self.send_out(Work::Change { change, snapshot }, Out::Change(Box::new(out)));
+        sessions.hold(session, Reason::Work, Lane::Db(db_id));
+        let changing = Changing { session, db: db_id, key, request: request.to_vec(), head };
+        let work = shell.send_out(Work::Change { change, snapshot });
+        self.out.insert(work, Out::Change(changing));
         Reply::Later
     }
 
-    /// The difference is composed: it goes out, then the reply.
-    pub(crate) fn give_change(&mut self, now: Now, changing: Changing, difference: Vec<u8>) {
-        let Changing { session, key, request, head } = changing;
-        if !self.sessions.contains_key(&session) {
-            return;
+    /// A helper has composed what other conditions change: it leaves when the database is decided.
+    pub(crate) fn have_changed(&mut self, work: WorkId, difference: Vec<u8>) -> (DbId, Changed) {
+        let Some(Out::Change(changing)) = self.out.remove(&work) else {
+            panic!("a helper answers what it was asked")
+        };
+        (changing.db, Changed { changing, difference })
+    }
+
+    /// The difference goes out, then the reply.
+    pub(crate) fn give_change(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        changed: Changed,
+    ) {
+        let Changed { changing, difference } = changed;
+        let Changing { session, db, key, request, head } = changing;
+        // The session may have left meanwhile, or the monitor gone with its database.
+        if sessions.has(session) {
+            if databases.has_monitor(db, key) && !difference.is_empty() {
+                shell.send_parts(vec![session], head, Arc::new(difference));
+            }
+            shell.send(session, weir_wire::reply_result(&request, b"{}"));
+            databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
         }
-        // The monitor may have gone with its database meanwhile.
-        if self.monitor_sessions.get(&key) == Some(&session) && !difference.is_empty() {
-            let body = Arc::new(difference);
-            self.effect(Effect::Send { to: vec![session], head, body });
-        }
-        self.send(session, weir_wire::reply_result(&request, b"{}"));
-        self.let_go(now, session);
     }
 
     /// `monitor_cancel`
-    pub(crate) fn monitor_cancel(&mut self, id: SessionId, params: Text<'_>) -> Handled {
+    pub(crate) fn monitor_cancel(
+        &mut self,
+        databases: &mut Databases,
+        id: SessionId,
+        params: Text<'_>,
+    ) -> Handled {
         let unknown = || Reply::error_string("unknown monitor");
         let [name] = exactly(params).ok_or_else(|| Reply::error_string("invalid parameters"))?;
-        let mut canonical = Vec::new();
-        name.write(&mut canonical);
-        let session = self.sessions.get_mut(&id).ok_or_else(unknown)?;
-        let at = session.monitors.iter().position(|monitor| monitor.id == canonical);
-        let monitor = session.monitors.remove(at.ok_or_else(unknown)?);
-        self.monitor_sessions.remove(&monitor.key);
-        if let Some(db) = self.dbs.get_mut(&monitor.db) {
-            db.monitors.remove(monitor.key, db.engine.schema());
-        }
+        let name = text_of(name);
+        let monitors = self.by_session.get_mut(&id).ok_or_else(unknown)?;
+        let at = monitors.iter().position(|monitor| monitor.id == name);
+        let monitor = monitors.remove(at.ok_or_else(unknown)?);
+        databases.remove_monitor(monitor.db, monitor.key);
         Ok(Reply::empty())
-    }
-
-    /// A database goes: sessions that know of such things learn which monitors went with it.
-    /// `kept` are the keys, ascending, of those that go on.
-    pub(crate) fn cancel_monitors(&mut self, db: DbId, kept: &[MonitorKey]) {
-        let mut canceled = Vec::new();
-        let ends = |monitor: &SessionMonitor| {
-            monitor.db == db && kept.binary_search(&monitor.key).is_err()
-        };
-        for (&id, session) in &mut self.sessions {
-            for monitor in session.monitors.extract_if(.., |monitor| ends(monitor)) {
-                self.monitor_sessions.remove(&monitor.key);
-                if session.db_change_aware {
-                    canceled.push((id, monitor.id));
-                }
-            }
-        }
-        for (session, id) in canceled {
-            let params = [b"[".as_slice(), &id, b"]"].concat();
-            self.send(session, weir_wire::notification("monitor_canceled", &params));
-        }
-    }
-
-    /// The server is about to exit: sessions that know of such things learn that their databases
-    /// go, `_Server` last.
-    pub fn say_farewell(&mut self) {
-        let mut ids: Vec<DbId> = self.db_names.values().copied().collect();
-        ids.sort_by_key(|id| self.db_names.get(crate::database::server_db::NAME) == Some(id));
-        for id in ids {
-            self.cancel_monitors(id, &[]);
-            let waiting = self.dbs.get_mut(&id).map(|db| db.waiting.take());
-            waiting.into_iter().flatten().for_each(|trigger| self.reply_canceled(&trigger));
-        }
-    }
-
-    /// Sends a reply, after the session's own updates: what it changed, it has seen.
-    pub(crate) fn reply(&mut self, id: SessionId, message: Vec<u8>) {
-        if self.sessions.contains_key(&id) {
-            self.flush_session(id);
-            self.send(id, message);
-        }
-    }
-
-    pub(crate) fn flush_session(&mut self, id: SessionId) {
-        let found = self.sessions.get(&id).filter(|session| !session.hold.is_working());
-        let Some(session) = found else { return };
-        let mut updates = Vec::new();
-        let mut monitors = session.monitors.as_slice();
-        while let Some(first) = monitors.first() {
-            let length = monitors.iter().take_while(|m| m.db == first.db).count();
-            let (these, rest) = monitors.split_at(length);
-            monitors = rest;
-            let Some(db) = self.dbs.get_mut(&first.db) else { continue };
-            if let Some(store) = db.engine.store().filter(|_| db.monitors.has_pending()) {
-                let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
-                db.monitors.flush(&keys, store, &mut updates);
-            }
-        }
-        self.send_updates(updates);
-    }
-
-    fn send_updates(&mut self, updates: Vec<Update>) {
-        for Update { to, head, body } in updates {
-            let to: Vec<SessionId> =
-                to.iter().filter_map(|key| self.monitor_sessions.get(key).copied()).collect();
-            self.effect(Effect::Send { to, head, body });
-        }
-    }
-
-    /// Whether updates wait for an idle moment. Those of a stream of transactions wait for their
-    /// deadline instead, which [`Server::next_wakeup_us`] knows.
-    pub fn has_pending_updates(&self) -> bool {
-        self.dbs.values().any(Db::is_flush_wanted)
-    }
-
-    /// Sends what is pending to every session that keeps up.
-    pub fn flush_updates(&mut self, now: Now) {
-        if !self.round.is_decided() {
-            return;
-        }
-        for id in self.dbs.ids_where(|db| db.updates_since_us.is_some()) {
-            self.flush_db(now, id);
-        }
-    }
-
-    /// The herd is over: what was kept for it goes.
-    pub(crate) fn forget_initial_if_due(&mut self, now: Now) {
-        if self.forget_initial_us.is_some_and(|at| at <= now.monotonic_us) {
-            self.forget_initial_us = None;
-            self.dbs.values_mut().for_each(|db| db.monitors.forget_initial());
-            self.forget_idle_streams();
-        }
-    }
-
-    pub(crate) fn flush_db(&mut self, now: Now, id: DbId) {
-        let Some(db) = self.dbs.get_mut(&id) else { return };
-        let Some(store) = db.engine.store() else { return };
-        db.flushed_us = now.monotonic_us;
-        let (sessions, owners, mute) = (&self.sessions, &self.monitor_sessions, self.mute);
-        let session = |key: MonitorKey| owners.get(&key).and_then(|id| sessions.get(id));
-        // Where all take updates, which is as a rule, none of them is looked at.
-        let blocked =
-            |key: MonitorKey| mute > 0 && session(key).is_none_or(Session::takes_no_updates);
-        let mut updates = Vec::new();
-        let has_more = db.monitors.flush_all(store, &blocked, &mut updates);
-        db.updates_since_us = has_more.then_some(now.monotonic_us);
-        let overflowed = db.monitors.overflowed();
-        self.send_updates(updates);
-        for key in overflowed {
-            let Some(&session) = self.monitor_sessions.get(&key) else { continue };
-            let Some(name) = self.sessions.get(&session).map(|s| s.identity.name.clone()) else {
-                continue;
-            };
-            let text = format!("{name}: pending updates exceed their limit, disconnecting");
-            self.log("ovsdb_jsonrpc_server", Level::Warning, text);
-            self.disconnect(session);
-        }
-    }
-
-    /// A session's outbox is empty again: what waited for that may go.
-    pub(crate) fn drained(&mut self, now: Now, id: SessionId) {
-        self.set_blocked(id, false);
-        self.heard(now, id);
-        self.is_hungry(now, id);
-        self.want_updates(now, id);
-    }
-
-    /// What has been held back from a session may go.
-    pub(crate) fn want_updates(&mut self, now: Now, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let dbs: Vec<DbId> = session.monitors.iter().map(|monitor| monitor.db).collect();
-        for db in dbs {
-            if let Some(db) = self.dbs.get_mut(&db).filter(|db| db.monitors.has_pending()) {
-                db.updates_since_us.get_or_insert(now.monotonic_us);
-            }
-        }
-    }
-
-    pub(crate) fn flush_if_due(&mut self, now: Now) {
-        for id in self.dbs.ids_where(|db| db.is_flush_due(now)) {
-            self.flush_db(now, id);
-        }
     }
 }

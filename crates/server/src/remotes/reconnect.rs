@@ -8,7 +8,7 @@
 
 use weir_upstream::backoff::{self, Attempt, Backoff};
 
-use crate::event::SessionId;
+use crate::ids::SessionId;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

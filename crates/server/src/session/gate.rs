@@ -1,19 +1,16 @@
-//! Sessions that are held: their messages wait while work of theirs is out, or while a helper has
-//! the tables that their next request needs.
+//! The gate of a session: why its messages wait, and which.
 //!
-//! So a session's requests are handled in the order in which they came, and it sees the states of a
-//! database in their order, however long some of it takes. Only `echo`, and replies to probes, go
-//! past the queue; and behind `convert` only those replies. While work of its own is out, no update
-//! is composed for a session: what changes meanwhile merges, as for one that does not read.
+//! Every reason to wait is held once by whoever has it, and released once. A reason concerns a
+//! lane: the messages about one database, or all. So what a session asks of one database is handled
+//! in the order in which it came, however long some of it takes, and what it asks of another one, or
+//! of none (`echo`, `lock`, `list_dbs`), goes past.
 
 use std::collections::VecDeque;
 
-use weir_json::TextBuf;
-use weir_wire::Message;
+use smallvec::SmallVec;
 
-use crate::effect::Effect;
-use crate::event::{DbId, Now, SessionId};
-use crate::server::Server;
+use crate::ids::DbId;
+use crate::session::message::{Incoming, is_transact};
 
 /// Most bytes of messages that wait for one session, beyond which it is not read.
 pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
@@ -21,261 +18,305 @@ pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// What a queued message costs besides its text, in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
-/// A message on its way to its handler.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// As it came.
-    Raw(Vec<u8>),
-    /// It is JSON.
-    Checked(TextBuf),
-    /// It was too long to be kept: its outline, and how much of it was here before it was let go.
-    Refused { outline: Vec<u8>, bytes: u64 },
+/// Why messages wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A request of the session runs once its database is decided.
+    Turn,
+    /// Work of the session's own is with a helper. No update of the database is composed for it:
+    /// what changes meanwhile merges, as for a session that does not read.
+    Work,
+    /// A big message of the session is being checked by a helper.
+    Check,
+    /// No request can run on the database now.
+    Closed,
+    /// The session has asked for a conversion: everything behind waits for its answer, `echo` too.
+    Conversion,
+    /// The session is in the middle of a long message: nothing can be sent to it before the end.
+    Message,
 }
 
-impl Incoming {
-    /// Its length in bytes, as far as it is here.
-    pub(crate) fn len(&self) -> usize {
+impl Reason {
+    /// Whether even messages that concern no database wait.
+    fn stops_all(self) -> bool {
+        matches!(self, Self::Conversion | Self::Message)
+    }
+
+    /// Whether no updates are composed meanwhile.
+    pub(crate) fn mutes(self) -> bool {
+        matches!(self, Self::Work | Self::Message)
+    }
+}
+
+/// What a message, or a reason to wait, concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// A reply, which is for a probe: it waits for nothing.
+    Probe,
+    /// No database.
+    None,
+    /// One database.
+    Db(DbId),
+    /// One database, and everything that comes behind: `convert`.
+    Conversion(DbId),
+    /// Perhaps any database.
+    Every,
+}
+
+impl Lane {
+    fn db(self) -> Option<DbId> {
         match self {
-            Self::Raw(bytes) | Self::Refused { outline: bytes, .. } => bytes.len(),
-            Self::Checked(text) => text.len(),
+            Self::Db(db) | Self::Conversion(db) => Some(db),
+            Self::Probe | Self::None | Self::Every => None,
+        }
+    }
+
+    /// Whether a message of this lane waits behind something of the other.
+    fn waits_behind(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Probe, _) | (_, Self::Probe | Self::None) => false,
+            (_, Self::Conversion(_)) => true,
+            (Self::None, _) => false,
+            (Self::Every, _) | (_, Self::Every) => true,
+            _ => self.db() == other.db(),
         }
     }
 }
 
-/// The waiting room of one session.
-#[derive(Debug, Default)]
-pub(crate) struct Hold {
-    /// Pieces of work of its own that are out.
-    working: u32,
-    /// Requests of its own that run when the round is decided.
-    asking: u32,
-    /// A conversion that it has asked for is not answered yet.
-    converting: bool,
-    /// The database that its first message waits for.
-    waits_for: Option<DbId>,
-    /// Messages not handled yet, and whether each asks for a conversion.
-    queue: VecDeque<(Incoming, bool)>,
-    /// How many of them do.
-    queued_conversions: usize,
-    queued_bytes: usize,
-    /// The shell does not read from it.
-    stopped: bool,
-    /// The round in which its last message was handled.
-    taken_in: Option<u64>,
+#[derive(Debug)]
+struct Queued {
+    message: Incoming,
+    lane: Lane,
 }
 
-impl Hold {
-    /// Whether its own work is out: no update is composed for it.
-    pub(crate) fn is_working(&self) -> bool {
-        self.working > 0
+/// The gate of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Each as often as it is held.
+    holds: SmallVec<[(Reason, Lane); 2]>,
+    /// Messages that wait, in order of arrival.
+    queue: VecDeque<Queued>,
+    queued_bytes: usize,
+    /// The shell does not read from the session.
+    is_stopped: bool,
+    /// The round in which its last message was handled.
+    handled_in: Option<u64>,
+    /// The session is in the queue of those that may have a message for this round.
+    is_ready: bool,
+}
+
+impl Gate {
+    pub(super) fn hold(&mut self, reason: Reason, lane: Lane) {
+        self.holds.push((reason, lane));
     }
 
-    /// Whether its next message must wait.
-    pub(crate) fn is_held(&self) -> bool {
-        self.working > 0 || self.asking > 0 || self.converting || self.waits_for.is_some()
+    pub(super) fn release(&mut self, reason: Reason, lane: Lane) {
+        let at = self.holds.iter().position(|held| *held == (reason, lane));
+        self.holds.swap_remove(at.expect("a reason is released as often as it was held"));
     }
 
-    /// Whether nothing is read from it, so that it cannot be heard.
+    /// Whether no updates are composed: of this database, or of any.
+    pub(super) fn mutes(&self, db: Option<DbId>) -> bool {
+        self.holds.iter().any(|(reason, lane)| {
+            reason.mutes() && (db.is_none() || *lane == Lane::Every || lane.db() == db)
+        })
+    }
+
+    /// Whether the session's own work is out on this database, or a long message on its way.
+    pub(crate) fn is_working_on(&self, db: DbId) -> bool {
+        self.mutes(Some(db))
+    }
+
+    /// Whether anything waits, or would.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.holds.is_empty() || !self.queue.is_empty()
+    }
+
+    /// Whether a message of this lane must wait for a reason, whatever it comes behind.
+    fn is_held(&self, lane: Lane) -> bool {
+        lane != Lane::Probe
+            && self
+                .holds
+                .iter()
+                .any(|(reason, held)| reason.stops_all() || lane.waits_behind(*held))
+    }
+
+    /// Whether a message of this lane goes past those that wait.
+    pub(super) fn may_pass(&self, lane: Lane) -> bool {
+        !self.is_held(lane) && !self.queue.iter().any(|queued| lane.waits_behind(queued.lane))
+    }
+
+    /// Lets a message through if nothing waits.
+    pub(super) fn pass(&mut self, round: u64) -> bool {
+        let passes = !self.is_closed();
+        if passes {
+            self.handled_in = Some(round);
+        }
+        passes
+    }
+
+    pub(super) fn note_handled(&mut self, round: u64) {
+        self.handled_in = Some(round);
+    }
+
+    /// Whether the session's message of the round has been handled.
+    pub(super) fn is_spent(&self, round: u64) -> bool {
+        self.handled_in == Some(round)
+    }
+
+    /// Queues a message; true if the session is not to be read any more.
+    pub(super) fn push_back(&mut self, message: Incoming, lane: Lane) -> bool {
+        self.queued_bytes += message.len() + OVERHEAD_BYTES;
+        self.queue.push_back(Queued { message, lane });
+        let must_stop = self.queued_bytes > QUEUED_BYTES_MAX && !self.is_stopped;
+        self.is_stopped |= must_stop;
+        must_stop
+    }
+
+    pub(super) fn push_front(&mut self, message: Incoming, lane: Lane) {
+        self.queued_bytes += message.len() + OVERHEAD_BYTES;
+        self.queue.push_front(Queued { message, lane });
+    }
+
+    /// Where the first message stands that neither a reason nor another message keeps waiting.
+    fn next(&self) -> Option<usize> {
+        let mut before: SmallVec<[Lane; 4]> = SmallVec::new();
+        for (at, queued) in self.queue.iter().enumerate() {
+            let lane = queued.lane;
+            if !self.is_held(lane) && !before.iter().any(|other| lane.waits_behind(*other)) {
+                return Some(at);
+            }
+            if lane == Lane::Every || matches!(lane, Lane::Conversion(_)) {
+                // Everything behind it waits for it.
+                return None;
+            }
+            if !before.contains(&lane) {
+                before.push(lane);
+            }
+        }
+        None
+    }
+
+    /// Whether the session is to be queued for its next message: it has one, and is not queued.
+    pub(super) fn becomes_ready(&mut self) -> bool {
+        let becomes = !self.is_ready && self.next().is_some();
+        self.is_ready |= becomes;
+        becomes
+    }
+
+    /// The session has been taken out of that queue.
+    pub(super) fn is_looked_at(&mut self) {
+        self.is_ready = false;
+    }
+
+    pub(super) fn pop(&mut self, round: u64) -> Option<Incoming> {
+        let queued = self.queue.remove(self.next()?)?;
+        self.handled_in = Some(round);
+        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
+        Some(queued.message)
+    }
+
+    /// Whether a session that was not read may be read again; asked once.
+    pub(super) fn may_be_read(&mut self) -> bool {
+        self.queue.is_empty() && std::mem::take(&mut self.is_stopped)
+    }
+
+    /// Takes the `transact` request of this id out of the queue, if it is there.
+    pub(super) fn take_transact(&mut self, id: &[u8]) -> bool {
+        let at = self.queue.iter().position(|queued| is_transact(&queued.message, id));
+        let Some(queued) = at.and_then(|at| self.queue.remove(at)) else { return false };
+        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
+        true
+    }
+
+    /// Whether nothing is read from the session, so that it cannot be heard.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped
+        self.is_stopped
     }
 
     /// Bytes of the messages that wait.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
-
-    fn push_back(&mut self, message: Incoming, is_conversion: bool) {
-        self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queued_conversions += usize::from(is_conversion);
-        self.queue.push_back((message, is_conversion));
-    }
-
-    fn push_front(&mut self, message: Incoming) {
-        self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        let is_conversion = std::mem::take(&mut self.converting);
-        self.queued_conversions += usize::from(is_conversion);
-        self.queue.push_front((message, is_conversion));
-    }
-
-    fn pop_front(&mut self) -> Option<Incoming> {
-        let (message, is_conversion) = self.queue.pop_front()?;
-        self.queued_conversions -= usize::from(is_conversion);
-        self.queued_bytes -= message.len() + OVERHEAD_BYTES;
-        Some(message)
-    }
 }
 
-impl Server {
-    /// Handles a message, or lets it wait behind others of its session.
-    pub(crate) fn take_or_queue(&mut self, now: Now, id: SessionId, message: Incoming) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let hold = &mut session.hold;
-        if !hold.is_held() && hold.queue.is_empty() {
-            hold.taken_in = Some(self.round.number);
-            return self.take(now, id, message);
-        }
-        let is_free = !self.streams.has(id);
-        let kind = match &message {
-            Incoming::Raw(message) => Kind::of(message),
-            Incoming::Checked(_) | Incoming::Refused { .. } => Kind::Other,
-        };
-        let may_pass = match kind {
-            Kind::Reply => true,
-            Kind::Echo => !hold.converting && hold.queued_conversions == 0,
-            Kind::Conversion | Kind::Other => false,
-        };
-        if is_free && may_pass {
-            return self.take(now, id, message);
-        }
-        hold.push_back(message, kind == Kind::Conversion);
-        if hold.queued_bytes > QUEUED_BYTES_MAX && !hold.stopped {
-            hold.stopped = true;
-            self.effect(Effect::StopReading { session: id });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Lane = Lane::Db(DbId(1));
+    const B: Lane = Lane::Db(DbId(2));
+
+    fn message(text: &str) -> Incoming {
+        Incoming::Raw(text.as_bytes().to_vec())
+    }
+
+    fn pop(gate: &mut Gate) -> Option<String> {
+        match gate.pop(0)? {
+            Incoming::Raw(text) => String::from_utf8(text).ok(),
+            Incoming::Checked(_) | Incoming::Refused { .. } => None,
         }
     }
 
-    /// Handles what has waited and need not wait any more: one message a session and round.
-    pub(crate) fn take_queued(&mut self, now: Now) {
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { return };
-            let number = self.round.number;
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            let hold = &mut session.hold;
-            if hold.is_held() {
-                continue;
-            }
-            if hold.taken_in == Some(number) {
-                self.ready.push_back(id);
-                continue;
-            }
-            let Some(message) = hold.pop_front() else { continue };
-            hold.taken_in = Some(number);
-            self.take(now, id, message);
-            self.after_queue(id);
+    #[test]
+    fn each_database_has_an_order_of_its_own() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Closed, A);
+        for (text, lane) in [("a1", A), ("b1", B), ("a2", A), ("b2", B)] {
+            gate.push_back(message(text), lane);
         }
+        assert!(gate.may_pass(Lane::None));
+        assert_eq!(pop(&mut gate).as_deref(), Some("b1"));
+        assert_eq!(pop(&mut gate).as_deref(), Some("b2"));
+        assert_eq!(pop(&mut gate), None);
+        gate.release(Reason::Closed, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("a1"));
+        assert!(!gate.may_pass(A), "a2 came before");
+        assert_eq!(pop(&mut gate).as_deref(), Some("a2"));
+        assert!(gate.may_pass(A));
     }
 
-    /// A message of a session that a helper looked at is handled in this round.
-    pub(crate) fn took(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.hold.taken_in = Some(self.round.number);
-        }
+    #[test]
+    fn a_reason_that_is_held_twice_is_released_twice() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Work, A);
+        gate.hold(Reason::Work, A);
+        gate.release(Reason::Work, A);
+        assert!(!gate.may_pass(A) && gate.mutes(Some(DbId(1))) && !gate.mutes(Some(DbId(2))));
+        gate.release(Reason::Work, A);
+        assert!(gate.may_pass(A) && !gate.mutes(None));
     }
 
-    /// A session's queue has become shorter.
-    fn after_queue(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let hold = &mut session.hold;
-        if !hold.is_held() && !hold.queue.is_empty() {
-            self.ready.push_back(id);
-        }
-        if hold.stopped && hold.queued_bytes == 0 {
-            hold.stopped = false;
-            self.effect(Effect::GoOnReading { session: id });
-        }
+    #[test]
+    #[should_panic(expected = "as often as it was held")]
+    fn a_reason_that_is_not_held_is_not_released() {
+        Gate::default().release(Reason::Work, A);
     }
 
-    /// Work of a session's own goes out.
-    pub(crate) fn hold(&mut self, id: SessionId) {
-        self.change_session(id, |session| session.hold.working += 1);
+    #[test]
+    fn behind_a_conversion_only_replies_to_probes_go_on() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Closed, A);
+        gate.push_back(message("convert"), Lane::Conversion(DbId(1)));
+        for lane in [Lane::None, A, B, Lane::Every] {
+            assert!(!gate.may_pass(lane));
+        }
+        assert!(gate.may_pass(Lane::Probe));
+        gate.release(Reason::Closed, A);
+        assert!(pop(&mut gate).is_some());
+        gate.hold(Reason::Conversion, Lane::Every);
+        assert!(!gate.may_pass(Lane::None) && gate.may_pass(Lane::Probe));
     }
 
-    /// It is done: the session goes on.
-    pub(crate) fn let_go(&mut self, now: Now, id: SessionId) {
-        self.change_session(id, |session| {
-            session.hold.working = session.hold.working.saturating_sub(1);
-        });
-        let Some(session) = self.sessions.get(&id) else { return };
-        let hold = &session.hold;
-        if hold.working > 0 {
-            return;
-        }
-        if !hold.is_held() && !hold.queue.is_empty() {
-            self.ready.push_back(id);
-        }
-        self.want_updates(now, id);
-    }
-
-    /// A request is in that what comes behind must wait for; updates need not.
-    pub(crate) fn has_asked(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.hold.asking += 1;
-        }
-    }
-
-    /// Its turn has come.
-    pub(crate) fn is_heard_out(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let hold = &mut session.hold;
-        hold.asking = hold.asking.saturating_sub(1);
-        if !hold.is_held() && !hold.queue.is_empty() {
-            self.ready.push_back(id);
-        }
-    }
-
-    /// A conversion that a session has asked for begins: its answer comes before those to what is
-    /// behind it, `echo` included.
-    pub(crate) fn begin_conversion(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.hold.converting = true;
-        }
-    }
-
-    /// It is answered.
-    pub(crate) fn end_conversion(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let hold = &mut session.hold;
-        hold.converting = false;
-        if !hold.is_held() && !hold.queue.is_empty() {
-            self.ready.push_back(id);
-        }
-    }
-
-    /// A session's message waits until the database is back.
-    pub(crate) fn wait_for(&mut self, id: SessionId, db: DbId, message: Incoming) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.hold.waits_for = Some(db);
-        session.hold.push_front(message);
-        if let Some(db) = self.dbs.get_mut(&db) {
-            db.queue.push_back(crate::work::away::Queued::Session(id));
-        }
-    }
-
-    /// The database that a session's message waited for is back, or gone.
-    pub(crate) fn stop_waiting(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.hold.waits_for = None;
-        if !session.hold.is_held() {
-            self.ready.push_back(id);
-        }
-    }
-}
-
-/// What a message that comes behind others is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// To a probe: it waits for nobody.
-    Reply,
-    /// `echo`: it waits behind conversions only.
-    Echo,
-    /// `convert`
-    Conversion,
-    /// Anything else, or too big to be looked at here.
-    Other,
-}
-
-impl Kind {
-    pub(crate) fn of(message: &[u8]) -> Self {
-        if message.len() >= QUEUED_BYTES_MAX {
-            return Self::Other;
-        }
-        let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
-        match parsed {
-            Some(Message::Request { method: "echo", .. }) => Self::Echo,
-            Some(Message::Request { method: "convert", .. }) => Self::Conversion,
-            Some(Message::Reply { .. } | Message::Error { .. }) => Self::Reply,
-            Some(Message::Request { .. } | Message::Notification { .. }) | None => Self::Other,
-        }
+    #[test]
+    fn what_may_concern_any_database_keeps_its_place_among_all() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Closed, A);
+        gate.push_back(message("big"), Lane::Every);
+        assert!(!gate.may_pass(B), "it came behind");
+        assert!(gate.may_pass(Lane::None));
+        gate.release(Reason::Closed, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("big"));
+        assert!(gate.may_pass(B));
     }
 }

@@ -1,8 +1,7 @@
 //! What one client makes the server keep for it between its requests, and the most it may.
 
-use crate::effect::Level;
-use crate::event::SessionId;
-use crate::server::Server;
+use crate::ids::SessionId;
+use crate::session::Sessions;
 
 /// Most bytes kept for one session: its waiting transactions, monitors and locks, by the texts
 /// that asked for them. Beyond it, the session is disconnected.
@@ -11,31 +10,22 @@ pub(crate) const SESSION_BYTES_MAX: usize = 256 << 20;
 /// What each of those costs besides its text, in bytes.
 pub(crate) const OVERHEAD_BYTES: usize = 512;
 
-impl Server {
-    /// Disconnects a session for which too much is kept.
-    pub(crate) fn check_kept(&mut self, id: SessionId) {
-        if self.kept_bytes(id) <= SESSION_BYTES_MAX {
-            return;
+impl Sessions {
+    /// More is kept for a session than before: its sum is looked at when the round ends.
+    pub(crate) fn note_grown(&mut self, id: SessionId) {
+        if self.grown.last() != Some(&id) {
+            self.grown.push(id);
         }
-        let Some(session) = self.sessions.get(&id) else { return };
-        let name = &session.identity.name;
-        let text = format!(
-            "{name}: waiting transactions, monitors and locks exceed their limit, disconnecting"
-        );
-        self.log("ovsdb_jsonrpc_server", Level::Warning, text);
-        self.disconnect(id);
     }
 
-    fn kept_bytes(&self, id: SessionId) -> usize {
-        let Some(session) = self.sessions.get(&id) else { return 0 };
-        let monitors = session.monitors.iter().map(|monitor| monitor.bytes);
-        let locks = session.locks.keys().map(String::len);
-        let waiting: usize = self.dbs.values().map(|db| db.waiting.kept_bytes(id)).sum();
-        let conversions = self.dbs.values().flat_map(|db| db.conversions.in_flight());
-        let conversions = conversions.filter(|(origin, _)| origin.session == id);
-        let conversions = conversions.map(|(_, bytes)| bytes);
-        let kept: usize =
-            monitors.chain(locks).chain(conversions).map(|bytes| bytes + OVERHEAD_BYTES).sum();
-        kept + waiting
+    /// Sessions for which more is kept than before.
+    pub(crate) fn take_grown(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.grown)
+    }
+
+    /// Bytes kept for a session's locks.
+    pub(crate) fn lock_bytes(&self, id: SessionId) -> usize {
+        let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());
+        locks.map(|name| name.len() + OVERHEAD_BYTES).sum()
     }
 }

@@ -4,23 +4,36 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::SessionId;
-use crate::session::LockMode;
+use weir_data::Error;
+use weir_json::Text;
+
+use crate::ids::SessionId;
+use crate::reply::{Handled, Reply};
+use crate::session::Sessions;
+use crate::shell::Shell;
+
+/// How a session asked for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockMode {
+    /// `lock`
+    Wait,
+    /// `steal`
+    Steal,
+}
 
 /// All lock queues.
 #[derive(Debug, Default)]
-pub(crate) struct Locks {
+pub(super) struct Locks {
     queues: BTreeMap<String, VecDeque<(SessionId, LockMode)>>,
 }
 
 impl Locks {
-    /// Who owns the lock.
-    pub(crate) fn owner(&self, name: &str) -> Option<SessionId> {
+    fn owner(&self, name: &str) -> Option<SessionId> {
         self.queues.get(name)?.front().map(|(session, _)| *session)
     }
 
     /// Queues at the end; true if that made the session the owner.
-    pub(crate) fn lock(&mut self, name: &str, session: SessionId) -> bool {
+    fn lock(&mut self, name: &str, session: SessionId) -> bool {
         let queue = self.queues.entry(name.to_owned()).or_default();
         queue.push_back((session, LockMode::Wait));
         queue.len() == 1
@@ -28,7 +41,7 @@ impl Locks {
 
     /// Takes the head of the queue; returns the owner it was stolen from. An owner that had stolen
     /// the lock itself leaves the queue, one that had waited for it is next.
-    pub(crate) fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
+    fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
         let queue = self.queues.entry(name.to_owned()).or_default();
         let victim = queue.front().copied();
         if matches!(victim, Some((_, LockMode::Steal))) {
@@ -38,17 +51,97 @@ impl Locks {
         victim.map(|(session, _)| session)
     }
 
-    /// Leaves the queue; returns who became the owner by that.
-    pub(crate) fn unlock(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
+    /// Leaves the queue. Returns the owner from now on, even if it was that before: clients count
+    /// on being told. A thief who was robbed is in no queue any more, and nobody hears of it.
+    fn unlock(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
         let queue = self.queues.get_mut(name)?;
-        let was_owner = queue.front().is_some_and(|(owner, _)| *owner == session);
-        queue.retain(|(waiter, _)| *waiter != session);
-        let next = queue.front().map(|(session, _)| *session);
-        if queue.is_empty() {
+        let at = queue.iter().position(|(waiter, _)| *waiter == session)?;
+        queue.remove(at);
+        let owner = queue.front().map(|(session, _)| *session);
+        if owner.is_none() {
             self.queues.remove(name);
         }
-        next.filter(|_| was_owner)
+        owner
     }
+}
+
+impl Sessions {
+    /// Whether the session owns the lock.
+    pub(crate) fn owns_lock(&self, id: SessionId, name: &str) -> bool {
+        self.locks.owner(name) == Some(id)
+    }
+
+    /// The locks that a session owns now.
+    pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<String> {
+        let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());
+        locks.filter(|name| self.owns_lock(id, name)).cloned().collect()
+    }
+
+    /// `lock` and `steal`.
+    pub(crate) fn lock(
+        &mut self,
+        shell: &mut Shell,
+        id: SessionId,
+        params: Text<'_>,
+        mode: LockMode,
+    ) -> Handled {
+        let method = if mode == LockMode::Wait { "lock" } else { "steal" };
+        let name = lock_name(params, method)?;
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        if session.locks.contains_key(&name) {
+            let details = format!("must issue \"unlock\" before new \"{method}\"");
+            return Err(Error::syntax(params, details).into());
+        }
+        session.locks.insert(name.clone(), mode);
+        self.grown.push(id);
+        let is_owner = match mode {
+            LockMode::Wait => self.locks.lock(&name, id),
+            LockMode::Steal => {
+                if let Some(victim) = self.locks.steal(&name, id) {
+                    notify_lock(shell, victim, "stolen", &name);
+                }
+                true
+            }
+        };
+        let result: &[u8] = if is_owner { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
+        Ok(Reply::Result(result.to_vec()))
+    }
+
+    /// `unlock`
+    pub(crate) fn unlock(&mut self, shell: &mut Shell, id: SessionId, params: Text<'_>) -> Handled {
+        let name = lock_name(params, "unlock")?;
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        if session.locks.remove(&name).is_none() {
+            let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
+            return Err(Error::syntax(params, details).into());
+        }
+        self.leave_lock(shell, id, &name);
+        Ok(Reply::empty())
+    }
+
+    /// A session no longer owns a lock or waits for it.
+    pub(super) fn leave_lock(&mut self, shell: &mut Shell, id: SessionId, name: &str) {
+        if let Some(owner) = self.locks.unlock(name, id) {
+            notify_lock(shell, owner, "locked", name);
+        }
+    }
+}
+
+fn lock_name(params: Text<'_>, method: &str) -> Result<String, Reply> {
+    let mut elements = params.elements().into_iter().flatten();
+    let name = elements.next().and_then(|name| name.str().map(|name| name.into_owned()));
+    match name.filter(|name| weir_data::parser::is_id(name)) {
+        Some(name) if elements.next().is_none() => Ok(name),
+        _ => {
+            let details = format!("{method} request params must be <id>");
+            Err(Error::syntax(params, details).into())
+        }
+    }
+}
+
+fn notify_lock(shell: &mut Shell, session: SessionId, method: &str, lock: &str) {
+    let params = weir_json::array([lock]).to_string();
+    shell.send(session, weir_wire::notification(method, params.as_bytes()));
 }
 
 #[cfg(test)]
@@ -65,7 +158,7 @@ mod tests {
         assert!(locks.lock("l", A));
         assert!(!locks.lock("l", B));
         assert!(!locks.lock("l", C));
-        assert_eq!(locks.unlock("l", B), None);
+        assert_eq!(locks.unlock("l", B), Some(A), "the owner is told again");
         assert_eq!(locks.unlock("l", A), Some(C));
         assert_eq!(locks.unlock("l", C), None);
         assert_eq!(locks.owner("l"), None);
@@ -77,6 +170,7 @@ mod tests {
         locks.lock("l", A);
         assert_eq!(locks.steal("l", B), Some(A));
         assert_eq!(locks.steal("l", C), Some(B));
+        assert_eq!(locks.unlock("l", B), None, "it is in no queue any more");
         assert_eq!(locks.unlock("l", C), Some(A));
     }
 }

@@ -1,96 +1,307 @@
-//! What the server knows of one client.
+//! Sessions: who is connected, what each of them waits for, which locks they have, and whether they
+//! are still there.
+//!
+//! A session knows nothing of databases: what it has going there belongs to them.
 
-pub(crate) mod dispatch;
 pub(crate) mod gate;
 pub(crate) mod limits;
 pub(crate) mod locks;
+pub(crate) mod message;
 pub(crate) mod probes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use weir_monitor::MonitorKey;
-
-use crate::event::{DbId, RemoteId};
-use crate::session::gate::Hold;
-
-/// One of a session's monitors.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionMonitor {
-    /// Canonical JSON text of the id the client chose.
-    pub(crate) id: Vec<u8>,
-    /// In which database.
-    pub(crate) db: DbId,
-    /// Its key among that database's monitors.
-    pub(crate) key: MonitorKey,
-    /// Length of the texts that it was made from.
-    pub(crate) bytes: usize,
-}
-
-/// How a session asked for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockMode {
-    /// `lock`
-    Wait,
-    /// `steal`
-    Steal,
-}
-
-/// Who a client is: travels with its requests, wherever they are executed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    /// For logs.
-    pub(crate) name: String,
-    /// It may not write.
-    pub(crate) read_only: bool,
-    /// The RBAC role of its remote, empty for none (ovsdb-server(7) §4.1.3).
-    pub(crate) role: String,
-    /// Common name of its verified certificate.
-    pub(crate) client: Option<String>,
-}
-
-impl Identity {
-    /// As role-based access control sees it.
-    pub(crate) fn client(&self) -> weir_engine::Client<'_> {
-        weir_engine::Client { role: &self.role, id: self.client.as_deref() }
-    }
-}
+use crate::effect::{Effect, RemoteOptions};
+use crate::ids::{DbId, RemoteId, SessionId};
+use crate::origin::Identity;
+use crate::session::gate::{Gate, Lane, Reason};
+use crate::session::locks::{LockMode, Locks};
+use crate::session::message::Incoming;
+use crate::session::probes::{Probe, Probes};
+use crate::shell::Shell;
 
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Who it is.
-    pub(crate) identity: Arc<Identity>,
+    identity: Arc<Identity>,
     /// The listener it came through.
-    pub(crate) remote: RemoteId,
+    remote: RemoteId,
     /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
-    pub(crate) db_change_aware: bool,
+    is_db_change_aware: bool,
     /// It is too far behind to be sent updates.
-    pub(crate) blocked: bool,
-    /// Its monitors, in the order of their making.
-    pub(crate) monitors: Vec<SessionMonitor>,
+    is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
-    pub(crate) locks: BTreeMap<String, LockMode>,
-    /// Inactivity probe interval in microseconds, 0 for none.
-    pub(crate) probe_us: u64,
-    /// When anything last came in.
-    pub(crate) heard_us: u64,
-    /// A probe is out.
-    pub(crate) probing: bool,
-    /// Its messages that wait, and for what.
-    pub(crate) hold: Hold,
-    /// When it will be looked at next; another time in the queue of probes is out of date.
-    pub(crate) probe_at_us: u64,
+    locks: BTreeMap<String, LockMode>,
+    probe: Probe,
+    gate: Gate,
 }
 
 impl Session {
-    /// Whether no update is to be composed for it: it is too far behind, or its own work is out.
-    pub(crate) fn takes_no_updates(&self) -> bool {
-        self.blocked || self.hold.is_working()
+    /// Who the client is.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
-    /// The monitor that the client calls `id`.
-    pub(crate) fn monitor(&self, id: &[u8]) -> Option<&SessionMonitor> {
-        self.monitors.iter().find(|monitor| monitor.id == id)
+    /// What logs call the session.
+    pub(crate) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// The listener that the session came through.
+    pub(crate) fn remote(&self) -> RemoteId {
+        self.remote
+    }
+
+    /// Whether the client wants to know of databases that come and go.
+    pub(crate) fn is_db_change_aware(&self) -> bool {
+        self.is_db_change_aware
+    }
+
+    /// Names of the locks that the session owns or waits for.
+    pub(crate) fn locks(&self) -> &BTreeMap<String, LockMode> {
+        &self.locks
+    }
+
+    /// When anything last came in.
+    pub(crate) fn heard_us(&self) -> u64 {
+        self.probe.heard_us
+    }
+
+    /// Whether a probe is out that nobody has answered.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.probe.is_out
+    }
+
+    /// What keeps the session's messages waiting.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Whether no update of a database is to be composed for the session: it is too far behind, or
+    /// its own work on the database is out.
+    pub(crate) fn is_mute(&self, db: DbId) -> bool {
+        self.is_blocked || self.gate.mutes(Some(db))
+    }
+
+    fn is_mute_somewhere(&self) -> bool {
+        self.is_blocked || self.gate.mutes(None)
+    }
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_id: BTreeMap<SessionId, Session>,
+    /// How many of them are mute somewhere.
+    mute: usize,
+    /// Sessions with messages that may wait for nothing but their turn.
+    ready: VecDeque<SessionId>,
+    /// Counts rounds: a session's messages are handled one a round.
+    round: u64,
+    /// Sessions for which more is kept than before.
+    grown: Vec<SessionId>,
+    locks: Locks,
+    probes: Probes,
+}
+
+impl Sessions {
+    /// A client has connected.
+    pub(crate) fn accept(
+        &mut self,
+        shell: &Shell,
+        id: SessionId,
+        remote: RemoteId,
+        identity: Identity,
+        options: &RemoteOptions,
+    ) {
+        let probe = self.probes.begin(shell, id, &identity.name, options.probe_ms);
+        let session = Session {
+            identity: Arc::new(identity),
+            remote,
+            is_db_change_aware: false,
+            is_blocked: false,
+            locks: BTreeMap::new(),
+            probe,
+            gate: Gate::default(),
+        };
+        let other = self.by_id.insert(id, session);
+        assert!(other.is_none(), "numbers of sessions are never used again");
+    }
+
+    /// A session that is still there.
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    /// Whether a session is still there.
+    pub(crate) fn has(&self, id: SessionId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// All sessions, in the order in which they came.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.by_id.iter().map(|(id, session)| (*id, session))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The sessions of a remote.
+    pub(crate) fn of_remote(&self, remote: RemoteId) -> Vec<SessionId> {
+        self.iter().filter(|(_, session)| session.remote == remote).map(|(id, _)| id).collect()
+    }
+
+    /// The client says whether it wants to know of databases that come and go.
+    pub(crate) fn set_db_change_aware(&mut self, id: SessionId, is_aware: bool) {
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        session.is_db_change_aware = is_aware;
+    }
+
+    /// A session ends: its locks go to who waits for them.
+    pub(crate) fn remove(&mut self, shell: &mut Shell, id: SessionId) -> Option<Session> {
+        let session = self.by_id.remove(&id)?;
+        self.mute -= usize::from(session.is_mute_somewhere());
+        shell.forget(id);
+        for name in session.locks.keys() {
+            self.leave_lock(shell, id, name);
+        }
+        Some(session)
+    }
+
+    /// Whether any session is mute somewhere: as a rule none is, and none need be looked at.
+    pub(crate) fn are_any_mute(&self) -> bool {
+        self.mute > 0
+    }
+
+    /// The shell has said whether the session's outbox is too full for updates.
+    pub(crate) fn set_blocked(&mut self, id: SessionId, is_blocked: bool) {
+        self.change(id, |session| session.is_blocked = is_blocked);
+    }
+
+    /// Changes what may make a session mute; one that has left is mute for good.
+    fn change<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Session) -> T) -> Option<T> {
+        let session = self.by_id.get_mut(&id)?;
+        let before = session.is_mute_somewhere();
+        let changed = change(session);
+        let after = session.is_mute_somewhere();
+        self.mute = self.mute - usize::from(before) + usize::from(after);
+        Some(changed)
+    }
+
+    /// A reason for the session's messages of a lane to wait. A session that has left waits for
+    /// nothing.
+    pub(crate) fn hold(&mut self, id: SessionId, reason: Reason, lane: Lane) {
+        self.change(id, |session| session.gate.hold(reason, lane));
+    }
+
+    /// The reason is gone; true if updates may have waited for that. A session may have left
+    /// meanwhile.
+    pub(crate) fn release(&mut self, id: SessionId, reason: Reason, lane: Lane) -> bool {
+        let released = self.change(id, |session| {
+            session.gate.release(reason, lane);
+            !session.gate.mutes(None) && reason.mutes()
+        });
+        if released.is_some() {
+            self.look_at(id);
+        }
+        released.unwrap_or(false)
+    }
+
+    /// Queues the session for its next message, if one may be handled.
+    fn look_at(&mut self, id: SessionId) {
+        if self.by_id.get_mut(&id).is_some_and(|session| session.gate.becomes_ready()) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Whether a message that has just come is handled right away; it counts as this round's. One
+    /// of a session that has left is not.
+    pub(crate) fn passes_at_once(&mut self, id: SessionId) -> bool {
+        let round = self.round;
+        self.by_id.get_mut(&id).is_some_and(|session| session.gate.pass(round))
+    }
+
+    /// Whether a message of this lane goes past those that wait.
+    pub(crate) fn may_pass(&self, id: SessionId, lane: Lane) -> bool {
+        self.by_id.get(&id).is_some_and(|session| session.gate.may_pass(lane))
+    }
+
+    /// A message waits behind others. A session that makes the server keep too many of them is not
+    /// read meanwhile.
+    pub(crate) fn queue(
+        &mut self,
+        shell: &mut Shell,
+        id: SessionId,
+        message: Incoming,
+        lane: Lane,
+    ) {
+        let session = self.by_id.get_mut(&id).expect("its message has just come");
+        if session.gate.push_back(message, lane) {
+            shell.ask(Effect::StopReading { session: id });
+        }
+    }
+
+    /// A message whose turn it was must wait after all.
+    pub(crate) fn put_back(&mut self, id: SessionId, message: Incoming, lane: Lane) {
+        let session = self.by_id.get_mut(&id).expect("its message is being handled");
+        session.gate.push_front(message, lane);
+    }
+
+    /// The next session and its message that has waited long enough.
+    pub(crate) fn next_queued(&mut self, shell: &mut Shell) -> Option<(SessionId, Incoming)> {
+        for _ in 0..self.ready.len() {
+            let id = self.ready.pop_front()?;
+            // A session may have left, or wait for something else by now.
+            let Some(session) = self.by_id.get_mut(&id) else { continue };
+            if session.gate.is_spent(self.round) {
+                self.ready.push_back(id);
+                continue;
+            }
+            session.gate.is_looked_at();
+            let Some(message) = session.gate.pop(self.round) else { continue };
+            if session.gate.may_be_read() {
+                shell.ask(Effect::GoOnReading { session: id });
+            }
+            self.look_at(id);
+            return Some((id, message));
+        }
+        None
+    }
+
+    /// Takes back a `transact` request that has not been looked at: true if there was one of this
+    /// id, in its JSON text.
+    pub(crate) fn cancel_queued(&mut self, id: SessionId, request: &[u8]) -> bool {
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        session.gate.take_transact(request)
+    }
+
+    /// A message of the session is handled in this round, though not for its turn.
+    pub(crate) fn note_handled(&mut self, id: SessionId) {
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.gate.note_handled(self.round);
+        }
+    }
+
+    /// Whether messages may wait for nothing but their turn.
+    pub(crate) fn are_any_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// How many sessions have such messages.
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Bytes of messages that wait for sessions that are not read.
+    pub(crate) fn stopped_bytes(&self) -> usize {
+        let gates = self.by_id.values().map(|session| &session.gate);
+        gates.filter(|gate| gate.is_stopped()).map(Gate::queued_bytes).sum()
+    }
+
+    /// From now on each session may have one more message handled.
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
     }
 }

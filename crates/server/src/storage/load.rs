@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
+pub use crate::work::convert_rows;
 use weir_data::store::Snapshot;
-use weir_data::{RowImage, Schema, Store, TableId, Uuid, UuidSource};
+use weir_data::{RowImage, Store, TableId, Uuid, UuidSource};
 use weir_engine::replicate;
 pub use weir_engine::{Converted, Database};
 use weir_log::standalone::{self, Replayer};
-
-use crate::event::ConversionError;
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
@@ -190,21 +189,6 @@ impl Loaded {
     pub fn valid_len(&self) -> u64 {
         self.valid_len
     }
-}
-
-/// Converts rows to another schema; runs in a helper.
-///
-/// # Errors
-/// Why the rows do not conform to it.
-pub fn convert_rows(
-    snapshot: &Snapshot,
-    schema: Arc<Schema>,
-    seed: [u64; 4],
-) -> Result<Box<Converted>, ConversionError> {
-    let mut uuids = UuidSource::new(seed);
-    let seed = uuids.next_u64();
-    let converted = weir_engine::convert(snapshot, schema, &mut uuids, seed);
-    converted.map(Box::new).map_err(ConversionError::Refused)
 }
 
 /// Streams a compacted file: schema record, then one record with all rows. Returns its length.

@@ -1,5 +1,142 @@
-//! Database files: how they are read, compacted, and what happens when the disk fails.
+//! Where commits go: a closed enum, and what differs between its members as methods.
 
-pub(crate) mod compaction;
-pub(crate) mod faults;
+mod compaction;
+mod faults;
 pub mod load;
+mod standalone;
+
+use weir_data::Snapshot;
+use weir_log::standalone::Form;
+
+use crate::ids::{CommandId, DbId};
+use crate::shell::Shell;
+
+pub(crate) use standalone::Standalone;
+
+/// Where commits go. Clusters and relays come later.
+#[derive(Debug)]
+pub(crate) enum Storage {
+    /// Nowhere: `_Server`, which only the server itself writes.
+    Reserved,
+    /// A file in the standalone format (ovsdb(5)).
+    Standalone(Standalone),
+}
+
+impl Storage {
+    /// Whether only the server itself may write.
+    pub(crate) fn is_reserved(&self) -> bool {
+        matches!(self, Self::Reserved)
+    }
+
+    /// In which form a commit's record is written; `None` if commits are not kept, and so wait for
+    /// nothing.
+    pub(crate) fn record_form(&self) -> Option<Form> {
+        self.file().map(Standalone::form)
+    }
+
+    /// The file's path as the user gave it, absolute.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.file().map(Standalone::path)
+    }
+
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Standalone> {
+        match self {
+            Self::Reserved => None,
+            Self::Standalone(file) => Some(file),
+        }
+    }
+
+    /// The file, for what only files are asked.
+    fn file_mut(&mut self) -> &mut Standalone {
+        match self {
+            Self::Reserved => panic!("the shell has no file of a reserved database"),
+            Self::Standalone(file) => file,
+        }
+    }
+
+    /// Records are written as differences from now on (`ovsdb/file/column-diff-enable`).
+    pub(crate) fn write_differences(&mut self) {
+        if let Self::Standalone(file) = self {
+            file.write_differences();
+        }
+    }
+
+    /// Records are on their way to the file.
+    pub(crate) fn note_append(&mut self, bytes: &[u8], records: u64) {
+        self.file_mut().note_append(bytes, records);
+    }
+
+    /// How the last append ended.
+    pub(crate) fn appended(&mut self, shell: &mut Shell, result: Result<(), &str>) {
+        self.file_mut().appended(shell, result);
+    }
+
+    /// What of the file is on the disk is not known: it must be rewritten.
+    pub(crate) fn suspect(&mut self, shell: &Shell) {
+        self.file_mut().suspect(shell);
+    }
+
+    /// Whether the file is being rewritten.
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.file().is_some_and(Standalone::is_compacting)
+    }
+
+    /// Begins a compaction, or joins the one under way.
+    pub(crate) fn compact(
+        &mut self,
+        shell: &mut Shell,
+        db: DbId,
+        snapshot: Snapshot,
+        command: Option<CommandId>,
+    ) {
+        self.file_mut().compact(shell, db, snapshot, command);
+    }
+
+    /// The compacted copy is complete but for what was appended meanwhile.
+    pub(crate) fn compaction_written(
+        &mut self,
+        shell: &mut Shell,
+        db: DbId,
+        result: Result<u64, String>,
+    ) {
+        self.file_mut().compaction_written(shell, db, result);
+    }
+
+    /// The compacted copy has taken the file's place, or has not; true if it has.
+    pub(crate) fn compaction_finished(
+        &mut self,
+        shell: &mut Shell,
+        result: Result<u64, String>,
+    ) -> bool {
+        self.file_mut().compaction_finished(shell, result)
+    }
+
+    /// A converted copy of this size has taken the file's place.
+    pub(crate) fn replaced(&mut self, shell: &Shell, size: u64) {
+        self.file_mut().replaced(shell, size, 0);
+    }
+
+    /// Whether the rules for automatic compaction may ever ask for one.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.file().is_some_and(Standalone::has_grown)
+    }
+
+    /// Whether the rules for automatic compaction ask for one now.
+    pub(crate) fn is_compaction_due(&self, shell: &Shell) -> bool {
+        self.file().is_some_and(|file| file.is_compaction_due(shell))
+    }
+
+    /// When the file is to be rewritten because it is suspect, unless that is under way.
+    pub(crate) fn rewrite_us(&self) -> Option<u64> {
+        self.file().and_then(Standalone::rewrite_us)
+    }
+
+    /// What `ovsdb-server/get-db-storage-status` answers.
+    pub(crate) fn status(&self) -> String {
+        match self.file().and_then(Standalone::fault) {
+            Some(fault) => format!("status: I/O error: write failed ({fault})"),
+            None => "status: ok".into(),
+        }
+    }
+}

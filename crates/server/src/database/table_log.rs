@@ -2,11 +2,11 @@
 
 use weir_data::{Delta, Row, RowDelta, TableSchema, english};
 
+use crate::database::{Databases, Db};
 use crate::effect::Level;
-use crate::event::DbId;
-use crate::server::Server;
+use crate::shell::Shell;
 
-impl Server {
+impl Databases {
     /// `tlog-set DB:TABLE on|off`
     pub(crate) fn set_table_log(&mut self, args: &[String]) -> Result<String, String> {
         let [place, state] = args else { return Err("invalid command argument".into()) };
@@ -19,9 +19,9 @@ impl Server {
         let (Some(database), Some(table), None) = (words.next(), words.next(), words.next()) else {
             return Err("invalid DB:TABLE argument".into());
         };
-        let id = self.db_names.get(database).ok_or("no such database")?;
-        let db = self.dbs.get_mut(id).ok_or("no such database")?;
-        db.engine.schema().table_id(table).ok_or("no such table")?;
+        let id = self.by_name(database).ok_or("no such database")?;
+        let db = self.open(id);
+        db.schema().table_id(table).ok_or("no such table")?;
         if on {
             db.logged_tables.insert(table.to_owned());
         } else {
@@ -36,38 +36,41 @@ impl Server {
             "database        table                       logging\n\
              --------        -----                       -------\n",
         );
-        for (name, id) in &self.db_names {
-            let Some(db) = self.dbs.get(id) else { continue };
+        for (name, id) in self.names() {
+            let db = self.get(id).expect("whatever has a name is open");
             out += &format!("{name:<16} \n");
-            for (_, table) in db.engine.schema().table_ids() {
+            for (_, table) in db.schema().table_ids() {
                 let state = if db.logged_tables.contains(&table.name) { "ON" } else { "OFF" };
                 out += &format!("                {:<27} {state}\n", table.name);
             }
         }
         out
     }
+}
 
+impl Db {
     /// Logs a commit's changes to the chosen tables.
-    pub(crate) fn log_changes(&mut self, id: DbId, delta: &Delta) {
-        let Some(db) = self.dbs.get(&id).filter(|db| !db.logged_tables.is_empty()) else { return };
-        let mut lines = Vec::new();
+    pub(super) fn log_changes(&self, shell: &mut Shell, delta: &Delta) {
+        if self.logged_tables.is_empty() {
+            return;
+        }
         for changes in &delta.tables {
-            let table = db.engine.schema().table(changes.table);
-            if !db.logged_tables.contains(&table.name) {
+            let table = self.schema().table(changes.table);
+            if !self.logged_tables.contains(&table.name) {
                 continue;
             }
             for (uuid, change) in &changes.rows {
-                let present = || db.engine.store()?.get(changes.table, *uuid).cloned();
+                let present = || self.tables.store()?.get(changes.table, *uuid).cloned();
                 let (what, row) = match change {
                     RowDelta::Insert(row) => ("inserted", Some(row.clone())),
                     RowDelta::Delete(row) => ("deleted", Some(row.clone())),
                     RowDelta::Modify(_) => ("updated", present()),
                 };
-                lines.extend(row.map(|row| line(table, what, &row)));
+                if let Some(row) = row {
+                    let text = line(table, what, &row);
+                    shell.log_limited("table", "transaction", Level::Info, text);
+                }
             }
-        }
-        for line in lines {
-            self.log_limited("table", "transaction", Level::Info, line);
         }
     }
 }

@@ -1,0 +1,316 @@
+//! Long transactions: what costs more than a step of the core may is done by helpers, so that
+//! nobody waits for a step that is not his own.
+//!
+//! 1. A transaction that costs more than a step may is reverted by the engine and set aside. Its
+//!    session is held; the locks that it may `assert` are those that the session owns now.
+//! 2. When all is decided the transaction is handed over. One that only reads gets a snapshot, and
+//!    the database goes on. One that writes gets the tables: until they are back, requests that
+//!    need them wait, in order of arrival, and everything else goes on.
+//! 3. Done: the tables are home, and the transaction is filed as if it had run at this moment.
+//!    Nothing else was committed between the hand-over and now, so it may as well have.
+//! 4. Whoever waited goes on, in order.
+
+use std::sync::Arc;
+
+use weir_data::{Delta, UuidSource};
+use weir_engine::{Database, Outcome, ReadOnly};
+use weir_log::standalone::Form;
+
+use crate::database::commits::Writes;
+use crate::database::conversion;
+use crate::database::tables::Queued;
+use crate::database::trigger::Trigger;
+use crate::database::{Databases, Db};
+use crate::ids::{DbId, SessionId, WorkId};
+use crate::origin::Asker;
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
+use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
+
+/// What a helper is at work on.
+#[derive(Debug)]
+pub(super) enum Out {
+    /// With the length of its message, which the helper has.
+    Write(Trigger, usize),
+    /// With the database's position at that moment.
+    Read(Trigger, u64),
+    /// What a conversion has missed.
+    Follow(DbId),
+}
+
+/// A reply that waits until its database is decided only because everything does.
+pub(crate) struct Answer {
+    pub(crate) session: SessionId,
+    /// The request's id, as JSON text.
+    pub(crate) id: Vec<u8>,
+    /// JSON text, or its first piece.
+    pub(crate) result: Vec<u8>,
+    /// What comes behind that.
+    pub(crate) rest: Option<Rest>,
+    /// Why the session is held until the answer has left.
+    pub(crate) holds: Option<Reason>,
+}
+
+impl Databases {
+    /// A transaction is not for a step of the core: it waits until all before it is decided.
+    pub(crate) fn set_aside(
+        &mut self,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        writes: Writes<'_>,
+    ) {
+        trigger.is_long = true;
+        trigger.refused = match writes {
+            Writes::Accepted => None,
+            Writes::Refused(error) => Some(error.to_owned()),
+        };
+        let id = trigger.origin.db;
+        if let Asker::Session(session) = trigger.origin.asker {
+            trigger.locks = sessions.owned_locks(session);
+            if trigger.holds.is_none() {
+                trigger.holds = Some(Reason::Turn);
+                sessions.hold(session, Reason::Turn, Lane::Db(id));
+            }
+        }
+        self.open(id).commits.long.push(trigger);
+    }
+
+    /// Sets a new transaction aside.
+    pub(crate) fn set_aside_new(&mut self, sessions: &mut Sessions, trigger: Trigger) {
+        self.set_aside(sessions, trigger, Writes::Accepted);
+    }
+
+    /// All is decided: hands over what was set aside.
+    pub(crate) fn hand_over_all(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        for trigger in std::mem::take(&mut self.open(id).commits.long) {
+            self.hand_over(shell, sessions, id, trigger);
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        mut trigger: Trigger,
+    ) {
+        // What the session did before is answered and told.
+        if let (Some(session), Some(reason)) = (trigger.origin.session(), trigger.holds)
+            && reason != Reason::Work
+        {
+            trigger.holds = Some(Reason::Work);
+            sessions.hold(session, Reason::Work, Lane::Db(id));
+            self.release(shell, sessions, session, reason, Lane::Db(id));
+        }
+        let db = self.open(id);
+        if !db.tables.is_open() {
+            return db.tables.wait(Queued::Trigger(trigger));
+        }
+        let read_only = trigger.origin.identity.read_only || db.is_backup;
+        // What may write nothing changes nothing either, whatever it asks for.
+        let is_read_only =
+            read_only || trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
+        let request = Request {
+            message: Arc::clone(&trigger.message),
+            identity: Arc::clone(&trigger.origin.identity),
+            read_only: read_only.then_some(ReadOnly::Server),
+            locks: std::mem::take(&mut trigger.locks),
+            elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
+            seed: shell.seed(),
+        };
+        if is_read_only {
+            let (snapshot, position) = (db.tables.snapshot(), db.position());
+            let work = shell.send_out(Work::Read(Box::new(Read { request, snapshot })));
+            self.out.insert(work, Out::Read(trigger, position));
+            return;
+        }
+        let (database, form) = self.send_tables(shell, sessions, id);
+        let refused = trigger.refused.take();
+        let bytes = std::mem::take(&mut trigger.message).len();
+        let write = Write { request, database, form, date_ms: shell.wall_ms(), refused };
+        let work = shell.send_out(Work::Write(Box::new(write)));
+        self.out.insert(work, Out::Write(trigger, bytes));
+    }
+
+    /// A helper has read; the answer, if there is one, is for when the database is decided.
+    pub(crate) fn have_read(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        work: WorkId,
+        outcome: Outcome,
+    ) -> Option<(DbId, Answer)> {
+        let Some(Out::Read(mut trigger, position)) = self.out.remove(&work) else {
+            panic!("a helper answers what it was asked")
+        };
+        let id = trigger.origin.db;
+        let Some(db) = self.get(id) else {
+            self.cancel(shell, sessions, trigger);
+            return None;
+        };
+        match outcome {
+            Outcome::Done(done) => {
+                let Asker::Session(session) = trigger.origin.asker else { return None };
+                let Trigger { origin, message, holds, .. } = trigger;
+                shell.free(Garbage::Text(message));
+                let rest = done.late.map(Rest::results);
+                let (id, result, db) = (origin.id, done.reply, origin.db);
+                return Some((db, Answer { session, id, result, rest, holds }));
+            }
+            // What it waits for may have come since.
+            _ if db.tables.is_away() || db.position() != position => {
+                self.set_aside(sessions, trigger, Writes::Accepted);
+            }
+            Outcome::Wait { timeout_ms } => self.make_wait(shell, sessions, trigger, timeout_ms),
+            Outcome::TooLong => {
+                debug_assert!(false, "a helper has no budget");
+                self.let_go(shell, sessions, &mut trigger);
+            }
+        }
+        None
+    }
+
+    /// The tables are home.
+    pub(crate) fn have_written(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        work: WorkId,
+        written: Written,
+    ) {
+        let Some(Out::Write(mut trigger, _)) = self.out.remove(&work) else {
+            panic!("a helper answers what it was asked")
+        };
+        let id = trigger.origin.db;
+        let Written { database, outcome, record, message } = written;
+        trigger.message = message;
+        if self.get(id).is_none() {
+            // A configuration file has removed it.
+            shell.free(Garbage::Database(database));
+            return self.cancel(shell, sessions, trigger);
+        }
+        self.take_tables(shell, id, database);
+        let committed = match outcome {
+            Outcome::Done(done) => {
+                let db = self.open(id);
+                db.add_record(record, done.durable);
+                db.file_done(Some((trigger, done.reply)), done.delta)
+            }
+            Outcome::Wait { timeout_ms } => {
+                self.make_wait(shell, sessions, trigger, timeout_ms);
+                false
+            }
+            Outcome::TooLong => {
+                debug_assert!(false, "a helper has no budget");
+                false
+            }
+        };
+        self.reopen(shell, sessions, id);
+        if committed {
+            self.wake(shell, sessions, id);
+        }
+    }
+
+    /// A helper has converted what a conversion had missed; the database, if it is still there, is
+    /// to go on with it once all is decided.
+    pub(crate) fn have_followed(
+        &mut self,
+        shell: &mut Shell,
+        work: WorkId,
+        followed: Followed,
+    ) -> Option<(DbId, Box<weir_engine::Converted>)> {
+        let Some(Out::Follow(id)) = self.out.remove(&work) else {
+            panic!("a helper answers what it was asked")
+        };
+        match self.get_mut(id) {
+            Some(db) => db.conversions.caught_up(followed).map(|converted| (id, converted)),
+            None => {
+                conversion::forget(shell, followed);
+                None
+            }
+        }
+    }
+
+    /// The tables leave for a helper, and the form of the record of what it changes.
+    pub(crate) fn send_tables(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        id: DbId,
+    ) -> (Box<Database>, Form) {
+        // What others have not been told cannot be composed while the tables are away.
+        self.flush(shell, sessions, id);
+        let db = self.open(id);
+        let form = db.storage.record_form().expect("nothing long is written to `_Server`");
+        (db.tables.leave(), form)
+    }
+
+    /// The tables are back; who has waited for them is let in by [`Databases::reopen`].
+    pub(crate) fn take_tables(&mut self, shell: &mut Shell, id: DbId, database: Box<Database>) {
+        if let Some(snapshot) = self.open(id).tables.come_home(database) {
+            shell.free(Garbage::Rows(snapshot));
+        }
+    }
+
+    /// Undoes what a helper has changed.
+    pub(crate) fn take_back(&mut self, id: DbId, delta: &Delta) {
+        let database = self.open(id).tables.here_mut();
+        database.expect("the helper is done").revert(delta);
+    }
+
+    /// Changes open tables in the server's own name; [`Databases::join`] files what has changed.
+    pub(crate) fn change_own<T>(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        change: impl FnOnce(&mut Database, &mut UuidSource) -> T,
+    ) -> T {
+        let database = self.open(id).tables.here_mut();
+        change(database.expect("only open tables are changed"), shell.uuids())
+    }
+
+    /// Whether long transactions on this database are out, or about to go.
+    pub(crate) fn is_at_work(&self, id: DbId) -> bool {
+        let is_out = |out: &Out| match out {
+            Out::Write(trigger, _) | Out::Read(trigger, _) => trigger.origin.db == id,
+            Out::Follow(_) => false,
+        };
+        self.get(id).is_some_and(Db::has_long) || self.out.values().any(is_out)
+    }
+
+    /// Bytes of long transactions that are with helpers, or wait to go there.
+    pub(crate) fn message_bytes(&self) -> usize {
+        let out = self.out.values().map(|out| match out {
+            Out::Read(trigger, _) => trigger.message.len(),
+            Out::Write(_, bytes) => *bytes,
+            Out::Follow(_) => 0,
+        });
+        let of_db = |db: &Db| {
+            let long = db.commits.long.iter().map(|trigger| trigger.message.len());
+            let queued = db.tables.queue().map(|queued| match queued {
+                Queued::Trigger(trigger) => trigger.message.len(),
+                Queued::Session(_) => 0,
+            });
+            long.chain(queued).sum::<usize>()
+        };
+        out.chain(self.values().map(of_db)).sum()
+    }
+
+    /// What helpers are at work on: what, on which database, for whom, and since when.
+    pub(crate) fn at_work(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, DbId, Option<SessionId>, Option<u64>)> {
+        self.out.values().map(|out| {
+            let transaction = |what, trigger: &Trigger| {
+                let origin = &trigger.origin;
+                (what, origin.db, origin.session(), Some(origin.created_us))
+            };
+            match out {
+                Out::Write(trigger, _) => transaction("write", trigger),
+                Out::Read(trigger, _) => transaction("read", trigger),
+                Out::Follow(db) => ("conversion", *db, None, None),
+            }
+        })
+    }
+}

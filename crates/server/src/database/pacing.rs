@@ -1,0 +1,274 @@
+//! Updates to those who watch a database: what is committed is shown to its monitors, and leaves
+//! for other sessions at an idle moment, or when it has waited long enough
+//! (`docs/decisions/003`).
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use weir_data::{Committed, Delta, Uuid};
+use weir_monitor::{MonitorKey, Monitors, Update};
+
+use crate::database::commits::Done;
+use crate::database::{Databases, Db};
+use crate::effect::Level;
+use crate::ids::{Bytes, DbId, SessionId};
+use crate::session::{Session, Sessions};
+use crate::shell::Shell;
+
+/// Longest that updates wait for an idle moment, in microseconds, if few monitors get them.
+const FLUSH_DELAY_US_MIN: u64 = 500;
+
+/// What each monitor adds to that: four times what a send costs, so that telling them takes no more
+/// than a fifth of the time.
+const FLUSH_DELAY_US_EACH: u64 = 16;
+
+/// Longest that updates wait however many monitors there are, in microseconds.
+const FLUSH_DELAY_US_MAX: u64 = 2000;
+
+/// To so few monitors updates go at the next idle moment even in a stream of transactions: telling
+/// them costs less than the transaction did.
+const FLUSH_AT_IDLE_MONITORS_MAX: usize = 4;
+
+/// Most bytes of updates that wait for an idle moment.
+const FLUSH_BYTES_MAX: usize = 256 << 10;
+
+/// Updates that come this soon after the last were sent are part of a stream, in microseconds.
+const STREAM_US: u64 = 1000;
+
+/// Who watches a database.
+pub(super) struct Watch {
+    pub(super) monitors: Monitors,
+    /// Whose each monitor is.
+    pub(super) sessions: HashMap<MonitorKey, SessionId, FixedState>,
+    /// When updates began to wait to be sent.
+    since_us: Option<u64>,
+    /// When updates were last sent.
+    flushed_us: u64,
+}
+
+impl Watch {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            monitors: Monitors::new(seed),
+            sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
+            since_us: None,
+            flushed_us: 0,
+        }
+    }
+
+    /// When updates must leave that wait for an idle moment.
+    fn deadline_us(&self) -> Option<u64> {
+        let of_all = self.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
+        Some(self.since_us? + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
+    }
+
+    fn is_due(&self, now_us: u64) -> bool {
+        self.deadline_us()
+            .is_some_and(|at| at <= now_us || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
+    }
+
+    /// Whether updates wait that an idle moment is good enough for. In a stream of transactions to
+    /// many monitors it is not: the next one is on its way, and one message will do for both.
+    fn wants_idle_moment(&self) -> bool {
+        let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
+        let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
+        self.since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// Sends composed updates to whose monitors they are for.
+    fn send(&self, shell: &mut Shell, updates: Vec<Update>) {
+        for Update { to, head, body } in updates {
+            let owner = |key: &MonitorKey| self.sessions.get(key).copied();
+            shell.send_parts(to.iter().filter_map(owner).collect(), head, body);
+        }
+    }
+}
+
+impl Db {
+    /// Shows one committed change to the monitors.
+    pub(super) fn show(
+        &mut self,
+        shell: &mut Shell,
+        delta: Arc<Delta>,
+        position: u64,
+        txn_id: Uuid,
+    ) {
+        self.log_changes(shell, &delta);
+        self.conversions.note(&delta);
+        self.watch.monitors.commit(&Committed { position, txn_id, delta }, self.tables.schema());
+        self.want_updates(shell.now_us());
+    }
+
+    /// Whether updates can be composed: the rows are those of the last commit.
+    fn can_compose(&self) -> bool {
+        !self.tables.is_away() && self.is_decided()
+    }
+
+    fn want_updates(&mut self, now_us: u64) {
+        if self.watch.monitors.has_pending() {
+            self.watch.since_us.get_or_insert(now_us);
+        }
+    }
+
+    /// When a wait is over, or updates must leave.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        let updates = self.watch.deadline_us().filter(|_| self.can_compose());
+        [self.wait_us(), updates].into_iter().flatten().min()
+    }
+}
+
+impl Databases {
+    /// Shows what is decided to the monitors, unless it is nothing to any of them: thousands that
+    /// have conditions on other rows need not be gone through.
+    pub(crate) fn publish(&mut self, shell: &mut Shell, id: DbId, done: &[Done]) {
+        let db = self.open(id);
+        let mut deltas = done.iter().filter_map(|done| done.delta.as_deref()).peekable();
+        if deltas.peek().is_none() {
+            return;
+        }
+        let store = db.tables.store().expect("what has run has run on tables that are here");
+        let is_unheard =
+            !db.watch.monitors.is_empty() && db.watch.monitors.pass_over(deltas, store, Uuid::ZERO);
+        for Done { delta, position, .. } in done {
+            let Some(delta) = delta else { continue };
+            if is_unheard {
+                db.log_changes(shell, delta);
+                db.conversions.note(delta);
+            } else {
+                db.show(shell, Arc::clone(delta), *position, Uuid::ZERO);
+            }
+        }
+        db.want_updates(shell.now_us());
+    }
+
+    /// Whether updates wait for an idle moment.
+    pub(crate) fn want_idle_moment(&self) -> bool {
+        self.values().any(|db| db.can_compose() && db.watch.wants_idle_moment())
+    }
+
+    /// What has been held back from a session may go, wherever it watches.
+    pub(crate) fn want_updates(&mut self, shell: &Shell) {
+        for (_, db) in &mut self.entries {
+            db.want_updates(shell.now_us());
+        }
+    }
+
+    /// Sends what is pending to every session that keeps up.
+    pub(crate) fn flush_all(&mut self, shell: &mut Shell, sessions: &Sessions) {
+        for id in self.ids_where(|db| db.watch.since_us.is_some()) {
+            self.flush(shell, sessions, id);
+        }
+    }
+
+    /// Sends the updates that have waited long enough, or are too many.
+    pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &Sessions) {
+        let now_us = shell.now_us();
+        for id in self.ids_where(|db| db.can_compose() && db.watch.is_due(now_us)) {
+            self.flush(shell, sessions, id);
+        }
+    }
+
+    /// Sends what is pending on a database to every session that keeps up, if updates can be
+    /// composed now.
+    pub(crate) fn flush(&mut self, shell: &mut Shell, sessions: &Sessions, id: DbId) {
+        let db = self.open(id);
+        if !db.can_compose() {
+            return;
+        }
+        let Db { tables, watch, .. } = db;
+        let store = tables.store().expect("updates can be composed");
+        watch.flushed_us = shell.now_us();
+        let owners = &watch.sessions;
+        // Where all take updates, which is as a rule, none of them is looked at.
+        let are_any_mute = sessions.are_any_mute();
+        let is_mute = |key: MonitorKey| {
+            let session = || owners.get(&key).and_then(|session| sessions.get(*session));
+            are_any_mute && session().is_none_or(|session| session.is_mute(id))
+        };
+        let mut updates = Vec::new();
+        let has_more = watch.monitors.flush_all(store, &is_mute, &mut updates);
+        watch.since_us = has_more.then_some(watch.flushed_us);
+        watch.send(shell, updates);
+        let overflowed = watch.monitors.overflowed();
+        let mut overflowed: Vec<SessionId> =
+            overflowed.iter().filter_map(|key| watch.sessions.get(key).copied()).collect();
+        overflowed.dedup();
+        for &id in &overflowed {
+            let name = sessions.get(id).map_or("", Session::name);
+            let text = format!("{name}: pending updates exceed their limit, disconnecting");
+            shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        }
+        self.overflowed.extend(overflowed);
+    }
+
+    /// Sends what is pending for monitors of one session, if updates can be composed now.
+    pub(crate) fn flush_monitors(&mut self, shell: &mut Shell, id: DbId, keys: &[MonitorKey]) {
+        let db = self.open(id);
+        if db.can_compose() && db.watch.monitors.has_pending() {
+            let mut updates = Vec::new();
+            let store = db.tables.store().expect("updates can be composed");
+            db.watch.monitors.flush(keys, store, &mut updates);
+            db.watch.send(shell, updates);
+        }
+    }
+
+    /// Sessions for which more updates were pending than may be.
+    pub(crate) fn take_overflowed(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.overflowed)
+    }
+
+    /// Who watches a database, to be changed.
+    pub(crate) fn monitors_mut(&mut self, id: DbId) -> &mut Monitors {
+        &mut self.open(id).watch.monitors
+    }
+
+    /// A monitor is this session's.
+    pub(crate) fn own_monitor(&mut self, id: DbId, key: MonitorKey, session: SessionId) {
+        self.open(id).watch.sessions.insert(key, session);
+    }
+
+    /// The rows that a monitor begins with, if they are known, or cost no more than a step may.
+    pub(crate) fn initial_rows(
+        &mut self,
+        id: DbId,
+        key: MonitorKey,
+        step_cost_max: u64,
+    ) -> Option<Bytes> {
+        let db = self.open(id);
+        let most = if db.is_reserved() { u64::MAX } else { step_cost_max };
+        let monitors = &mut db.watch.monitors;
+        if let Some(rows) = monitors.known_initial(key) {
+            return Some(rows);
+        }
+        // While the tables are away, a helper composes what was committed last.
+        let store = db.tables.store()?;
+        (monitors.initial_cost(key, store, most) <= most).then(|| monitors.initial(key, store))
+    }
+
+    /// A monitor that has gone already is nobody's any more.
+    pub(crate) fn disown_monitor(&mut self, id: DbId, key: MonitorKey) {
+        // The database may have been removed.
+        if let Some(db) = self.get_mut(id) {
+            db.watch.sessions.remove(&key);
+        }
+    }
+
+    /// A monitor ends, unless its database is gone.
+    pub(crate) fn remove_monitor(&mut self, id: DbId, key: MonitorKey) {
+        if let Some(db) = self.get_mut(id) {
+            db.watch.sessions.remove(&key);
+            db.watch.monitors.remove(key, db.tables.schema());
+        }
+    }
+
+    /// Whether a monitor is still there.
+    pub(crate) fn has_monitor(&self, id: DbId, key: MonitorKey) -> bool {
+        self.get(id).is_some_and(|db| db.watch.sessions.contains_key(&key))
+    }
+
+    /// Forgets the initial rows that were kept for others to come.
+    pub(crate) fn forget_initial(&mut self) {
+        self.entries.iter_mut().for_each(|(_, db)| db.watch.monitors.forget_initial());
+    }
+}

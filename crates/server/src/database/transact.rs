@@ -1,0 +1,367 @@
+//! Transactions run: those that have just come, those that wake, and those whose records could not
+//! be written.
+
+use std::sync::Arc;
+
+use weir_data::{Delta, Error};
+use weir_engine::{Env, Outcome, ReadOnly};
+use weir_json::{Text, TextBuf};
+
+use crate::database::commits::Writes;
+use crate::database::trigger::Trigger;
+use crate::database::{Databases, Db};
+use crate::ids::{DbId, SessionId};
+use crate::origin::{Asker, Identity, Origin};
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
+use crate::work::{append_error, operations};
+
+/// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
+/// costs more runs with a helper.
+const STEP_COST_MAX: u64 = 100_000;
+
+/// The transactions of one round share that; each gets at least this part of it.
+const STEP_PART_MIN: u64 = 64;
+
+/// What transactions may cost in a step of the core, in units of about 50 ns.
+pub(super) struct Step {
+    max: u64,
+    /// What those of this round have cost.
+    cost: u64,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self { max: STEP_COST_MAX, cost: 0 }
+    }
+}
+
+impl Step {
+    fn budget(&self) -> u64 {
+        self.max.saturating_sub(self.cost).max(self.max / STEP_PART_MIN)
+    }
+}
+
+impl Databases {
+    /// Sets the most that one transaction may cost in a step.
+    pub(crate) fn set_step_cost_max(&mut self, units: u64) {
+        self.step.max = units;
+    }
+
+    /// The most that anything may cost in a step.
+    pub(crate) fn step_cost_max(&self) -> u64 {
+        self.step.max
+    }
+
+    /// Transactions may cost as much again.
+    pub(crate) fn begin_round(&mut self) {
+        self.step.cost = 0;
+    }
+
+    /// Files a new transaction that has been executed, and runs those that it wakes.
+    pub(crate) fn transact(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: Trigger,
+        outcome: Outcome,
+    ) {
+        let db = trigger.origin.db;
+        if self.settle(shell, sessions, trigger, outcome, Writes::Accepted) {
+            self.wake(shell, sessions, db);
+        }
+    }
+
+    /// Runs a transaction of the server's own; one that would wait is forgotten.
+    pub(crate) fn transact_own(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        db: DbId,
+        name: &str,
+        message: TextBuf,
+    ) {
+        let identity = Arc::new(Identity { name: name.to_owned(), ..Identity::default() });
+        let (id, created_us) = (b"null".to_vec(), shell.now_us());
+        let origin = Origin { asker: Asker::Server, identity, id, db, created_us };
+        let outcome = self.execute(shell, sessions, &origin, &operations(message.text()));
+        // One that is too long for this step is done by a helper.
+        if !matches!(outcome, Outcome::Wait { .. }) {
+            self.transact(shell, sessions, Trigger::new(origin, Arc::new(message)), outcome);
+        }
+    }
+
+    /// Runs waiting transactions again, in order of arrival, until no more of them commit.
+    pub(crate) fn wake(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        loop {
+            // While the tables are not open, it is done when they are.
+            let Some(db) = self.get_mut(id).filter(|db| db.tables.is_open()) else { return };
+            let mut committed = false;
+            for trigger in db.waiting.take() {
+                committed |= self.run(shell, sessions, trigger, Writes::Accepted);
+            }
+            if !committed {
+                return;
+            }
+        }
+    }
+
+    /// Runs a transaction from scratch: it waits, or is filed. True if it changed something.
+    fn run(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: Trigger,
+        writes: Writes<'_>,
+    ) -> bool {
+        if trigger.is_long {
+            self.set_aside(sessions, trigger, writes);
+            return false;
+        }
+        let message = Arc::clone(&trigger.message);
+        let operations = operations(message.text());
+        let outcome = self.execute(shell, sessions, &trigger.origin, &operations);
+        self.settle(shell, sessions, trigger, outcome, writes)
+    }
+
+    /// Executes operations on open tables, as long as that takes no longer than a step may.
+    pub(crate) fn execute(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        origin: &Origin,
+        operations: &[Text<'_>],
+    ) -> Outcome {
+        let budget = self.step.budget();
+        let elapsed_ms = shell.elapsed_ms(origin.created_us);
+        let db = self.open(origin.db);
+        let (is_reserved, is_backup) = (db.is_reserved(), db.is_backup);
+        let has_lock = |lock: &str| match origin.asker {
+            Asker::Session(session) => sessions.owns_lock(session, lock),
+            Asker::Server => false,
+        };
+        let mut env = Env {
+            uuids: shell.uuids(),
+            read_only: match (is_reserved, origin.identity.read_only || is_backup) {
+                (true, _) => Some(ReadOnly::ReservedDatabase),
+                (false, true) => Some(ReadOnly::Server),
+                (false, false) => None,
+            },
+            client: origin.identity.client(),
+            has_lock: &has_lock,
+            elapsed_ms,
+            may_wait: true,
+            budget: if is_reserved { u64::MAX } else { budget },
+        };
+        let database = db.tables.here_mut().expect("transactions run on open tables");
+        let outcome = weir_engine::execute(database, operations, &mut env);
+        let cost = if let Outcome::Done(done) = &outcome { done.cost } else { 0 };
+        self.step.cost = self.step.cost.saturating_add(cost);
+        outcome
+    }
+
+    /// What has come of a transaction: it waits, or is filed. True if it changed something.
+    fn settle(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: Trigger,
+        outcome: Outcome,
+        writes: Writes<'_>,
+    ) -> bool {
+        let done = match outcome {
+            Outcome::Done(done) => done,
+            Outcome::Wait { timeout_ms } => {
+                self.make_wait(shell, sessions, trigger, timeout_ms);
+                return false;
+            }
+            Outcome::TooLong => {
+                self.set_aside(sessions, trigger, writes);
+                return false;
+            }
+        };
+        debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
+        let (mut reply, mut delta) = (done.reply, done.delta);
+        let db = self.open(trigger.origin.db);
+        if let Some(change) = &delta
+            && let Err(error) =
+                db.record(shell, change, done.comment.as_deref(), done.durable, writes)
+        {
+            let database = db.tables.here_mut().expect("the change has just been made there");
+            database.revert(change);
+            append_error(&mut reply, &error);
+            delta = None;
+        }
+        db.file_done(Some((trigger, reply)), delta)
+    }
+
+    /// A change that no client asked for, and that has been made already, is written and told with
+    /// the others of its batch.
+    pub(crate) fn join(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        delta: Delta,
+        record: Option<Vec<u8>>,
+    ) {
+        let db = self.open(id);
+        match record {
+            Some(record) => db.add_record(record, false),
+            None => {
+                let recorded = db.record(shell, &delta, None, false, Writes::Accepted);
+                recorded.expect("only a client's change is refused before it is written");
+            }
+        }
+        db.file_done(None, Some(delta));
+        self.wake(shell, sessions, id);
+    }
+
+    /// A transaction waits until its database changes, or its time is up.
+    pub(super) fn make_wait(
+        &mut self,
+        shell: &Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        timeout_ms: Option<u64>,
+    ) {
+        let created_us = trigger.origin.created_us;
+        let deadline_us = |ms: u64| created_us.saturating_add(ms.saturating_mul(1000));
+        trigger.deadline_us = timeout_ms.map(deadline_us);
+        self.let_go(shell, sessions, &mut trigger);
+        let session = trigger.origin.session();
+        // The session may have left while a helper was at work.
+        if let Some(session) = session.filter(|session| sessions.has(*session)) {
+            self.open(trigger.origin.db).waiting.push(trigger);
+            sessions.note_grown(session);
+        }
+    }
+
+    /// What could not be written is undone, and every request of the batch runs again, read-only
+    /// and failed ones included. True if a change of the database's source is among that.
+    pub(super) fn run_again(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        error: &str,
+    ) -> bool {
+        let undone = self.open(id).undo();
+        let is_replicated = undone.iter().any(|done| done.request.is_none());
+        let requests = undone.into_iter().filter_map(|done| done.request);
+        let mut requests: Vec<(Trigger, Vec<u8>)> = requests.collect();
+        requests.sort_by_key(|(trigger, _)| trigger.origin.created_us);
+        for (trigger, mut reply) in requests {
+            if trigger.message.is_empty() {
+                // A big one, whose text is gone.
+                append_error(&mut reply, &Error::io(None, error));
+                self.open(id).file_done(Some((trigger, reply)), None);
+            } else {
+                self.run(shell, sessions, trigger, Writes::Refused(error));
+            }
+        }
+        // What made others wait may be undone.
+        self.wake(shell, sessions, id);
+        is_replicated
+    }
+
+    /// Wakes the transactions whose time is up.
+    pub(crate) fn run_waits(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
+        let now_us = shell.now_us();
+        let is_due = |db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
+        for id in self.ids_where(is_due) {
+            self.wake(shell, sessions, id);
+        }
+    }
+
+    /// Tells a session that its transaction is canceled. The reference does that only for sessions
+    /// that know of databases that come and go.
+    pub(crate) fn cancel(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+    ) {
+        self.let_go(shell, sessions, &mut trigger);
+        reply_canceled(shell, sessions, &trigger.origin);
+    }
+
+    /// `cancel` (RFC 7047 §4.1.4): a session's transaction that waits is taken back.
+    pub(crate) fn cancel_waiting(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        session: SessionId,
+        request: &[u8],
+    ) {
+        let mut canceled = Vec::new();
+        for (_, db) in &mut self.entries {
+            canceled.extend(db.waiting.take_of(session, |trigger| trigger.origin.id == request));
+        }
+        for trigger in canceled {
+            self.cancel(shell, sessions, trigger);
+        }
+    }
+
+    /// All transactions that wait on a database are canceled.
+    pub(crate) fn cancel_all(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        for trigger in self.open(id).waiting.take() {
+            self.cancel(shell, sessions, trigger);
+        }
+    }
+
+    /// The session of a transaction goes on, if it was held for it.
+    pub(super) fn let_go(&mut self, shell: &Shell, sessions: &mut Sessions, trigger: &mut Trigger) {
+        if let (Some(session), Some(reason)) = (trigger.origin.session(), trigger.holds.take()) {
+            self.release(shell, sessions, session, reason, Lane::Db(trigger.origin.db));
+        }
+    }
+
+    /// A reason to wait is gone for a session; updates that have waited for it may go.
+    pub(crate) fn release(
+        &mut self,
+        shell: &Shell,
+        sessions: &mut Sessions,
+        session: SessionId,
+        reason: Reason,
+        lane: Lane,
+    ) {
+        if sessions.release(session, reason, lane) {
+            self.want_updates(shell);
+        }
+    }
+
+    /// A session's message waits until the database is open.
+    pub(crate) fn wait_for(&mut self, sessions: &mut Sessions, session: SessionId, id: DbId) {
+        sessions.hold(session, Reason::Closed, Lane::Db(id));
+        self.open(id).tables.wait(super::Queued::Session(session));
+    }
+
+    /// The database that a session's message waited for is open, or gone.
+    pub(super) fn let_in(
+        &mut self,
+        shell: &Shell,
+        sessions: &mut Sessions,
+        session: SessionId,
+        id: DbId,
+    ) {
+        self.release(shell, sessions, session, Reason::Closed, Lane::Db(id));
+    }
+}
+
+impl Db {
+    /// When the first transaction gives up that waits; nobody can say while the tables are closed.
+    pub(super) fn wait_us(&self) -> Option<u64> {
+        self.waiting.deadline_us().filter(|_| self.tables.is_open())
+    }
+}
+
+pub(super) fn reply_canceled(shell: &mut Shell, sessions: &Sessions, origin: &Origin) {
+    let Some(session) = origin.session() else { return };
+    if sessions.get(session).is_some_and(|session| session.is_db_change_aware()) {
+        let message = weir_wire::reply_error_string(&origin.id, "canceled");
+        // It has changed nothing that the session would have to see before.
+        shell.send(session, message);
+    }
+}

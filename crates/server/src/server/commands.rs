@@ -1,0 +1,199 @@
+//! Admin commands (ovs-appctl(8)): each goes to the owner of what it concerns.
+
+use crate::admin::unixctl::{COLUMN_DIFF, CONFIGURING, NO_DATA_CONVERSION};
+use crate::database::server_db;
+use crate::effect::{Effect, Level};
+use crate::ids::{CommandId, DbId};
+use crate::server::Server;
+
+/// What a command answers; `None` for later.
+type Reply = Option<Result<String, String>>;
+
+impl Server {
+    /// Runs an admin command; the databases that it concerns are decided.
+    pub(super) fn command(&mut self, id: CommandId, name: &str, args: &[String]) {
+        let reply = match self.admin.config_file().filter(|_| CONFIGURING.contains(&name)) {
+            Some(path) => {
+                Some(Err(format!("Update the {path} and use ovsdb-server/reload instead")))
+            }
+            None => self.of_databases(id, name, args),
+        };
+        if let Some(reply) = reply {
+            self.shell.ask(Effect::CommandReply { id, reply });
+        }
+    }
+
+    /// Commands about databases and the server as a whole.
+    fn of_databases(&mut self, id: CommandId, name: &str, args: &[String]) -> Reply {
+        let argument = args.first().map_or("", String::as_str);
+        let done = Some(Ok(String::new()));
+        match name {
+            "memory/show" => Some(Ok(self.memory_show())),
+            "weir/status" => Some(Ok(self.overview())),
+            "ovsdb-server/add-db" => {
+                let config = self.backups.config_of_new_db();
+                self.open_database(argument.to_owned(), config, Some(id));
+                None
+            }
+            "ovsdb-server/remove-db" => Some(self.remove_db(argument)),
+            "ovsdb-server/list-dbs" => {
+                let names = self.databases.names();
+                Some(Ok(names.map(|(name, _)| format!("{name}\n")).collect()))
+            }
+            "ovsdb-server/compact" => self.compact_command(id, args.first()),
+            "ovsdb-server/memory-trim-on-compaction" => {
+                Some(self.admin.set_trim(&mut self.shell, argument).map(|()| String::new()))
+            }
+            "ovsdb-server/get-db-storage-status" => Some(self.storage_status(argument)),
+            "ovsdb-server/reconnect" => {
+                self.disconnect_where("user ran ovsdb-server/reconnect", |_| true);
+                done
+            }
+            "ovsdb-server/reload" => {
+                self.admin.begin_reload(&mut self.shell, id);
+                None
+            }
+            "ovsdb-server/tlog-set" => Some(self.databases.set_table_log(args)),
+            "ovsdb-server/tlog-list" => Some(Ok(self.databases.list_table_logs())),
+            "ovsdb-server/perf-counters-show" => {
+                Some(Ok("performance counter is not supported on this platform\n".into()))
+            }
+            "ovsdb-server/perf-counters-clear" | NO_DATA_CONVERSION => done,
+            "ovsdb-server/disable-monitor-cond" => {
+                self.subscriptions.disable_conditions();
+                self.disconnect_where("user ran ovsdb-server/disable-monitor-cond", |_| true);
+                done
+            }
+            COLUMN_DIFF => {
+                self.admin.write_differences();
+                self.databases.write_differences();
+                done
+            }
+            _ => Some(self.of_remotes(name, argument)),
+        }
+    }
+
+    /// Commands about remotes and sources.
+    fn of_remotes(&mut self, name: &str, argument: &str) -> Result<String, String> {
+        let Self { shell, databases, remotes, backups, .. } = self;
+        let done = |()| String::new();
+        let reply = match name {
+            "ovsdb-server/add-remote" => {
+                if remotes.add(databases, argument)? {
+                    self.remotes_changed();
+                    self.save_configuration();
+                }
+                return Ok(String::new());
+            }
+            "ovsdb-server/remove-remote" => {
+                remotes.remove(argument)?;
+                self.remotes_changed();
+                self.save_configuration();
+                return Ok(String::new());
+            }
+            "ovsdb-server/list-remotes" => Ok(remotes.list()),
+            "ovsdb-server/set-active-ovsdb-server" => {
+                backups.set_active_server(argument);
+                Ok(String::new())
+            }
+            "ovsdb-server/get-active-ovsdb-server" => Ok(backups.active_server()),
+            "ovsdb-server/connect-active-ovsdb-server" => {
+                Ok(backups.connect_active_server(shell, databases))
+            }
+            "ovsdb-server/disconnect-active-ovsdb-server" => {
+                backups.disconnect_active_server(shell, databases);
+                Ok(String::new())
+            }
+            "ovsdb-server/set-active-ovsdb-server-probe-interval" => {
+                backups.set_probe(shell, databases, argument).map(done)
+            }
+            "ovsdb-server/set-relay-source-probe-interval" => {
+                backups.set_relay_probe(argument).map(done)
+            }
+            "ovsdb-server/set-sync-exclude-tables" => {
+                Ok(backups.set_excluded_tables(shell, databases, argument))
+            }
+            "ovsdb-server/get-sync-exclude-tables" => Ok(backups.excluded_tables()),
+            "ovsdb-server/sync-status" => Ok(backups.status(databases)),
+            _ => Err(format!("\"{name}\" is not a valid command")),
+        };
+        if self.backups.take_changed() {
+            self.save_configuration();
+        }
+        reply
+    }
+
+    fn memory_show(&self) -> String {
+        let dbs = || self.databases.values();
+        let counts = [
+            ("atoms", dbs().map(|db| db.sizes().atoms).sum()),
+            ("backlog", self.admin.backlog()),
+            ("cells", dbs().map(|db| db.sizes().cells).sum()),
+            ("json-caches", dbs().map(|db| db.monitors().counts().cached).sum()),
+            ("monitors", dbs().map(|db| db.monitors().counts().groups).sum()),
+            ("n-weak-refs", dbs().map(|db| db.sizes().weak_refs).sum()),
+            ("sessions", self.sessions.len() + self.remotes.unconnected()),
+            ("triggers", dbs().map(|db| db.waiting().0).sum()),
+        ];
+        let shown = counts.iter().filter(|(_, count): &&(&str, usize)| *count > 0);
+        let words: Vec<String> = shown.map(|(name, count)| format!("{name}:{count}")).collect();
+        words.join(" ") + "\n"
+    }
+
+    fn remove_db(&mut self, name: &str) -> Result<String, String> {
+        if name == server_db::NAME {
+            return Err("Cannot remove reserved database.".into());
+        }
+        let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
+        self.remove_database(id, &format!("removing {name} database by user request"));
+        Ok(String::new())
+    }
+
+    fn compact_command(&mut self, id: CommandId, name: Option<&String>) -> Reply {
+        let chosen: Vec<DbId> = match name {
+            Some(name) if name == server_db::NAME => {
+                return Some(Err("cannot compact built-in databases".into()));
+            }
+            Some(name) => self.databases.by_name(name).into_iter().collect(),
+            None => self.databases.ids_where(|db| !db.is_reserved()),
+        };
+        if chosen.is_empty() {
+            let missing = name.is_some();
+            return Some(if missing {
+                Err("no database by that name".into())
+            } else {
+                Ok(String::new())
+            });
+        }
+        // The last one answers.
+        let last = chosen.len() - 1;
+        for (i, db) in chosen.into_iter().enumerate() {
+            let name = self.databases.get(db).expect("it was chosen among all").name();
+            let text = format!("compacting {name} database by user request");
+            self.shell.log("ovsdb_server", Level::Info, text);
+            self.databases.compact(&mut self.shell, db, (i == last).then_some(id));
+        }
+        None
+    }
+
+    fn storage_status(&self, name: &str) -> Result<String, String> {
+        let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
+        Ok(self.databases.get(id).expect("whatever has a name is open").storage().status())
+    }
+
+    /// The answer to `weir/status`.
+    fn overview(&mut self) -> String {
+        let host = self.admin.take_host_status();
+        crate::admin::overview::Overview {
+            shell: &self.shell,
+            sessions: &self.sessions,
+            databases: &self.databases,
+            subscriptions: &self.subscriptions,
+            remotes: &self.remotes,
+            backups: &self.backups,
+            checks: self.checks.at_work().collect(),
+            host: &host,
+        }
+        .to_json()
+    }
+}

@@ -1,0 +1,151 @@
+//! What ends with a session, and with a database.
+
+use crate::database::Replaced;
+use crate::effect::{Effect, Level};
+use crate::ids::{DbId, SessionId};
+use crate::remotes::End;
+use crate::server::Server;
+use crate::server::round::Turn;
+use crate::session::Session;
+use crate::session::limits::SESSION_BYTES_MAX;
+
+impl Server {
+    /// The peer has closed a session's connection, or it broke.
+    pub(super) fn closed(&mut self, id: SessionId, error: Option<&str>) {
+        let is_ours = self.connection_lost(id, error.map_or(End::Closed, End::Failed));
+        if let (false, Some(name), Some(error)) = (is_ours, self.session_name(id), error) {
+            let text = format!("{name}: connection dropped ({error})");
+            self.shell.log("reconnect", Level::Info, text);
+        }
+        self.forget(id);
+    }
+
+    /// Ends a session from this side.
+    pub(super) fn disconnect(&mut self, id: SessionId) {
+        self.connection_lost(id, End::Dropped);
+        self.forget(id);
+        self.shell.ask(Effect::Disconnect { session: id });
+    }
+
+    /// Ends a session that does not speak JSON-RPC.
+    pub(super) fn drop_misfit(&mut self, id: SessionId) {
+        let is_ours = self.connection_lost(id, End::Failed("Protocol error"));
+        if let (false, Some(name)) = (is_ours, self.session_name(id)) {
+            let text = format!("{name}: connection dropped (Protocol error)");
+            self.shell.log_limited("misfit", "reconnect", Level::Warning, text);
+        }
+        self.forget(id);
+        self.shell.ask(Effect::Disconnect { session: id });
+    }
+
+    /// A session ends; true if it was of a connection that this server had made.
+    fn connection_lost(&mut self, id: SessionId, end: End<'_>) -> bool {
+        // The core may have ended it before its connection broke.
+        let Some(session) = self.sessions.get(id) else { return false };
+        self.remotes.disconnected(&mut self.shell, id, session, end)
+    }
+
+    /// Ends everything that a session had going.
+    fn forget(&mut self, id: SessionId) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        subscriptions.forget_session(shell, databases, id);
+        databases.forget_session(id);
+        sessions.remove(shell, id);
+    }
+
+    /// Databases came or went: clients that cannot be told are disconnected, so that they look.
+    pub(super) fn disconnect_unaware(&mut self, reason: &str) {
+        self.disconnect_where(reason, |session| !session.is_db_change_aware());
+    }
+
+    pub(super) fn disconnect_where(&mut self, reason: &str, is_meant: impl Fn(&Session) -> bool) {
+        let meant = self.sessions.iter().filter(|(_, session)| is_meant(session));
+        let meant: Vec<(SessionId, String)> =
+            meant.map(|(id, session)| (id, session.name().to_owned())).collect();
+        for (id, name) in meant {
+            let text = format!("{name}: disconnecting ({reason})");
+            self.shell.log("ovsdb_jsonrpc_server", Level::Info, text);
+            self.disconnect(id);
+        }
+    }
+
+    /// Disconnects sessions for which too much is kept.
+    pub(super) fn end_who_exceeds(&mut self) {
+        for id in self.sessions.take_grown() {
+            let kept = self.subscriptions.kept_bytes(id)
+                + self.databases.kept_bytes(id)
+                + self.sessions.lock_bytes(id);
+            if kept > SESSION_BYTES_MAX {
+                let name = self.session_name(id).unwrap_or_default();
+                let text = format!(
+                    "{name}: waiting transactions, monitors and locks exceed their limit, \
+                     disconnecting"
+                );
+                self.shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+                self.disconnect(id);
+            }
+        }
+        for id in self.databases.take_overflowed() {
+            self.disconnect(id);
+        }
+    }
+
+    /// Removes a database and everything that depends on it; all is decided.
+    pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
+        let Self { shell, sessions, databases, subscriptions, backups, .. } = self;
+        backups.forget(shell, databases, id);
+        subscriptions.cancel(shell, sessions, databases, id, &[]);
+        let name = databases.remove(shell, sessions, id);
+        let operation = crate::database::server_db::delete(&name);
+        databases.change_server_db(shell, sessions, &operation);
+        for turn in self.round.take(id) {
+            self.take_turn(id, turn);
+        }
+        self.disconnect_unaware(reason);
+        self.remotes_changed();
+        self.save_configuration();
+    }
+
+    /// A copy has taken a file's place, or has not: a compacted one, or a converted one.
+    pub(super) fn replaced(&mut self, id: DbId, result: Result<u64, String>) {
+        if self.databases.get(id).is_some_and(|db| db.is_converting()) {
+            self.await_turn(id, Turn::ConversionFinished(result));
+        } else if self.databases.compaction_finished(&mut self.shell, id, result)
+            && self.admin.trims()
+        {
+            self.shell.ask(Effect::TrimMemory);
+        }
+    }
+
+    /// A conversion has ended; all is decided, and the tables are here.
+    pub(super) fn conversion_finished(&mut self, id: DbId, result: Result<u64, String>) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let replaced = databases.conversion_finished(shell, sessions, id, result);
+        // It may have failed: all is as it was.
+        let Some(Replaced { name, kept, operation, origin }) = replaced else { return };
+        subscriptions.cancel(shell, sessions, databases, id, &kept);
+        if let Some(session) = origin.session() {
+            subscriptions.flush_session(shell, sessions, databases, session);
+        }
+        databases.end_conversion(shell, sessions, &origin, Ok(()));
+        databases.cancel_all(shell, sessions, id);
+        databases.change_server_db(shell, sessions, &operation);
+        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
+        self.remotes_changed();
+        let Self { shell, sessions, databases, .. } = self;
+        databases.thaw(shell, sessions, id);
+    }
+
+    /// The server is about to exit: sessions that know of such things learn that their databases
+    /// go, `_Server` last.
+    pub fn say_farewell(&mut self) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let mut ids: Vec<DbId> = databases.names().map(|(_, id)| id).collect();
+        let server_db = databases.by_name(crate::database::server_db::NAME);
+        ids.sort_by_key(|id| server_db == Some(*id));
+        for id in ids {
+            subscriptions.cancel(shell, sessions, databases, id, &[]);
+            databases.cancel_all(shell, sessions, id);
+        }
+    }
+}

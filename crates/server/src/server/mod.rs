@@ -1,0 +1,298 @@
+//! The server: its owners, and how events and effects pass between the shell and them.
+//!
+//! Each field is an owner with state of its own. What concerns one of them is done there; what
+//! concerns several is in this folder, a file for each kind of occasion.
+
+mod commands;
+mod ending;
+mod opening;
+mod reconfiguring;
+mod requests;
+mod round;
+
+use weir_data::Uuid;
+use weir_upstream::replication::Input;
+
+use crate::admin::Admin;
+use crate::backup::Backups;
+use crate::database::{Databases, Db, server_db};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::ids::{DbId, LinkId, Now, SessionId, WorkId};
+use crate::monitors::Subscriptions;
+use crate::options::{Config, StartStatus};
+use crate::remotes::Remotes;
+use crate::server::requests::Checks;
+use crate::server::round::{Round, Turn};
+use crate::session::Sessions;
+use crate::session::message::Incoming;
+use crate::shell::Shell;
+use crate::storage::Storage;
+use crate::work::Finished;
+
+/// The server core.
+pub struct Server {
+    /// What get_server_id answers.
+    id: Uuid,
+    shell: Shell,
+    sessions: Sessions,
+    databases: Databases,
+    subscriptions: Subscriptions,
+    remotes: Remotes,
+    backups: Backups,
+    admin: Admin,
+    /// What waits until its database is decided.
+    round: Round,
+    /// Big messages that helpers look at.
+    checks: Checks,
+}
+
+impl Server {
+    /// A server that begins by opening its databases.
+    pub fn new(now: Now, config: Config) -> Self {
+        let mut shell = Shell::new(now, config.seed);
+        let id = shell.uuids().next_uuid();
+        let mut server = Self {
+            id,
+            sessions: Sessions::default(),
+            databases: Databases::new(),
+            subscriptions: Subscriptions::default(),
+            remotes: Remotes::new(config.tls.clone()),
+            backups: Backups::new(id, config.config_file.is_some()),
+            admin: Admin::new(config.config_file.clone(), config.files),
+            round: Round::default(),
+            checks: Checks::default(),
+            shell,
+        };
+        match server_db::new(server.shell.uuids().next_u64()) {
+            Ok(database) => {
+                let db = server.databases.next_id();
+                server.add_database(db, database, Storage::Reserved);
+            }
+            Err(error) => server.admin.fail_start(error),
+        }
+        server.begin(config);
+        server
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Now, event: Event) {
+        self.shell.tick(now);
+        match event {
+            Event::Accepted { session, remote, name, client } => {
+                self.accept(session, remote, name, client);
+            }
+            Event::Message { session, bytes } => self.receive(session, Incoming::Raw(bytes)),
+            Event::TooLong { session, bytes } => self.too_long(session, bytes),
+            Event::Refused { session, outline, bytes } => {
+                self.receive(session, Incoming::Refused { outline, bytes });
+            }
+            Event::WorkDone { id, finished } => self.work_done(id, *finished),
+            Event::Activity { session } => self.sessions.heard(&self.shell, session),
+            Event::BadStream { session, error } => self.bad_stream(session, &error),
+            Event::Closed { session, error } => self.closed(session, error.as_deref()),
+            Event::Blocked { session } => self.sessions.set_blocked(session, true),
+            Event::Drained { session } => self.drained(session),
+            Event::Appended { db, result } => self.appended(db, &result),
+            Event::Opened { db, result } => self.opened(db, result.map(|loaded| *loaded)),
+            Event::FileSuspect { db } => self.databases.file_suspect(&self.shell, db),
+            Event::CompactionWritten { db, result } => {
+                self.await_turn(db, Turn::CompactionWritten(result));
+            }
+            Event::CompactionFinished { db, result } => self.replaced(db, result),
+            Event::Converted { db, result } => self.await_turn(db, Turn::Converted(result)),
+            Event::Listening { remote, result } => {
+                self.remotes.listening(&mut self.shell, remote, result);
+            }
+            Event::LinkUp { link } => self.link_event(link, Input::Up),
+            Event::LinkMessage { link, bytes } => {
+                let Self { shell, sessions, databases, backups, .. } = self;
+                backups.link_message(shell, sessions, databases, link, bytes);
+            }
+            Event::LinkActivity { link } => self.link_event(link, Input::Activity),
+            Event::LinkDown { link, error } => {
+                self.link_event(link, Input::Down(error.as_deref()));
+            }
+            Event::ConfigurationRead { result } => self.round.configuration_read(result),
+            Event::ConnectFailed { remote, error } => {
+                self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());
+            }
+            Event::HostStatus(status) => self.admin.set_host_status(*status),
+            Event::Backlog { bytes } => self.admin.set_backlog(bytes),
+            Event::Command { id, name, args } => self.round.command(id, name, args),
+        }
+    }
+
+    /// All ready events have been handled: runs timers, asks for appends, answers what needs none.
+    pub fn end_round(&mut self, now: Now) {
+        self.shell.tick(now);
+        self.run_timers();
+        self.take_queued();
+        self.advance();
+        self.end_who_exceeds();
+        self.flush_if_due();
+        self.compact_if_due();
+        self.databases.start_conversions(&mut self.shell, &mut self.sessions);
+        self.follow_if_stale();
+        self.admin.note_status(self.remotes.all_tried());
+        self.databases.begin_round();
+        self.sessions.begin_round();
+    }
+
+    /// Moves all effects so far to `out`, in their order.
+    pub fn poll_effects(&mut self, out: &mut Vec<Effect>) {
+        self.shell.poll_effects(out);
+    }
+
+    /// When `end_round` must be called even if nothing happens, on the monotonic clock.
+    pub fn next_wakeup_us(&self) -> Option<u64> {
+        let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
+        let all = [
+            self.sessions.are_any_ready().then_some(0),
+            self.databases.values().filter_map(Db::deadline_us).min(),
+            self.backups.next_us().filter(|_| may_connect),
+            self.remotes.next_us().filter(|_| may_connect),
+            self.remotes.next_status_us(&self.databases),
+            self.admin.next_compaction_us().filter(|_| self.databases.has_grown()),
+            self.databases.next_rewrite_us(),
+            self.subscriptions.next_us(),
+            self.sessions.next_probe_us(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Whether updates wait for an idle moment. Those of a stream of transactions wait for their
+    /// deadline instead, which [`Server::next_wakeup_us`] knows.
+    pub fn has_pending_updates(&self) -> bool {
+        self.databases.want_idle_moment()
+    }
+
+    /// Sends what is pending to every session that keeps up.
+    pub fn flush_updates(&mut self, now: Now) {
+        self.shell.tick(now);
+        self.databases.flush_all(&mut self.shell, &self.sessions);
+        self.end_who_exceeds();
+    }
+
+    /// Sets the most that one transaction may cost in a step of the core, in units of about 50 ns.
+    /// 0 sends everything to helpers, `u64::MAX` nothing; answers do not depend on it.
+    pub fn set_step_cost_max(&mut self, units: u64) {
+        self.databases.set_step_cost_max(units);
+    }
+
+    /// How far the start has come.
+    pub fn start_status(&self) -> StartStatus {
+        self.admin.start_status(self.remotes.all_tried())
+    }
+
+    /// What logs call a session.
+    pub fn session_name(&self, session: SessionId) -> Option<&str> {
+        self.sessions.get(session).map(crate::session::Session::name)
+    }
+
+    /// Bytes of messages that are at work or wait for their turn, but for short ones that wait: what
+    /// the shell need not wait for before it takes more is not counted.
+    pub fn message_bytes(&self) -> usize {
+        self.checks.bytes() + self.databases.message_bytes() + self.sessions.stopped_bytes()
+    }
+
+    /// Everything that time alone brings about.
+    fn run_timers(&mut self) {
+        let Self { shell, sessions, databases, subscriptions, remotes, backups, .. } = self;
+        databases.run_waits(shell, sessions);
+        if self.admin.serves() {
+            backups.run(shell, sessions, databases);
+            remotes.connect_if_due(shell);
+        }
+        subscriptions.forget_initial_if_due(shell, databases);
+        for dead in self.sessions.run_probes(&mut self.shell) {
+            self.disconnect(dead);
+        }
+        let Self { shell, sessions, databases, remotes, .. } = self;
+        remotes.write_status_if_due(shell, sessions, databases);
+    }
+
+    fn flush_if_due(&mut self) {
+        self.databases.flush_if_due(&mut self.shell, &self.sessions);
+    }
+
+    fn compact_if_due(&mut self) {
+        if self.databases.has_grown() && self.admin.is_compaction_checked(&self.shell) {
+            self.databases.compact_if_due(&mut self.shell);
+        }
+        self.databases.rewrite_if_due(&mut self.shell);
+    }
+
+    /// A session's outbox is empty again: what waited for that may go.
+    fn drained(&mut self, id: SessionId) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        sessions.set_blocked(id, false);
+        sessions.heard(shell, id);
+        subscriptions.feed(shell, sessions, databases, id);
+        databases.want_updates(shell);
+    }
+
+    fn link_event(&mut self, link: LinkId, input: Input<'_>) {
+        let Self { shell, sessions, databases, backups, .. } = self;
+        backups.link_event(shell, sessions, databases, link, input);
+    }
+
+    /// A piece of work is done. What it leads to may have to wait until its database is decided.
+    fn work_done(&mut self, id: WorkId, finished: Finished) {
+        let Self { shell, sessions, databases, subscriptions, backups, .. } = self;
+        let turn: Option<(DbId, Turn)> = match finished {
+            Finished::Examined(examined) => {
+                self.checked(id, examined);
+                None
+            }
+            Finished::Written(written) => {
+                databases.have_written(shell, sessions, id, written);
+                None
+            }
+            Finished::Read(outcome) => {
+                let answer = databases.have_read(shell, sessions, id, outcome);
+                answer.map(|(db, answer)| (db, Turn::Answer(answer)))
+            }
+            Finished::Piece(piece) => {
+                let begun = subscriptions.have_composed(shell, sessions, databases, id, piece);
+                begun.map(|(db, begun)| (db, Turn::Initial(begun)))
+            }
+            Finished::Changed(difference) => {
+                let (db, changed) = subscriptions.have_changed(id, difference);
+                Some((db, Turn::Changed(changed)))
+            }
+            Finished::Mirrored(mirrored) => {
+                backups.have_mirrored(shell, sessions, databases, id, mirrored);
+                None
+            }
+            Finished::Followed(followed) => {
+                let converted = databases.have_followed(shell, id, followed);
+                converted.map(|(db, converted)| (db, Turn::Converted(Ok(converted))))
+            }
+            Finished::Freed => None,
+        };
+        if let Some((db, turn)) = turn {
+            self.await_turn(db, turn);
+        }
+    }
+
+    /// Something has changed that remotes may depend on.
+    fn remotes_changed(&mut self) {
+        self.remotes.note_changed();
+        self.follow_if_stale();
+    }
+
+    /// Remotes follow what has changed, if that can be read.
+    fn follow_if_stale(&mut self) {
+        // What is wrong while databases are being opened may be right at the end.
+        if !self.remotes.is_stale() || self.admin.is_reconfiguring() {
+            return;
+        }
+        let Self { shell, sessions, databases, remotes, .. } = self;
+        for remote in remotes.follow(shell, sessions, databases) {
+            for session in self.sessions.of_remote(remote) {
+                self.disconnect(session);
+            }
+        }
+    }
+}

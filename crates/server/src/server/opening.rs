@@ -1,0 +1,109 @@
+//! Databases come: their files are opened, and they are served.
+
+use weir_log::standalone::Form;
+
+use crate::admin::Opening;
+use crate::configuration::{DbConfig, Model};
+use crate::database::server_db;
+use crate::effect::{Effect, Level};
+use crate::ids::{CommandId, DbId};
+use crate::server::Server;
+use crate::storage::load::Loaded;
+use crate::storage::{Standalone, Storage};
+
+impl Server {
+    /// Asks the shell for a database file.
+    pub(super) fn open_database(
+        &mut self,
+        path: String,
+        config: DbConfig,
+        command: Option<CommandId>,
+    ) {
+        let db = self.databases.next_id();
+        let name = path.clone();
+        self.admin.begin_opening(db, Opening { name, config, command });
+        let seed = self.shell.uuids().next_u64();
+        self.shell.ask(Effect::Open { db, path, seed });
+    }
+
+    /// A database file has been read, or could not be.
+    pub(super) fn opened(&mut self, db: DbId, result: Result<Loaded, String>) {
+        let Opening { name, config, command } = self.admin.end_opening(db);
+        let is_clustered = config.model == Some(Model::Clustered);
+        let result = result.and_then(|loaded| match is_clustered {
+            true => Err(format!("ovsdb error: {name}: database is standalone and not clustered")),
+            false => self.check_name(loaded),
+        });
+        let reply = match result {
+            Ok(loaded) => {
+                self.install(db, loaded);
+                let Self { shell, databases, backups, .. } = self;
+                backups.configure_database(shell, databases, db, config);
+                Ok(String::new())
+            }
+            Err(error) => {
+                self.shell.ask(Effect::Close { db });
+                Err(error)
+            }
+        };
+        match (command, reply) {
+            (Some(id), reply) => {
+                self.shell.ask(Effect::CommandReply { id, reply });
+                self.save_configuration();
+            }
+            (None, Err(error)) => self.admin.open_failed(&mut self.shell, &name, &error),
+            (None, Ok(_)) => {}
+        }
+        self.continue_reconfiguration();
+    }
+
+    fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
+        let name = &loaded.database.schema().name;
+        if name.starts_with('_') {
+            return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
+        }
+        if self.databases.by_name(name).is_some() {
+            return Err(format!("ovsdb error: {name}: duplicate database name"));
+        }
+        Ok(loaded)
+    }
+
+    fn install(&mut self, db: DbId, loaded: Loaded) {
+        if let Some(warning) = &loaded.warning {
+            self.shell.log("ovsdb_server", Level::Error, warning.clone());
+        }
+        for reason in &loaded.passed_over.reasons {
+            self.shell.log("ovsdb_server", Level::Error, reason.clone());
+        }
+        let passed_over = loaded.passed_over.records;
+        if passed_over > 0 {
+            let path = &loaded.path;
+            let text = format!(
+                "{path}: {passed_over} records that break integrity were passed over; they stay in \
+                 the file until somebody asks for its compaction"
+            );
+            self.shell.log("ovsdb_server", Level::Warning, text);
+        }
+        let whole = self.admin.files().whole_columns;
+        let form = if whole { Form::Whole } else { Form::Difference };
+        let storage = Storage::Standalone(Standalone::new(&mut self.shell, &loaded, form));
+        self.add_database(db, loaded.database, storage);
+    }
+
+    /// A database is served from now on.
+    pub(super) fn add_database(
+        &mut self,
+        id: DbId,
+        database: weir_engine::Database,
+        storage: Storage,
+    ) {
+        let (name, schema) = (database.schema().name.clone(), database.schema().clone());
+        let Self { shell, sessions, databases, .. } = self;
+        databases.insert(shell, id, database, storage);
+        let row = shell.uuids().next_uuid();
+        let insert = server_db::insert(&name, &schema, row);
+        databases.change_server_db(shell, sessions, &insert);
+        self.disconnect_unaware(&format!("adding {name} database"));
+        self.remotes_changed();
+    }
+}

@@ -1,0 +1,172 @@
+//! From one configuration to the next: at the start, and at each `ovsdb-server/reload`.
+//!
+//! 1. The configuration is read: one that cannot be read changes nothing.
+//! 2. Databases that are not in it go; those that stay the same are not disturbed.
+//! 3. New ones are opened. While that takes, admin commands that reconfigure wait.
+//! 4. Remotes follow, since databases may say what they are. What failed is told at the end.
+
+use crate::configuration::{Configuration, DbConfig, Model};
+use crate::effect::{Effect, Level};
+use crate::ids::DbId;
+use crate::options::Config;
+use crate::server::Server;
+
+impl Server {
+    /// The first configuration: of a file, of the child before this one, or of the command line.
+    pub(super) fn begin(&mut self, config: Config) {
+        self.admin.begin_start();
+        if let Some(path) = config.config_file {
+            return self.shell.ask(Effect::ReadConfiguration { path });
+        }
+        let configuration = match &config.saved {
+            Some(saved) => match self.admin.parse(&mut self.shell, saved) {
+                Some(configuration) => configuration,
+                None => {
+                    let text = "failed to load configuration from a temporary file";
+                    return self.admin.fail_start(text.to_owned());
+                }
+            },
+            None => self.of_command_line(config),
+        };
+        self.reconfigure(configuration);
+    }
+
+    fn of_command_line(&mut self, config: Config) -> Configuration {
+        let Config { sync_from, sync_exclude, sync_active, databases, remotes, .. } = config;
+        let is_backup = sync_from.is_some() && !sync_active;
+        self.backups.configure(sync_from.clone(), sync_exclude.clone(), is_backup);
+        let of_db = self.backups.config_of_new_db();
+        Configuration {
+            databases: databases.into_iter().map(|name| (name, of_db.clone())).collect(),
+            remotes: remotes.into_iter().map(|target| (target, Default::default())).collect(),
+            sync_from,
+            sync_exclude,
+            is_backup,
+        }
+    }
+
+    /// The configuration file has been read, or not; all is decided.
+    pub(super) fn configuration_read(&mut self, result: Result<Vec<u8>, String>) {
+        let path = self.admin.config_file().unwrap_or_default().to_owned();
+        let shell = &mut self.shell;
+        let configuration = match result {
+            Ok(bytes) => {
+                let text = format!("loading configuration from '{path}'");
+                shell.log("ovsdb_server", Level::Info, text);
+                let configuration = self.admin.parse(shell, &bytes);
+                if configuration.is_none() {
+                    let text = format!("failed to load configuration from {path}");
+                    shell.log("ovsdb_server", Level::Warning, text);
+                }
+                configuration
+            }
+            Err(error) => {
+                let text = format!("failed to open configuration file '{path}': {error}");
+                shell.log("ovsdb_server", Level::Error, text);
+                None
+            }
+        };
+        match configuration {
+            Some(configuration) => self.reconfigure(configuration),
+            None => self.end_reconfiguration(false),
+        }
+    }
+
+    fn reconfigure(&mut self, configuration: Configuration) {
+        let Configuration { remotes, databases, sync_from, sync_exclude, is_backup } =
+            configuration;
+        self.remotes.configure(remotes);
+        self.backups.configure(sync_from, sync_exclude, is_backup);
+        for (name, config) in self.update_databases(databases) {
+            if config.model == Some(Model::Relay) {
+                let error = "ovsdb error: this version does not serve relay databases yet";
+                self.admin.open_failed(&mut self.shell, &name, error);
+            } else {
+                self.open_database(name, config, None);
+            }
+        }
+        self.continue_reconfiguration();
+    }
+
+    /// Removes and changes databases; those of the configuration that are not open yet.
+    fn update_databases(&mut self, mut wanted: Vec<(String, DbConfig)>) -> Vec<(String, DbConfig)> {
+        let open = self.databases.iter().filter_map(|(id, db)| {
+            Some((id, db.name().to_owned(), db.storage().path()?.to_owned()))
+        });
+        let open: Vec<(DbId, String, String)> = open.collect();
+        for (id, name, path) in open {
+            let Some(at) = wanted.iter().position(|(wanted, _)| *wanted == path) else {
+                let reason = format!("database {name} removed from configuration");
+                self.remove_database(id, &reason);
+                continue;
+            };
+            if self.backups.model(id).can_become(wanted[at].1.model) {
+                let (_, config) = wanted.remove(at);
+                let Self { shell, databases, backups, .. } = self;
+                backups.configure_database(shell, databases, id, config);
+            } else {
+                let reason = format!("service model changed for database {name}");
+                self.remove_database(id, &reason);
+            }
+        }
+        wanted
+    }
+
+    /// Goes on once every database of the configuration has been opened or refused.
+    pub(super) fn continue_reconfiguration(&mut self) {
+        if !self.admin.is_reconfiguring() || self.admin.is_opening() {
+            return;
+        }
+        let mut is_done = !self.admin.has_failed();
+        if !is_done {
+            self.shell.log("ovsdb_server", Level::Warning, "failed to configure databases");
+        }
+        let errors = self.remotes.errors(&self.databases);
+        if !errors.is_empty() {
+            let text = format!("failed to configure remotes: {errors}");
+            self.shell.log("ovsdb_server", Level::Warning, text);
+            is_done = false;
+        }
+        self.end_reconfiguration(is_done);
+    }
+
+    fn end_reconfiguration(&mut self, is_done: bool) {
+        let (command, next) = self.admin.end_reconfiguration();
+        match command {
+            Some(id) => {
+                let error = "Configuration failed.  See the log file for details.";
+                let reply = if is_done { Ok(String::new()) } else { Err(error.to_owned()) };
+                self.shell.ask(Effect::CommandReply { id, reply });
+            }
+            None if !is_done => {
+                return self.admin.fail_start("server configuration failed".to_owned());
+            }
+            None => {}
+        }
+        self.remotes.start();
+        self.remotes_changed();
+        self.save_configuration();
+        for id in next {
+            self.admin.begin_reload(&mut self.shell, id);
+        }
+    }
+
+    /// Hands the shell what a child that takes this one's place after a crash is to begin with.
+    pub(super) fn save_configuration(&mut self) {
+        if self.admin.config_file().is_some() || self.admin.is_reconfiguring() {
+            return;
+        }
+        let (databases, backups) = (&self.databases, &self.backups);
+        let config = |(id, db): (DbId, &crate::database::Db)| {
+            Some((db.storage().path()?.to_owned(), backups.config(id, db)))
+        };
+        let mut configuration = Configuration {
+            remotes: self.remotes.configured().clone(),
+            databases: databases.iter().filter_map(config).collect(),
+            ..Configuration::default()
+        };
+        backups.describe(&mut configuration);
+        let bytes = configuration.to_value().to_string().into_bytes();
+        self.shell.ask(Effect::SaveConfiguration { bytes });
+    }
+}

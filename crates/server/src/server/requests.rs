@@ -1,0 +1,461 @@
+//! From a message to the handler of its method.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_data::Error;
+use weir_json::{Text, TextBuf};
+use weir_wire::{Message, Method};
+
+use crate::database::Trigger;
+use crate::effect::Level;
+use crate::ids::{DbId, RemoteId, SessionId, WorkId};
+use crate::origin::{Asker, Identity, Origin};
+use crate::reply::{Handled, Reply, exactly};
+use crate::server::Server;
+use crate::server::round::Turn;
+use crate::session::gate::{Lane, Reason};
+use crate::session::locks::LockMode;
+use crate::session::message::{About, Incoming};
+use crate::session::probes;
+use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Work};
+
+/// Big messages that helpers look at.
+#[derive(Default)]
+pub(super) struct Checks {
+    out: BTreeMap<WorkId, Check>,
+}
+
+struct Check {
+    session: SessionId,
+    came_us: u64,
+    /// Length of the message.
+    bytes: usize,
+}
+
+impl Checks {
+    /// Bytes of the messages.
+    pub(super) fn bytes(&self) -> usize {
+        self.out.values().map(|check| check.bytes).sum()
+    }
+
+    /// Whose messages they are, and when they came.
+    pub(super) fn at_work(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        self.out.values().map(|check| (check.session, check.came_us))
+    }
+}
+
+impl Server {
+    /// A client has connected, or the server to somebody.
+    pub(super) fn accept(
+        &mut self,
+        id: SessionId,
+        remote: RemoteId,
+        name: String,
+        client: Option<String>,
+    ) {
+        let options = self.remotes.options(remote);
+        let (read_only, role) = (options.read_only, options.role.clone());
+        let identity = Identity { name, read_only, role, client };
+        self.sessions.accept(&self.shell, id, remote, identity, &options);
+        self.remotes.connected(&mut self.shell, remote, id);
+    }
+
+    /// Takes one framed message.
+    pub(super) fn receive(&mut self, id: SessionId, message: Incoming) {
+        self.sessions.heard(&self.shell, id);
+        if self.sessions.passes_at_once(id) {
+            return self.take(id, message);
+        }
+        // The core may have ended a session from whom the shell still has a message.
+        if !self.sessions.has(id) {
+            return;
+        }
+        let lane = self.lane_of(id, &message);
+        if self.sessions.may_pass(id, lane) {
+            self.take(id, message);
+        } else {
+            self.sessions.queue(&mut self.shell, id, message, lane);
+        }
+    }
+
+    /// Handles what has waited and need not wait any more: one message a session and round.
+    pub(super) fn take_queued(&mut self) {
+        for _ in 0..self.sessions.ready_len() {
+            let Some((id, message)) = self.sessions.next_queued(&mut self.shell) else { return };
+            self.take(id, message);
+        }
+    }
+
+    /// What a message that comes behind others concerns.
+    fn lane_of(&self, id: SessionId, message: &Incoming) -> Lane {
+        let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
+        match About::of(message) {
+            About::Probe => Lane::Probe,
+            About::Echo | About::None => Lane::None,
+            About::Db(name) => by_name(name).map_or(Lane::None, Lane::Db),
+            About::Conversion(name) => by_name(name).map_or(Lane::None, Lane::Conversion),
+            About::Monitor(name) => {
+                let mut text = Vec::new();
+                name.write(&mut text);
+                // A monitor that is not there yet may be asked for by what waits.
+                self.subscriptions.db_of(id, &text).map_or(Lane::Every, Lane::Db)
+            }
+            About::Unknown => Lane::Every,
+        }
+    }
+
+    /// Handles a message whose turn it is.
+    fn take(&mut self, id: SessionId, message: Incoming) {
+        match message {
+            Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => self.check(id, bytes),
+            Incoming::Raw(bytes) => match TextBuf::validate(bytes) {
+                Ok(message) => self.take_checked(id, message),
+                Err(error) => self.bad_stream(id, &error.to_string()),
+            },
+            Incoming::Checked(message) => self.take_checked(id, message),
+            Incoming::Refused { outline, bytes } => self.refuse(id, &outline, bytes),
+        }
+    }
+
+    fn take_checked(&mut self, id: SessionId, message: TextBuf) {
+        let db = match Message::parse(message.text()) {
+            Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
+            Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),
+            Ok(Message::Error { id: reply, .. }) => return self.unasked(id, "error", reply),
+            Ok(Message::Request { method: "transact", params, id: request }) => {
+                let mut params = params.elements();
+                let name = params.as_mut().and_then(Iterator::next);
+                if let Some(origin) = self.transaction_origin(id, name, request) {
+                    if !self.databases.is_open(origin.db) {
+                        let lane = Lane::Db(origin.db);
+                        return self.wait_for(id, origin.db, lane, Incoming::Checked(message));
+                    }
+                    let operations = params.map_or_else(Vec::new, Iterator::collect);
+                    let Self { shell, sessions, databases, .. } = self;
+                    let outcome = databases.execute(shell, sessions, &origin, &operations);
+                    drop(operations);
+                    let trigger = Trigger::new(origin, Arc::new(message));
+                    return databases.transact(shell, sessions, trigger, outcome);
+                }
+                None
+            }
+            Ok(Message::Request { method, params, .. }) => self.concerned(id, method, params),
+            Ok(Message::Notification { .. }) => None,
+        };
+        match db {
+            Some(lane @ (Lane::Db(db) | Lane::Conversion(db)))
+                if !self.databases.is_decided(db) =>
+            {
+                let (reason, lane) = match lane {
+                    Lane::Conversion(_) => (Reason::Conversion, Lane::Every),
+                    lane => (Reason::Turn, lane),
+                };
+                self.sessions.hold(id, reason, lane);
+                let message = Incoming::Checked(message);
+                self.await_turn(db, Turn::Request { session: id, message, reason, lane });
+            }
+            _ => self.request(id, Incoming::Checked(message)),
+        }
+    }
+
+    /// The database that a request must find decided.
+    fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
+        let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
+        match About::of_request(method, params) {
+            About::Db(name) => by_name(name).map(Lane::Db),
+            About::Conversion(name) => by_name(name).map(Lane::Conversion),
+            About::Monitor(name) => {
+                let mut text = Vec::new();
+                name.write(&mut text);
+                self.subscriptions.db_of(id, &text).map(Lane::Db)
+            }
+            About::Probe | About::Echo | About::None | About::Unknown => None,
+        }
+    }
+
+    /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
+    fn transaction_origin(
+        &self,
+        session: SessionId,
+        name: Option<Text<'_>>,
+        id: Text<'_>,
+    ) -> Option<Origin> {
+        let name = name?.str()?;
+        let db = self.databases.by_name(&name)?;
+        let mut canonical = Vec::with_capacity(id.as_bytes().len());
+        id.write(&mut canonical);
+        let origin = self.origin(session, canonical, db);
+        (!self.databases.is_in_flight(&origin)).then_some(origin)
+    }
+
+    fn origin(&self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
+        let state = self.sessions.get(session).expect("its message is being handled");
+        let identity = Arc::clone(state.identity());
+        let created_us = self.shell.now_us();
+        Origin { asker: Asker::Session(session), identity, id, db, created_us }
+    }
+
+    /// A session's message waits until the database is open.
+    fn wait_for(&mut self, id: SessionId, db: DbId, lane: Lane, message: Incoming) {
+        self.sessions.put_back(id, message, lane);
+        self.databases.wait_for(&mut self.sessions, id, db);
+    }
+
+    /// A message that is too big to be looked at here.
+    fn check(&mut self, session: SessionId, message: Vec<u8>) {
+        self.sessions.hold(session, Reason::Check, Lane::Every);
+        let (came_us, bytes) = (self.shell.now_us(), message.len());
+        let work = self.shell.send_out(Work::Examine(message));
+        self.checks.out.insert(work, Check { session, came_us, bytes });
+    }
+
+    /// A helper has looked at a big message.
+    pub(super) fn checked(&mut self, work: WorkId, examined: Examined) {
+        let check = self.checks.out.remove(&work).expect("a helper answers what it was asked");
+        let Check { session: id, came_us, .. } = check;
+        // The session may have left meanwhile.
+        if !self.sessions.has(id) {
+            return;
+        }
+        let (message, content) = match examined {
+            Examined(Ok(examined)) => examined,
+            Examined(Err(error)) => return self.bad_stream(id, &error),
+        };
+        self.sessions.note_handled(id);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.release(shell, sessions, id, Reason::Check, Lane::Every);
+        match content {
+            Content::Transact { db, id: request, is_read_only } => {
+                let db = self.databases.by_name(&db);
+                let origin = db.map(|db| self.origin(id, request, db));
+                if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
+                    let origin = Origin { created_us: came_us, ..origin };
+                    let mut trigger = Trigger::new(origin, Arc::new(message));
+                    trigger.is_read_only = Some(is_read_only);
+                    return self.databases.set_aside_new(&mut self.sessions, trigger);
+                }
+                self.take_checked(id, message);
+            }
+            Content::Echo { id: request, result } => {
+                self.answer(id, &request, Reply::Result(result));
+            }
+            Content::Other => self.take_checked(id, message),
+        }
+    }
+
+    /// Handles a request or notification that is not a running transaction; what it concerns is
+    /// decided.
+    pub(super) fn request(&mut self, session: SessionId, message: Incoming) {
+        // A session may have left while its request waited.
+        if !self.sessions.has(session) {
+            return;
+        }
+        let Incoming::Checked(message) = message else {
+            unreachable!("what is asked for has been looked at")
+        };
+        match Message::parse(message.text()) {
+            Ok(Message::Request { method, params, id }) => {
+                if let Some((db, lane)) = self.away_tables(session, method, params) {
+                    return self.wait_for(session, db, lane, Incoming::Checked(message));
+                }
+                let mut request = Vec::new();
+                id.write(&mut request);
+                let (Ok(reply) | Err(reply)) = self.method(session, method, params, &request);
+                self.answer(session, &request, reply);
+            }
+            Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
+            Ok(Message::Notification { .. }) => {}
+            Ok(Message::Reply { .. } | Message::Error { .. }) | Err(_) => {
+                unreachable!("only what asks for something is asked for")
+            }
+        }
+    }
+
+    /// The database whose tables a request needs, if they are away.
+    fn away_tables(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<(DbId, Lane)> {
+        if !matches!(Method::parse(method)?, Method::Convert | Method::MonitorCondChange) {
+            return None;
+        }
+        let lane = self.concerned(id, method, params)?;
+        let (Lane::Db(db) | Lane::Conversion(db)) = lane else { return None };
+        self.databases.get(db).is_some_and(|db| db.tables().is_away()).then_some((db, lane))
+    }
+
+    fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        subscriptions.answer(shell, sessions, databases, session, request, reply);
+    }
+
+    fn method(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        params: Text<'_>,
+        request: &[u8],
+    ) -> Handled {
+        let unknown = || Reply::error_string("unknown method");
+        let method = Method::parse(name).ok_or_else(unknown)?;
+        match method {
+            Method::Transact => {
+                self.lookup(params, name)?;
+                Err(Error::syntax(params, "transact: duplicate request ID").into())
+            }
+            Method::Echo => {
+                let mut result = Vec::new();
+                params.write(&mut result);
+                Ok(Reply::Result(result))
+            }
+            Method::ListDbs => {
+                let names = weir_json::array(self.databases.names().map(|(name, _)| name));
+                Ok(Reply::Result(names.to_string().into_bytes()))
+            }
+            Method::GetSchema => {
+                let db = self.lookup(params, name)?;
+                let db = self.databases.get(db).expect("it was looked up");
+                Ok(Reply::Result(db.schema().to_string().into_bytes()))
+            }
+            Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
+            Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
+                if !self.subscriptions.knows(method) {
+                    return Err(unknown());
+                }
+                let db = self.lookup(params, name)?;
+                let Self { shell, sessions, databases, subscriptions, .. } = self;
+                let (at, asked) = ((session, db), (method, params));
+                subscriptions.monitor(shell, sessions, databases, at, asked, request)
+            }
+            Method::MonitorCondChange => {
+                let Self { shell, sessions, databases, subscriptions, .. } = self;
+                subscriptions
+                    .monitor_cond_change(shell, sessions, databases, session, params, request)
+            }
+            Method::MonitorCancel => {
+                self.subscriptions.monitor_cancel(&mut self.databases, session, params)
+            }
+            Method::Lock => self.lock(session, params, LockMode::Wait),
+            Method::Steal => self.lock(session, params, LockMode::Steal),
+            Method::Unlock => {
+                self.check_may_lock(session)?;
+                self.sessions.unlock(&mut self.shell, session, params)
+            }
+            Method::SetDbChangeAware => self.set_db_change_aware(session, params),
+            Method::Convert => self.convert(session, params, request),
+            // A notification, and no request.
+            Method::Cancel => Err(unknown()),
+        }
+    }
+
+    /// The database that a request's parameters begin with.
+    fn lookup(&self, params: Text<'_>, method: &str) -> Result<DbId, Reply> {
+        let name = params.elements().into_iter().flatten().next().and_then(|name| name.string());
+        let Some(name) = name else {
+            let details = format!("{method} request params must begin with <db-name>");
+            return Err(Error::syntax(params, details).into());
+        };
+        let name = String::from_utf8_lossy(&name);
+        self.databases.by_name(&name).ok_or_else(|| {
+            let details = format!("{method} request specifies unknown database {name}");
+            Error::syntax_tagged(params, "unknown database", details).into()
+        })
+    }
+
+    /// `convert`: the answer comes later, and all behind it waits for that, unless it is refused.
+    fn convert(&mut self, session: SessionId, params: Text<'_>, request: &[u8]) -> Handled {
+        let db = self.lookup(params, "convert")?;
+        let origin = self.origin(session, request.to_owned(), db);
+        self.databases.convert(origin, params)?;
+        self.sessions.hold(session, Reason::Conversion, Lane::Every);
+        self.sessions.note_grown(session);
+        Ok(Reply::Later)
+    }
+
+    fn check_may_lock(&self, id: SessionId) -> Result<(), Reply> {
+        let session = self.sessions.get(id).expect("its request is being handled");
+        if session.identity().read_only || self.databases.are_all_backups() {
+            let text = "lock and unlock methods not allowed, DB server is read only.";
+            return Err(Reply::error_string(text));
+        }
+        Ok(())
+    }
+
+    fn lock(&mut self, id: SessionId, params: Text<'_>, mode: LockMode) -> Handled {
+        self.check_may_lock(id)?;
+        self.sessions.lock(&mut self.shell, id, params, mode)
+    }
+
+    fn set_db_change_aware(&mut self, session: SessionId, params: Text<'_>) -> Handled {
+        let mut elements = params.elements().into_iter().flatten();
+        match (elements.next().and_then(Text::bool), elements.next()) {
+            (Some(is_aware), None) => {
+                self.sessions.set_db_change_aware(session, is_aware);
+                Ok(Reply::empty())
+            }
+            _ => {
+                let details = "set_db_change_aware: true or false parameter expected";
+                Err(Error::syntax(params, details).into())
+            }
+        }
+    }
+
+    fn cancel(&mut self, session: SessionId, params: Text<'_>) {
+        let Some([id]) = exactly(params) else { return };
+        let mut request = Vec::new();
+        id.write(&mut request);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.cancel_waiting(shell, sessions, session, &request);
+        if sessions.cancel_queued(session, &request)
+            && sessions.get(session).is_some_and(|session| session.is_db_change_aware())
+        {
+            shell.send(session, weir_wire::reply_error_string(&request, "canceled"));
+        }
+    }
+
+    /// A message has become too long for what the server may keep.
+    pub(crate) fn too_long(&mut self, id: SessionId, bytes: u64) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let text = format!(
+            "{}: passing over a message of more than {bytes} bytes, for which there is no memory",
+            session.name()
+        );
+        self.shell.log_limited("too_long", "jsonrpc", Level::Warning, text);
+    }
+
+    /// Answers a message that was too long, if it was a request.
+    fn refuse(&mut self, id: SessionId, outline: &[u8], bytes: u64) {
+        let parsed = weir_json::validate(outline).ok().map(Message::parse);
+        let Some(Ok(Message::Request { id: request, .. })) = parsed else {
+            return self.bad_stream(id, "message is too long");
+        };
+        let mut text = Vec::new();
+        request.write(&mut text);
+        let details =
+            format!("request of more than {bytes} bytes, for which this server has no memory");
+        self.answer(id, &text, Error::new("resources exhausted", details).into());
+    }
+
+    pub(crate) fn bad_stream(&mut self, id: SessionId, error: &str) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let text = format!("{}: error parsing stream: {error}", session.name());
+        self.shell.log_limited("bad_stream", "jsonrpc", Level::Warning, text);
+        self.drop_misfit(id);
+    }
+
+    fn protocol_error(&mut self, id: SessionId, reason: &str) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let text = format!("{}: received bad JSON-RPC message: {reason}", session.name());
+        self.shell.log_limited("protocol_error", "jsonrpc", Level::Warning, text);
+        self.drop_misfit(id);
+    }
+
+    /// A reply, which only a probe is entitled to.
+    fn unasked(&mut self, id: SessionId, kind: &str, reply: Text<'_>) {
+        if reply.as_bytes() == probes::ID {
+            return;
+        }
+        let name = self.session_name(id).unwrap_or_default();
+        let text = format!("{name}: received unexpected {kind} message");
+        self.shell.log_limited("unexpected_reply", "ovsdb_jsonrpc_server", Level::Warning, text);
+        self.disconnect(id);
+    }
+}

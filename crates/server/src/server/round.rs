@@ -1,0 +1,277 @@
+//! What waits until its database is decided, and what goes on then.
+//!
+//! Each database is a pipeline of its own (`database/commits.rs`): the others, and what concerns no
+//! database, do not wait for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use weir_engine::Converted;
+
+use crate::database::{Answer, Done, Next, Trigger};
+use crate::ids::{CommandId, DbId, SessionId};
+use crate::monitors::{Begun, Changed, Receiver};
+use crate::server::Server;
+use crate::session::gate::{Lane, Reason};
+use crate::session::message::Incoming;
+use crate::work::{ConversionError, Garbage, Piece};
+
+/// What runs once its database is decided.
+pub(super) enum Turn {
+    /// A request of a session, which is held for it.
+    Request { session: SessionId, message: Incoming, reason: Reason, lane: Lane },
+    /// The reply to a transaction that a helper has run.
+    Answer(Answer),
+    /// Rows that monitors begin with.
+    Initial(Begun),
+    /// What other conditions make appear and vanish.
+    Changed(Changed),
+    /// A compacted copy is complete but for what was appended meanwhile.
+    CompactionWritten(Result<u64, String>),
+    /// A converted copy is complete but for what was committed meanwhile.
+    Converted(Result<Box<Converted>, ConversionError>),
+    /// The converted copy has taken the file's place, or has not.
+    ConversionFinished(Result<u64, String>),
+}
+
+/// What runs behind everything else of a round.
+enum Last {
+    /// An admin command: it may take a snapshot, or remove a database.
+    Command { id: CommandId, name: String, args: Vec<String> },
+    /// The configuration file has been read: databases may go.
+    Configuration(Result<Vec<u8>, String>),
+}
+
+/// What waits.
+#[derive(Default)]
+pub(super) struct Round {
+    /// Until its database is decided, in order of arrival.
+    turns: BTreeMap<DbId, VecDeque<Turn>>,
+    /// Until all else of the round is done.
+    last: VecDeque<Last>,
+}
+
+impl Round {
+    pub(super) fn command(&mut self, id: CommandId, name: String, args: Vec<String>) {
+        self.last.push_back(Last::Command { id, name, args });
+    }
+
+    pub(super) fn configuration_read(&mut self, result: Result<Vec<u8>, String>) {
+        self.last.push_back(Last::Configuration(result));
+    }
+
+    fn push(&mut self, db: DbId, turn: Turn) {
+        self.turns.entry(db).or_default().push_back(turn);
+    }
+
+    /// Those of a database that has been removed, or is decided.
+    pub(super) fn take(&mut self, db: DbId) -> VecDeque<Turn> {
+        self.turns.remove(&db).unwrap_or_default()
+    }
+
+    /// Puts back those whose turn it was not yet, before others that have come meanwhile.
+    fn put_back(&mut self, db: DbId, mut turns: VecDeque<Turn>) {
+        if !turns.is_empty() {
+            turns.extend(self.take(db));
+            self.turns.insert(db, turns);
+        }
+    }
+}
+
+impl Server {
+    /// Lets something wait until its database is decided.
+    pub(super) fn await_turn(&mut self, db: DbId, turn: Turn) {
+        if self.databases.get(db).is_some() {
+            self.round.push(db, turn);
+        } else {
+            // The database was removed meanwhile: nothing is left to wait for.
+            self.take_turn(db, turn);
+        }
+    }
+
+    /// Goes on with each database as far as it can.
+    pub(super) fn advance(&mut self) {
+        loop {
+            let mut has_moved = false;
+            for id in self.to_advance() {
+                has_moved |= self.advance_database(id);
+            }
+            has_moved |= self.run_last();
+            if !has_moved {
+                break;
+            }
+        }
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        subscriptions.compose_for_herds(shell, sessions, databases);
+        if self.backups.take_changed() {
+            self.save_configuration();
+        }
+    }
+
+    fn to_advance(&self) -> Vec<DbId> {
+        let (turns, backups) = (&self.round.turns, &self.backups);
+        self.databases.ids_of(|id, db| {
+            !db.is_decided()
+                || db.has_long()
+                || !turns.is_empty() && turns.contains_key(&id)
+                || backups.has_waiting(id)
+        })
+    }
+
+    /// Writes what has run, or answers it, and goes on with what waited for that. True if there may
+    /// be more to do.
+    fn advance_database(&mut self, id: DbId) -> bool {
+        let is_decided = match self.databases.advance(&mut self.shell, id) {
+            Next::Wait => return false,
+            Next::Decide => {
+                self.decide(id);
+                true
+            }
+            Next::Nothing => false,
+        };
+        let has_turned = self.take_turns(id);
+        let Self { shell, sessions, databases, backups, .. } = self;
+        if databases.get(id).is_some() && databases.is_decided(id) {
+            databases.hand_over_all(shell, sessions, id);
+            backups.go_on(shell, sessions, databases, id);
+        }
+        is_decided || has_turned || !self.databases.is_decided(id)
+    }
+
+    /// An append has been answered: its database goes on.
+    pub(super) fn appended(&mut self, id: DbId, result: &Result<(), String>) {
+        let Self { shell, sessions, databases, backups, .. } = self;
+        if databases.appended(shell, sessions, id, result) {
+            backups.not_written(shell, sessions, databases, id);
+        } else if result.is_ok() {
+            self.decide(id);
+        }
+        self.advance();
+    }
+
+    /// What has run is committed: monitors learn of it, then everybody is answered.
+    fn decide(&mut self, id: DbId) {
+        let mut done = self.databases.take_done(id);
+        self.databases.publish(&mut self.shell, id, &done);
+        let mut deltas = done.iter().filter_map(|done| done.delta.as_deref());
+        if deltas.any(|delta| self.remotes.are_named_in(id, delta)) {
+            self.remotes_changed();
+        }
+        for Done { request, delta, .. } in done.drain(..) {
+            delta.into_iter().for_each(|delta| self.shell.free(Garbage::Delta(delta)));
+            let Some((trigger, result)) = request else { continue };
+            let Trigger { origin, message, holds, .. } = trigger;
+            self.shell.free(Garbage::Text(message));
+            // The server itself needs no answer.
+            if let Some(session) = origin.session() {
+                self.give(id, Answer { session, id: origin.id, result, rest: None, holds });
+            }
+        }
+        self.databases.reuse(id, done);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.reopen(shell, sessions, id);
+    }
+
+    /// What has waited for a database to be decided runs, as long as it stays so.
+    fn take_turns(&mut self, id: DbId) -> bool {
+        if self.round.turns.is_empty() {
+            return false;
+        }
+        let (mut kept, mut has_turned) = (VecDeque::new(), false);
+        for turn in self.round.take(id) {
+            let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
+            let must_wait = match turn {
+                _ if !self.databases.is_decided(id) => true,
+                // A conversion needs the tables themselves.
+                Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
+                _ => false,
+            };
+            if must_wait {
+                kept.push_back(turn);
+            } else {
+                self.take_turn(id, turn);
+                has_turned = true;
+            }
+        }
+        self.round.put_back(id, kept);
+        has_turned
+    }
+
+    pub(super) fn take_turn(&mut self, db: DbId, turn: Turn) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        match turn {
+            Turn::Request { session, message, reason, lane } => {
+                databases.release(shell, sessions, session, reason, lane);
+                self.request(session, message);
+            }
+            Turn::Answer(answer) => self.give(db, answer),
+            Turn::Initial(begun) => {
+                subscriptions.give_initial(shell, sessions, databases, begun);
+            }
+            Turn::Changed(changed) => {
+                subscriptions.give_change(shell, sessions, databases, changed);
+            }
+            Turn::CompactionWritten(result) => databases.compaction_written(shell, db, result),
+            Turn::Converted(result) => {
+                databases.snapshot_converted(shell, sessions, db, result);
+            }
+            Turn::ConversionFinished(result) => self.conversion_finished(db, result),
+        }
+    }
+
+    /// Answers a transaction.
+    fn give(&mut self, db: DbId, answer: Answer) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let Answer { session, id, result, rest, holds } = answer;
+        if rest.is_none() || !sessions.has(session) {
+            if let Some(reason) = holds {
+                databases.release(shell, sessions, session, reason, Lane::Db(db));
+            }
+            subscriptions.reply_result(shell, sessions, databases, session, &id, result);
+            return rest.into_iter().for_each(|rest| shell.free(Garbage::Rest(vec![rest])));
+        }
+        assert_eq!(holds, Some(Reason::Work), "only helpers leave results to be written later");
+        let (head, tail) = weir_wire::reply_result_around(&id);
+        let receiver = Receiver::new(session, db, head, tail.to_vec());
+        let piece = Piece { bytes: Arc::new(result), rest };
+        subscriptions.begin_results(shell, sessions, databases, piece, receiver);
+    }
+
+    /// Runs what comes behind all else of the round, if that is decided which it needs. True if any
+    /// of it ran.
+    fn run_last(&mut self) -> bool {
+        let mut has_run = false;
+        for last in std::mem::take(&mut self.round.last) {
+            match last {
+                Last::Command { id, name, args } if self.may_run(&name, &args) => {
+                    self.command(id, &name, &args);
+                    has_run = true;
+                }
+                Last::Configuration(result) if self.are_all_decided() => {
+                    self.configuration_read(result);
+                    has_run = true;
+                }
+                waits => self.round.last.push_back(waits),
+            }
+        }
+        has_run
+    }
+
+    fn are_all_decided(&self) -> bool {
+        self.databases.values().all(crate::database::Db::is_decided)
+    }
+
+    /// Whether the databases that an admin command concerns are decided, and not at work if it
+    /// removes them.
+    fn may_run(&self, command: &str, args: &[String]) -> bool {
+        let id = args.first().and_then(|name| self.databases.by_name(name));
+        match (command, id) {
+            ("ovsdb-server/remove-db", Some(id)) => {
+                self.databases.is_decided(id) && !self.databases.is_at_work(id)
+            }
+            ("ovsdb-server/compact", Some(id)) => self.databases.is_decided(id),
+            ("ovsdb-server/compact", None) => self.are_all_decided(),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A message on its way to its handler, and what it concerns.
+
+use weir_json::{Text, TextBuf};
+use weir_wire::{Message, Method};
+
+use crate::session::gate::QUEUED_BYTES_MAX;
+
+/// A message on its way to its handler.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// As it came.
+    Raw(Vec<u8>),
+    /// It is JSON.
+    Checked(TextBuf),
+    /// It was too long to be kept: its outline, and how much of it was here before it was let go.
+    Refused { outline: Vec<u8>, bytes: u64 },
+}
+
+impl Incoming {
+    /// The length in bytes, as far as the message is here.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Raw(bytes) | Self::Refused { outline: bytes, .. } => bytes.len(),
+            Self::Checked(text) => text.len(),
+        }
+    }
+
+    /// Parses a message that is to wait, unless it is too big to be looked at here.
+    fn text(&self) -> Option<Text<'_>> {
+        match self {
+            Self::Raw(bytes) if bytes.len() < QUEUED_BYTES_MAX => weir_json::validate(bytes).ok(),
+            Self::Checked(text) => Some(text.text()),
+            Self::Raw(_) | Self::Refused { .. } => None,
+        }
+    }
+}
+
+/// What a message is about, as far as its order among others goes.
+pub(crate) enum About<'m> {
+    /// A reply to a probe.
+    Probe,
+    /// Nothing but whether the server is there.
+    Echo,
+    /// No database.
+    None,
+    /// The database of this name.
+    Db(Text<'m>),
+    /// The conversion of the database of this name.
+    Conversion(Text<'m>),
+    /// The database of the monitor of this name.
+    Monitor(Text<'m>),
+    /// Nobody can say.
+    Unknown,
+}
+
+impl<'m> About<'m> {
+    /// Looks at a message that comes behind others.
+    pub(crate) fn of(message: &'m Incoming) -> Self {
+        match message.text().map(Message::parse) {
+            Some(Ok(Message::Request { method, params, .. })) => Self::of_request(method, params),
+            Some(Ok(Message::Notification { method: "cancel", .. })) => Self::None,
+            Some(Ok(Message::Reply { .. } | Message::Error { .. })) => Self::Probe,
+            Some(Ok(Message::Notification { .. }) | Err(_)) | None => Self::Unknown,
+        }
+    }
+
+    /// What a request is about.
+    pub(crate) fn of_request(method: &str, params: Text<'m>) -> Self {
+        let first = || params.elements().and_then(|mut params| params.next());
+        match Method::parse(method) {
+            Some(
+                Method::Transact
+                | Method::GetSchema
+                | Method::Monitor
+                | Method::MonitorCond
+                | Method::MonitorCondSince,
+            ) => first().map_or(Self::None, Self::Db),
+            Some(Method::Convert) => first().map_or(Self::None, Self::Conversion),
+            Some(Method::MonitorCondChange | Method::MonitorCancel) => {
+                first().map_or(Self::None, Self::Monitor)
+            }
+            Some(Method::Echo) => Self::Echo,
+            Some(
+                Method::ListDbs
+                | Method::GetServerId
+                | Method::Lock
+                | Method::Steal
+                | Method::Unlock
+                | Method::SetDbChangeAware
+                | Method::Cancel,
+            )
+            | None => Self::None,
+        }
+    }
+}
+
+/// Whether a message is the `transact` request of this id, in its JSON text.
+pub(crate) fn is_transact(message: &Incoming, wanted: &[u8]) -> bool {
+    match message.text().map(Message::parse) {
+        Some(Ok(Message::Request { method: "transact", id, .. })) => {
+            let mut text = Vec::new();
+            id.write(&mut text);
+            text == wanted
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,164 @@
+//! The shell as the core sees it: what time it is, fresh randomness, and what the shell is asked to
+//! do. Every owner below the server's face gets it as its first argument.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_data::UuidSource;
+
+use crate::effect::{Effect, Level};
+use crate::ids::{Bytes, Now, SessionId, WorkId};
+use crate::work::{Garbage, Work};
+
+/// Time and randomness come in through it, effects go out.
+pub(crate) struct Shell {
+    now: Now,
+    uuids: UuidSource,
+    effects: Vec<Effect>,
+    next_work: u64,
+    /// Sessions in the middle of a long message, and what they are to be sent behind it.
+    behind: BTreeMap<SessionId, Vec<(Bytes, Bytes)>>,
+    /// What comes before a message that is in one piece.
+    no_head: Bytes,
+}
+
+impl Shell {
+    pub(crate) fn new(now: Now, seed: [u64; 4]) -> Self {
+        Self {
+            now,
+            uuids: UuidSource::new(seed),
+            effects: Vec::new(),
+            next_work: 0,
+            behind: BTreeMap::new(),
+            no_head: Bytes::default(),
+        }
+    }
+
+    /// It is later now.
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// The monotonic clock, in microseconds.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now.monotonic_us
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    pub(crate) fn wall_ms(&self) -> i64 {
+        self.now.wall_ms
+    }
+
+    /// Milliseconds since a moment on the monotonic clock.
+    pub(crate) fn elapsed_ms(&self, since_us: u64) -> u64 {
+        self.now.monotonic_us.saturating_sub(since_us) / 1000
+    }
+
+    /// Fresh UUIDs and random numbers.
+    pub(crate) fn uuids(&mut self) -> &mut UuidSource {
+        &mut self.uuids
+    }
+
+    /// Randomness for a helper's own source of UUIDs.
+    pub(crate) fn seed(&mut self) -> [u64; 4] {
+        std::array::from_fn(|_| self.uuids.next_u64())
+    }
+
+    /// Asks the shell for anything but a message to sessions.
+    pub(crate) fn ask(&mut self, effect: Effect) {
+        debug_assert!(
+            !matches!(effect, Effect::Send { .. }),
+            "a message may have to wait behind another: it goes through `send_parts`"
+        );
+        self.effects.push(effect);
+    }
+
+    /// Moves all effects so far to `out`, in their order.
+    pub(crate) fn poll_effects(&mut self, out: &mut Vec<Effect>) {
+        out.append(&mut self.effects);
+    }
+
+    /// Sends a whole message.
+    pub(crate) fn send(&mut self, session: SessionId, message: Vec<u8>) {
+        let (head, body) = (Arc::clone(&self.no_head), Arc::new(message));
+        self.send_parts(vec![session], head, body);
+    }
+
+    /// Sends `head` and `body`; who is in the middle of a long message gets them behind it.
+    pub(crate) fn send_parts(&mut self, mut to: Vec<SessionId>, head: Bytes, body: Bytes) {
+        if !self.behind.is_empty() {
+            to.retain(|session| match self.behind.get_mut(session) {
+                Some(behind) => {
+                    behind.push((Arc::clone(&head), Arc::clone(&body)));
+                    false
+                }
+                None => true,
+            });
+        }
+        if !to.is_empty() {
+            self.effects.push(Effect::Send { to, head, body });
+        }
+    }
+
+    /// Sends a piece of the long message that these sessions are in the middle of.
+    pub(crate) fn send_piece(&mut self, to: Vec<SessionId>, head: Bytes, body: Bytes) {
+        debug_assert!(to.iter().all(|session| self.behind.contains_key(session)));
+        self.effects.push(Effect::Send { to, head, body });
+    }
+
+    /// A long message begins: all else waits until it has ended.
+    pub(crate) fn begin_message(&mut self, session: SessionId) {
+        let others = self.behind.insert(session, Vec::new());
+        assert!(others.is_none(), "a session is sent one long message at a time");
+    }
+
+    /// Whether a session is in the middle of a long message.
+    pub(crate) fn is_in_message(&self, session: SessionId) -> bool {
+        self.behind.contains_key(&session)
+    }
+
+    /// A long message ends with `tail`; what has waited for that follows.
+    pub(crate) fn end_message(&mut self, session: SessionId, tail: Vec<u8>) {
+        let behind = self.behind.remove(&session);
+        self.send(session, tail);
+        for (head, body) in behind.expect("the message was begun") {
+            self.send_parts(vec![session], head, body);
+        }
+    }
+
+    /// A session has left: nothing more is sent to it.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.behind.remove(&session);
+    }
+
+    /// Writes a line to the log.
+    pub(crate) fn log(&mut self, module: &'static str, level: Level, text: impl Into<String>) {
+        self.effects.push(Effect::Log { module, level, text: text.into(), limit: None });
+    }
+
+    /// Logs what a peer can provoke as often as it likes; `place` is where in the program.
+    pub(crate) fn log_limited(
+        &mut self,
+        place: &'static str,
+        module: &'static str,
+        level: Level,
+        text: String,
+    ) {
+        self.effects.push(Effect::Log { module, level, text, limit: Some(place) });
+    }
+
+    /// Hands a piece of work to a helper; its result comes back under this number.
+    pub(crate) fn send_out(&mut self, work: Work) -> WorkId {
+        self.next_work += 1;
+        let id = WorkId(self.next_work);
+        self.effects.push(Effect::Work { id, work });
+        id
+    }
+
+    /// Forgets what nobody needs any more, elsewhere if there is much of it.
+    pub(crate) fn free(&mut self, garbage: Garbage) {
+        if garbage.is_big() {
+            self.send_out(Work::Free(garbage));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a big message is, found out by a helper.
+
+use weir_json::{Text, TextBuf};
+use weir_wire::Message;
+
+use crate::work::operations;
+
+/// The result of a [`Work::Examine`]: the message and what it turned out to be, or why it is no
+/// JSON, in the reference's words.
+pub struct Examined(pub(crate) Result<(TextBuf, Content), String>);
+
+/// What a big message turned out to be.
+pub(crate) enum Content {
+    /// A transaction on the database of this name; the request's id as JSON text.
+    Transact { db: String, id: Vec<u8>, is_read_only: bool },
+    /// `echo`: the request's id, and the result.
+    Echo { id: Vec<u8>, result: Vec<u8> },
+    /// Anything else.
+    Other,
+}
+
+/// Looks at what a message asks for.
+pub(crate) fn examine(text: Text<'_>) -> Content {
+    let (method, params, id) = match Message::parse(text) {
+        Ok(Message::Request { method, params, id }) => (method, params, id),
+        _ => return Content::Other,
+    };
+    let mut request = Vec::new();
+    id.write(&mut request);
+    match method {
+        "transact" => {
+            let name = params.elements().into_iter().flatten().next().and_then(Text::str);
+            let Some(db) = name.map(|name| name.into_owned()) else { return Content::Other };
+            let is_read_only = weir_engine::is_read_only(&operations(text));
+            Content::Transact { db, id: request, is_read_only }
+        }
+        "echo" => {
+            let mut result = Vec::new();
+            params.write(&mut result);
+            Content::Echo { id: request, result }
+        }
+        _ => Content::Other,
+    }
+}

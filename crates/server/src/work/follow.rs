@@ -1,0 +1,53 @@
+//! What a conversion has missed while a helper was at work on its snapshot.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weir_data::{Delta, Snapshot, TableId, Uuid, UuidSource};
+use weir_engine::Converted;
+use weir_log::standalone;
+
+use crate::work::CONVERSION_COMMENT;
+
+/// [`Work::Follow`]
+pub struct Follow {
+    pub(crate) converted: Box<Converted>,
+    /// The old rows as they are now.
+    pub(crate) snapshot: Snapshot,
+    /// Those that have changed.
+    pub(crate) changed: BTreeSet<(TableId, Uuid)>,
+    /// As have those of these.
+    pub(crate) large: Vec<Arc<Delta>>,
+    /// Wall clock for the log record.
+    pub(crate) date_ms: i64,
+    pub(crate) seed: [u64; 4],
+}
+
+/// The result of a [`Work::Follow`].
+pub struct Followed {
+    pub(crate) converted: Box<Converted>,
+    /// What has changed in the converted file; `None` if the conversion must begin anew.
+    pub(crate) record: Option<Vec<u8>>,
+}
+
+impl Follow {
+    /// Converts them, too.
+    pub(crate) fn run(self) -> Followed {
+        let Self { mut converted, snapshot, mut changed, large, date_ms, seed } = self;
+        let mut uuids = UuidSource::new(seed);
+        for delta in large {
+            changed.extend(delta.rows().map(|(table, uuid, _)| (table, uuid)));
+        }
+        let tables: BTreeSet<TableId> = changed.iter().map(|(table, _)| *table).collect();
+        let tables: Vec<TableId> = tables.into_iter().collect();
+        let source = snapshot.to_store(&tables, uuids.next_u64());
+        let delta = converted.follow(&source, &changed, &mut uuids).ok();
+        let record = delta.map(|delta| {
+            let (mut record, store) = (Vec::new(), converted.database.store());
+            let comment = Some(CONVERSION_COMMENT);
+            standalone::write_transaction(&mut record, &delta, store, date_ms, comment);
+            record
+        });
+        Followed { converted, record }
+    }
+}

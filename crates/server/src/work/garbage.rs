@@ -1,0 +1,41 @@
+//! Memory that takes a while to be given back.
+
+use std::sync::Arc;
+
+use weir_data::{Delta, Snapshot};
+use weir_engine::Database;
+use weir_json::TextBuf;
+
+use crate::work::Rest;
+
+/// From this size on memory is freed by a helper, in bytes.
+const FREE_BYTES_MIN: usize = 4 << 20;
+
+/// A change of so many rows is freed by a helper.
+const FREE_ROWS_MIN: usize = 1_000;
+
+/// What is to be forgotten.
+#[derive(Debug)]
+pub enum Garbage {
+    /// A message.
+    Text(Arc<TextBuf>),
+    /// The rows that nobody else has.
+    Rows(Snapshot),
+    /// A database that was removed.
+    Database(Box<Database>),
+    /// What a transaction has changed.
+    Delta(Arc<Delta>),
+    /// What composes pieces that nobody waits for.
+    Rest(Vec<Rest>),
+}
+
+impl Garbage {
+    /// Whether a helper is to forget it.
+    pub(crate) fn is_big(&self) -> bool {
+        match self {
+            Self::Text(text) => text.len() >= FREE_BYTES_MIN,
+            Self::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
+            Self::Rows(_) | Self::Database(_) | Self::Rest(_) => true,
+        }
+    }
+}
