@@ -46,6 +46,8 @@ pub(crate) struct Shell {
     helper: VecDeque<Event>,
     /// Appends are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_disk: bool,
+    /// As with `slow_disk`, but for these files only.
+    pub(crate) slow_files: BTreeSet<String>,
     /// Those that wait for that.
     appending: VecDeque<(DbId, Vec<u8>, bool)>,
     /// Work is done only when [`Shell::do_work`] says so.
@@ -148,6 +150,7 @@ impl Shell {
             slow_helper: false,
             helper: VecDeque::new(),
             slow_disk: false,
+            slow_files: BTreeSet::new(),
             appending: VecDeque::new(),
             slow_work: false,
             work: Vec::new(),
@@ -347,7 +350,9 @@ impl Shell {
             None => {}
         }
         match effect {
-            Effect::Append { db, bytes, sync } if self.slow_disk => {
+            Effect::Append { db, bytes, sync }
+                if self.slow_disk || self.slow_files.contains(&self.open[&db]) =>
+            {
                 self.appending.push_back((db, bytes, sync));
             }
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),

@@ -1,0 +1,185 @@
+//! Each database commits on its own: while one is being written, nobody else waits for it.
+
+mod shell;
+
+use serde_json::{Value, json};
+use shell::{PATH, SCHEMA, Shell, insert, transact};
+use weir_server::Config;
+use weir_server::event::{Event, SessionId};
+
+const OTHER_PATH: &str = "/db/other.db";
+
+/// Databases `Net`, whose disk is slow, and `Other`, whose disk is not; clients of their own.
+fn start() -> (Shell, SessionId, SessionId) {
+    let file = |schema: &str| {
+        let mut file = Vec::new();
+        let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).unwrap();
+        weir_log::standalone::write_schema(&mut file, &schema);
+        file
+    };
+    let other = (OTHER_PATH.to_owned(), file(&SCHEMA.replace("\"Net\"", "\"Other\"")));
+    let mut shell = Shell::start_on_files(file(SCHEMA), [other].into(), Config::default());
+    assert_eq!(shell.command("ovsdb-server/add-db", &[OTHER_PATH]), Some(Ok(String::new())));
+    let (one, two) = (shell.connect(), shell.connect());
+    shell.slow_files.insert(PATH.to_owned());
+    (shell, one, two)
+}
+
+/// The disk has done what it was asked for, and goes on being slow.
+fn disk_is_done(shell: &mut Shell) {
+    shell.disk_is_done();
+    shell.settle();
+}
+
+fn on_other(id: u32, operations: &str) -> String {
+    transact(id, operations).replace("\"Net\"", "\"Other\"")
+}
+
+/// The ids of the replies that a session has received, and the methods of what was no reply.
+fn received(shell: &mut Shell, session: SessionId) -> Vec<Value> {
+    let messages = shell.received(session);
+    let messages = messages.iter().map(|message| serde_json::from_str(message).unwrap());
+    let name = |message: Value| match &message["method"] {
+        Value::Null => message["id"].clone(),
+        method => method.clone(),
+    };
+    messages.map(name).collect()
+}
+
+/// Sends messages, each in a round of its own.
+fn send(shell: &mut Shell, session: SessionId, messages: &[String]) {
+    for message in messages {
+        shell.send(session, message);
+        shell.settle();
+    }
+}
+
+fn request(id: u32, method: &str, params: Value) -> String {
+    json!({"id": id, "method": method, "params": params}).to_string()
+}
+
+fn select() -> &'static str {
+    r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#
+}
+
+#[test]
+fn a_database_that_is_being_written_holds_up_nobody_else() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    assert_eq!(received(&mut shell, one), Vec::<Value>::new());
+    for session in [two, one] {
+        let messages = [
+            on_other(2, &insert(&format!("{session:?}"))),
+            request(3, "echo", json!(["x"])),
+            request(4, "list_dbs", json!([])),
+            request(5, "lock", json!([format!("l{}", session.0)])),
+            request(6, "get_schema", json!(["Other"])),
+            request(7, "monitor", json!(["Other", 7, {"Port": {}}])),
+            request(8, "unlock", json!([format!("l{}", session.0)])),
+        ];
+        send(&mut shell, session, &messages);
+        assert_eq!(received(&mut shell, session), [2, 3, 4, 5, 6, 7, 8], "{session:?}");
+    }
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [1]);
+}
+
+#[test]
+fn what_a_session_asks_of_one_database_keeps_its_order() {
+    let (mut shell, one, two) = start();
+    let messages = [
+        transact(1, &insert("a")),
+        transact(2, select()),
+        request(3, "monitor", json!(["Net", 3, {"Port": {}}])),
+        request(4, "get_schema", json!(["Net"])),
+        transact(5, &insert("b")),
+        on_other(6, select()),
+    ];
+    send(&mut shell, one, &messages);
+    send(&mut shell, two, &[transact(7, select())]);
+    assert_eq!(received(&mut shell, one), [6], "only what is about another database");
+    assert_eq!(received(&mut shell, two), Vec::<Value>::new());
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [1, 2, 3, 4], "the last one is being written");
+    assert_eq!(received(&mut shell, two), [7]);
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [json!("update"), json!(5)]);
+}
+
+#[test]
+fn nothing_is_told_of_what_is_being_written() {
+    let (mut shell, one, two) = start();
+    for name in ["Net", "Other"] {
+        let monitor = request(1, "monitor", json!([name, name, {"Port": {}}]));
+        send(&mut shell, two, &[monitor]);
+    }
+    received(&mut shell, two);
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    send(&mut shell, two, &[on_other(2, &insert("b")), request(3, "echo", json!([]))]);
+    assert_eq!(received(&mut shell, two), [json!("update"), json!(2), json!(3)]);
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, two), [json!("update")]);
+    assert_eq!(received(&mut shell, one), [1]);
+}
+
+#[test]
+fn what_fails_late_is_undone_and_those_behind_go_on() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, one, &[transact(1, &insert("a")), transact(2, select())]);
+    send(&mut shell, two, &[transact(3, select())]);
+    shell.disk_error = Some("No space left on device");
+    disk_is_done(&mut shell);
+    let replies = shell.received(one);
+    assert_eq!(replies.len(), 2, "{replies:?}");
+    assert!(replies[0].contains("I/O error"), "{replies:?}");
+    for reply in [&replies[1], &shell.received(two)[0]] {
+        assert!(reply.contains(r#""rows":[]"#), "{reply}");
+    }
+}
+
+#[test]
+fn a_session_may_leave_while_its_requests_wait() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    let messages = [transact(2, &insert("b")), request(3, "monitor", json!(["Net", 3, {}]))];
+    send(&mut shell, two, &messages);
+    shell.event(Event::Closed { session: two, error: None });
+    shell.settle();
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [1]);
+    shell.slow_files.clear();
+    assert_eq!(shell::ports(&mut shell), ["a"], "nobody waited for b");
+}
+
+#[test]
+fn a_transaction_that_waits_for_its_database_can_be_canceled() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, two, &[request(1, "set_db_change_aware", json!([true]))]);
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    send(&mut shell, two, &[transact(2, &insert("b")), transact(3, select())]);
+    let cancel = json!({"id": null, "method": "cancel", "params": [2]}).to_string();
+    received(&mut shell, two);
+    send(&mut shell, two, &[cancel]);
+    let canceled = shell.received(two);
+    assert_eq!(canceled.len(), 1);
+    assert!(canceled[0].contains("canceled"), "{canceled:?}");
+    disk_is_done(&mut shell);
+    let replies = shell.received(two);
+    assert_eq!(replies.len(), 1);
+    assert!(replies[0].contains(r#"{"name":"a"}"#) && !replies[0].contains(r#""b""#));
+}
+
+#[test]
+fn a_command_waits_only_for_the_database_that_it_is_about() {
+    let (mut shell, one, _) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    let names = "Net\nOther\n_Server\n".to_owned();
+    assert_eq!(shell.command("ovsdb-server/list-dbs", &[]), Some(Ok(names)));
+    assert_eq!(shell.command("ovsdb-server/compact", &["Other"]), Some(Ok(String::new())));
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), None);
+    assert!(shell.command("memory/show", &[]).is_some());
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [1]);
+    let removed = shell.log.iter().any(|line| line.contains("removing Net database"));
+    assert!(removed || shell.disconnected.contains(&one), "{:?}", shell.log);
+}
