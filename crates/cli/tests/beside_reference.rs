@@ -41,6 +41,13 @@ fn words_of_verbosity() {
         done
         run --verbose=foo --run=true
         run '-vPATTERN:console:%A|%c|%p|%m|%n%%|%-10p|%5p|%t|%T|%q' -vfile:off --log-file --run=true
+        # Words of dates in both zones, less what a moment changes.
+        export TZ=ABC-5:30
+        words() { sed -E 's/[A-Z][a-z]+day/DAY/g; s/[A-Z][a-z]{2} [0-9]+/MONTH N/g; s/[0-9]{2}:/N:/g'; }
+        run '-vPATTERN:console:d %d{%Z %z %C %%%n%t%A %b %e %H:%M:} D %D{%Z %z %A %b %e %H:%M:}|%m' \
+            -vfile:off --log-file --run=true | words
+        run '-vPATTERN:console:%40D{%C %! %i %E é}|%-30d{%05C %^Z %#Z}|%D{%10C}' -vfile:off \
+            --log-file --run=true
         ",
     );
 }

@@ -1,108 +1,92 @@
-//! strftime(3) for log lines, in UTC, with `#` for the digits of the milliseconds.
+//! strftime(3) for log lines, with `#` for the digits of the milliseconds.
+//!
+//! The C library formats, as it does for the reference: only it knows all conversions and which
+//! time it is here (`TZ`, /etc/localtime). A file of its own because its functions are `unsafe`.
 
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+use std::ffi::CString;
+use std::mem::MaybeUninit;
 
-const DAY_SECONDS: i64 = 86_400;
-
-/// A moment in UTC, broken down.
-struct Civil {
-    year: i64,
-    /// 1 to 12.
-    month: usize,
-    /// 1 to 31.
-    day: i64,
-    hour: i64,
-    minute: i64,
-    second: i64,
-    /// 0 is Sunday.
-    weekday: usize,
+/// Where the clock hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zone {
+    Utc,
+    Local,
 }
 
-impl Civil {
-    fn new(seconds: i64) -> Self {
-        let days = seconds.div_euclid(DAY_SECONDS);
-        let rest = seconds.rem_euclid(DAY_SECONDS);
-        // Days of eras of 400 years that begin on 1 March, so that leap days come last.
-        let shifted = days + 719_468;
-        let era = shifted.div_euclid(146_097);
-        let of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted_month = (5 * of_year + 2) / 153;
-        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-        Self {
-            year: year_of_era + era * 400 + i64::from(month <= 2),
-            month: month as usize,
-            day: of_year - (153 * shifted_month + 2) / 5 + 1,
-            hour: rest / 3600,
-            minute: rest / 60 % 60,
-            second: rest % 60,
-            weekday: (days + 4).rem_euclid(7) as usize,
-        }
-    }
-}
+/// Bytes that a date is given at first: more than any usual template wants.
+const DATE_BYTES: usize = 256;
+
+/// Longest date; one that asks for more (`%99999Y`) prints nothing.
+const DATE_BYTES_MAX: usize = 64 << 10;
 
 /// Formats the moment `wall_ms` milliseconds after 1970 by a template of strftime(3), in UTC; `#`
 /// are digits of the milliseconds.
 pub fn format_date(template: &str, wall_ms: i64) -> String {
     let mut out = String::new();
-    format(template, wall_ms, &mut out);
+    format(template, wall_ms, Zone::Utc, &mut out);
     out
 }
 
 /// Formats the moment `wall_ms` milliseconds after 1970.
-pub(super) fn format(template: &str, wall_ms: i64, out: &mut String) {
-    let civil = Civil::new(wall_ms.div_euclid(1000));
-    let digits = format!("{:03}", wall_ms.rem_euclid(1000));
-    let mut digits = digits.chars();
-    let mut chars = template.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '%' => conversion(chars.next().unwrap_or('%'), &civil, wall_ms, out),
-            '#' => out.push(digits.next().unwrap_or('0')),
-            _ => out.push(c),
+pub(super) fn format(template: &str, wall_ms: i64, zone: Zone, out: &mut String) {
+    let Some(date) = broken_down(wall_ms.div_euclid(1000), zone) else { return };
+    let text = strftime(template, &date);
+    let text = String::from_utf8_lossy(&text);
+    let milliseconds = format!("{:03}", wall_ms.rem_euclid(1000));
+    let mut digits = milliseconds.chars();
+    for c in text.chars() {
+        if c == '#' {
+            out.push(digits.next().unwrap_or('0'));
+        } else {
+            digits = milliseconds.chars();
+            out.push(c);
         }
     }
 }
 
-fn conversion(letter: char, t: &Civil, wall_ms: i64, out: &mut String) {
-    let month = MONTHS[t.month - 1];
-    let text = match letter {
-        'Y' => t.year.to_string(),
-        'y' => format!("{:02}", t.year.rem_euclid(100)),
-        'm' => format!("{:02}", t.month),
-        'd' => format!("{:02}", t.day),
-        'e' => format!("{:2}", t.day),
-        'H' => format!("{:02}", t.hour),
-        'I' => format!("{:02}", (t.hour + 11) % 12 + 1),
-        'M' => format!("{:02}", t.minute),
-        'S' => format!("{:02}", t.second),
-        'T' => format!("{:02}:{:02}:{:02}", t.hour, t.minute, t.second),
-        'R' => format!("{:02}:{:02}", t.hour, t.minute),
-        'F' => format!("{}-{:02}-{:02}", t.year, t.month, t.day),
-        'b' | 'h' => month.to_owned(),
-        'a' => DAYS[t.weekday].to_owned(),
-        'p' => if t.hour < 12 { "AM" } else { "PM" }.to_owned(),
-        's' => wall_ms.div_euclid(1000).to_string(),
-        'Z' => "UTC".to_owned(),
-        'z' => "+0000".to_owned(),
-        'n' => "\n".to_owned(),
-        't' => "\t".to_owned(),
-        '%' => "%".to_owned(),
-        other => format!("%{other}"),
-    };
-    out.push_str(&text);
+/// Year, month and so on; none of a moment whose year is no number.
+#[allow(unsafe_code)]
+fn broken_down(seconds: i64, zone: Zone) -> Option<libc::tm> {
+    let seconds = libc::time_t::try_from(seconds).ok()?;
+    let mut date = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both read one number and write one structure, which are ours; null says that nothing
+    // is written. All zeros are a structure too. No thread changes `TZ`.
+    unsafe {
+        let written = match zone {
+            Zone::Utc => libc::gmtime_r(&raw const seconds, date.as_mut_ptr()),
+            Zone::Local => libc::localtime_r(&raw const seconds, date.as_mut_ptr()),
+        };
+        (!written.is_null()).then(|| date.assume_init())
+    }
+}
+
+/// What strftime(3) writes, whose template ends at a NUL.
+#[allow(unsafe_code)]
+fn strftime(template: &str, date: &libc::tm) -> Vec<u8> {
+    let template = template.split('\0').next().unwrap_or_default();
+    // Zero bytes written are too little room or an empty date: with a byte more only the first.
+    let template = CString::new(format!("{template}.")).expect("it was cut at the first NUL");
+    let mut text = Vec::new();
+    let mut room = DATE_BYTES;
+    while room <= DATE_BYTES_MAX {
+        text.resize(room, 0);
+        // SAFETY: it writes at most `room` bytes to `text`, which has as many. The template ends
+        // in NUL. The name of the zone is the C library's own, which never frees it.
+        let length = unsafe {
+            libc::strftime(text.as_mut_ptr().cast(), room, template.as_ptr(), &raw const *date)
+        };
+        if let Some(length) = length.checked_sub(1) {
+            text.truncate(length);
+            return text;
+        }
+        room *= 2;
+    }
+    Vec::new()
 }
 
 #[cfg(test)]
 mod tests {
-    fn date(template: &str, wall_ms: i64) -> String {
-        let mut out = String::new();
-        super::format(template, wall_ms, &mut out);
-        out
-    }
+    use super::{Zone, format, format_date as date};
 
     #[test]
     fn the_pattern_of_the_log_file() {
@@ -114,12 +98,32 @@ mod tests {
     }
 
     #[test]
-    fn digits_beyond_the_milliseconds_are_zero() {
-        assert_eq!(date("%S%%.####", 3107), "03%.1070");
+    fn digits_beyond_the_milliseconds_are_zero_and_each_group_begins_anew() {
+        assert_eq!(date("%S%%.#### #|##", 3107), "03%.1070 1|10");
     }
 
     #[test]
-    fn names_of_months_and_days() {
-        assert_eq!(date("%a %h %e %T", 1_795_297_531_197), "Sat Nov 21 21:45:31");
+    fn every_conversion_of_the_c_library() {
+        let saturday = 1_795_297_531_197;
+        assert_eq!(date("%a %h %e %T", saturday), "Sat Nov 21 21:45:31");
+        assert_eq!(date("%A, %d %B; %j %U %V %u", saturday), "Saturday, 21 November; 325 46 47 6");
+        assert_eq!(date("%D %I:%M %p %Z %z", saturday), "11/21/26 09:45 PM GMT +0000");
+        assert_eq!(date("%! %5Y %-e", saturday), "%! 02026 21");
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_empty() {
+        assert_eq!(date("", 0), "");
+        assert_eq!(date("%S\0%S", 0), "00");
+        assert_eq!(date("%99999999Y", 0), "");
+        assert_eq!(date("%Y", i64::MAX).len(), "292278994".len());
+        assert_eq!(date("%3000Y", 0).len(), 3000);
+    }
+
+    #[test]
+    fn local_time_is_the_machines() {
+        let mut out = String::new();
+        format("%s", 1_795_297_531_197, Zone::Local, &mut out);
+        assert_eq!(out, "1795297531", "the local time, taken back, is the same moment");
     }
 }

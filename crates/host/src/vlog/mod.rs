@@ -401,7 +401,7 @@ impl State {
         let _ = write!(out, "<{priority}>");
         if self.syslog.is_libc() {
             // What syslog(3) adds.
-            date::format("%h %e %T ", wall_ms(), out);
+            date::format("%h %e %T ", wall_ms(), date::Zone::Local, out);
             let _ = write!(out, "{}: ", self.application);
         }
     }

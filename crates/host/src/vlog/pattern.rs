@@ -1,6 +1,6 @@
 //! Log patterns: `%` conversions with an optional `-`, `0` and width (ovs-appctl(8), "PATTERN").
 
-use crate::vlog::date;
+use crate::vlog::date::{self, Zone};
 use crate::vlog::level::Level;
 
 /// Date format of `%d` and `%D` without braces.
@@ -44,14 +44,15 @@ fn conversion<'p>(text: &'p str, line: &Line<'_>, out: &mut String) -> &'p str {
     let mut rest = chars.as_str();
     let start = out.len();
     match letter {
-        Some('d' | 'D') => {
+        Some(letter @ ('d' | 'D')) => {
             let template = braces(&mut rest).unwrap_or(DATE_DEFAULT);
-            date::format(template, line.wall_ms, out);
+            let zone = if letter == 'd' { Zone::Local } else { Zone::Utc };
+            date::format(template, line.wall_ms, zone, out);
         }
         Some(letter) => field(letter, line, out),
         None => out.push('%'),
     }
-    let missing = width.saturating_sub(out[start..].chars().count());
+    let missing = width.saturating_sub(out.len() - start);
     if left {
         out.extend(std::iter::repeat_n(' ', missing));
     } else if missing > 0 {
@@ -142,6 +143,7 @@ mod tests {
     #[test]
     fn widths_and_what_is_no_conversion() {
         assert_eq!(print("%6p|%-6p|%06N|%3c", ""), "  WARN|WARN  |000004|fatal_signal");
+        assert_eq!(print("[%5D{é}]", ""), "[   é]", "widths count bytes");
         assert_eq!(print("%%|%q|%C|100%", ""), "%|q|C|100%");
         assert_eq!(print("%D{|", ""), "2026-11-21 21:47:03.107{|");
     }
