@@ -126,8 +126,9 @@ fn system_calls(root: &Path) -> Result<std::result::Result<BTreeMap<String, f64>
     if !traces.is_ok_and(|run| run.status.success()) {
         return Ok(Err("strace is not installed, or may not trace here".into()));
     }
-    if !matches!(passes(cargo(root).args(["build", "-p", "weir-cli"]))?, Outcome::Passed) {
-        bail!("weir does not compile");
+    let build = ["build", "-p", "weir-cli", "-p", "weir-bench"];
+    if !matches!(passes(cargo(root).args(build))?, Outcome::Passed) {
+        bail!("weir and its load tests do not compile");
     }
     let weir = target(root).join("debug/weir").canonicalize()?;
     let dir = target(root).join("strace");

@@ -63,9 +63,6 @@ pub(crate) fn child(socket: &Path, file: &Path, kind: Kind) -> Result<Command, E
     let own =
         std::env::current_exe().map_err(|e| Error::Io("finding our own program".into(), e))?;
     let mut command = Command::new(own);
-    if std::env::args().nth(1).as_deref() == Some("bench") {
-        command.arg("bench");
-    }
     command.arg(COMMAND).arg(socket).arg(file).args(kind.word());
     Ok(command)
 }

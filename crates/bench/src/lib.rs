@@ -3,6 +3,9 @@
 //! The driver speaks plain JSON-RPC and knows nothing of the server's insides, so the same
 //! program measures Weir and the reference. It starts and stops the servers itself, reads their
 //! CPU time from the scheduler's account, and fails when a monitor has not received everything.
+//!
+//! `weir-bench` is a program of its own, which `weir bench` becomes: what people install to serve
+//! databases has no load driver in it.
 
 // The frame: what runs, where, and what is told of it.
 mod args;
@@ -62,6 +65,18 @@ use report::Report;
 use rounds::Bench;
 
 const HELP: &str = include_str!("help.txt");
+
+/// What the process does, from its arguments to its status.
+pub fn main() -> ExitCode {
+    let text = |arg: std::ffi::OsString| {
+        arg.into_string().map_err(|arg| Error::Usage(format!("not UTF-8: {}", arg.display())))
+    };
+    let args = std::env::args_os().skip(1).map(text).collect::<Result<Vec<_>, _>>();
+    args.and_then(|args| run(&args)).unwrap_or_else(|error| {
+        eprintln!("weir-bench: {error}");
+        ExitCode::FAILURE
+    })
+}
 
 /// Runs `weir bench ARGS`, without the program's name and the word `bench`.
 ///

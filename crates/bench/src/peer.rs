@@ -120,7 +120,7 @@ impl Peers {
     }
 }
 
-/// Without a word about servers: the reference, where it is installed, and this program.
+/// Without a word about servers: the reference, where it is installed, and the Weir beside us.
 fn installed() -> Vec<Peer> {
     let peer = |name: &str, path: PathBuf| Peer { name: name.into(), how: How::Start(path) };
     let mut peers = Vec::new();
@@ -128,8 +128,8 @@ fn installed() -> Vec<Peer> {
     if reference.exists() {
         peers.push(peer("ref", reference.to_owned()));
     }
-    let own = std::env::current_exe().ok();
-    peers.extend(own.filter(|own| own.ends_with("weir")).map(|own| peer("weir", own)));
+    let beside = std::env::current_exe().map(|own| own.with_file_name("weir")).ok();
+    peers.extend(beside.filter(|weir| weir.exists()).map(|weir| peer("weir", weir)));
     peers
 }
 

@@ -72,7 +72,7 @@ impl Bench {
         }
         let command: Vec<String> = std::env::args().skip(1).collect();
         let mut report =
-            Report::new(about, procfs::machine(), format!("weir {}", command.join(" ")));
+            Report::new(about, procfs::machine(), format!("weir bench {}", command.join(" ")));
         for round in 1..=self.peers.repeat {
             for peer in self.peers.order(floors) {
                 self.progress.note(&format!("{} ({round} of {})", peer.name, self.peers.repeat));

@@ -4,6 +4,7 @@
 //! else the first word says what it is.
 
 mod appctl;
+mod beside;
 mod client;
 mod database_file;
 mod dirs;
@@ -38,7 +39,7 @@ weir: an OVSDB server
   weir watch [SERVER]         show every change of a database live
   weir transact [SERVER] TXN  execute one transaction
   weir call [SERVER] METHOD   send any request
-  weir bench COMMAND          load tests against any OVSDB server
+  weir bench COMMAND          load tests against any OVSDB server (weir-bench beside weir)
   weir completions SHELL      completions for bash, zsh or fish
   weir man WORD               a man page, for man -l - (weir man status | man -l -)
   weir version
@@ -104,7 +105,7 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
         "transact" => run("weir", typed, args, |_, args| client::transact(args)),
         "man" => run("weir", typed, args, |called, args| usage::man_page(&called.typed, args)),
         "completions" => run("weir", typed, args, |c, args| usage::completions(&c.typed, args)),
-        "bench" => run("weir", typed, args, |_, args| bench(&args)),
+        "bench" => run("weir", typed, args, |_, args| beside::bench(&args)),
         "help" | "-h" | "--help" => run("weir", typed, args, |_, _| print(HELP)),
         "version" | "-V" | "--version" => {
             run("weir", typed, args, |_, _| print(&format!("weir {WEIR_VERSION}\n")))
@@ -127,10 +128,6 @@ fn utf8_args() -> Result<Vec<String>, Failure> {
 fn print(text: &str) -> Outcome {
     say(text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn bench(args: &[String]) -> Outcome {
-    weir_bench::run(args).map_err(|error| Failure::new(format!("bench: {error}")))
 }
 
 fn tool(called: &Called, args: Vec<String>) -> Outcome {

@@ -3,9 +3,16 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use support::{Scratch, WEIR};
+
+/// The load tests' program: the example of this package, which cargo builds with its tests.
+fn weir_bench() -> PathBuf {
+    let program = Path::new(WEIR).with_file_name("examples").join("weir-bench");
+    assert!(program.exists(), "cargo build -p weir-cli --examples makes {}", program.display());
+    program
+}
 
 const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";
@@ -30,11 +37,10 @@ fn report(words: &[&str]) -> serde_json::Value {
     let page = scratch.text("out.html");
     let dir = scratch.path("dir");
     std::fs::create_dir(&dir).expect("a folder for the servers");
-    let mut args = vec!["bench"];
-    args.extend(words);
+    let mut args = words.to_vec();
     let dir = dir.display().to_string();
     args.extend([&peer, "--json", &json, "--report", &page, "--dir", &dir]);
-    let output = scratch.run(WEIR, &args);
+    let output = scratch.run(weir_bench(), &args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {stderr}");
     let page = std::fs::read_to_string(page).expect("a page");
@@ -159,7 +165,7 @@ fn a_table_is_resumed_from_its_results() {
     let (peer, results) = (format!("--peer=weir={WEIR}"), scratch.text("results"));
     let all = |only: &str| {
         let only = format!("--only={only}");
-        scratch.run(WEIR, &["bench", "all", "--quick", &peer, "--results", &results, &only])
+        scratch.run(weir_bench(), &["all", "--quick", &peer, "--results", &results, &only])
     };
     let first = all("openstack");
     if !installed(NORTHBOUND) {
@@ -171,12 +177,12 @@ fn a_table_is_resumed_from_its_results() {
     assert!(String::from_utf8_lossy(&second.stderr).contains("openstack.json"));
     assert_eq!(first.stdout, second.stdout);
     let broken = "--peer=broken=/bin/false";
-    let words = ["bench", "all", "--quick", broken, "--only=openstack,strings"];
-    let failed = scratch.run(WEIR, &words);
+    let words = ["all", "--quick", broken, "--only=openstack,strings"];
+    let failed = scratch.run(weir_bench(), &words);
     assert_eq!(failed.status.code(), Some(1));
     let text = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(text.contains("== failed: openstack, strings"), "{text}");
-    let put_together = scratch.run(WEIR, &["bench", "report", "results/openstack.json"]);
+    let put_together = scratch.run(weir_bench(), &["report", "results/openstack.json"]);
     assert_eq!(first.stdout, put_together.stdout);
     assert!(!all("nonsense").status.success());
 }
@@ -184,7 +190,7 @@ fn a_table_is_resumed_from_its_results() {
 #[test]
 fn a_server_that_runs_already_is_measured_and_its_rows_are_left_alone() {
     let scratch = Scratch::new();
-    let schema = scratch.run(WEIR, &["bench", "schema", "set"]);
+    let schema = scratch.run(weir_bench(), &["schema", "set"]);
     scratch.write("set.ovsschema", &String::from_utf8_lossy(&schema.stdout));
     let made = scratch.run(WEIR, &["tool", "create", "set.db", "set.ovsschema"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -201,8 +207,8 @@ fn a_server_that_runs_already_is_measured_and_its_rows_are_left_alone() {
     }
     let target = format!("--server=unix:{socket}");
     let bench = |more: &[&str]| {
-        let words = ["bench", "set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
-        scratch.run(WEIR, &[&words[..], more].concat())
+        let words = ["set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
+        scratch.run(weir_bench(), &[&words[..], more].concat())
     };
     let first = bench(&[]);
     let (second, cleared) = (bench(&[]), bench(&["--clear"]));
@@ -248,7 +254,7 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
             .map(|(option, file)| format!("{option}={file}"))
     };
     let scratch = Scratch::new();
-    let schema = scratch.run(WEIR, &["bench", "schema", "set"]);
+    let schema = scratch.run(weir_bench(), &["schema", "set"]);
     scratch.write("set.ovsschema", &String::from_utf8_lossy(&schema.stdout));
     let made = scratch.run(WEIR, &["tool", "create", "set.db", "set.ovsschema"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -269,9 +275,9 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
     });
     let target = format!("--server=ssl:127.0.0.1:{port}");
     let bench = |more: &[String]| {
-        let words = ["bench", "set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
+        let words = ["set", &target, "--sizes=10,20", "--ops=100", "--no-floor"];
         let more = more.iter().map(String::as_str);
-        scratch.run(WEIR, &words.into_iter().chain(more).collect::<Vec<_>>())
+        scratch.run(weir_bench(), &words.into_iter().chain(more).collect::<Vec<_>>())
     };
     let (good, bare) = (bench(&tls("client")), bench(&[]));
     server.kill().expect("the server is there");
@@ -280,7 +286,7 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
     assert!(support::out(&good).contains("over TLS"), "{}", support::out(&good));
     assert!(!bare.status.success());
     assert!(support::err(&bare).contains("needs -p, -c and -C"), "{}", support::err(&bare));
-    let plain = scratch.run(WEIR, &["bench", "set", "--tls", "--server=unix:sock"]);
+    let plain = scratch.run(weir_bench(), &["set", "--tls", "--server=unix:sock"]);
     assert!(support::err(&plain).contains("not ssl:HOST:PORT"), "{}", support::err(&plain));
 }
 
@@ -291,13 +297,13 @@ fn an_interrupted_run_stops_its_servers() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     std::fs::create_dir(&dir).expect("a folder for the servers");
-    let mut run = Command::new(WEIR)
-        .args(["bench", "growth", "--no-floor", &format!("--peer=weir={WEIR}")])
+    let mut run = Command::new(weir_bench())
+        .args(["growth", "--no-floor", &format!("--peer=weir={WEIR}")])
         .arg(format!("--dir={}", dir.display()))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("weir bench");
+        .expect("weir-bench");
     let entries = || std::fs::read_dir(&dir).expect("the folder").flatten();
     let socket = || entries().map(|entry| entry.path().join("sock")).find(|path| path.exists());
     let begin = std::time::Instant::now();
@@ -333,4 +339,36 @@ fn the_programs_are_measured_and_agree() {
         positive(&runs[0], "list-dbs", "p50 ms");
         positive(&runs[0], "compare-versions", "CPU ms");
     }
+}
+
+/// What people install has no load tests in it: `weir bench` becomes the program beside it.
+#[test]
+fn weir_bench_is_the_program_beside_weir() {
+    use std::os::unix::fs::symlink;
+    let scratch = Scratch::new();
+    let folder = scratch.path("beside");
+    std::fs::create_dir(&folder).expect("a folder");
+    let (weir, link) = (folder.join("weir"), scratch.path("weir"));
+    std::fs::copy(WEIR, &weir).expect("a copy of weir");
+    symlink(&weir, &link).expect("a link to it");
+    let alone = scratch.run(&link, &["bench", "--help"]);
+    assert_eq!(alone.status.code(), Some(1));
+    let expected = format!("weir: bench: running {}", folder.join("weir-bench").display());
+    assert!(support::err(&alone).starts_with(&expected), "{}", support::err(&alone));
+
+    symlink(weir_bench(), folder.join("weir-bench")).expect("a link to weir-bench");
+    let help = scratch.run(&link, &["bench", "--help"]);
+    assert!(support::out(&help).contains("make-db"), "{}", support::err(&help));
+    let wrong = scratch.run(&link, &["bench", "nonsense"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(support::err(&wrong).starts_with("weir-bench: unknown command 'nonsense'"));
+}
+
+/// Neither the load driver nor its certificate maker is linked into what people install.
+#[test]
+fn weir_itself_has_no_load_tests() {
+    let program = std::fs::read(WEIR).expect("the program");
+    let has = |text: &str| program.windows(text.len()).any(|at| at == text.as_bytes());
+    assert!(has("weir up   "), "the texts of weir are found");
+    assert!(!has("usage: weir bench SCENARIO") && !has("weir bench CA"));
 }

@@ -52,7 +52,6 @@ fn help_goes_to_standard_output() {
         (&["watch", "--help"], "--no-initial"),
         (&["call", "--help"], "METHOD"),
         (&["transact", "-h"], "OPERATION"),
-        (&["bench", "--help"], "make-db"),
         (&["man", "--help"], "weir-status.1"),
         (&["completions", "--help"], "bash|zsh|fish"),
     ] {
@@ -134,7 +133,6 @@ fn the_client_says_what_went_wrong() {
         (&["watch", "--nonsense"], "weir: unrecognized option '--nonsense'\n"),
         (&["up", "--port=x"], "weir: --port takes a port number\n"),
         (&["up", "a", "b"], "weir: expected at most one folder; see weir up --help\n"),
-        (&["bench", "nonsense"], "weir: bench: "),
     ] {
         let failed = scratch.run(WEIR, args);
         assert_eq!(failed.status.code(), Some(1), "{args:?}");

@@ -45,13 +45,13 @@ const LAYERS: &[Layer] = &[
     // The effects that host executes name types of log and wire.
     layer("host", &["server", "net", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
-    layer("cli", &["host", "bench", "log", "server", "net", "wire", "engine", "table", "upstream"]),
+    layer("cli", &["host", "log", "server", "net", "wire", "engine", "table", "upstream"]),
     layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),
     base("xtask", &[]),
 ];
 
-/// A crate that only tests may depend on.
-const TEST_ONLY: &str = "testkit";
+/// Crates that only tests may depend on: what people install has neither in it.
+const TEST_ONLY: &[&str] = &["testkit", "bench"];
 
 /// Crates that may use `anyhow`: those that end in a program.
 const MAY_ANYHOW: &[&str] = &["cli", "xtask", "bench"];
@@ -87,7 +87,7 @@ fn check_manifest(path: &str, text: &str) -> Result<Vec<Finding>> {
         findings.extend(check_dependency(path, layer, &dependency));
     }
     for dependency in names(&manifest, &["dev-dependencies"]) {
-        if dependency == format!("weir-{TEST_ONLY}") {
+        if dependency.strip_prefix("weir-").is_some_and(|name| TEST_ONLY.contains(&name)) {
             continue;
         }
         findings.extend(check_dependency(path, layer, &dependency));
@@ -117,8 +117,8 @@ fn check_dependency(path: &str, layer: &Layer, dependency: &str) -> Option<Findi
         return Some(Finding::breach(path, "errors", remedy));
     }
     let target = dependency.strip_prefix("weir-")?;
-    if target == TEST_ONLY {
-        let remedy = "weir-testkit is for tests: move it to [dev-dependencies]";
+    if TEST_ONLY.contains(&target) {
+        let remedy = format!("weir-{target} is for tests: move it to [dev-dependencies]");
         return Some(Finding::breach(path, RULE, remedy));
     }
     let vocabulary = layer.above_vocabulary && VOCABULARY.contains(&target);
@@ -189,9 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn testkit_is_for_tests() {
-        assert!(remedies("data", "[dev-dependencies]\nweir-testkit = \"1\"").is_empty());
-        assert_eq!(remedies("data", "[dependencies]\nweir-testkit = \"1\"").len(), 1);
+    fn testkit_and_the_load_tests_are_for_tests() {
+        for name in TEST_ONLY {
+            let (dev, normal) = ("[dev-dependencies]", "[dependencies]");
+            assert!(remedies("cli", &format!("{dev}\nweir-{name} = \"1\"")).is_empty());
+            assert_eq!(remedies("cli", &format!("{normal}\nweir-{name} = \"1\"")).len(), 1);
+        }
     }
 
     #[test]
