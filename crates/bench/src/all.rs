@@ -87,6 +87,12 @@ const LINES: &[Line] = &[
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 
+/// The scenarios of all lines.
+#[cfg(test)]
+pub(crate) fn scenarios() -> impl Iterator<Item = &'static str> {
+    LINES.iter().map(|line| line.scenario)
+}
+
 /// Runs every line, or takes the results of an earlier call from `--results`. A line that fails
 /// does not stop the others; the second value says whether all went well.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<(Vec<Report>, bool), Error> {

@@ -64,8 +64,6 @@ pub use error::Error;
 use report::Report;
 use rounds::Bench;
 
-const HELP: &str = include_str!("help.txt");
-
 /// What the process does, from its arguments to its status.
 pub fn main() -> ExitCode {
     let text = |arg: std::ffi::OsString| {
@@ -83,13 +81,13 @@ pub fn main() -> ExitCode {
 /// Everything for people goes to standard output (tables) and standard error (progress).
 pub fn run(args: &[String]) -> Result<ExitCode, Error> {
     let Some((command, rest)) = args.split_first() else {
-        eprint!("{HELP}");
+        eprint!("{}", scenarios::help());
         return Ok(ExitCode::from(2));
     };
     if matches!(command.as_str(), "-h" | "--help" | "help")
         || rest.iter().any(|word| word == "--help" || word == "-h")
     {
-        print!("{HELP}");
+        print!("{}", scenarios::help());
         return Ok(ExitCode::SUCCESS);
     }
     match command.as_str() {
