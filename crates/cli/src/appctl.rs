@@ -1,5 +1,7 @@
 //! `ovs-appctl`: admin commands to a running daemon, ours or any of Open vSwitch.
 
+pub(crate) mod unixctl;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,13 +9,13 @@ use weir_host::vlog::{Level, Vlog};
 use weir_json::Value;
 
 use crate::dirs::Dirs;
-use crate::getopt::Takes::{MaybeValue, Nothing, Value as Required};
-use crate::getopt::{Options, Spec, both, long};
-use crate::log_options::{LogOption, open_log};
+use crate::options::getopt::Takes::{MaybeValue, Nothing, Value as Required};
+use crate::options::getopt::{Options, Spec, both, long};
+use crate::options::logging::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
-use crate::unixctl::Daemon;
 use crate::usage::about::OPTIONS;
 use crate::usage::{self, About, CommandGroup, CommandUsage, Complete, Manual, about};
+use unixctl::Daemon;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {

@@ -51,9 +51,9 @@ pub(crate) use call::{call, call_manual, transact, transact_manual};
 pub(crate) use watch::{manual as watch_manual, watch};
 
 use crate::dirs::Dirs;
-use crate::log_options::open_log;
+use crate::options::logging::open_log;
+use crate::options::tls::plain_settings;
 use crate::program::{Failure, Outcome, say, version_lines};
-use crate::tls_options::plain_settings;
 use crate::usage::{self, Manual};
 use address::Stream;
 use options::{Asked, ClientOptions, Mistake, TABLE};

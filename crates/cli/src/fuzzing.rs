@@ -5,7 +5,7 @@ use weir_json::Value;
 use crate::client::replica::{Form, Replica};
 use crate::client::{self, column};
 use crate::dirs::Dirs;
-use crate::getopt::{Options, Spec};
+use crate::options::getopt::{Options, Spec};
 use crate::tool::options::TABLE as TOOL;
 use crate::{appctl, server};
 

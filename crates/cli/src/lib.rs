@@ -3,25 +3,25 @@
 //! Called through a link named `ovsdb-server`, `ovsdb-client` or `ovsdb-tool` it is that program;
 //! else the first word says what it is.
 
+// The programs.
 mod appctl;
 mod beside;
 mod client;
-mod database_file;
-mod dirs;
-#[cfg(fuzzing)]
-pub mod fuzzing;
-mod getopt;
-mod log_options;
-mod memory;
-mod program;
-mod progress;
 mod server;
 mod status;
-mod tls_options;
 mod tool;
-mod unixctl;
 mod up;
+
+// What they share.
+mod dirs;
+mod memory;
+mod options;
+mod program;
+mod progress;
 mod usage;
+
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use std::process::ExitCode;
 

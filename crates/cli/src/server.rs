@@ -13,10 +13,10 @@ use weir_server::effect::TlsSettings;
 use weir_server::{Config, FileForms};
 
 use crate::dirs::{Dirs, absolute};
-use crate::log_options::{LogOption, open_log};
 use crate::memory;
+use crate::options::logging::{LogOption, open_log};
+use crate::options::tls::TlsOption;
 use crate::program::{Failure, Outcome, say, version_lines};
-use crate::tls_options::TlsOption;
 pub(crate) use help::manual;
 use options::{Asked, Mistake, ServerOptions};
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use weir_host::vlog::Vlog;
 use weir_json::Value;
 
+use crate::appctl::unixctl::Daemon;
 use crate::dirs::Dirs;
-use crate::getopt::Options;
-use crate::log_options::open_log;
+use crate::options::getopt::Options;
+use crate::options::logging::open_log;
 use crate::program::{Failure, Outcome, say};
-use crate::unixctl::Daemon;
 use manual::{Id, TABLE};
 
 pub(crate) use manual::manual;

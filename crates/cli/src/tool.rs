@@ -3,6 +3,7 @@
 mod cluster;
 mod commands;
 mod create;
+pub(crate) mod database_file;
 mod load;
 mod log_file;
 mod manual;

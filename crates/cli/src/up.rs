@@ -17,9 +17,9 @@ use weir_server::Config;
 
 use crate::client::address::DEFAULT_PORT;
 use crate::dirs::Dirs;
-use crate::getopt::Takes::{Nothing, Value};
-use crate::getopt::{Options, Spec, both, long};
 use crate::memory;
+use crate::options::getopt::Takes::{Nothing, Value};
+use crate::options::getopt::{Options, Spec, both, long};
 use crate::program::{Failure, Outcome, say};
 use crate::usage::about::OPTIONS;
 use crate::usage::{self, About, Complete, Manual, about};

@@ -14,7 +14,7 @@ mod zsh;
 use std::process::ExitCode;
 
 use crate::dirs::Dirs;
-use crate::getopt::{Spec, Takes};
+use crate::options::getopt::{Spec, Takes};
 use crate::program::{Failure, Outcome, say};
 
 /// What may stand in the place of an argument.

@@ -7,7 +7,7 @@ use weir_json::{Value, array};
 use super::address::{Address, looks_like_server};
 use super::session::{Refusal, Session, strings};
 use crate::dirs::Dirs;
-use crate::getopt::{Spec, Takes, both};
+use crate::options::getopt::{Spec, Takes, both};
 use crate::program::{Failure, Outcome, say};
 use crate::usage::{self, Complete, Manual, about};
 

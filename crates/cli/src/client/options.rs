@@ -4,11 +4,11 @@ use weir_host::daemon::DaemonOptions;
 use weir_table::{CellFormat, Format, Style};
 
 use crate::dirs::{Dirs, RecordingMode};
-use crate::getopt::Takes::{MaybeValue, Nothing, Value};
-use crate::getopt::{Options, Spec, both, long};
-use crate::log_options::LogOption;
+use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::options::getopt::{Options, Spec, both, long};
+use crate::options::logging::LogOption;
+use crate::options::tls::TlsOption;
 use crate::program::Failure;
-use crate::tls_options::TlsOption;
 use crate::usage::{self, About, Complete, about as shown};
 
 /// The heading of options of commands.

@@ -1,11 +1,11 @@
 //! The server's command line.
 
 use crate::dirs::RecordingMode;
-use crate::getopt::Takes::{MaybeValue, Nothing, Value};
-use crate::getopt::{Options, Spec, both, long};
-use crate::log_options::LogOption;
+use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::options::getopt::{Options, Spec, both, long};
+use crate::options::logging::LogOption;
+use crate::options::tls::TlsOption;
 use crate::program::Failure;
-use crate::tls_options::TlsOption;
 use crate::usage::{self, About, Complete, about as shown};
 use weir_server::configuration::check_excluded;
 

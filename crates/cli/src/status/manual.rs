@@ -1,7 +1,7 @@
 //! What people are told about `weir status`, and its options.
 
-use crate::getopt::Takes::{Nothing, Value};
-use crate::getopt::{Spec, both, long};
+use crate::options::getopt::Takes::{Nothing, Value};
+use crate::options::getopt::{Spec, both, long};
 use crate::usage::about::OPTIONS;
 use crate::usage::{self, About, Complete, Manual, about};
 

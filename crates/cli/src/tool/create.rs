@@ -8,8 +8,8 @@ use weir_log::standalone::write_schema;
 
 use super::options::Tool;
 use super::{queries, schema_file};
-use crate::database_file::{self, CreateError};
 use crate::program::{Failure, Outcome};
+use crate::tool::database_file::{self, CreateError};
 
 /// `create [DB [SCHEMA]]`
 pub(super) fn create(tool: &Tool, args: &[String]) -> Outcome {

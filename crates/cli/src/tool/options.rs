@@ -7,9 +7,9 @@ use weir_host::vlog::Vlog;
 
 use super::commands;
 use crate::dirs::Dirs;
-use crate::getopt::Takes::{MaybeValue, Nothing, Value};
-use crate::getopt::{Options, Spec, both, long};
-use crate::log_options::{LogOption, open_log};
+use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::options::getopt::{Options, Spec, both, long};
+use crate::options::logging::{LogOption, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, About, about as shown, option_list};
 

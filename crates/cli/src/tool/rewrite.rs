@@ -27,9 +27,9 @@ use weir_log::standalone::{write_schema, write_snapshot};
 use super::log_file::LogFile;
 use super::options::Tool;
 use super::{load, queries, schema_file};
-use crate::database_file::{FILE_MODE, follow_links, sync_folder};
 use crate::program::{Failure, Outcome, strerror};
 use crate::progress::Progress;
+use crate::tool::database_file::{FILE_MODE, follow_links, sync_folder};
 
 /// Bytes gathered before a write to a file that is not replaced.
 const BUFFER_BYTES: usize = 1 << 20;

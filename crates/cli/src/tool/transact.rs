@@ -14,8 +14,8 @@ use weir_log::standalone::write_transaction;
 use super::load;
 use super::options::Tool;
 use super::rewrite::{failed, random};
-use crate::database_file::follow_links;
 use crate::program::{Failure, Outcome, say_bytes, strerror};
+use crate::tool::database_file::follow_links;
 
 /// `query [DB] TXN`
 pub(super) fn query(tool: &Tool, args: &[String]) -> Outcome {

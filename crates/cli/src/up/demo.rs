@@ -8,8 +8,8 @@ use weir_json::Value;
 use weir_log::record::write_record;
 use weir_log::standalone::write_schema;
 
-use crate::database_file;
 use crate::program::Failure;
+use crate::tool::database_file;
 
 const SCHEMA: &str = include_str!("../../assets/network.ovsschema");
 const ROWS: &str = include_str!("../../assets/network-rows.json");

@@ -1,7 +1,7 @@
 //! Completions for bash: one function a program.
 
 use super::{Complete, Manual};
-use crate::getopt::Takes;
+use crate::options::getopt::Takes;
 
 /// The script for all programs.
 pub(super) fn script(manuals: &[Manual]) -> String {

@@ -1,7 +1,7 @@
 //! Completions for fish: one `complete` a word.
 
 use super::{Complete, Manual, OptionUsage};
-use crate::getopt::Takes;
+use crate::options::getopt::Takes;
 
 /// The script for all programs.
 pub(super) fn script(manuals: &[Manual]) -> String {

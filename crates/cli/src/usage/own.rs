@@ -2,7 +2,7 @@
 
 use super::{Complete, Manual, about, options};
 use crate::dirs::Dirs;
-use crate::getopt::{Options, Spec, Takes, both};
+use crate::options::getopt::{Options, Spec, Takes, both};
 use crate::program::{Failure, say};
 
 /// All that these two take.

@@ -12,9 +12,9 @@ use weir_log::clustered::{
 };
 use weir_log::standalone::snapshot_json;
 
-use crate::database_file;
 use crate::program::{Failure, Outcome};
 use crate::tool::create::io_error;
+use crate::tool::database_file;
 use crate::tool::load;
 use crate::tool::options::Tool;
 use crate::tool::rewrite::random;

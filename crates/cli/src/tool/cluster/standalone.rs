@@ -18,9 +18,9 @@ use weir_log::clustered::{Data, Header, Kind, Record, State};
 use weir_log::record::{Magic, write_record};
 use weir_log::standalone::{Replayer, write_schema, write_snapshot};
 
-use crate::database_file;
 use crate::program::{Failure, Outcome};
 use crate::tool::create::io_error;
+use crate::tool::database_file;
 use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
 use crate::tool::rewrite::random;

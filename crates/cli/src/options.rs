@@ -1,0 +1,5 @@
+//! Command lines: how they are read, and the options that several programs have.
+
+pub(crate) mod getopt;
+pub(crate) mod logging;
+pub(crate) mod tls;
