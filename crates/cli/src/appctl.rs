@@ -11,7 +11,7 @@ use weir_json::Value;
 use crate::dirs::Dirs;
 use crate::options::getopt::Takes::{MaybeValue, Nothing, Value as Required};
 use crate::options::getopt::{Options, Spec, both, long};
-use crate::options::logging::{LogOption, open_log};
+use crate::options::logging::{LogId, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::about::OPTIONS;
 use crate::usage::{self, About, CommandGroup, CommandUsage, Complete, Manual, about};
@@ -27,10 +27,7 @@ pub(crate) enum Id {
     Timeout,
     Format,
     Pretty,
-    Verbose,
-    LogFile,
-    SyslogMethod,
-    SyslogTarget,
+    Log(LogId),
 }
 
 const TARGET: About = about(OPTIONS, "TARGET", "whom to ask").complete(Complete::File);
@@ -49,10 +46,10 @@ pub(crate) const TABLE: &[Spec<Id>] = &[
     both('o', "option", Nothing, Id::Option).with(about::OPTION),
     both('V', "version", Nothing, Id::Version).with(about::VERSION),
     both('T', "timeout", Required, Id::Timeout).with(TIMEOUT),
-    both('v', "verbose", MaybeValue, Id::Verbose).with(about::VERBOSE),
-    long("log-file", MaybeValue, Id::LogFile).with(about::LOG_FILE),
-    long("syslog-method", Required, Id::SyslogMethod).with(about::SYSLOG_METHOD),
-    long("syslog-target", Required, Id::SyslogTarget).with(about::SYSLOG_TARGET),
+    both('v', "verbose", MaybeValue, Id::Log(LogId::Verbose)).with(about::VERBOSE),
+    long("log-file", MaybeValue, Id::Log(LogId::File)).with(about::LOG_FILE),
+    long("syslog-method", Required, Id::Log(LogId::SyslogMethod)).with(about::SYSLOG_METHOD),
+    long("syslog-target", Required, Id::Log(LogId::SyslogTarget)).with(about::SYSLOG_TARGET),
 ];
 
 const GROUPS: &[CommandGroup] = &[
@@ -155,12 +152,9 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
             (Id::Timeout, value) => request.timeout = Some(timeout(&value.unwrap_or_default())?),
             (Id::Format, value) => request.is_json = is_json(&value.unwrap_or_default())?,
             (Id::Pretty, _) => request.is_pretty = true,
-            (Id::Verbose, value) => logging.push(LogOption::Verbose(value)),
-            (Id::LogFile, value) => logging.push(LogOption::File(value)),
-            (Id::SyslogMethod, Some(value)) => logging.push(LogOption::SyslogMethod(value)),
-            (Id::SyslogTarget, Some(value)) => logging.push(LogOption::SyslogTarget(value)),
+            (Id::Log(id), value) => logging.push(id.with(value)),
             // Once asked for commands, which needs no asking any more.
-            (Id::Execute | Id::SyslogMethod | Id::SyslogTarget, _) => {}
+            (Id::Execute, _) => {}
         }
     }
     request.words = options.into_positional();

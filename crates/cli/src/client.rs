@@ -56,7 +56,7 @@ use crate::options::tls::plain_settings;
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, Manual};
 use address::Stream;
-use options::{Asked, ClientOptions, Mistake, TABLE};
+use options::{Asked, ClientOptions, Mistake, table};
 use process::Process;
 use tape::Tape;
 
@@ -82,14 +82,17 @@ impl Client {
     /// Goes to the background if that was asked for, with standard output still open and
     /// standard error as well if `keep_stderr`; the parent waits for `process.ready`.
     fn start_daemon(&self, keep_stderr: bool) -> Result<(), Failure> {
-        let options =
-            DaemonOptions { keep_stdout: true, keep_stderr, ..self.options.daemon.clone() };
+        let options = DaemonOptions {
+            keep_stdout: true,
+            keep_stderr,
+            ..self.options.process.daemon(PROGRAM, &self.dirs)
+        };
         self.process.start(&options, &self.log)
     }
 
     /// A connection with TLS.
     fn tls_stream(&self, server: &str) -> io::Result<Stream> {
-        let mut tls = Tls::new(&plain_settings(&self.options.tls));
+        let mut tls = Tls::new(&plain_settings(&self.options.process.tls));
         let connector = tls.connector();
         self.log_tls(tls.take_log());
         let address = weir_net::Address::parse(server, &self.dirs.run)
@@ -99,7 +102,7 @@ impl Client {
 
     /// What those who connect need for TLS.
     fn acceptor(&self) -> io::Result<Acceptor> {
-        let mut tls = Tls::new(&plain_settings(&self.options.tls));
+        let mut tls = Tls::new(&plain_settings(&self.options.process.tls));
         let acceptor = tls.acceptor();
         self.log_tls(tls.take_log());
         acceptor
@@ -129,7 +132,7 @@ impl Client {
 /// `ovsdb-client`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
-    let options = match options::parse(args, &dirs) {
+    let options = match options::parse(args) {
         Ok(Asked::Run(options)) => *options,
         Ok(Asked::Help) => return print_help(&dirs),
         Ok(Asked::Version) => {
@@ -139,15 +142,15 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
         Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
         Err(Mistake::Fatal(failure)) => return Err(failure),
     };
-    let log = open_log(PROGRAM, &options.log, &dirs)?;
-    if let Some(name) = &options.user {
+    let log = open_log(PROGRAM, &options.process.log, &dirs)?;
+    if let Some(name) = &options.process.user {
         crate::server::become_user(name)?;
     }
     let process = Process::new(options.timeout);
-    if !options.daemon.detach && !options.daemon.monitor {
+    if !options.process.detach && !options.process.monitor {
         process.guard(&log);
     }
-    let tape = Tape::new(dirs.recording(&options.recording), log.clone());
+    let tape = Tape::new(dirs.recording(&options.process.recording), log.clone());
     let client = Client { options, dirs, log, process, tape };
     // The pid file goes last: who waits until it is gone finds everything said.
     commands::run(&client).map_err(|failure| {
@@ -160,9 +163,9 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
 #[cfg(fuzzing)]
 pub(crate) fn run_unguarded(args: Vec<String>) {
     let dirs = Dirs::from_env();
-    let Ok(Asked::Run(options)) = options::parse(args, &dirs) else { return };
-    let Ok(log) = open_log(PROGRAM, &options.log, &dirs) else { return };
-    let tape = Tape::new(dirs.recording(&options.recording), log.clone());
+    let Ok(Asked::Run(options)) = options::parse(args) else { return };
+    let Ok(log) = open_log(PROGRAM, &options.process.log, &dirs) else { return };
+    let tape = Tape::new(dirs.recording(&options.process.recording), log.clone());
     let client = Client { options: *options, dirs, log, process: Process::unguarded(), tape };
     // A failure says what is wrong.
     if let Err(failure) = commands::run(&client) {
@@ -221,6 +224,6 @@ pub(crate) fn manual() -> Manual {
                  NO_COLOR         no colour on a terminal",
             ),
         ],
-        options: usage::options(TABLE),
+        options: usage::options(&table()),
     }
 }

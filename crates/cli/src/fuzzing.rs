@@ -4,7 +4,6 @@ use weir_json::Value;
 
 use crate::client::replica::{Form, Replica};
 use crate::client::{self, column};
-use crate::dirs::Dirs;
 use crate::options::getopt::{Options, Spec};
 use crate::tool::options::TABLE as TOOL;
 use crate::{appctl, server};
@@ -13,7 +12,7 @@ use crate::{appctl, server};
 pub fn read_command_line(program: u8, args: Vec<String>) {
     match program % 4 {
         0 => drop(server::options::parse(args)),
-        1 => drop(client::options::parse(args, &Dirs::from_env())),
+        1 => drop(client::options::parse(args)),
         2 => read_options(TOOL, args),
         _ => read_options(appctl::TABLE, args),
     }

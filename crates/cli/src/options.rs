@@ -2,4 +2,5 @@
 
 pub(crate) mod getopt;
 pub(crate) mod logging;
+pub(crate) mod process;
 pub(crate) mod tls;

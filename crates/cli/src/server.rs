@@ -7,7 +7,6 @@ mod user;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weir_host::daemon::DaemonOptions;
 use weir_host::{Options, Unixctl};
 use weir_server::effect::TlsSettings;
 use weir_server::{Config, FileForms};
@@ -33,9 +32,9 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
         Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
         Err(Mistake::Fatal(failure)) => return Err(failure),
     };
-    let log = open_log(PROGRAM, &given.log, &dirs)?;
-    if let Some(name) = &given.user {
-        let logs = given.log.iter().any(|option| matches!(option, LogOption::File(_)));
+    let log = open_log(PROGRAM, &given.process.log, &dirs)?;
+    if let Some(name) = &given.process.user {
+        let logs = given.process.log.iter().any(|option| matches!(option, LogOption::File(_)));
         user::become_user(name, logs.then(|| log_file(&given, &dirs)).flatten().as_deref())?;
     }
     Ok(weir_host::run(host_options(given, &dirs)?, &log))
@@ -54,7 +53,7 @@ fn print(text: &str) -> Outcome {
 /// The last log file of the command line.
 fn log_file(given: &ServerOptions, dirs: &Dirs) -> Option<PathBuf> {
     let default = format!("{PROGRAM}.log");
-    given.log.iter().rev().find_map(|option| match option {
+    given.process.log.iter().rev().find_map(|option| match option {
         LogOption::File(name) => Some(dirs.log.join(name.as_ref().unwrap_or(&default))),
         _ => None,
     })
@@ -63,7 +62,6 @@ fn log_file(given: &ServerOptions, dirs: &Dirs) -> Option<PathBuf> {
 /// What the host wants to know, paths made absolute.
 fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     let databases = databases(&given, dirs)?;
-    let pid = |name: Option<String>| dirs.run.join(name.unwrap_or(format!("{PROGRAM}.pid")));
     Ok(Options {
         server: Config {
             server_name: PROGRAM,
@@ -88,18 +86,10 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
             Some("none") => Unixctl::None,
             Some(path) => Unixctl::Path(dirs.run.join(path)),
         },
-        daemon: DaemonOptions {
-            detach: given.detach,
-            monitor: given.monitor,
-            no_chdir: given.no_chdir,
-            pidfile: given.pidfile.map(pid),
-            overwrite_pidfile: given.overwrite_pidfile,
-            keep_stdout: false,
-            keep_stderr: false,
-        },
+        daemon: given.process.daemon(PROGRAM, dirs),
         // It is open already: it is opened in turn with the options about levels.
         log_file: None,
-        recording: dirs.recording(&given.recording),
+        recording: dirs.recording(&given.process.recording),
         run_command: given.run,
         input_bytes_max: input_bytes_max(),
         trim_memory: memory::trim,
@@ -117,7 +107,7 @@ fn input_bytes_max() -> Option<usize> {
 /// from.
 fn tls_settings(given: &ServerOptions) -> Result<TlsSettings, Failure> {
     let mut tls = TlsSettings::default();
-    let leaves = given.detach && !given.no_chdir;
+    let leaves = given.process.leaves_directory();
     let file = |value: &String| {
         if !leaves || value == "none" || value.starts_with("db:") {
             return Ok::<_, Failure>(Some(value.clone()));
@@ -125,7 +115,7 @@ fn tls_settings(given: &ServerOptions) -> Result<TlsSettings, Failure> {
         let path = absolute(value).map_err(|error| Failure::io("the current directory", &error))?;
         Ok(Some(path.to_string_lossy().into_owned()))
     };
-    for (option, value) in &given.tls {
+    for (option, value) in &given.process.tls {
         match option {
             TlsOption::PrivateKey => tls.private_key = file(value)?,
             TlsOption::Certificate => tls.certificate = file(value)?,
@@ -149,7 +139,7 @@ fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure>
     if given.databases.is_empty() && !given.no_dbs && given.config_file.is_none() {
         return Ok(vec![dirs.default_database().to_string_lossy().into_owned()]);
     }
-    let leaves = given.detach && !given.no_chdir;
+    let leaves = given.process.leaves_directory();
     let mut names: Vec<String> = vec![];
     for name in &given.databases {
         let name = match absolute(name) {
@@ -168,10 +158,12 @@ fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::process::ProcessOptions;
 
     fn names(databases: &[&str], detach: bool, no_dbs: bool) -> Vec<String> {
         let databases = databases.iter().map(|&name| name.to_owned()).collect();
-        let given = ServerOptions { databases, detach, no_dbs, ..ServerOptions::default() };
+        let process = ProcessOptions { detach, ..ProcessOptions::default() };
+        let given = ServerOptions { databases, process, no_dbs, ..ServerOptions::default() };
         super::databases(&given, &Dirs::from_env()).unwrap_or_default()
     }
 

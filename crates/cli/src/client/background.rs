@@ -44,7 +44,7 @@ impl Background {
     ) -> Result<Self, Failure> {
         client.start_daemon(keep_stderr)?;
         let (mut socket, tape) = (None, Rc::clone(&client.tape));
-        if client.options.daemon.detach && !tape.is_replay() {
+        if client.options.process.detach && !tape.is_replay() {
             let path = client.dirs.run.join(format!("{PROGRAM}.{}.ctl", std::process::id()));
             let open = AdminSocket::open(&path, PROGRAM, &client.log, commands);
             process::remember_file(path.clone());

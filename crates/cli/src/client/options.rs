@@ -1,13 +1,10 @@
 //! The command line of ovsdb-client.
 
-use weir_host::daemon::DaemonOptions;
 use weir_table::{CellFormat, Format, Style};
 
-use crate::dirs::{Dirs, RecordingMode};
-use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::options::getopt::Takes::{Nothing, Value};
 use crate::options::getopt::{Options, Spec, both, long};
-use crate::options::logging::LogOption;
-use crate::options::tls::TlsOption;
+use crate::options::process::{self, ProcessOption, ProcessOptions};
 use crate::program::Failure;
 use crate::usage::{self, About, Complete, about as shown};
 
@@ -27,26 +24,13 @@ pub(super) enum Id {
     NoDbChangeAware,
     LeaderOnly,
     NoLeaderOnly,
-    Verbose,
-    LogFile,
-    SyslogMethod,
-    SyslogTarget,
-    Detach,
-    NoSelfConfinement,
-    NoChdir,
-    Pidfile,
-    OverwritePidfile,
-    Monitor,
-    User,
-    Tls(TlsOption),
+    Process(ProcessOption),
     Format,
     Data,
     NoHeadings,
     Pretty,
     Bare,
     MaxColumnWidth,
-    Record,
-    Replay,
 }
 
 const LEADER_ONLY: About =
@@ -65,49 +49,37 @@ const BARE: About = shown(OUTPUT, "", "--format=list --data=bare --no-headings")
 const MAX_COLUMN_WIDTH: About = shown(OUTPUT, "N", "cut cells of tables to N columns");
 
 /// In the reference's order, which its messages about ambiguous options show.
-pub(super) const TABLE: &[Spec<Id>] = &[
-    both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
-    both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
-    long("timestamp", Nothing, Id::Timestamp).with(TIMESTAMP),
-    long("force", Nothing, Id::Force).with(FORCE),
-    both('t', "timeout", Value, Id::Timeout).with(TIMEOUT),
-    long("db-change-aware", Nothing, Id::DbChangeAware),
-    long("no-db-change-aware", Nothing, Id::NoDbChangeAware),
-    long("leader-only", Nothing, Id::LeaderOnly).with(LEADER_ONLY),
-    long("no-leader-only", Nothing, Id::NoLeaderOnly).with(NO_LEADER_ONLY),
-    both('v', "verbose", MaybeValue, Id::Verbose).with(usage::about::VERBOSE),
-    long("log-file", MaybeValue, Id::LogFile).with(usage::about::LOG_FILE),
-    long("syslog-method", Value, Id::SyslogMethod).with(usage::about::SYSLOG_METHOD),
-    long("syslog-target", Value, Id::SyslogTarget).with(usage::about::SYSLOG_TARGET),
-    long("detach", Nothing, Id::Detach).with(usage::about::DETACH),
-    long("no-self-confinement", Nothing, Id::NoSelfConfinement)
-        .with(usage::about::NO_SELF_CONFINEMENT),
-    long("no-chdir", Nothing, Id::NoChdir).with(usage::about::NO_CHDIR),
-    long("pidfile", MaybeValue, Id::Pidfile).with(usage::about::PIDFILE),
-    long("overwrite-pidfile", Nothing, Id::OverwritePidfile).with(usage::about::OVERWRITE_PIDFILE),
-    long("monitor", Nothing, Id::Monitor).with(usage::about::MONITOR),
-    long("user", Value, Id::User).with(usage::about::USER),
-    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert))
-        .with(usage::about::BOOTSTRAP_CA_CERT),
-    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)).with(usage::about::PRIVATE_KEY),
-    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate))
-        .with(usage::about::CERTIFICATE),
-    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)).with(usage::about::CA_CERT),
-    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)).with(usage::about::SSL_PROTOCOLS),
-    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)).with(usage::about::SSL_CIPHERS),
-    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites))
-        .with(usage::about::SSL_CIPHERSUITES),
-    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName))
-        .with(usage::about::SSL_SERVER_NAME),
-    both('f', "format", Value, Id::Format).with(FORMAT),
-    both('d', "data", Value, Id::Data).with(DATA),
-    long("no-headings", Nothing, Id::NoHeadings).with(NO_HEADINGS),
-    long("pretty", Nothing, Id::Pretty).with(PRETTY),
-    long("bare", Nothing, Id::Bare).with(BARE),
-    long("max-column-width", Value, Id::MaxColumnWidth).with(MAX_COLUMN_WIDTH),
-    long("record", MaybeValue, Id::Record).with(usage::about::RECORD),
-    long("replay", MaybeValue, Id::Replay).with(usage::about::REPLAY),
-];
+pub(super) fn table() -> Vec<Spec<Id>> {
+    let shared =
+        |rows: &[Spec<ProcessOption>]| rows.iter().map(|row| row.map(Id::Process)).collect();
+    [
+        vec![
+            both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
+            both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
+            long("timestamp", Nothing, Id::Timestamp).with(TIMESTAMP),
+            long("force", Nothing, Id::Force).with(FORCE),
+            both('t', "timeout", Value, Id::Timeout).with(TIMEOUT),
+            long("db-change-aware", Nothing, Id::DbChangeAware),
+            long("no-db-change-aware", Nothing, Id::NoDbChangeAware),
+            long("leader-only", Nothing, Id::LeaderOnly).with(LEADER_ONLY),
+            long("no-leader-only", Nothing, Id::NoLeaderOnly).with(NO_LEADER_ONLY),
+        ],
+        shared(process::LOGGING),
+        shared(process::DAEMON),
+        shared(process::BOOTSTRAP),
+        shared(process::TLS),
+        vec![
+            both('f', "format", Value, Id::Format).with(FORMAT),
+            both('d', "data", Value, Id::Data).with(DATA),
+            long("no-headings", Nothing, Id::NoHeadings).with(NO_HEADINGS),
+            long("pretty", Nothing, Id::Pretty).with(PRETTY),
+            long("bare", Nothing, Id::Bare).with(BARE),
+            long("max-column-width", Value, Id::MaxColumnWidth).with(MAX_COLUMN_WIDTH),
+        ],
+        shared(process::RECORDING),
+    ]
+    .concat()
+}
 
 /// What was asked for.
 #[derive(Debug)]
@@ -132,12 +104,7 @@ pub(crate) struct ClientOptions {
     pub(super) db_change_aware: Option<bool>,
     /// `--no-leader-only`.
     pub(super) any_member: bool,
-    pub(super) daemon: DaemonOptions,
-    pub(super) user: Option<String>,
-    pub(super) log: Vec<LogOption>,
-    pub(super) tls: Vec<(TlsOption, String)>,
-    /// `--record` or `--replay`, with the directory as given; the last one counts.
-    pub(super) recording: Option<(RecordingMode, Option<String>)>,
+    pub(super) process: ProcessOptions,
     /// The command and its arguments.
     pub(super) words: Vec<String>,
 }
@@ -149,17 +116,18 @@ pub(crate) enum Mistake {
 }
 
 /// Reads the arguments behind the program's name.
-pub(crate) fn parse(args: Vec<String>, dirs: &Dirs) -> Result<Asked, Mistake> {
+pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
     // Not a number or none at all: no limit, as for the reference.
     let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
     let mut given = ClientOptions { timeout, ..ClientOptions::default() };
-    let mut options = Options::new(TABLE, args);
+    let table = table();
+    let mut options = Options::new(&table, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
         match id {
             Id::Help => return Ok(Asked::Help),
             Id::Version => return Ok(Asked::Version),
-            id => given.take(id, value, dirs).map_err(Mistake::Fatal)?,
+            id => given.take(id, value).map_err(Mistake::Fatal)?,
         }
     }
     given.words = options.into_positional();
@@ -181,7 +149,7 @@ fn columns(text: &str) -> usize {
 
 impl ClientOptions {
     /// Takes note of one option. `value` is there whenever the table says `Value`.
-    fn take(&mut self, id: Id, value: Option<String>, dirs: &Dirs) -> Result<(), Failure> {
+    fn take(&mut self, id: Id, value: Option<String>) -> Result<(), Failure> {
         let text = || value.clone().unwrap_or_default();
         match id {
             Id::Timestamp => self.timestamp = true,
@@ -195,20 +163,7 @@ impl ClientOptions {
             Id::NoDbChangeAware => self.db_change_aware = Some(false),
             Id::LeaderOnly => self.any_member = false,
             Id::NoLeaderOnly => self.any_member = true,
-            Id::Verbose => self.log.push(LogOption::Verbose(value)),
-            Id::LogFile => self.log.push(LogOption::File(value)),
-            Id::SyslogMethod => self.log.push(LogOption::SyslogMethod(text())),
-            Id::SyslogTarget => self.log.push(LogOption::SyslogTarget(text())),
-            Id::Detach => self.daemon.detach = true,
-            Id::NoChdir => self.daemon.no_chdir = true,
-            Id::Pidfile => {
-                let name = value.unwrap_or_else(|| format!("{}.pid", super::PROGRAM));
-                self.daemon.pidfile = Some(dirs.run.join(name));
-            }
-            Id::OverwritePidfile => self.daemon.overwrite_pidfile = true,
-            Id::Monitor => self.daemon.monitor = true,
-            Id::User => self.user = value,
-            Id::Tls(option) => self.tls.push((option, text())),
+            Id::Process(option) => self.process.take(option, value),
             Id::Format | Id::Data => self.take_format(id, &text())?,
             Id::NoHeadings => self.style.headings = false,
             Id::Pretty => self.style.pretty = true,
@@ -217,9 +172,7 @@ impl ClientOptions {
                 self.style.headings = false;
             }
             Id::MaxColumnWidth => self.style.column_width_max = columns(&text()),
-            Id::Record => self.recording = Some((RecordingMode::Record, value)),
-            Id::Replay => self.recording = Some((RecordingMode::Replay, value)),
-            Id::NoSelfConfinement | Id::Help | Id::Version => {}
+            Id::Help | Id::Version => {}
         }
         Ok(())
     }
@@ -241,7 +194,7 @@ mod tests {
 
     fn parsed(args: &[&str]) -> String {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        match parse(args, &Dirs::from_env()) {
+        match parse(args) {
             Ok(Asked::Run(given)) => format!("{:?} {}", given.style, given.words.join(" ")),
             Ok(other) => format!("{other:?}"),
             Err(Mistake::Usage(text)) => format!("usage: {text}"),

@@ -49,6 +49,12 @@ impl<T: Copy> Spec<T> {
     pub(crate) const fn with(self, about: About) -> Self {
         Self { about, ..self }
     }
+
+    /// The same option, in the table of a program that means more by its options.
+    pub(crate) fn map<U>(&self, id: impl Fn(T) -> U) -> Spec<U> {
+        let Self { long, short, takes, about, .. } = *self;
+        Spec { long, short, takes, id: id(self.id), about }
+    }
 }
 
 /// Reads options one by one, so that `-V` acts before a mistake behind it is seen.

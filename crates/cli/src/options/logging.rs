@@ -5,6 +5,31 @@ use weir_host::vlog::Vlog;
 use crate::dirs::Dirs;
 use crate::program::Failure;
 
+/// Which option about logging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogId {
+    /// `-v`, `--verbose`
+    Verbose,
+    /// `--log-file`
+    File,
+    /// `--syslog-method`
+    SyslogMethod,
+    /// `--syslog-target`
+    SyslogTarget,
+}
+
+impl LogId {
+    /// The option with its value, which is there whenever the table says so.
+    pub(crate) fn with(self, value: Option<String>) -> LogOption {
+        match self {
+            Self::Verbose => LogOption::Verbose(value),
+            Self::File => LogOption::File(value),
+            Self::SyslogMethod => LogOption::SyslogMethod(value.unwrap_or_default()),
+            Self::SyslogTarget => LogOption::SyslogTarget(value.unwrap_or_default()),
+        }
+    }
+}
+
 /// One option about logging; they act in the order in which they were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogOption {

@@ -1,9 +1,8 @@
 //! The server's command line.
 
-use crate::dirs::RecordingMode;
-use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
+use crate::options::getopt::Takes::{Nothing, Value};
 use crate::options::getopt::{Options, Spec, both, long};
-use crate::options::logging::LogOption;
+use crate::options::process::{self, ProcessOption, ProcessOptions};
 use crate::options::tls::TlsOption;
 use crate::program::Failure;
 use crate::usage::{self, About, Complete, about as shown};
@@ -17,18 +16,7 @@ enum Id {
     Run,
     Help,
     Version,
-    Detach,
-    NoSelfConfinement,
-    NoChdir,
-    Pidfile,
-    OverwritePidfile,
-    Monitor,
-    User,
-    Verbose,
-    LogFile,
-    SyslogMethod,
-    SyslogTarget,
-    Tls(TlsOption),
+    Process(ProcessOption),
     SyncFrom,
     SyncExclude,
     Active,
@@ -36,8 +24,6 @@ enum Id {
     ConfigFile,
     NoColumnDiff,
     NoDataConversion,
-    Record,
-    Replay,
 }
 
 /// The heading of where clients connect.
@@ -75,51 +61,43 @@ const SYNC_EXCLUDE: About = shown(BACKUP, "DB:TABLE,...", "leave these tables al
 const ACTIVE: About = shown(BACKUP, "", "be ready for it, but begin as an active server");
 
 /// In the reference's order, which shows in its message about ambiguous abbreviations.
-const TABLE: &[Spec<Id>] = &[
-    long("remote", Value, Id::Remote).with(REMOTE),
-    long("unixctl", Value, Id::Unixctl).with(UNIXCTL),
-    long("run", Value, Id::Run).with(RUN),
-    both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
-    both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
-    long("detach", Nothing, Id::Detach).with(usage::about::DETACH),
-    long("no-self-confinement", Nothing, Id::NoSelfConfinement)
-        .with(usage::about::NO_SELF_CONFINEMENT),
-    long("no-chdir", Nothing, Id::NoChdir).with(usage::about::NO_CHDIR),
-    long("pidfile", MaybeValue, Id::Pidfile).with(usage::about::PIDFILE),
-    long("overwrite-pidfile", Nothing, Id::OverwritePidfile).with(usage::about::OVERWRITE_PIDFILE),
-    long("monitor", Nothing, Id::Monitor).with(usage::about::MONITOR),
-    long("user", Value, Id::User).with(usage::about::USER),
-    both('v', "verbose", MaybeValue, Id::Verbose).with(usage::about::VERBOSE),
-    long("log-file", MaybeValue, Id::LogFile).with(usage::about::LOG_FILE),
-    long("syslog-method", Value, Id::SyslogMethod).with(usage::about::SYSLOG_METHOD),
-    long("syslog-target", Value, Id::SyslogTarget).with(usage::about::SYSLOG_TARGET),
-    long("bootstrap-ca-cert", Value, Id::Tls(TlsOption::BootstrapCaCert))
-        .with(usage::about::BOOTSTRAP_CA_CERT),
-    long("peer-ca-cert", Value, Id::Tls(TlsOption::PeerCaCert)).with(PEER_CA_CERT),
-    both('p', "private-key", Value, Id::Tls(TlsOption::PrivateKey)).with(usage::about::PRIVATE_KEY),
-    both('c', "certificate", Value, Id::Tls(TlsOption::Certificate))
-        .with(usage::about::CERTIFICATE),
-    both('C', "ca-cert", Value, Id::Tls(TlsOption::CaCert)).with(usage::about::CA_CERT),
-    long("ssl-protocols", Value, Id::Tls(TlsOption::Protocols)).with(usage::about::SSL_PROTOCOLS),
-    long("ssl-ciphers", Value, Id::Tls(TlsOption::Ciphers)).with(usage::about::SSL_CIPHERS),
-    long("ssl-ciphersuites", Value, Id::Tls(TlsOption::Ciphersuites))
-        .with(usage::about::SSL_CIPHERSUITES),
-    long("ssl-server-name", Value, Id::Tls(TlsOption::ServerName))
-        .with(usage::about::SSL_SERVER_NAME),
-    long("record", MaybeValue, Id::Record).with(usage::about::RECORD),
-    long("replay", MaybeValue, Id::Replay).with(usage::about::REPLAY),
-    long("sync-from", Value, Id::SyncFrom).with(SYNC_FROM),
-    long("sync-exclude-tables", Value, Id::SyncExclude).with(SYNC_EXCLUDE),
-    long("active", Nothing, Id::Active).with(ACTIVE),
-    long("no-dbs", Nothing, Id::NoDbs).with(NO_DBS),
-    long("disable-file-column-diff", Nothing, Id::NoColumnDiff).with(NO_COLUMN_DIFF),
-    long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion).with(NO_DATA_CONVERSION),
-    long("config-file", Value, Id::ConfigFile).with(CONFIG_FILE),
-];
+fn table() -> Vec<Spec<Id>> {
+    let shared =
+        |rows: &[Spec<ProcessOption>]| rows.iter().map(|row| row.map(Id::Process)).collect();
+    [
+        vec![
+            long("remote", Value, Id::Remote).with(REMOTE),
+            long("unixctl", Value, Id::Unixctl).with(UNIXCTL),
+            long("run", Value, Id::Run).with(RUN),
+            both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
+            both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
+        ],
+        shared(process::DAEMON),
+        shared(process::LOGGING),
+        shared(process::BOOTSTRAP),
+        vec![
+            long("peer-ca-cert", Value, Id::Process(ProcessOption::Tls(TlsOption::PeerCaCert)))
+                .with(PEER_CA_CERT),
+        ],
+        shared(process::TLS),
+        shared(process::RECORDING),
+        vec![
+            long("sync-from", Value, Id::SyncFrom).with(SYNC_FROM),
+            long("sync-exclude-tables", Value, Id::SyncExclude).with(SYNC_EXCLUDE),
+            long("active", Nothing, Id::Active).with(ACTIVE),
+            long("no-dbs", Nothing, Id::NoDbs).with(NO_DBS),
+            long("disable-file-column-diff", Nothing, Id::NoColumnDiff).with(NO_COLUMN_DIFF),
+            long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion)
+                .with(NO_DATA_CONVERSION),
+            long("config-file", Value, Id::ConfigFile).with(CONFIG_FILE),
+        ],
+    ]
+    .concat()
+}
 
 /// What people are told about the options.
 pub(super) fn shown_options() -> Vec<usage::OptionUsage> {
-    usage::options(TABLE)
+    usage::options(&table())
 }
 
 /// A command line that starts a server.
@@ -133,24 +111,8 @@ pub(crate) struct ServerOptions {
     pub(crate) unixctl: Option<String>,
     /// `--run`
     pub(crate) run: Option<String>,
-    /// `--detach`
-    pub(crate) detach: bool,
-    /// `--no-chdir`
-    pub(crate) no_chdir: bool,
-    /// `--no-self-confinement`
-    pub(crate) no_self_confinement: bool,
-    /// `--pidfile`; the inner `None` is the default file.
-    pub(crate) pidfile: Option<Option<String>>,
-    /// `--overwrite-pidfile`
-    pub(crate) overwrite_pidfile: bool,
-    /// `--monitor`
-    pub(crate) monitor: bool,
-    /// `--user`
-    pub(crate) user: Option<String>,
-    /// Everything about logging, in order.
-    pub(crate) log: Vec<LogOption>,
-    /// TLS options, in order: a file or text, or `db:DB,TABLE,COLUMN` that holds it.
-    pub(crate) tls: Vec<(TlsOption, String)>,
+    /// How the process runs.
+    pub(crate) process: ProcessOptions,
     /// `--sync-from`
     pub(crate) sync_from: Option<String>,
     /// `--sync-exclude-tables`
@@ -159,8 +121,6 @@ pub(crate) struct ServerOptions {
     pub(crate) active: bool,
     /// `--config-file`, as given.
     pub(crate) config_file: Option<String>,
-    /// `--record` or `--replay`, with the directory as given; the last one counts.
-    pub(crate) recording: Option<(RecordingMode, Option<String>)>,
     /// `--no-dbs`
     pub(crate) no_dbs: bool,
     /// `--disable-file-column-diff`
@@ -192,7 +152,8 @@ pub(crate) enum Mistake {
 /// Reads the command line behind the program's name.
 pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
     let mut given = ServerOptions::default();
-    let mut options = Options::new(TABLE, args);
+    let table = table();
+    let mut options = Options::new(&table, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
         match id {
@@ -223,26 +184,13 @@ impl ServerOptions {
             Id::Remote => self.remotes.push(text()),
             Id::Unixctl => self.unixctl = value,
             Id::Run => self.run = value,
-            Id::Detach => self.detach = true,
-            Id::NoSelfConfinement => self.no_self_confinement = true,
-            Id::NoChdir => self.no_chdir = true,
-            Id::Pidfile => self.pidfile = Some(value),
-            Id::OverwritePidfile => self.overwrite_pidfile = true,
-            Id::Monitor => self.monitor = true,
-            Id::User => self.user = value,
-            Id::Verbose => self.log.push(LogOption::Verbose(value)),
-            Id::LogFile => self.log.push(LogOption::File(value)),
-            Id::SyslogMethod => self.log.push(LogOption::SyslogMethod(text())),
-            Id::SyslogTarget => self.log.push(LogOption::SyslogTarget(text())),
-            Id::Tls(option) => self.tls.push((option, text())),
+            Id::Process(option) => self.process.take(option, value),
             Id::SyncFrom => self.sync_from = value,
             Id::Active => self.active = true,
             Id::ConfigFile => self.config_file = value,
             Id::NoDbs => self.no_dbs = true,
             Id::NoColumnDiff => self.no_column_diff = true,
             Id::NoDataConversion => self.no_data_conversion = true,
-            Id::Record => self.recording = Some((RecordingMode::Record, value)),
-            Id::Replay => self.recording = Some((RecordingMode::Replay, value)),
             Id::Help | Id::Version | Id::SyncExclude => {}
         }
     }
@@ -271,6 +219,8 @@ impl ServerOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dirs::Dirs;
+    use crate::options::logging::LogOption;
 
     fn asked(args: &[&str]) -> Result<Asked, Mistake> {
         parse(args.iter().map(|&arg| arg.to_owned()).collect())
@@ -312,16 +262,19 @@ mod tests {
         ]);
         assert_eq!(options.databases, ["/etc/ovn/ovnnb_db.db"]);
         assert_eq!(options.remotes.len(), 2);
-        assert_eq!(options.log[0], LogOption::Verbose(Some("console:off".into())));
+        assert_eq!(options.process.log[0], LogOption::Verbose(Some("console:off".into())));
         assert_eq!(
-            options.log[2],
+            options.process.log[2],
             LogOption::File(Some("/var/log/ovn/ovsdb-server-nb.log".into()))
         );
-        assert!(options.detach && options.monitor && !options.no_chdir);
-        assert_eq!(options.pidfile, Some(Some("/var/run/ovn/ovnnb_db.pid".into())));
+        assert!(
+            options.process.detach && options.process.monitor && options.process.leaves_directory()
+        );
+        let daemon = options.process.daemon("ovsdb-server", &Dirs::from_env());
+        assert_eq!(daemon.pidfile, Some("/var/run/ovn/ovnnb_db.pid".into()));
         let key = (TlsOption::PrivateKey, "db:OVN_Northbound,SSL,private_key".to_owned());
-        assert_eq!(options.tls[0], key);
-        assert_eq!(options.tls.len(), 5);
+        assert_eq!(options.process.tls[0], key);
+        assert_eq!(options.process.tls.len(), 5);
     }
 
     #[test]
@@ -330,13 +283,15 @@ mod tests {
         assert!(options.no_dbs);
         assert_eq!(options.databases, ["a.db", "b.db"]);
         assert_eq!(options.remotes, ["ptcp:0"]);
-        assert_eq!(options.pidfile, Some(None));
+        let daemon = options.process.daemon("ovsdb-server", &Dirs::from_env());
+        assert!(daemon.pidfile.is_some_and(|path| path.ends_with("ovsdb-server.pid")));
     }
 
     #[test]
     fn tls_letters() {
         let options = served(&["-pk.pem", "-c", "c.pem", "-C=a.pem", "--disable-file-c"]);
-        let tls: Vec<_> = options.tls.iter().map(|(id, value)| (*id, value.as_str())).collect();
+        let tls: Vec<_> =
+            options.process.tls.iter().map(|(id, value)| (*id, value.as_str())).collect();
         assert_eq!(
             tls,
             [

@@ -9,7 +9,7 @@ use super::commands;
 use crate::dirs::Dirs;
 use crate::options::getopt::Takes::{MaybeValue, Nothing, Value};
 use crate::options::getopt::{Options, Spec, both, long};
-use crate::options::logging::{LogOption, open_log};
+use crate::options::logging::{LogId, open_log};
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, About, about as shown, option_list};
 
@@ -19,10 +19,7 @@ pub(crate) enum Id {
     RbacRole,
     Cid,
     ElectionTimer,
-    Verbose,
-    LogFile,
-    SyslogMethod,
-    SyslogTarget,
+    Log(LogId),
     Help,
     Option,
     Version,
@@ -43,13 +40,13 @@ pub(crate) const TABLE: &[Spec<Id>] = &[
     long("rbac-role", Value, Id::RbacRole).with(RBAC_ROLE),
     long("cid", Value, Id::Cid).with(CID),
     long("election-timer", Value, Id::ElectionTimer).with(ELECTION_TIMER),
-    both('v', "verbose", MaybeValue, Id::Verbose).with(usage::about::VERBOSE),
+    both('v', "verbose", MaybeValue, Id::Log(LogId::Verbose)).with(usage::about::VERBOSE),
     both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
     both('o', "option", Nothing, Id::Option).with(usage::about::OPTION),
     both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
-    long("log-file", MaybeValue, Id::LogFile).with(usage::about::LOG_FILE),
-    long("syslog-method", Value, Id::SyslogMethod).with(usage::about::SYSLOG_METHOD),
-    long("syslog-target", Value, Id::SyslogTarget).with(usage::about::SYSLOG_TARGET),
+    long("log-file", MaybeValue, Id::Log(LogId::File)).with(usage::about::LOG_FILE),
+    long("syslog-method", Value, Id::Log(LogId::SyslogMethod)).with(usage::about::SYSLOG_METHOD),
+    long("syslog-target", Value, Id::Log(LogId::SyslogTarget)).with(usage::about::SYSLOG_TARGET),
 ];
 
 /// The options at the end of [`TABLE`] that the reference has in its manual and does not know: they
@@ -97,15 +94,11 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
             Ok((Id::Help, _)) => return print_help(&dirs),
             Ok((Id::Version, _)) => return print(&version_lines("ovsdb-tool")),
             Ok((Id::Option, _)) => return print(&option_list(listed())),
-            Ok((Id::Verbose, value)) => logging.push(LogOption::Verbose(value)),
-            Ok((Id::LogFile, value)) => logging.push(LogOption::File(value)),
-            Ok((Id::SyslogMethod, Some(value))) => logging.push(LogOption::SyslogMethod(value)),
-            Ok((Id::SyslogTarget, Some(value))) => logging.push(LogOption::SyslogTarget(value)),
+            Ok((Id::Log(id), value)) => logging.push(id.with(value)),
             Ok((Id::More, _)) => more = more.saturating_add(1),
             Ok((Id::RbacRole, value)) => role = value,
             Ok((Id::Cid, value)) => cluster_id = Some(parse_cid(&value.unwrap_or_default())?),
             Ok((Id::ElectionTimer, value)) => election_timer = value,
-            Ok((Id::SyslogMethod | Id::SyslogTarget, None)) => {}
             Err(error) => return Err(Failure::usage(typed, &error)),
         }
     }
