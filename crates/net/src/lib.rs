@@ -18,3 +18,4 @@ pub use blocking::BlockingStream;
 pub use listener::{Accepted, ListenError, Listener, Peer};
 pub use stream::{Progress, Stream};
 pub use tls::{Tls, TlsOptions};
+pub use unix::connect_unix;

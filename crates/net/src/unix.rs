@@ -2,13 +2,26 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::net::SocketAddrUnix;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Longest path that fits into `sun_path` with its final NUL (unix(7)).
 const SUN_PATH_BYTES_MAX: usize = 107;
+
+/// Connects to the socket at `path`, however long that is, for programs that wait.
+///
+/// # Errors
+/// Whatever socket(2) or connect(2) says.
+pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let (address, _directory) = unix_address(path)?;
+    let kind = SocketType::STREAM;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
+}
 
 /// An address for `path`, and the directory that must stay open while the address is used.
 ///

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_net::{Accepted, Address, Listener, Peer, Progress, Stream};
+use weir_net::{Accepted, Address, Listener, Peer, Progress, Stream, connect_unix};
 
 /// A fresh directory below the system's temporary one.
 fn directory(name: &str) -> PathBuf {
@@ -84,6 +84,7 @@ fn socket_paths_longer_than_sun_path_work() {
     let listener = listen(&format!("punix:{}", path.display()));
     assert!(path.exists());
     carries_bytes(&listener, &format!("unix:{}", path.display()));
+    drop(connect_unix(&path).expect("a program that waits gets there too"));
     drop(listener);
     assert!(!path.exists());
     fs::remove_dir_all(directory).unwrap();

@@ -2,22 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Value, array, object};
+use weir_net::connect_unix;
 
 use crate::dirs::Dirs;
 use crate::program::{Failure, strerror};
 
 /// Longest answer of a daemon, in bytes: beyond it the command fails.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-
-/// Longest path that a socket address has room for, in bytes.
-const SOCKET_PATH_MAX: usize = 107;
 
 /// A connection to a daemon.
 pub(crate) struct Daemon {
@@ -36,7 +33,7 @@ impl Daemon {
             let pid = read_pid(&dirs.run.join(format!("{target}.pid")), log)?;
             dirs.run.join(format!("{target}.{pid}.ctl"))
         };
-        let stream = connect(&path).map_err(|error| {
+        let stream = connect_unix(&path).map_err(|error| {
             let shown = path.display();
             log.log("unixctl", Level::Warn, &format!("failed to connect to {shown}"));
             Failure::io(format!("cannot connect to \"{shown}\""), &error)
@@ -98,19 +95,6 @@ fn describe(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "End of file".to_owned(),
         _ => strerror(error),
     }
-}
-
-/// A path too long for a socket address is gone to through its directory.
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    if path.as_os_str().len() <= SOCKET_PATH_MAX {
-        return UnixStream::connect(path);
-    }
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return UnixStream::connect(path);
-    };
-    let folder = File::open(folder)?;
-    let through = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-    UnixStream::connect(through.join(name))
 }
 
 /// The process that holds a pid file.

@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +15,6 @@ use crate::dirs::Dirs;
 
 /// The port of OVSDB.
 pub(crate) const DEFAULT_PORT: u16 = 6640;
-
-/// The longest path that fits a socket address, without its final zero byte.
-const SOCKET_PATH_MAX: usize = 107;
 
 /// Bytes read at once over TLS.
 const TLS_READ_SIZE: usize = 64 << 10;
@@ -97,7 +93,7 @@ impl Address {
     /// Opens the connection: one half to read, one to write.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
-            Self::Unix(path) => connect_unix(path).map(Stream::Unix),
+            Self::Unix(path) => weir_net::connect_unix(path).map(Stream::Unix),
             Self::Tcp(host, port) => connect_tcp(host, *port).map(Stream::Tcp),
             Self::Tls(..) | Self::Passive(_) => Err(rustix::io::Errno::NOPROTOOPT.into()),
         }
@@ -158,18 +154,6 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-/// A path too long for a socket address is reached through its open directory.
-fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    if path.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
-        return UnixStream::connect(path);
-    }
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(ErrorKind::InvalidInput.into());
-    };
-    let dir = File::open(dir)?;
-    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 
 /// An open connection.
