@@ -249,10 +249,6 @@ fn every_connection_may_speak_tls() {
 fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate() {
     use weir_testkit::pki::Pki;
     let Some(pki) = Pki::usual("bench") else { return };
-    let tls = |name: &str| {
-        [("-p", pki.key(name)), ("-c", pki.certificate(name)), ("-C", pki.certificate("ca"))]
-            .map(|(option, file)| format!("{option}={file}"))
-    };
     let scratch = Scratch::new();
     let schema = scratch.run(weir_bench(), &["schema", "set"]);
     scratch.write("set.ovsschema", &String::from_utf8_lossy(&schema.stdout));
@@ -262,8 +258,8 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
     let mut server = scratch
         .command(WEIR)
         .args(["server", "--no-chdir", "-vconsole:off", "set.db", "--unixctl=none"])
-        .args(["--remote=pssl:0:127.0.0.1", &format!("--log-file={log}"), "-p", &pki.key("server")])
-        .args(["-c", &pki.certificate("server"), "-C", &pki.certificate("ca")])
+        .args(["--remote=pssl:0:127.0.0.1", &format!("--log-file={log}")])
+        .args(pki.arguments("server"))
         .spawn()
         .expect("a server");
     let mut port = String::new();
@@ -279,7 +275,7 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
         let more = more.iter().map(String::as_str);
         scratch.run(weir_bench(), &words.into_iter().chain(more).collect::<Vec<_>>())
     };
-    let (good, bare) = (bench(&tls("client")), bench(&[]));
+    let (good, bare) = (bench(&pki.arguments("client")), bench(&[]));
     server.kill().expect("the server is there");
     server.wait().expect("the server ends");
     assert!(good.status.success(), "{}", support::err(&good));

@@ -206,21 +206,14 @@ fn connections_over_tls() {
         eprintln!("skipped: openssl is not installed");
         return;
     };
-    let files = |name: &str| {
-        [
-            format!("--private-key={}", pki.key(name)),
-            format!("--certificate={}", pki.certificate(name)),
-        ]
-    };
-    let ca = format!("--ca-cert={}", pki.certificate("ca"));
-    let (server, client) = (files("server"), files("client"));
+    let [server, client] = ["server", "client"].map(|name| pki.arguments(name));
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = socket.local_addr().expect("bound").port();
     drop(socket);
     let remote = format!("--remote=pssl:{port}:127.0.0.1");
-    clients_agree(&[&remote, &server[0], &server[1], &ca], |room, program| {
+    clients_agree(&[&remote, &server[0], &server[1], &server[2]], |room, program| {
         let peer = format!("ssl:127.0.0.1:{port}");
-        let args = [&client[0], &client[1], &ca[..]];
+        let args = client.each_ref().map(String::as_str);
         room.insert("first");
         let dump = [&args[..], &["dump", &peer, "Odd", "T", "name"]].concat();
         let dump = out(&room.scratch.run(program, &dump));

@@ -59,17 +59,9 @@ impl Server {
     }
 }
 
-fn tls_args(pki: &Pki, name: &str) -> [String; 3] {
-    [
-        format!("--private-key={}", pki.key(name)),
-        format!("--certificate={}", pki.certificate(name)),
-        format!("--ca-cert={}", pki.certificate("ca")),
-    ]
-}
-
 /// A server that speaks TLS, as `server` of `pki`.
 fn serve_tls(pki: &Pki, more: &[&str]) -> Server {
-    let tls = tls_args(pki, "server");
+    let tls = pki.arguments("server");
     let mut args = vec!["--remote=pssl:0:127.0.0.1"];
     args.extend(tls.iter().map(String::as_str));
     args.extend_from_slice(more);
@@ -77,12 +69,7 @@ fn serve_tls(pki: &Pki, more: &[&str]) -> Server {
 }
 
 fn connect(pki: &Pki, name: &str, port: u16) -> std::io::Result<BlockingStream> {
-    let mut tls = Tls::new(&TlsOptions {
-        private_key: Some(pki.key(name)),
-        certificate: Some(pki.certificate(name)),
-        ca_cert: Some(pki.certificate("ca")),
-        ..TlsOptions::default()
-    });
+    let mut tls = Tls::new(&pki.options(name, "ca"));
     let address = Address::Ssl { host: "127.0.0.1".into(), port };
     let connector = tls.connector()?;
     let mut stream = BlockingStream::connect(&address, Some(&connector), Some(PATIENCE))?;
@@ -168,7 +155,7 @@ fn openssl_clients_are_served() {
         assert!(!s_client(bad), "{bad:?}");
     }
     let Some(client) = reference("ovsdb-client") else { return };
-    let args = tls_args(&pki, "client");
+    let args = pki.arguments("client");
     let target = format!("ssl:127.0.0.1:{port}");
     let listed = server.scratch.run(client, &["list-dbs", &target, &args[0], &args[1], &args[2]]);
     assert_eq!(out(&listed), "Network\n_Server\n", "{}", err(&listed));
@@ -179,13 +166,8 @@ fn protocols_and_ciphers_are_the_configured_ones() {
     let pki = pki!("protocols");
     let more = ["--ssl-protocols=TLSv1.3", "--ssl-ciphers=HIGH:!aNULL:@SECLEVEL=2"];
     let server = serve_tls(&pki, &more);
-    let mut old = Tls::new(&TlsOptions {
-        private_key: Some(pki.key("client")),
-        certificate: Some(pki.certificate("client")),
-        ca_cert: Some(pki.certificate("ca")),
-        protocols: Some("TLSv1.2".into()),
-        ..TlsOptions::default()
-    });
+    let mut old =
+        Tls::new(&TlsOptions { protocols: Some("TLSv1.2".into()), ..pki.options("client", "ca") });
     let address = Address::Ssl { host: "127.0.0.1".into(), port: server.port() };
     let connector = old.connector().unwrap();
     assert!(BlockingStream::connect(&address, Some(&connector), Some(PATIENCE)).is_err());
@@ -318,7 +300,7 @@ fn the_server_connects_to_managers_over_tls_and_unix_sockets() {
     let any = Address::parse("pssl:0:127.0.0.1", Path::new("/")).unwrap();
     let listener = weir_net::Listener::open(&any, "pssl:0:127.0.0.1", None)
         .unwrap_or_else(|e| panic!("{}", e.text));
-    let tls = tls_args(&pki, "server");
+    let tls = pki.arguments("server");
     let remotes = [
         format!("--remote=ssl:127.0.0.1:{}", listener.port().unwrap()),
         format!("--remote=unix:{}", path.display()),
@@ -332,12 +314,7 @@ fn the_server_connects_to_managers_over_tls_and_unix_sockets() {
         accepted = listener.accept().unwrap();
         accepted.is_some()
     });
-    let mut tls = Tls::new(&TlsOptions {
-        private_key: Some(pki.key("client")),
-        certificate: Some(pki.certificate("client")),
-        ca_cert: Some(pki.certificate("ca")),
-        ..TlsOptions::default()
-    });
+    let mut tls = Tls::new(&pki.options("client", "ca"));
     let stream = accepted.unwrap().stream.accept_tls(&tls.acceptor().unwrap()).unwrap();
     let mut manager = BlockingStream::finish(stream, Some(PATIENCE)).unwrap();
     manager.set_timeout(Some(PATIENCE));
@@ -422,7 +399,7 @@ fn openssl_s_server_is_a_manager_too() {
         .spawn()
         .expect("openssl starts");
     let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let tls = tls_args(&pki, "client");
+    let tls = pki.arguments("client");
     let mut args: Vec<&str> = tls.iter().map(String::as_str).collect();
     let remote = format!("--remote=ssl:127.0.0.1:{port}");
     args.push(&remote);

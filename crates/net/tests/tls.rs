@@ -22,16 +22,6 @@ macro_rules! pki {
     };
 }
 
-/// The options of a side that is called `name` and believes `ca`.
-fn options(pki: &Pki, name: &str, ca: &str) -> TlsOptions {
-    TlsOptions {
-        private_key: Some(pki.key(name)),
-        certificate: Some(pki.certificate(name)),
-        ca_cert: Some(pki.certificate(ca)),
-        ..TlsOptions::default()
-    }
-}
-
 fn said(tls: &mut Tls) -> Vec<String> {
     tls.take_log().into_iter().map(|line| line.text).collect()
 }
@@ -111,7 +101,7 @@ fn refuses(server: &TlsOptions, client: &TlsOptions, reason: &str) {
 #[test]
 fn a_client_is_known_by_its_common_name() {
     let pki = pki!(Pki::usual("usual"));
-    let (server, client) = (options(&pki, "server", "ca"), options(&pki, "client", "ca"));
+    let (server, client) = (pki.options("server", "ca"), pki.options("client", "ca"));
     for protocols in ["TLSv1.2", "TLSv1.3", "TLSv1.2+"] {
         let client = TlsOptions { protocols: Some(protocols.into()), ..client.clone() };
         knows(&server, &client, "client");
@@ -129,17 +119,17 @@ fn what_openssl_believes_is_believed() {
         ("san", Shape { extensions: &san, ..Shape::default() }),
     ] {
         pki.signed(name, "ca", name, shape);
-        let odd = options(&pki, name, "ca");
-        knows(&options(&pki, "server", "ca"), &odd, name);
+        let odd = pki.options(name, "ca");
+        knows(&pki.options("server", "ca"), &odd, name);
         let old = TlsOptions { protocols: Some("TLSv1.2".into()), ..odd.clone() };
         knows(&odd, &old, name);
     }
     // An authority that is its own leaf, of version 3 and of version 1.
-    let authority = options(&pki, "ca", "ca");
+    let authority = pki.options("ca", "ca");
     knows(&authority, &authority, "Root ca");
     pki.self_signed("old", "old", Shape::default());
     pki.signed("of-old", "old", "of-old", Shape::default());
-    knows(&options(&pki, "old", "old"), &options(&pki, "of-old", "old"), "of-old");
+    knows(&pki.options("old", "old"), &pki.options("of-old", "old"), "of-old");
 }
 
 #[test]
@@ -147,16 +137,16 @@ fn chains_may_be_long() {
     let pki = pki!(Pki::usual("chain"));
     pki.signed("middle", "ca", "middle", Shape { extensions: AUTHORITY, ..Shape::default() });
     pki.signed("leaf", "middle", "leaf", Shape { extensions: LEAF, ..Shape::default() });
-    let server = options(&pki, "server", "ca");
-    refuses(&server, &options(&pki, "leaf", "ca"), "UnknownIssuer");
+    let server = pki.options("server", "ca");
+    refuses(&server, &pki.options("leaf", "ca"), "UnknownIssuer");
     let sent =
-        TlsOptions { peer_ca_cert: Some(pki.certificate("middle")), ..options(&pki, "leaf", "ca") };
+        TlsOptions { peer_ca_cert: Some(pki.certificate("middle")), ..pki.options("leaf", "ca") };
     knows(&server, &sent, "leaf");
     let both: String =
         ["leaf", "middle"].map(|n| fs::read_to_string(pki.certificate(n)).unwrap()).concat();
     fs::write(pki.certificate("both"), both).unwrap();
     let chained =
-        TlsOptions { certificate: Some(pki.certificate("both")), ..options(&pki, "leaf", "ca") };
+        TlsOptions { certificate: Some(pki.certificate("both")), ..pki.options("leaf", "ca") };
     knows(&server, &chained, "leaf");
 }
 
@@ -186,10 +176,10 @@ fn what_openssl_refuses_is_refused() {
         ("critical", "UnhandledCriticalExtension"),
         ("of-twin", "BadSignature"),
     ] {
-        refuses(&options(&pki, "server", "ca"), &options(&pki, client, "ca"), reason);
+        refuses(&pki.options("server", "ca"), &pki.options(client, "ca"), reason);
         let is_server = client != "only-server";
         if is_server {
-            refuses(&options(&pki, client, "ca"), &options(&pki, "client", "ca"), reason);
+            refuses(&pki.options(client, "ca"), &pki.options("client", "ca"), reason);
         }
     }
 }
@@ -217,24 +207,21 @@ fn only_authorities_sign() {
             sent.iter().map(|name| fs::read_to_string(pki.certificate(name)).unwrap()).collect();
         fs::write(pki.path("sent.pem"), chain).unwrap();
         let client =
-            TlsOptions { peer_ca_cert: Some(pki.path("sent.pem")), ..options(&pki, &leaf, "ca") };
-        refuses(&options(&pki, "server", "ca"), &client, reason);
+            TlsOptions { peer_ca_cert: Some(pki.path("sent.pem")), ..pki.options(&leaf, "ca") };
+        refuses(&pki.options("server", "ca"), &client, reason);
     }
     // One below the limit is what the limit allows.
     pki.signed("fine", "limited", "fine", Shape::default());
-    let client = TlsOptions {
-        peer_ca_cert: Some(pki.certificate("limited")),
-        ..options(&pki, "fine", "ca")
-    };
-    knows(&options(&pki, "server", "ca"), &client, "fine");
+    let client =
+        TlsOptions { peer_ca_cert: Some(pki.certificate("limited")), ..pki.options("fine", "ca") };
+    knows(&pki.options("server", "ca"), &client, "fine");
 }
 
 #[test]
 fn none_believes_everybody() {
     let pki = pki!(Pki::usual("none"));
     pki.self_signed("alone", "alone", Shape::default());
-    let none =
-        |name: &str| TlsOptions { ca_cert: Some("none".into()), ..options(&pki, name, "ca") };
+    let none = |name: &str| TlsOptions { ca_cert: Some("none".into()), ..pki.options(name, "ca") };
     let (server, _client) = meet(&none("alone"), &none("alone")).unwrap();
     // Nobody was asked for a certificate.
     assert_eq!(server.peer_name(), None);
@@ -245,8 +232,8 @@ fn none_believes_everybody() {
 #[test]
 fn key_certificate_and_authorities_are_read_again() {
     let pki = pki!(Pki::usual("reload"));
-    let mut server = Tls::new(&options(&pki, "server", "ca"));
-    let mut client = Tls::new(&options(&pki, "client", "ca"));
+    let mut server = Tls::new(&pki.options("server", "ca"));
+    let mut client = Tls::new(&pki.options("client", "ca"));
     let (acceptor, connector) = (server.acceptor().unwrap(), client.connector().unwrap());
     let (mut old_server, mut old_client) = connect(&acceptor, &connector).unwrap();
 
@@ -260,7 +247,7 @@ fn key_certificate_and_authorities_are_read_again() {
     fs::copy(pki.certificate("server2"), pki.certificate("server")).unwrap();
     assert!(connect(&server.acceptor().unwrap(), &connector).is_err(), "another authority");
     fs::copy(pki.certificate("new"), pki.certificate("ca")).unwrap();
-    let late = Tls::new(&options(&pki, "client2", "ca")).connector().unwrap();
+    let late = Tls::new(&pki.options("client2", "ca")).connector().unwrap();
     let (new_server, _) = connect(&server.acceptor().unwrap(), &late).unwrap();
     assert_eq!(new_server.peer_name().as_deref(), Some("client2"));
     assert!(connect(&server.acceptor().unwrap(), &connector).is_err(), "the old client");
@@ -278,7 +265,7 @@ fn missing_files_are_named_and_found_later() {
         (fs::read(pki.key("server")).unwrap(), fs::read(pki.certificate("ca")).unwrap());
     fs::remove_file(pki.key("server")).unwrap();
     fs::remove_file(pki.certificate("ca")).unwrap();
-    let mut tls = Tls::new(&options(&pki, "server", "ca"));
+    let mut tls = Tls::new(&pki.options("server", "ca"));
     assert_eq!(
         said(&mut tls),
         [
@@ -308,8 +295,7 @@ fn missing_files_are_named_and_found_later() {
 #[test]
 fn a_key_of_another_certificate_is_refused() {
     let pki = pki!(Pki::usual("mismatch"));
-    let wrong =
-        TlsOptions { private_key: Some(pki.key("client")), ..options(&pki, "server", "ca") };
+    let wrong = TlsOptions { private_key: Some(pki.key("client")), ..pki.options("server", "ca") };
     let mut tls = Tls::new(&wrong);
     assert!(tls.acceptor().is_err());
     assert_eq!(said(&mut tls), ["Private key does not match certificate public key"]);
@@ -319,12 +305,9 @@ fn a_key_of_another_certificate_is_refused() {
 fn the_first_server_s_root_is_kept() {
     let pki = pki!(Pki::usual("bootstrap"));
     let file = pki.path("learnt.pem");
-    let client = TlsOptions {
-        ca_cert: Some(file.clone()),
-        bootstrap: true,
-        ..options(&pki, "client", "ca")
-    };
-    let (mut server, mut client) = (Tls::new(&options(&pki, "server", "ca")), Tls::new(&client));
+    let client =
+        TlsOptions { ca_cert: Some(file.clone()), bootstrap: true, ..pki.options("client", "ca") };
+    let (mut server, mut client) = (Tls::new(&pki.options("server", "ca")), Tls::new(&client));
     let acceptor = server.acceptor().unwrap();
     let said = connect(&acceptor, &client.connector().unwrap()).unwrap_err();
     assert_eq!(said[0], format!("successfully bootstrapped CA cert to {file}"));
@@ -336,14 +319,14 @@ fn the_first_server_s_root_is_kept() {
     assert!(connect(&acceptor, &client.connector().unwrap()).is_ok());
     // From now on it is the only one.
     pki.self_signed("alone", "alone", Shape { extensions: AUTHORITY, ..Shape::default() });
-    let mut other = Tls::new(&options(&pki, "alone", "ca"));
+    let mut other = Tls::new(&pki.options("alone", "ca"));
     assert!(connect(&other.acceptor().unwrap(), &client.connector().unwrap()).is_err());
 }
 
 #[test]
 fn long_messages_cross_in_both_directions() {
     let pki = pki!(Pki::usual("long"));
-    let (server, client) = (options(&pki, "server", "ca"), options(&pki, "client", "ca"));
+    let (server, client) = (pki.options("server", "ca"), pki.options("client", "ca"));
     let (mut server, mut client) = meet(&server, &client).unwrap();
     let message: Vec<u8> = (0..5_000_000_u32).map(|i| (i % 251) as u8).collect();
     for (from, to) in [(&mut server, &mut client)] {

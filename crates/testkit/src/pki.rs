@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use weir_net::TlsOptions;
+
 /// A directory with keys and certificates; it goes when this is dropped.
 #[derive(Debug)]
 pub struct Pki {
@@ -67,6 +69,25 @@ impl Pki {
     /// Its key.
     pub fn key(&self, name: &str) -> String {
         self.path(&format!("{name}-key.pem"))
+    }
+
+    /// The options of somebody who shows the certificate `name` and believes the authority `ca`.
+    pub fn options(&self, name: &str, ca: &str) -> TlsOptions {
+        TlsOptions {
+            private_key: Some(self.key(name)),
+            certificate: Some(self.certificate(name)),
+            ca_cert: Some(self.certificate(ca)),
+            ..TlsOptions::default()
+        }
+    }
+
+    /// The same on a command line, with the authority `ca`.
+    pub fn arguments(&self, name: &str) -> [String; 3] {
+        [
+            format!("--private-key={}", self.key(name)),
+            format!("--certificate={}", self.certificate(name)),
+            format!("--ca-cert={}", self.certificate("ca")),
+        ]
     }
 
     /// A root.

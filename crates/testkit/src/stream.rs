@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use weir_net::{Address, BlockingStream, Tls, TlsOptions};
+use weir_net::{Address, BlockingStream, Tls};
 
 use crate::pki::Pki;
 
@@ -32,12 +32,7 @@ impl Stream {
         name: &str,
         patience: Duration,
     ) -> io::Result<Self> {
-        let mut tls = Tls::new(&TlsOptions {
-            private_key: Some(pki.key(name)),
-            certificate: Some(pki.certificate(name)),
-            ca_cert: Some(pki.certificate("ca")),
-            ..TlsOptions::default()
-        });
+        let mut tls = Tls::new(&pki.options(name, "ca"));
         let address = Address::Ssl { host: server.ip().to_string(), port: server.port() };
         let connector = tls.connector()?;
         let stream = BlockingStream::connect(&address, Some(&connector), Some(patience))?;

@@ -171,12 +171,8 @@ fn remotes(scratch: &Scratch, pki: &Pki) -> Result<[Extra; 2], Trouble> {
         let content = json!({"_date": 1_700_000_000_000_u64, "Global": global, "Connection": rows});
         let records = [schema.to_string(), content.to_string()];
         std::fs::write(&file, records.map(|text| files::record(&text)).concat())?;
-        let options = vec![
-            "--remote=db:Remotes,Global,connections".to_owned(),
-            format!("--private-key={}", pki.key("server")),
-            format!("--certificate={}", pki.certificate("server")),
-            format!("--ca-cert={}", pki.certificate("ca")),
-        ];
+        let mut options = vec!["--remote=db:Remotes,Global,connections".to_owned()];
+        options.extend(pki.arguments("server"));
         sides.push(Extra { files: vec![file], options });
     }
     <[Extra; 2]>::try_from(sides).map_err(|_| Trouble::Closed)
