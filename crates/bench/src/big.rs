@@ -12,14 +12,14 @@ use crate::Error;
 use crate::args::Args;
 use crate::client::Client;
 use crate::dbfile;
-use crate::drive::{DRAIN_EVERY, Driver, Load};
+use crate::drive::{Driver, Load};
 use crate::error::fail;
 use crate::ports::{DB, SCHEMA};
 use crate::report::{About, Curve, Figures, Report};
 use crate::rng::Rng;
 use crate::rounds::{Bench, Floors};
 use crate::running::{Running, Source};
-use crate::tally::{Sizes, Tally};
+use crate::tally::{Sizes, Tally, drain_every};
 use crate::watch::{Marker, Watch, uuid_hash, uuid_in};
 
 const PAIRS: usize = 500;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let mut config = Config {
         ops,
         writers: args.value("--writers")?.unwrap_or(WRITERS).max(1),
-        drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
+        drain_every: drain_every(args)?,
         template: Template::new(),
     };
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());

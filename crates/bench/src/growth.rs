@@ -13,7 +13,7 @@ use crate::Error;
 use crate::args::Args;
 use crate::client::Client;
 use crate::dbfile;
-use crate::drive::{DRAIN_EVERY, Driver, Load};
+use crate::drive::{Driver, Load};
 use crate::error::fail;
 use crate::peer::Peer;
 use crate::report::{About, Curve, Figures, Report};
@@ -67,11 +67,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let elements: Vec<usize> = args.list("--elements")?.unwrap_or_else(|| ELEMENTS.to_vec());
     let ops = args.value("--ops")?.unwrap_or(20_000).max(1);
     let seconds = seconds_from(args)?;
-    let clients = Clients {
-        writers: args.value("--writers")?.unwrap_or(20).max(1),
-        monitors: args.value("--monitors")?.unwrap_or(10),
-        drain_every: DRAIN_EVERY,
-    };
+    let clients = Clients::from_args(args, 20, 10)?;
     args.finish("growth")?;
     let title = format!(
         "growth: {ops} changes at {rows:?} rows and {elements:?} elements, {} writers, {} monitors",

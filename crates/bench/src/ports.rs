@@ -7,8 +7,6 @@
 
 mod objects;
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use self::objects::{Objects, STEPS, Step, check_reply};
@@ -16,7 +14,7 @@ use crate::Error;
 use crate::args::Args;
 use crate::client::Client;
 use crate::dbfile;
-use crate::drive::{DRAIN_EVERY, Driver, Load};
+use crate::drive::{Driver, Load};
 use crate::procfs;
 use crate::progress::Progress;
 use crate::replica::Replica;
@@ -52,11 +50,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
     let config = Config {
         rows: args.value("--rows")?.unwrap_or(ROWS).max(1),
-        clients: Clients {
-            writers: args.value("--writers")?.unwrap_or(WRITERS).max(1),
-            monitors: args.value("--monitors")?.unwrap_or(MONITORS),
-            drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
-        },
+        clients: Clients::from_args(args, WRITERS, MONITORS)?,
         cycles: args.value("--cycles")?.unwrap_or(1).max(1),
         rate: args.value("--rate")?.filter(|&rate: &f64| rate > 0.0),
         one_shot: args.flag("--one-shot"),
@@ -231,7 +225,7 @@ mod tests {
                 clients: Clients {
                     writers: 7,
                     monitors: 3,
-                    drain_every: Duration::from_micros(50),
+                    drain_every: std::time::Duration::from_micros(50),
                 },
                 cycles: 2,
                 rate: None,

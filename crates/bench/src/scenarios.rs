@@ -105,7 +105,8 @@ const SCENARIOS: &[Scenario] = &[
         about: &["cost from 100 to 1,000,000 rows and from 10 to 100,000 elements"],
         options: &[
             "--rows N[,N...] --elements N[,N...] --ops N (20000) --writers N (20)",
-            "--monitors N (10) --seconds N  at most, of each kind at each size (5)",
+            "--monitors N (10) --drain-us N",
+            "--seconds N  at most, of each kind at each size (5)",
         ],
         schema: None,
         run: growth::run,

@@ -4,14 +4,13 @@
 //! in blocks and the same ones removed again, so that the set keeps its size.
 
 use std::io::Write;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::args::Args;
 use crate::client::Client;
-use crate::drive::{DRAIN_EVERY, Load};
+use crate::drive::Load;
 use crate::error::fail;
 use crate::growth;
 use crate::peer::Peer;
@@ -43,11 +42,7 @@ pub(crate) struct Config {
 
 /// Runs the scenario.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
-    let clients = Clients {
-        writers: args.value("--writers")?.unwrap_or(20).max(1),
-        monitors: args.value("--monitors")?.unwrap_or(10),
-        drain_every: args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros),
-    };
+    let clients = Clients::from_args(args, 20, 10)?;
     let config = Config {
         sizes: args.list("--sizes")?.unwrap_or_else(|| SIZES.to_vec()),
         ops: args.value("--ops")?.unwrap_or(20_000).max(1),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::args::Args;
 use crate::client::{Client, Stream, Target};
-use crate::drive::{Driver, Load};
+use crate::drive::{DRAIN_EVERY, Driver, Load};
 use crate::procfs;
 use crate::progress::Progress;
 use crate::replica::Replica;
@@ -22,6 +22,11 @@ pub(crate) const ENOUGH_SECONDS: f64 = 5.0;
 /// Takes `--seconds`. However few they are, something is measured.
 pub(crate) fn seconds_from(args: &mut Args) -> Result<f64, Error> {
     Ok(args.value("--seconds")?.unwrap_or(ENOUGH_SECONDS).max(f64::MIN_POSITIVE))
+}
+
+/// Takes `--drain-us`.
+pub(crate) fn drain_every(args: &mut Args) -> Result<Duration, Error> {
+    Ok(args.value("--drain-us")?.map_or(DRAIN_EVERY, Duration::from_micros))
 }
 
 /// Transactions that show how long one takes.
@@ -166,6 +171,19 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
+    /// Their options, with the numbers that are usual in a scenario.
+    pub(crate) fn from_args(
+        args: &mut Args,
+        writers: usize,
+        monitors: usize,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            writers: args.value("--writers")?.unwrap_or(writers).max(1),
+            monitors: args.value("--monitors")?.unwrap_or(monitors),
+            drain_every: drain_every(args)?,
+        })
+    }
+
     /// Connects all of them; monitors watch all of `db`, and the first one keeps what it gets so
     /// that `replica` can follow.
     pub(crate) fn connect(
