@@ -123,7 +123,7 @@ impl Hash {
     /// Length of the text form in bytes.
     const TEXT_LEN: usize = 40;
 
-    fn of(hash: &mut Sha1) -> Self {
+    pub(crate) fn of(hash: &mut Sha1) -> Self {
         Self(hash.finalize_reset().into())
     }
 
@@ -420,18 +420,18 @@ impl<'a> Record<'a> {
 
 /// Appends the header line of a standalone log's record whose body (newline included) has this
 /// length and hash.
-pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Sha1) {
+pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Hash) {
     write_header_of(b"JSON", out, length, hash);
 }
 
-fn write_header_of(magic: &[u8], out: &mut Vec<u8>, length: u64, hash: Sha1) {
+fn write_header_of(magic: &[u8], out: &mut Vec<u8>, length: u64, hash: Hash) {
     out.extend_from_slice(b"OVSDB ");
     out.extend_from_slice(magic);
     out.push(b' ');
     // Fits: no file is as long as that.
     weir_json::write_integer(out, i64::try_from(length).unwrap_or(i64::MAX));
     out.push(b' ');
-    out.extend_from_slice(&Hash(hash.finalize().into()).text());
+    out.extend_from_slice(&hash.text());
     out.push(b'\n');
 }
 
@@ -450,9 +450,9 @@ impl Measure {
     }
 
     /// The header line.
-    pub fn header(self) -> Vec<u8> {
+    pub fn header(mut self) -> Vec<u8> {
         let mut header = vec![];
-        write_header(&mut header, self.length, self.hash);
+        write_header(&mut header, self.length, Hash::of(&mut self.hash));
         header
     }
 }
@@ -471,7 +471,7 @@ fn write_record_of(magic: &[u8], out: &mut Vec<u8>, json: &[u8]) {
     let mut hash = Sha1::new();
     hash.update(json);
     hash.update(b"\n");
-    write_header_of(magic, out, json.len() as u64 + 1, hash);
+    write_header_of(magic, out, json.len() as u64 + 1, Hash::of(&mut hash));
     out.extend_from_slice(json);
     out.push(b'\n');
 }
@@ -492,18 +492,20 @@ impl Unfinished {
         Self { start }
     }
 
-    /// Ends the record.
-    pub(crate) fn finish(self, out: &mut Vec<u8>) {
+    /// Ends the record; answers with its body's hash.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) -> Hash {
         out.push(b'\n');
         let body = self.start + Self::ROOM;
         let mut hash = Sha1::new();
         hash.update(out.get(body..).unwrap_or_default());
+        let hash = Hash::of(&mut hash);
         let mut header = Vec::with_capacity(HEADER_MAX);
         write_header(&mut header, (out.len() - body) as u64, hash);
         match out.get_mut(self.start..body) {
             Some(room) if room.len() == header.len() => room.copy_from_slice(&header),
             _ => drop(out.splice(self.start..body, header)),
         }
+        hash
     }
 
     /// Takes the record back.

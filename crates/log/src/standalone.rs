@@ -10,4 +10,5 @@ pub use pass::{NotASnapshot, SnapshotRows};
 pub use replay::{LoadError, Loaded, Replayer};
 pub use write::{
     Form, snapshot_json, write_schema, write_snapshot, write_transaction, write_transaction_as,
+    write_transaction_json,
 };

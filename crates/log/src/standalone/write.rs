@@ -7,7 +7,7 @@ use weir_data::{
     ColumnType, DatumRef, Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid,
 };
 
-use crate::record::{self, Unfinished};
+use crate::record::{self, Hash, Unfinished};
 
 /// Size of the pieces in which a snapshot is written.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,20 +26,41 @@ pub enum Form {
     Whole,
 }
 
-/// Appends a transaction's record; `store` is what the transaction made of it. False, and nothing
-/// appended, if the transaction changed nothing that is kept in files.
+/// Appends a transaction's record; `store` is what the transaction made of it. Answers with the
+/// hash of the record's body; `None`, and nothing appended, if the transaction changed nothing that
+/// is kept in files.
 pub fn write_transaction(
     out: &mut Vec<u8>,
     delta: &Delta,
     store: &Store,
     date_ms: i64,
     comment: Option<&str>,
-) -> bool {
+) -> Option<Hash> {
     write_transaction_as(Form::Difference, out, delta, store, date_ms, comment)
 }
 
 /// As [`write_transaction`], in the form that is asked for.
 pub fn write_transaction_as(
+    form: Form,
+    out: &mut Vec<u8>,
+    delta: &Delta,
+    store: &Store,
+    date_ms: i64,
+    comment: Option<&str>,
+) -> Option<Hash> {
+    let record = Unfinished::begin(out);
+    if write_transaction_json(form, out, delta, store, date_ms, comment) {
+        Some(record.finish(out))
+    } else {
+        record.abandon(out);
+        None
+    }
+}
+
+/// Appends a transaction as JSON, without the frame of a record: what comes behind a schema in a
+/// standalone file, and in an entry of a clustered one (ovsdb(5)). False if the transaction changed
+/// nothing that is kept in files; what was appended then means nothing.
+pub fn write_transaction_json(
     form: Form,
     out: &mut Vec<u8>,
     delta: &Delta,
@@ -53,18 +74,12 @@ pub fn write_transaction_as(
         }
         form => form,
     };
-    let record = Unfinished::begin(out);
     begin(out, date_ms, form == Form::Difference, comment);
     let mut any = false;
     for table in &delta.tables {
         any |= write_table(out, store, table, form);
     }
     out.push(b'}');
-    if any {
-        record.finish(out);
-    } else {
-        record.abandon(out);
-    }
     any
 }
 
@@ -241,7 +256,7 @@ pub fn write_snapshot<E>(
         Ok::<(), E>(())
     })?;
     let mut header = Vec::new();
-    record::write_header(&mut header, length, hash);
+    record::write_header(&mut header, length, Hash::of(&mut hash));
     sink(&header)?;
     snapshot_body(snapshot, date_ms, comment, sink)
 }

@@ -235,7 +235,7 @@ pub(crate) fn file_of(random: &mut Random, schema: Schema, records: usize) -> Fi
         store.apply(&delta);
         let comment = random.chance(30).then_some("what \"for\"");
         let date = 1_700_000_000_000 + i as i64;
-        if write_transaction(&mut bytes, &delta, &store, date, comment) {
+        if write_transaction(&mut bytes, &delta, &store, date, comment).is_some() {
             states.push((bytes.len(), content(&store)));
         }
     }

@@ -97,7 +97,8 @@ impl Db {
             records.reserve(*room);
         }
         let (start, date_ms) = (records.len(), shell.wall_ms());
-        if !standalone::write_transaction_as(form, records, delta, store, date_ms, comment) {
+        let hash = standalone::write_transaction_as(form, records, delta, store, date_ms, comment);
+        if hash.is_none() {
             return Ok(());
         }
         if let Writes::Refused(error) = writes {

@@ -81,9 +81,9 @@ impl Write {
                 request.message = Arc::default();
                 record.reserve_exact(length);
             }
-            let is_record =
+            let hash =
                 standalone::write_transaction_as(form, &mut record, delta, store, date_ms, comment);
-            if let (true, Some(error)) = (is_record, refused) {
+            if let (Some(_), Some(error)) = (hash, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &Error::io(None, &error));
                 done.delta = None;
