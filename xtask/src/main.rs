@@ -27,7 +27,9 @@ usage: cargo xtask TASK
 
   test [--no-install]   install what is missing where possible, then run all tests
   ci                    fmt, clippy, doc, deny, tidy
-  tidy                  rules of the tree, see STYLE.md
+  tidy [--arrows CRATE | --docs]
+                        rules of the tree, see STYLE.md; or who names whom in a crate, or the
+                        doc comments that do not stand alone
   instructions [--update]
                         instructions and system calls of a transaction, under valgrind
   fuzz [SECONDS] [TARGET...] | --keep
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
     let root = root();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root),
+        ["tidy", "--arrows", name] => tidy::show_arrows(&root, name),
+        ["tidy", "--docs"] => tidy::show_docs(&root),
         ["ci"] => checks::run(&root),
         ["test"] => suite::run(&root, true),
         ["test", "--no-install"] => suite::run(&root, false),

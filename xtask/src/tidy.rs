@@ -3,6 +3,9 @@
 //! Each message names the rule, as `STYLE.md` does, and the remedy. Findings
 //! fail the run; notes are shown and do not.
 
+mod arrows;
+mod circles;
+mod doc_comments;
 mod files;
 mod links;
 mod manifests;
@@ -10,10 +13,13 @@ mod purity;
 mod rust;
 mod text;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+
+use arrows::Source;
 
 /// One breach of a rule, or a note about one that is near.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,23 +70,71 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(breaches.is_empty())
 }
 
-fn check(root: &Path) -> Result<Vec<Finding>> {
-    let mut findings = manifests::check(root)?;
-    for path in files::list(root)? {
-        findings.extend(text::check_name(&path));
-        let bytes = std::fs::read(root.join(&path))?;
-        let Ok(source) = String::from_utf8(bytes) else { continue };
-        findings.extend(text::check(&path, &source));
-        if path.ends_with(".rs") {
-            let code = rust::blank_text(&source);
-            findings.extend(rust::check(&path, &source, &code));
-            findings.extend(purity::check(&path, &code));
-        }
-        if path.ends_with(".md") {
-            findings.extend(links::check(&path, &source, |target| root.join(target).exists()));
+/// Prints who names whom inside a crate, and the circles.
+pub(crate) fn show_arrows(root: &Path, name: &str) -> Result<bool> {
+    let sources = sources(root, name, &files::list(root)?)?;
+    if sources.is_empty() {
+        bail!("no crate {name}");
+    }
+    print(&circles::describe(&sources));
+    Ok(true)
+}
+
+/// Prints every doc comment that does not stand alone.
+pub(crate) fn show_docs(root: &Path) -> Result<bool> {
+    let mut lines = String::new();
+    for path in files::list(root)?.iter().filter(|path| path.ends_with(".rs")) {
+        let source = std::fs::read_to_string(root.join(path))?;
+        for leaning in doc_comments::find(path, &source) {
+            let _ = writeln!(lines, "{leaning}");
         }
     }
+    print(&lines);
+    Ok(true)
+}
+
+/// Prints a list that may be long, to a reader who may have seen enough (`| head`).
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn check(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = manifests::check(root)?;
+    let paths = files::list(root)?;
+    let mut leaning = Vec::new();
+    for path in &paths {
+        findings.extend(text::check_name(path));
+        let bytes = std::fs::read(root.join(path))?;
+        let Ok(source) = String::from_utf8(bytes) else { continue };
+        findings.extend(text::check(path, &source));
+        if path.ends_with(".rs") {
+            let code = rust::blank_text(&source);
+            findings.extend(rust::check(path, &source, &code));
+            findings.extend(purity::check(path, &code));
+            leaning.extend(doc_comments::find(path, &source));
+        }
+        if path.ends_with(".md") {
+            findings.extend(links::check(path, &source, |target| root.join(target).exists()));
+        }
+    }
+    for name in circles::crates() {
+        findings.extend(circles::check(name, &sources(root, name, &paths)?));
+    }
+    findings.extend(doc_comments::notes(&leaning));
     Ok(findings)
+}
+
+/// The sources of a crate, `paths` being all files of the tree.
+fn sources(root: &Path, name: &str, paths: &[String]) -> Result<Vec<Source>> {
+    let folder = format!("crates/{name}/src/");
+    let mut sources = Vec::new();
+    for path in paths {
+        let Some(below) = path.strip_prefix(&folder).filter(|path| path.ends_with(".rs")) else {
+            continue;
+        };
+        sources.push(Source::new(below, &std::fs::read_to_string(root.join(path))?));
+    }
+    Ok(sources)
 }
 
 #[cfg(test)]
