@@ -6,37 +6,39 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{fuzz, tidy};
+use crate::{fuzz, provide, tidy};
 
 /// Seconds given to fetch the list of advisories, the only step that needs a network.
 const ADVISORY_FETCH_SECONDS: &str = "60";
 
 /// Runs every check, even after one failed; true when all passed.
-pub(crate) fn run(root: &Path) -> Result<bool> {
+pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     let mut steps = Steps::default();
-    steps.run("fmt", || passes(cargo(root).args(["fmt", "--all", "--check"])));
-    steps.run("clippy", || {
+    let building = provide::begin_cargo_deny(root, may_install);
+    steps.add("fmt", || passes(cargo(root).args(["fmt", "--all", "--check"])));
+    steps.add("clippy", || {
         let lint =
             ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
         passes(cargo(root).args(lint))
     });
-    steps.run("fuzz targets", || fuzz::check(root));
-    steps.run("doc", || {
+    steps.add("fuzz targets", || fuzz::check(root));
+    steps.add("doc", || {
         let mut doc = cargo(root);
         doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--keep-going"]);
         // Private items are documented too, so links to them lead somewhere.
         let flags = "-D warnings -A rustdoc::private_intra_doc_links";
         passes(doc.env("RUSTDOCFLAGS", flags))
     });
-    steps.run("deny: licences, bans, sources", || deny(root));
-    steps.run("deny: advisories", || advisories(root));
-    steps.run("tidy", || Ok(if tidy::run(root)? { Outcome::Passed } else { Outcome::Failed }));
-    Ok(steps.finish())
+    steps.add("cargo-deny", || provide::cargo_deny(root, building, may_install));
+    steps.add("deny: licences, bans, sources", || deny(root));
+    steps.add("deny: advisories", || advisories(root));
+    steps.add("tidy", || Ok(if tidy::run(root)? { Outcome::Passed } else { Outcome::Failed }));
+    Ok(steps.run())
 }
 
 fn deny(root: &Path) -> Result<Outcome> {
     if !has(root, "cargo-deny") {
-        return Ok(Outcome::Skipped("cargo-deny is not installed (cargo xtask test does)".into()));
+        return Ok(Outcome::Skipped("cargo-deny is not installed".into()));
     }
     // cargo-deny looks at the dependencies of every platform, more than a build has fetched.
     if !cargo(root).args(["fetch", "--locked"]).status()?.success() {

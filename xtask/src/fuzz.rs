@@ -9,19 +9,20 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::background::Background;
 use crate::step::{Outcome, passes};
 use crate::tools::{self, cargo, has};
 
 /// Seconds for each target when nothing else is said, in CI as well.
 pub(crate) const SECONDS: u32 = 60;
 
-/// Targets fuzzed at once, on however few processors: all of them together take three minutes.
-const AT_ONCE: usize = 6;
+/// All targets together take so many times the seconds of one, on however few processors.
+const ROUNDS: usize = 3;
 
 /// Longest that one input may take, in seconds, and most memory, in MB.
 const LIMITS: [&str; 2] = ["-timeout=30", "-rss_limit_mb=2048"];
 
-/// Where chance begins in the tests, so that they can be repeated; a task of its own begins anywhere.
+/// Where chance begins in a soak, so that it can be repeated; a task of its own begins anywhere.
 const STEP_SEED: u32 = 1;
 
 /// What cargo-fuzz passes as well; all of it is known to the stable compiler.
@@ -32,32 +33,11 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// The only platform that servers run on and that libFuzzer is tried on.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// The targets being built beside something that leaves the processors idle now and then.
-pub(crate) struct Building(Option<Child>);
-
-impl Building {
-    /// Begins, if it can be done at all. It gives way to whatever else runs.
-    pub(crate) fn begin(root: &Path) -> Self {
-        if unfit(root).is_some() {
-            return Self(None);
-        }
-        let cargo = build_command(root, "build");
-        let mut command = tools::program(root, "nice");
-        command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
-        for (name, value) in cargo.get_envs().filter(|(name, _)| *name != "PATH") {
-            if let Some(value) = value {
-                command.env(name, value);
-            }
-        }
-        // What is wrong with it shows in the step itself.
-        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(quiet.spawn().ok())
-    }
-
-    fn wait(mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.wait();
-        }
+/// Begins to build the targets beside something that leaves the processors idle now and then.
+pub(crate) fn begin_build(root: &Path) -> Background {
+    match unfit(root) {
+        Some(_) => Background::none(),
+        None => Background::begin(root, &build_command(root, "build")),
     }
 }
 
@@ -77,8 +57,8 @@ pub(crate) fn check(root: &Path) -> Result<Outcome> {
     }
 }
 
-/// As a step of the tests: every target for [`SECONDS`].
-pub(crate) fn step(root: &Path, building: Building) -> Result<Outcome> {
+/// As a step of the soak: every target for [`SECONDS`].
+pub(crate) fn step(root: &Path, building: Background) -> Result<Outcome> {
     if let Some(why) = unfit(root) {
         return Ok(Outcome::Skipped(why));
     }
@@ -105,8 +85,10 @@ fn fuzz(root: &Path, seconds: u32, seed: u32, chosen: &[&str]) -> Result<bool> {
     let chosen: Vec<&String> =
         all.iter().filter(|name| chosen.is_empty() || chosen.contains(&name.as_str())).collect();
     let mut passed = true;
-    for pair in chosen.chunks(AT_ONCE) {
-        let running = pair.iter().map(|name| Running::start(root, name, seconds, seed));
+    let at_once = chosen.len().div_ceil(ROUNDS).max(1);
+    for (round, some) in (1..).zip(chosen.chunks(at_once)) {
+        println!("    round {round} of {ROUNDS}, {seconds} s each: {} targets", some.len());
+        let running = some.iter().map(|name| Running::start(root, name, seconds, seed));
         for running in running.collect::<Result<Vec<_>>>()? {
             passed &= running.finish()?;
         }

@@ -53,7 +53,7 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<bool> {
     }
 }
 
-/// The same as a step of `cargo xtask test`.
+/// Compares, as a step of `cargo xtask soak`, or updates.
 pub(crate) fn compare(root: &Path, update: bool) -> Result<Outcome> {
     if !has(root, "valgrind") {
         return Ok(Outcome::Skipped("valgrind is not installed".into()));

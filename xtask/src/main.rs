@@ -1,6 +1,7 @@
 //! Development tasks: `cargo xtask <task>`.
 //!
-//! - `test`: everything that a change must pass, on a fresh machine.
+//! - `test`: all tests, in minutes, on a fresh machine.
+//! - `soak`: what takes longer and a change must pass as well.
 //! - `tidy`: rules of the tree that the compiler does not check (see `STYLE.md`).
 //! - `ci`: formatting, lints, documentation, licences, tidy.
 //! - `fuzz`: every parser against libFuzzer.
@@ -8,11 +9,13 @@
 //! - `miri`, `tsan`: snapshot readers on other threads, under Miri and the thread sanitizer.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
+mod background;
 mod checks;
 mod fuzz;
 mod instructions;
 mod ovn;
 mod provide;
+mod runner;
 mod sanitize;
 mod step;
 mod suite;
@@ -26,7 +29,9 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test [--no-install]   install what is missing where possible, then run all tests
-  ci                    fmt, clippy, doc, deny, tidy
+  soak [--no-install]   what takes longer: instructions, thread sanitizer, every parser fuzzed
+  ci [--no-install]     fmt, clippy, doc, deny, tidy
+  run-tests [WORD...]   the tests whose names contain a word, each with a time limit
   tidy [--arrows CRATE | --docs]
                         rules of the tree, see STYLE.md; or who names whom in a crate, or the
                         doc comments that do not stand alone
@@ -47,9 +52,13 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["tidy", "--arrows", name] => tidy::show_arrows(&root, name),
         ["tidy", "--docs"] => tidy::show_docs(&root),
-        ["ci"] => checks::run(&root),
+        ["ci"] => checks::run(&root, true),
+        ["ci", "--no-install"] => checks::run(&root, false),
         ["test"] => suite::run(&root, true),
         ["test", "--no-install"] => suite::run(&root, false),
+        ["soak"] => suite::soak(&root, true),
+        ["soak", "--no-install"] => suite::soak(&root, false),
+        [runner::TASK, rest @ ..] => runner::run(&root, rest),
         ["instructions"] => instructions::run(&root, false),
         ["instructions", "--update"] => instructions::run(&root, true),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest),

@@ -22,7 +22,7 @@ const NEEDED: &[&str] = &[
     "ovn-northd",
 ];
 
-/// As a step of the tests: skipped where OVN is not installed.
+/// As a step of `cargo xtask test`: skipped where OVN is not installed.
 pub(crate) fn scenario(root: &Path) -> Result<Outcome> {
     if let Some(program) = NEEDED.iter().find(|program| !has(root, program)) {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));

@@ -8,41 +8,44 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::background::Background;
 use crate::sanitize;
 use crate::step::{Outcome, passes};
 use crate::tools::{self, cargo, has, program};
 
-/// Debian packages, and what each is for.
-const DEBIAN: &[(&str, &str)] = &[
+/// A Debian package, and what it is for.
+type Package = (&'static str, &'static str);
+
+/// What `cargo xtask test` wants.
+pub(crate) const FOR_TESTS: &[Package] = &[
     ("openvswitch-common", "the reference server and the stock clients"),
     ("openvswitch-switch", "ovs-vswitchd, ovs-vsctl, ovs-ctl"),
     ("ovn-common", "ovn-nbctl, ovn-sbctl and OVN's schemas"),
     ("ovn-central", "ovn-northd and ovn-ctl"),
     ("python3-openvswitch", "the stock Python client"),
     ("etcd-client", "etcdctl, for the key-value front end"),
-    ("strace", "counts the system calls of a transaction"),
-    ("valgrind", "counts the instructions of a transaction"),
     ("tini", "reaps the daemons of a test that was stopped"),
 ];
 
-/// Cargo's own additions: the program, the features that it does without here,
-/// and what is done when it cannot be had.
-const CARGO: &[(&str, &[&str], &str)] = &[
-    // Without its own updater, which is half of what it compiles.
-    (
-        "cargo-nextest",
-        &["--no-default-features", "--features", "default-no-update"],
-        "the tests run under plain `cargo test`",
-    ),
-    ("cargo-deny", &[], "licences and sources are not checked"),
+/// What `cargo xtask soak` wants.
+pub(crate) const FOR_SOAK: &[Package] = &[
+    ("strace", "counts the system calls of a transaction"),
+    ("valgrind", "counts the instructions of a transaction"),
 ];
 
+/// The addition to cargo that the checks cannot do without.
+const DENY: &str = "cargo-deny";
+
 /// Installs the missing Debian packages where we are root and have apt.
-pub(crate) fn debian_packages(root: &Path, may_install: bool) -> Result<Outcome> {
+pub(crate) fn debian_packages(
+    root: &Path,
+    packages: &[Package],
+    may_install: bool,
+) -> Result<Outcome> {
+    let missing = missing(packages);
     if !has(root, "apt-get") {
-        return Ok(Outcome::Skipped(format!("no apt-get here; by hand: {}", names(&missing()))));
+        return Ok(Outcome::Skipped(format!("no apt-get here; by hand: {}", names(&missing))));
     }
-    let missing = missing();
     if missing.is_empty() {
         println!("    all present");
         return Ok(Outcome::Passed);
@@ -66,28 +69,30 @@ pub(crate) fn debian_packages(root: &Path, may_install: bool) -> Result<Outcome>
     }
 }
 
-/// Builds cargo's additions where cargo can fetch them, into the build folder.
-pub(crate) fn cargo_tools(root: &Path, may_install: bool) -> Result<Outcome> {
-    let mut lacking = Vec::new();
-    for (name, features, otherwise) in CARGO {
-        if has(root, name) {
-            continue;
+/// Begins to build `cargo-deny` beside other checks, if it is missing.
+pub(crate) fn begin_cargo_deny(root: &Path, may_install: bool) -> Background {
+    if !may_install || has(root, DENY) {
+        return Background::none();
+    }
+    Background::begin(root, &install(root, DENY))
+}
+
+/// Builds `cargo-deny` where cargo can fetch it, into the build folder, if `building` has not.
+pub(crate) fn cargo_deny(root: &Path, building: Background, may_install: bool) -> Result<Outcome> {
+    building.wait();
+    let mut outcome = Outcome::Passed;
+    if !has(root, DENY) {
+        if !may_install {
+            return Ok(Outcome::Skipped(format!("--no-install, missing {DENY}")));
         }
-        println!("    missing: {name}");
-        let installed = may_install
-            && matches!(passes(&mut install(root, name, features))?, Outcome::Passed)
-            && has(root, name);
-        if !installed {
-            lacking.push(format!("{name}: {otherwise}"));
-        }
+        outcome = passes(&mut install(root, DENY))?;
     }
     // A gigabyte that nobody needs any more; a folder that is not there is as good.
     let _ = std::fs::remove_dir_all(build_folder(root));
-    if lacking.is_empty() {
-        return Ok(Outcome::Passed);
-    }
-    let why = if may_install { "cargo could not install" } else { "--no-install, missing" };
-    Ok(Outcome::Skipped(format!("{why} {}", lacking.join("; "))))
+    Ok(match outcome {
+        Outcome::Passed => Outcome::Passed,
+        _ => Outcome::Skipped(format!("cargo could not install {DENY} (no network?)")),
+    })
 }
 
 /// Has rustup install the compiler of Miri and the thread sanitizer.
@@ -111,12 +116,11 @@ pub(crate) fn nightly(root: &Path, may_install: bool) -> Result<Outcome> {
     })
 }
 
-/// A build that is quick rather than quick to run: these tools run for seconds.
-fn install(root: &Path, name: &str, features: &[&str]) -> Command {
+/// A build that is quick rather than quick to run: the tool runs for seconds.
+fn install(root: &Path, name: &str) -> Command {
     let mut install = cargo(root);
     install.args(["install", "--locked", "--quiet", "--debug", "--root"]);
-    install.arg(tools::folder(root)).arg(name).args(features);
-    // One folder for all of them, so that what they share is compiled once.
+    install.arg(tools::folder(root)).arg(name);
     install.env("CARGO_TARGET_DIR", build_folder(root));
     install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     install
@@ -126,8 +130,8 @@ fn build_folder(root: &Path) -> PathBuf {
     tools::folder(root).join("build")
 }
 
-fn missing() -> Vec<(&'static str, &'static str)> {
-    DEBIAN.iter().copied().filter(|(package, _)| !is_installed(package)).collect()
+fn missing(packages: &[Package]) -> Vec<Package> {
+    packages.iter().copied().filter(|(package, _)| !is_installed(package)).collect()
 }
 
 fn names(packages: &[(&str, &str)]) -> String {

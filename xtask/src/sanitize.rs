@@ -41,8 +41,8 @@ fn shown(outcome: Outcome) -> bool {
     !matches!(outcome, Outcome::Failed)
 }
 
-/// The scenarios in Miri, in as many orders of events as there are seeds. Not a step of the tests
-/// yet: it takes minutes on a busy machine.
+/// The scenarios in Miri, in as many orders of events as there are seeds. Not a step of the soak: it
+/// takes minutes on a busy machine.
 fn miri(root: &Path, seeds: u32) -> Result<Outcome> {
     if let Some(why) = missing(root) {
         return Ok(Outcome::Skipped(why));

@@ -1,4 +1,5 @@
-//! Steps of a task: each prints its name, its duration and how it ended.
+//! Steps of a task: each prints its name and how many there are when it begins; then how it ended,
+//! how long it took, and what comes next.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,42 +14,61 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-/// The steps of one task so far.
+/// The steps of one task, in their order.
 #[derive(Default)]
-pub(crate) struct Steps {
-    lines: Vec<String>,
-    failed: bool,
+pub(crate) struct Steps<'a> {
+    steps: Vec<Step<'a>>,
 }
 
-impl Steps {
-    /// Runs one step. A failure does not stop the next: one run shows everything.
-    pub(crate) fn run(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) {
-        println!("==> {name}");
-        let start = Instant::now();
-        let outcome = step();
-        let line = match outcome {
-            Ok(Outcome::Passed) => format!("ok      {name} ({})", seconds(start.elapsed())),
-            Ok(Outcome::Skipped(why)) => format!("skipped {name}: {why}"),
-            Ok(Outcome::Failed) => {
-                self.failed = true;
-                format!("FAILED  {name} ({})", seconds(start.elapsed()))
-            }
-            Err(error) => {
-                self.failed = true;
-                format!("FAILED  {name}: {error:#}")
-            }
-        };
-        println!("<== {line}\n");
-        self.lines.push(line);
+struct Step<'a> {
+    name: &'static str,
+    run: Box<dyn FnOnce() -> Result<Outcome> + 'a>,
+}
+
+impl<'a> Steps<'a> {
+    /// Adds one step, which runs with the others.
+    pub(crate) fn add(&mut self, name: &'static str, run: impl FnOnce() -> Result<Outcome> + 'a) {
+        self.steps.push(Step { name, run: Box::new(run) });
     }
 
-    /// Prints the summary; true when no step failed.
-    pub(crate) fn finish(self) -> bool {
-        println!("Summary:");
-        for line in &self.lines {
+    /// Runs all of them, even after one failed: one run shows everything. True when none failed.
+    pub(crate) fn run(self) -> bool {
+        let names: Vec<&str> = self.steps.iter().map(|step| step.name).collect();
+        let start = Instant::now();
+        let (mut lines, mut failed) = (Vec::new(), false);
+        for (index, step) in self.steps.into_iter().enumerate() {
+            let place = format!("[{}/{}]", index + 1, names.len());
+            println!("{place} {}", step.name);
+            let begun = Instant::now();
+            let outcome = (step.run)();
+            failed |= matches!(outcome, Ok(Outcome::Failed) | Err(_));
+            let line = describe(step.name, &outcome, begun.elapsed());
+            println!("{place} {line}; {}\n", outlook(&names[index + 1..], start.elapsed()));
+            lines.push(line);
+        }
+        println!("Summary, {}:", seconds(start.elapsed()));
+        for line in &lines {
             println!("  {line}");
         }
-        !self.failed
+        !failed
+    }
+}
+
+/// How a step ended, in one line.
+fn describe(name: &str, outcome: &Result<Outcome>, took: Duration) -> String {
+    match outcome {
+        Ok(Outcome::Passed) => format!("ok      {name} ({})", seconds(took)),
+        Ok(Outcome::Skipped(why)) => format!("skipped {name}: {why}"),
+        Ok(Outcome::Failed) => format!("FAILED  {name} ({})", seconds(took)),
+        Err(error) => format!("FAILED  {name}: {error:#}"),
+    }
+}
+
+/// What comes next, and how long all has taken so far.
+fn outlook(rest: &[&str], all: Duration) -> String {
+    match rest.first() {
+        Some(next) => format!("{} so far, next: {next}", seconds(all)),
+        None => format!("{} in all", seconds(all)),
     }
 }
 
@@ -60,7 +80,8 @@ pub(crate) fn passes(command: &mut Command) -> Result<Outcome> {
     Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
 }
 
-fn show(command: &Command) -> String {
+/// A command as a person would type it.
+pub(crate) fn show(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     words.join(" ")
@@ -68,4 +89,41 @@ fn show(command: &Command) -> String {
 
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_does_not_stop_the_next_step() {
+        let mut ran = Vec::new();
+        let order = std::cell::RefCell::new(&mut ran);
+        let mut steps = Steps::default();
+        steps.add("one", || {
+            order.borrow_mut().push(1);
+            Ok(Outcome::Failed)
+        });
+        steps.add("two", || {
+            order.borrow_mut().push(2);
+            Ok(Outcome::Passed)
+        });
+        assert!(!steps.run(), "one of them failed");
+        assert_eq!(ran, [1, 2]);
+    }
+
+    #[test]
+    fn a_skipped_step_is_no_failure() {
+        let mut steps = Steps::default();
+        steps.add("one", || Ok(Outcome::Skipped("no network".into())));
+        assert!(steps.run());
+    }
+
+    #[test]
+    fn each_step_says_what_comes_next() {
+        let second = Duration::from_secs(1);
+        assert_eq!(outlook(&["tests", "doctests"], second), "1.0 s so far, next: tests");
+        assert_eq!(outlook(&[], second), "1.0 s in all");
+        assert_eq!(describe("build", &Ok(Outcome::Passed), second), "ok      build (1.0 s)");
+    }
 }

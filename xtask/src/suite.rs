@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that a change must pass.
+//! `cargo xtask test`: all tests, in minutes; and `cargo xtask soak`: what takes longer.
 
 use std::path::Path;
 
@@ -6,41 +6,49 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{fuzz, instructions, ovn, provide, sanitize};
+use crate::{fuzz, instructions, ovn, provide, runner, sanitize};
 
-/// Runs all tests, even after some failed; true when all passed.
+/// All tests, even after some failed; true when all passed. Nothing but the tests is compiled.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
     let mut steps = Steps::default();
-    steps.run("Debian packages", || provide::debian_packages(root, may_install));
-    steps.run("cargo tools", || provide::cargo_tools(root, may_install));
-    steps.run("nightly toolchain", || provide::nightly(root, may_install));
-    steps.run("build", || passes(cargo(root).args(["build", "--workspace", "--all-targets"])));
-    // Tests wait a lot; the fuzzer's build has what they leave.
-    let building = fuzz::Building::begin(root);
-    steps.run("tests", || tests(root));
-    steps.run("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
-    steps.run("OVN scenario", || ovn::scenario(root));
-    steps.run("instructions", || instructions::compare(root, false));
-    steps.run("thread sanitizer", || sanitize::tsan(root));
-    steps.run("fuzzing", || fuzz::step(root, building));
-    Ok(steps.finish())
+    steps
+        .add("Debian packages", || provide::debian_packages(root, provide::FOR_TESTS, may_install));
+    steps.add("build", || passes(&mut runner::build(root)));
+    steps.add("tests", || tests(root));
+    steps.add("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
+    steps.add("OVN scenario", || ovn::scenario(root));
+    Ok(steps.run())
 }
 
+/// What wants other compilers, other profiles or a minute for each parser.
+pub(crate) fn soak(root: &Path, may_install: bool) -> Result<bool> {
+    let mut steps = Steps::default();
+    steps.add("Debian packages", || provide::debian_packages(root, provide::FOR_SOAK, may_install));
+    steps.add("nightly toolchain", || provide::nightly(root, may_install));
+    // What waits for a download or for one processor leaves the other one to the fuzzer's build.
+    let building = fuzz::begin_build(root);
+    steps.add("instructions", || instructions::compare(root, false));
+    steps.add("thread sanitizer", || sanitize::tsan(root));
+    steps.add("fuzzing", || fuzz::step(root, building));
+    Ok(steps.run())
+}
+
+/// The tests alone, which have been built.
 fn tests(root: &Path) -> Result<Outcome> {
-    let runner: &[&str] = if has(root, "cargo-nextest") {
-        &["nextest", "run", "--workspace", "--no-fail-fast"]
+    let mut tests = if has(root, "cargo-nextest") {
+        let mut nextest = cargo(root);
+        nextest.args(["nextest", "run", "--no-fail-fast"]).args(runner::TARGETS);
+        nextest
     } else {
-        println!("    cargo-nextest is missing: plain `cargo test`, without time limits");
-        &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]
+        let mut this = program(root, std::env::current_exe()?);
+        this.arg(runner::TASK);
+        this
     };
-    let cargo = cargo(root);
-    let mut command = if has(root, "tini") {
-        let mut tini = program(root, "tini");
-        tini.args(["-s", "--"]).arg(cargo.get_program());
-        tini
-    } else {
+    if !has(root, "tini") {
         println!("    tini is missing: a test that is stopped may leave its daemons behind");
-        cargo
-    };
-    passes(command.args(runner))
+        return passes(&mut tests);
+    }
+    let mut tini = program(root, "tini");
+    tini.args(["-s", "--"]).arg(tests.get_program()).args(tests.get_args());
+    passes(&mut tini)
 }
