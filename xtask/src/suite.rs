@@ -10,11 +10,13 @@ use crate::{fuzz, instructions, ovn, provide, runner, sanitize};
 
 /// All tests, even after some failed; true when all passed. Nothing but the tests is compiled.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
+    // Asked for now: the build may put another file in its place.
+    let this = std::env::current_exe()?;
     let mut steps = Steps::default();
     steps
         .add("Debian packages", || provide::debian_packages(root, provide::FOR_TESTS, may_install));
     steps.add("build", || passes(&mut runner::build(root)));
-    steps.add("tests", || tests(root));
+    steps.add("tests", || tests(root, &this));
     steps.add("doctests", || passes(cargo(root).args(["test", "--workspace", "--doc"])));
     steps.add("OVN scenario", || ovn::scenario(root));
     Ok(steps.run())
@@ -34,15 +36,15 @@ pub(crate) fn soak(root: &Path, may_install: bool) -> Result<bool> {
 }
 
 /// The tests alone, which have been built.
-fn tests(root: &Path) -> Result<Outcome> {
+fn tests(root: &Path, this: &Path) -> Result<Outcome> {
     let mut tests = if has(root, "cargo-nextest") {
         let mut nextest = cargo(root);
         nextest.args(["nextest", "run", "--no-fail-fast"]).args(runner::TARGETS);
         nextest
     } else {
-        let mut this = program(root, std::env::current_exe()?);
-        this.arg(runner::TASK);
-        this
+        let mut runner = program(root, this);
+        runner.arg(runner::TASK);
+        runner
     };
     if !has(root, "tini") {
         println!("    tini is missing: a test that is stopped may leave its daemons behind");
