@@ -16,7 +16,7 @@ use crate::tools::{self, cargo, has};
 /// Seconds for each target when nothing else is said, in CI as well.
 pub(crate) const SECONDS: u32 = 60;
 
-/// All targets together take so many times the seconds of one, on however few processors.
+/// All targets together take at most so many times the seconds of one, on however few processors.
 const ROUNDS: usize = 3;
 
 /// Longest that one input may take, in seconds, and most memory, in MB.
@@ -86,8 +86,9 @@ fn fuzz(root: &Path, seconds: u32, seed: u32, chosen: &[&str]) -> Result<bool> {
         all.iter().filter(|name| chosen.is_empty() || chosen.contains(&name.as_str())).collect();
     let mut passed = true;
     let at_once = chosen.len().div_ceil(ROUNDS).max(1);
+    let rounds = chosen.len().div_ceil(at_once);
     for (round, some) in (1..).zip(chosen.chunks(at_once)) {
-        println!("    round {round} of {ROUNDS}, {seconds} s each: {} targets", some.len());
+        println!("    round {round} of {rounds}, {seconds} s each: {} targets", some.len());
         let running = some.iter().map(|name| Running::start(root, name, seconds, seed));
         for running in running.collect::<Result<Vec<_>>>()? {
             passed &= running.finish()?;
