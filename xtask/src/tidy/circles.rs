@@ -10,12 +10,12 @@ use super::arrows::{Arrows, Source};
 const RULE: &str = "circles";
 const FIELDS: &str = "fields";
 
-/// What one crate may have. The aim is no owner in a circle and no open field; a crate that is not
+/// What one crate may have. The aim is no arrow in a circle and no open field; a crate that is not
 /// there yet has the number that it has today, so that it only falls.
 struct Limits {
     /// Name of the folder below `crates`.
     name: &'static str,
-    /// Owners that lie on a circle.
+    /// Arrows from owner to owner that lie on a circle.
     in_circles_max: usize,
     /// The object that holds the state of the crate.
     face: Face,
@@ -34,7 +34,7 @@ struct Face {
 /// The crates that are looked at.
 const CRATES: &[Limits] = &[Limits {
     name: "server",
-    in_circles_max: 27,
+    in_circles_max: 74,
     // The aim is 16, none of them open.
     face: Face { path: "server.rs", name: "Server", fields_max: 38, open_max: 36 },
 }];
@@ -56,9 +56,9 @@ fn check_within(limits: &Limits, sources: &[Source]) -> Vec<Finding> {
     let source = |path: &str| format!("crates/{}/src/{path}", limits.name);
     let arrows = Arrows::read(sources);
     let circles = circles(&arrows);
-    let involved: BTreeSet<&str> = circles.iter().flatten().copied().collect();
+    let involved = steps(&circles).len();
     let mut findings = Vec::new();
-    if involved.len() > limits.in_circles_max {
+    if involved > limits.in_circles_max {
         for circle in &circles {
             let place = source(arrows.place(circle[0], circle[1 % circle.len()]));
             let remedy = format!(
@@ -67,12 +67,11 @@ fn check_within(limits: &Limits, sources: &[Source]) -> Vec<Finding> {
             );
             findings.push(Finding::breach(place, RULE, remedy));
         }
-    } else if !involved.is_empty() {
+    } else if involved > 0 {
         let remedy = format!(
-            "{} owners lie on circles, at most {}, aim at none: `cargo xtask tidy --arrows {}`",
-            involved.len(),
-            limits.in_circles_max,
-            limits.name
+            "{involved} arrows lie on circles, at most {}, aim at none: \
+             `cargo xtask tidy --arrows {}`",
+            limits.in_circles_max, limits.name
         );
         findings.push(Finding::note(source(""), RULE, remedy));
     }
@@ -146,6 +145,15 @@ fn shortest_path<'a>(arrows: &'a Arrows, from: &'a str, to: &str) -> Option<Vec<
     None
 }
 
+/// The arrows that the circles are made of.
+fn steps<'a>(circles: &[Vec<&'a str>]) -> BTreeSet<(&'a str, &'a str)> {
+    let of = |circle: &Vec<&'a str>| {
+        let next = circle.iter().copied().cycle().skip(1);
+        circle.iter().copied().zip(next).collect::<Vec<_>>()
+    };
+    circles.iter().flat_map(of).collect()
+}
+
 /// `a → b (a.rs:3) → a (b.rs:7)`: behind each step the first place that takes it.
 fn show(arrows: &Arrows, circle: &[&str]) -> String {
     let mut text = circle[0].to_owned();
@@ -170,13 +178,17 @@ pub(super) fn describe(sources: &[Source]) -> String {
         let _ = writeln!(text, "circle: {}", show(&arrows, circle));
     }
     let count: usize = arrows.0.values().map(BTreeMap::len).sum();
-    let involved: BTreeSet<&str> = circles.iter().flatten().copied().collect();
+    let owners: BTreeSet<&str> = circles.iter().flatten().copied().collect();
     let _ = writeln!(
         text,
-        "{} owners, {count} arrows between them; {} owners lie on circles: {}",
+        "{} owners, {count} arrows between them; {} arrows lie on circles, between {}",
         arrows.0.len(),
-        involved.len(),
-        involved.into_iter().collect::<Vec<_>>().join(" ")
+        steps(&circles).len(),
+        if owners.is_empty() {
+            "nobody".into()
+        } else {
+            owners.into_iter().collect::<Vec<_>>().join(" ")
+        }
     );
     text
 }
@@ -244,7 +256,7 @@ mod tests {
         assert_eq!(circles(&arrows), [vec!["a", "b"], vec!["a", "c", "b"]]);
         let text = describe(&all);
         assert!(text.contains("a → c  1  a.rs:1\n"), "{text}");
-        assert!(text.ends_with("3 owners lie on circles: a b c\n"), "{text}");
+        assert!(text.ends_with("4 arrows lie on circles, between a b c\n"), "{text}");
     }
 
     #[test]
