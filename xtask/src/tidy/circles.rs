@@ -34,9 +34,8 @@ struct Face {
 /// The crates that are looked at.
 const CRATES: &[Limits] = &[Limits {
     name: "server",
-    in_circles_max: 74,
-    // The aim is 16, none of them open.
-    face: Face { path: "server.rs", name: "Server", fields_max: 38, open_max: 36 },
+    in_circles_max: 0,
+    face: Face { path: "server/mod.rs", name: "Server", fields_max: 16, open_max: 0 },
 }];
 
 /// Names of the crates that are looked at.
