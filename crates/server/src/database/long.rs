@@ -83,6 +83,9 @@ impl Databases {
 
     /// All is decided: hands over what was set aside.
     pub(crate) fn hand_over_all(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        if !self.open(id).has_long() {
+            return;
+        }
         for trigger in std::mem::take(&mut self.open(id).commits.long) {
             self.hand_over(shell, sessions, id, trigger);
         }

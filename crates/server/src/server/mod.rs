@@ -134,7 +134,9 @@ impl Server {
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         self.follow_if_stale();
-        self.admin.note_status(self.remotes.all_tried());
+        if !self.admin.serves() {
+            self.admin.note_status(self.remotes.all_tried());
+        }
         self.databases.begin_round();
         self.sessions.begin_round();
     }

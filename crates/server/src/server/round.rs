@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_engine::Converted;
 
-use crate::database::{Answer, Done, Next, Trigger};
+use crate::database::{Answer, Db, Done, Next, Trigger};
 use crate::ids::{CommandId, DbId, SessionId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
@@ -118,24 +118,22 @@ impl Server {
         })
     }
 
-    /// Writes what has run, or answers it, and goes on with what waited for that. True if there may
-    /// be more to do.
+    /// Writes what has run, or answers it, and goes on with what waited for that. True if that may
+    /// have left more to do, here or elsewhere.
     fn advance_database(&mut self, id: DbId) -> bool {
-        let is_decided = match self.databases.advance(&mut self.shell, id) {
+        match self.databases.advance(&mut self.shell, id) {
             Next::Wait => return false,
-            Next::Decide => {
-                self.decide(id);
-                true
-            }
-            Next::Nothing => false,
-        };
+            Next::Decide => self.decide(id),
+            Next::Nothing => {}
+        }
         let has_turned = self.take_turns(id);
         let Self { shell, sessions, databases, backups, .. } = self;
-        if databases.get(id).is_some() && databases.is_decided(id) {
+        // A turn may have removed the database.
+        if databases.get(id).is_some_and(Db::is_decided) {
             databases.hand_over_all(shell, sessions, id);
             backups.go_on(shell, sessions, databases, id);
         }
-        is_decided || has_turned || !self.databases.is_decided(id)
+        has_turned || !self.databases.is_decided(id)
     }
 
     /// An append has been answered: its database goes on.
@@ -241,6 +239,9 @@ impl Server {
     /// of it ran.
     fn run_last(&mut self) -> bool {
         let mut has_run = false;
+        if self.round.last.is_empty() {
+            return has_run;
+        }
         for last in std::mem::take(&mut self.round.last) {
             match last {
                 Last::Command { id, name, args } if self.may_run(&name, &args) => {
@@ -258,7 +259,7 @@ impl Server {
     }
 
     fn are_all_decided(&self) -> bool {
-        self.databases.values().all(crate::database::Db::is_decided)
+        self.databases.values().all(Db::is_decided)
     }
 
     /// Whether the databases that an admin command concerns are decided, and not at work if it
