@@ -117,7 +117,11 @@ impl Backups {
     }
 
     /// Whether messages wait until their database is decided.
+    #[inline]
     pub(crate) fn has_waiting(&self, id: DbId) -> bool {
+        if self.by_db.is_empty() {
+            return false;
+        }
         let following = self.by_db.get(&id).and_then(|backup| backup.following.as_ref());
         following.is_some_and(|Following { mirror, .. }| {
             mirror.next.is_some() || !mirror.is_out && !mirror.waiting.is_empty()

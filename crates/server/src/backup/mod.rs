@@ -182,7 +182,11 @@ impl Backups {
     }
 
     /// When the next replication has something to do.
+    #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.by_db.is_empty() {
+            return None;
+        }
         let following =
             |backup: &ActiveBackup| backup.following.as_ref()?.replication.next_wakeup_us();
         self.by_db.values().filter_map(following).min()

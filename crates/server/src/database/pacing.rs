@@ -213,6 +213,12 @@ impl Databases {
         }
     }
 
+    /// Whether more updates were pending for any session than may be.
+    #[inline]
+    pub(crate) fn has_overflowed(&self) -> bool {
+        !self.overflowed.is_empty()
+    }
+
     /// Sessions for which more updates were pending than may be.
     pub(crate) fn take_overflowed(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.overflowed)

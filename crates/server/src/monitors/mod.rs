@@ -145,8 +145,12 @@ impl Subscriptions {
         databases: &mut Databases,
         id: SessionId,
     ) {
-        let Some(session) = sessions.get(id) else { return };
         let mut monitors = self.of(id);
+        if monitors.is_empty() {
+            return;
+        }
+        // A session may have left before its reply was ready.
+        let Some(session) = sessions.get(id) else { return };
         while let Some(first) = monitors.first() {
             let length = monitors.iter().take_while(|m| m.db == first.db).count();
             let (these, rest) = monitors.split_at(length);

@@ -103,6 +103,7 @@ impl Remotes {
     }
 
     /// Whether something has changed that has not been followed: it could not be read.
+    #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale
     }

@@ -40,11 +40,14 @@ impl Remotes {
     /// When the next look is due; never while no table wants it. The first one waits until listeners
     /// have been tried, so that their ports are there with the first read. While a table is not open
     /// there is nothing to compare with; it is looked when it is.
+    #[inline]
     pub(crate) fn next_status_us(&self, databases: &Databases) -> Option<u64> {
+        if self.homes.is_empty() {
+            return None;
+        }
         let has_looked = self.status.at_us > 0;
-        let may_look = !self.homes.is_empty()
-            && (has_looked || self.all_tried())
-            && self.homes.iter().all(|db| databases.is_open(*db));
+        let may_look =
+            (has_looked || self.all_tried()) && self.homes.iter().all(|db| databases.is_open(*db));
         may_look.then_some(self.status.at_us)
     }
 

@@ -71,6 +71,9 @@ impl Server {
 
     /// Disconnects sessions for which too much is kept.
     pub(super) fn end_who_exceeds(&mut self) {
+        if !self.sessions.has_grown() && !self.databases.has_overflowed() {
+            return;
+        }
         for id in self.sessions.take_grown() {
             let kept = self.subscriptions.kept_bytes(id)
                 + self.databases.kept_bytes(id)

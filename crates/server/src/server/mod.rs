@@ -130,10 +130,12 @@ impl Server {
         self.take_queued();
         self.advance();
         self.end_who_exceeds();
-        self.flush_if_due();
+        self.databases.flush_if_due(&mut self.shell, &self.sessions);
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
-        self.follow_if_stale();
+        if self.remotes.is_stale() {
+            self.follow_if_stale();
+        }
         if !self.admin.serves() {
             self.admin.note_status(self.remotes.all_tried());
         }
@@ -212,10 +214,6 @@ impl Server {
         }
         let Self { shell, sessions, databases, remotes, .. } = self;
         remotes.write_status_if_due(shell, sessions, databases);
-    }
-
-    fn flush_if_due(&mut self) {
-        self.databases.flush_if_due(&mut self.shell, &self.sessions);
     }
 
     fn compact_if_due(&mut self) {

@@ -136,7 +136,8 @@ impl Server {
         has_turned || !self.databases.is_decided(id)
     }
 
-    /// An append has been answered: its database goes on.
+    /// An append has been answered: what it wrote is decided, and the rest of the round goes on when
+    /// the round ends.
     pub(super) fn appended(&mut self, id: DbId, result: &Result<(), String>) {
         let Self { shell, sessions, databases, backups, .. } = self;
         if databases.appended(shell, sessions, id, result) {
@@ -144,7 +145,6 @@ impl Server {
         } else if result.is_ok() {
             self.decide(id);
         }
-        self.advance();
     }
 
     /// What has run is committed: monitors learn of it, then everybody is answered.

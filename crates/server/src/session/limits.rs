@@ -18,6 +18,12 @@ impl Sessions {
         }
     }
 
+    /// Whether more is kept for any session than before.
+    #[inline]
+    pub(crate) fn has_grown(&self) -> bool {
+        !self.grown.is_empty()
+    }
+
     /// Sessions for which more is kept than before.
     pub(crate) fn take_grown(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.grown)
