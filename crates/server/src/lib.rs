@@ -1,22 +1,43 @@
 //! The server core: events in, effects out. No sockets, files, clocks, randomness or threads.
 //!
+//! # Who owns what
+//!
+//! [`Server`] is ten owners; what they have is their own. Arrows between their folders point one
+//! way (tidy checks it), from the top of this list to its end:
+//!
+//! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
+//!   (`requests`), what goes on when a database is decided (`round`), what ends with a session or a
+//!   database (`ending`), databases that come (`opening`), configurations, admin commands.
+//! - `admin`: how far the start has come, reconfigurations, `weir/status`.
+//! - `backup`: databases that follow a source. `remotes`: listeners, connections to managers, their
+//!   status, options of TLS. `monitors`: what sessions watch, first rows, long messages.
+//! - `database`: tables and whether they are open, the pipeline of commits, transactions that wait
+//!   or are long, updates and their pacing, conversions.
+//! - `storage`: where commits go; the state of a file, compaction, faults, loading.
+//! - `session`: who is connected; the gate, locks, probes, limits.
+//! - `shell`: the shell as the core sees it: time and randomness in, effects out.
+//! - `work`: pure pieces of work for helpers.
+//!
 //! # The life of a transaction
 //!
-//! 1. The shell frames a message and hands it over: [`event::Event::Message`].
-//! 2. `dispatch` takes it apart. A `transact` becomes a `trigger::Trigger` and runs at once
-//!    (`round`): `weir_engine::execute` changes the tables in place and answers with a delta.
-//! 3. The delta's log record joins the round's bytes; waiting triggers are woken and run.
-//! 4. [`Server::end_round`] asks for one [`effect::Effect::Append`] a database. Nothing computed
-//!    on top of it leaves before it is answered.
-//! 5. Written: the deltas go to the monitors, a session's own updates go out, then its reply. Not
-//!    written (a full disk): the round's deltas are undone newest first and every request of the
-//!    round runs again, writers against a file that refuses.
-//! 6. Other requests of the round (monitors, locks, echo) run last, on what is now committed, and
-//!    then admin commands. A session has at most one message in a round, so no session sees its
-//!    requests reordered.
-//! 7. What cost more than a step may is handed to a helper now (`away`, `hold`).
-//! 8. Updates to other sessions wait for an idle moment, at most `FLUSH_DELAY_US_MAX` or
-//!    `FLUSH_BYTES_MAX`: [`Server::flush_updates`].
+//! 1. The shell frames a message and hands it over: [`event::Event::Message`]. If anything makes it
+//!    wait, it waits in its session's gate (`session/gate.rs`), in the lane of its database.
+//! 2. `server/requests.rs` takes it apart. A `transact` on open tables runs at once
+//!    (`database/transact.rs`): `weir_engine::execute` changes the tables in place and answers with
+//!    a delta. A request that must find its database decided waits for its turn (`server/round.rs`).
+//! 3. The delta's log record joins those of its database (`database/commits.rs`); waiting
+//!    transactions are woken and run.
+//! 4. [`Server::end_round`] asks for one [`effect::Effect::Append`] a database. Until it is answered
+//!    nothing more runs there, and nothing computed on top of it leaves. Other databases, and what
+//!    concerns none (`echo`, `lock`), go on.
+//! 5. Written: what ran is decided. The deltas go to the monitors (`database/pacing.rs`), a session's
+//!    own updates go out, then its reply. Not written (a full disk): the deltas are undone newest
+//!    first and every request runs again, writers against a file that refuses.
+//! 6. Requests that waited for that take their turns, on what is now committed; then whoever waited
+//!    for the tables; then admin commands.
+//! 7. What cost more than a step may is handed to a helper now (`database/long.rs`).
+//! 8. Updates to other sessions wait for an idle moment, or until there are enough of them:
+//!    [`Server::flush_updates`].
 
 pub mod event;
 pub mod effect;
