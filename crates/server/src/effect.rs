@@ -50,7 +50,7 @@ pub struct TlsSettings {
     pub certificate: Option<String>,
     /// `--ca-cert` or `--bootstrap-ca-cert`
     pub ca_cert: Option<String>,
-    /// It was `--bootstrap-ca-cert`.
+    /// `ca_cert` was given as `--bootstrap-ca-cert`.
     pub bootstrap: bool,
     /// `--peer-ca-cert`
     pub peer_ca_cert: Option<String>,
@@ -143,7 +143,7 @@ pub enum Effect {
     },
     /// Open the listener; answer with `Event::Listening`.
     Listen {
-        /// Its number.
+        /// The remote's number.
         remote: RemoteId,
         /// `punix:FILE`, `ptcp:[PORT][:IP]`, `pssl:[PORT][:IP]`, `pfd:FD`.
         target: String,
@@ -152,7 +152,7 @@ pub enum Effect {
     },
     /// Connect; answer with `Event::Accepted` or `Event::ConnectFailed`.
     ConnectRemote {
-        /// Its number.
+        /// The remote's number.
         remote: RemoteId,
         /// `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:FILE`.
         target: String,
@@ -165,12 +165,12 @@ pub enum Effect {
     Tls(Box<TlsSettings>),
     /// Close the listener, or give up connecting (its sessions get their own `Disconnect`).
     Unlisten {
-        /// Its number.
+        /// The remote's number.
         remote: RemoteId,
     },
     /// Begin to connect; answer with `Event::LinkUp` or `Event::LinkDown`.
     Connect {
-        /// Its number.
+        /// The connection's number.
         link: LinkId,
         /// `tcp:HOST:PORT`, `unix:FILE`.
         target: String,
@@ -191,7 +191,7 @@ pub enum Effect {
     },
     /// Read the configuration file; answer with `Event::ConfigurationRead`.
     ReadConfiguration {
-        /// Its absolute path.
+        /// The file's absolute path.
         path: String,
     },
     /// Keep this for the child that takes this process's place after a crash (`--monitor`).

@@ -62,7 +62,7 @@ pub enum Event {
     Refused {
         /// Who sent it.
         session: SessionId,
-        /// Its own members; what was nested in them is missing.
+        /// The message's own members; what was nested in them is missing.
         outline: Vec<u8>,
         /// As in [`Event::TooLong`].
         bytes: u64,
@@ -204,7 +204,7 @@ pub enum Event {
         id: CommandId,
         /// The command's name.
         name: String,
-        /// Its arguments.
+        /// The command's arguments.
         args: Vec<String>,
     },
 }

@@ -17,14 +17,14 @@ pub struct Config {
     pub databases: Vec<String>,
     /// `--sync-from`: the server that databases follow.
     pub sync_from: Option<String>,
-    /// `--sync-exclude-tables`, which [`crate::admin::configuration::check_excluded`] has accepted.
+    /// `--sync-exclude-tables`, which [`crate::configuration::check_excluded`] has accepted.
     pub sync_exclude: Option<String>,
     /// `--active`: they do not follow it yet.
     pub sync_active: bool,
     /// `--config-file`, absolute: it says what the fields above say otherwise.
     pub config_file: Option<String>,
     /// What a child of the same monitor process was told to save last
-    /// ([`Effect::SaveConfiguration`]); it counts instead of the command line.
+    /// ([`SaveConfiguration`](crate::effect::Effect::SaveConfiguration)); it counts instead of the command line.
     pub saved: Option<Vec<u8>>,
     /// In which form they are written.
     pub files: FileForms,
@@ -48,6 +48,6 @@ pub enum StartStatus {
     Starting,
     /// Every database is open and every listener has been tried.
     Ready,
-    /// It cannot start; these lines say why.
+    /// The server cannot start; these lines say why.
     Failed(Vec<String>),
 }

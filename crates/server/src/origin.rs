@@ -9,7 +9,7 @@ use crate::ids::{DbId, SessionId};
 pub(crate) struct Identity {
     /// For logs.
     pub(crate) name: String,
-    /// It may not write.
+    /// The client may not write.
     pub(crate) read_only: bool,
     /// The RBAC role of its remote, empty for none (ovsdb-server(7) §4.1.3).
     pub(crate) role: String,

@@ -34,7 +34,7 @@ impl Shell {
         }
     }
 
-    /// It is later now.
+    /// Takes the time of what happens now.
     pub(crate) fn tick(&mut self, now: Now) {
         self.now = now;
     }

@@ -168,7 +168,7 @@ impl Admin {
         self.opening.insert(db, opening);
     }
 
-    /// It has been read, or could not be.
+    /// A database file that was asked for has been read, or could not be.
     pub(crate) fn end_opening(&mut self, db: DbId) -> Opening {
         self.opening.remove(&db).expect("a file is answered for once")
     }

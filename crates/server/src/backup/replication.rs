@@ -21,9 +21,9 @@ use crate::shell::Shell;
 
 /// A set of rows from the source.
 enum Images {
-    /// All that there are.
+    /// All rows that there are.
     All(Vec<RowImage>),
-    /// Those that changed.
+    /// The rows that changed.
     Some(Vec<RowImage>),
 }
 

@@ -53,7 +53,7 @@ const CATCH_UPS_FREE: u32 = 3;
 pub(crate) struct Conversions {
     /// Checked requests in the order of their arrival.
     queue: VecDeque<Request>,
-    /// The one under way.
+    /// The conversion under way.
     current: Option<Box<Conversion>>,
 }
 
@@ -75,9 +75,9 @@ struct Conversion {
     large: Vec<Arc<Delta>>,
     /// Records of what has been followed already.
     tail: Vec<u8>,
-    /// How often a helper has followed.
+    /// How often a helper has followed what was committed meanwhile.
     catch_ups: u32,
-    /// It could not, so the conversion begins anew.
+    /// A helper could not follow, so the conversion begins anew.
     is_lost: bool,
     attempts: u32,
     started_us: u64,

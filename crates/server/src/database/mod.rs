@@ -57,7 +57,7 @@ pub(crate) struct Db {
     conversions: Conversions,
     /// Tables whose changes are logged (`tlog-set`).
     logged_tables: BTreeSet<String>,
-    /// It follows a source, which alone may write.
+    /// The database follows a source, which alone may write.
     is_backup: bool,
 }
 

@@ -6,10 +6,10 @@ use weir_data::{Schema, Uuid, UuidSource};
 use weir_engine::{Database, Env, Outcome};
 use weir_json::{Value, object};
 
-/// Its name.
+/// The name of the database about databases.
 pub(crate) const NAME: &str = "_Server";
 
-/// Its schema, version 1.2.0.
+/// The schema of `_Server`, version 1.2.0.
 const SCHEMA: &str = r#"{"name":"_Server","version":"1.2.0","cksum":"3009684573 744","tables":{
 "Database":{"columns":{
 "name":{"type":"string"},

@@ -111,7 +111,7 @@ impl Tables {
         }
     }
 
-    /// Sizes; while the tables are away, those of when they left.
+    /// The sizes of the tables; while they are away, those of when they left.
     pub(crate) fn sizes(&self) -> Sizes {
         let left = || self.left.as_ref().map_or_else(Sizes::default, |left| left.sizes);
         self.here().map_or_else(left, sizes)

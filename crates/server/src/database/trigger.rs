@@ -20,7 +20,7 @@ pub(crate) struct Trigger {
     pub(crate) message: Arc<TextBuf>,
     /// When its `wait` operation gives up.
     pub(crate) deadline_us: Option<u64>,
-    /// It costs more than a step may: it runs with a helper from now on.
+    /// The transaction costs more than a step may: it runs with a helper from now on.
     pub(crate) is_long: bool,
     /// Whether it changes nothing, if that is known.
     pub(crate) is_read_only: Option<bool>,
@@ -63,7 +63,7 @@ pub(crate) struct Waiting {
     sessions: BTreeMap<SessionId, OfSession>,
 }
 
-/// Those of one session.
+/// The waiting transactions of one session.
 #[derive(Debug, Default)]
 struct OfSession {
     /// The ids of the requests, as JSON text.
@@ -86,12 +86,12 @@ impl Waiting {
         self.triggers.push(trigger);
     }
 
-    /// All of them, where they are.
+    /// All transactions that wait, where they are.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
         self.triggers.iter()
     }
 
-    /// All of them.
+    /// Takes out all transactions that wait.
     pub(crate) fn take(&mut self) -> Vec<Trigger> {
         if self.triggers.is_empty() {
             return Vec::new();
@@ -101,7 +101,7 @@ impl Waiting {
         std::mem::take(&mut self.triggers)
     }
 
-    /// Those of a session that are meant.
+    /// Takes out the transactions of a session that are meant.
     pub(crate) fn take_of(
         &mut self,
         session: SessionId,

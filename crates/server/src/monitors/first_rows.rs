@@ -286,7 +286,7 @@ fn begin_anew(databases: &mut Databases, id: DbId, newcomers: &[Newcomer]) -> Op
     Some(Rest::initial(initial?, snapshot))
 }
 
-/// Those of the newcomers whose monitors are still there, and what comes around their rows.
+/// The newcomers whose monitors are still there, and what comes around their rows.
 fn receivers(
     shell: &mut Shell,
     sessions: &mut Sessions,

@@ -36,9 +36,9 @@ const SHARED_BYTES_MIN: usize = 64 << 10;
 struct Monitor {
     /// Canonical JSON text of the id the client chose.
     id: Vec<u8>,
-    /// In which database.
+    /// The database that is watched.
     db: DbId,
-    /// Its key among that database's monitors.
+    /// The monitor's key among those of its database.
     key: MonitorKey,
     /// Length of the texts that it was made from.
     bytes: usize,

@@ -58,7 +58,7 @@ pub(crate) struct Receiver {
     tail: Vec<u8>,
     /// The piece that it gets next.
     next: usize,
-    /// It has taken all that it got.
+    /// The session has taken all that it was sent.
     is_hungry: bool,
 }
 
@@ -87,9 +87,9 @@ struct Made {
 struct Stream {
     source: Option<Source>,
     pieces: VecDeque<Made>,
-    /// The number of the first of them.
+    /// The number of the first piece that is kept.
     first: usize,
-    /// Their bytes.
+    /// Bytes of the pieces that are kept.
     bytes: usize,
     /// What comes behind them; `None` if that is being composed, or nothing.
     rest: Option<Rest>,

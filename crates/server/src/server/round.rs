@@ -42,7 +42,7 @@ enum Last {
     Configuration(Result<Vec<u8>, String>),
 }
 
-/// What waits.
+/// What waits for a decision, or for the end of the round.
 #[derive(Default)]
 pub(super) struct Round {
     /// Until its database is decided, in order of arrival.
@@ -64,12 +64,12 @@ impl Round {
         self.turns.entry(db).or_default().push_back(turn);
     }
 
-    /// Those of a database that has been removed, or is decided.
+    /// Takes the turns of a database that has been removed, or is decided.
     pub(super) fn take(&mut self, db: DbId) -> VecDeque<Turn> {
         self.turns.remove(&db).unwrap_or_default()
     }
 
-    /// Puts back those whose turn it was not yet, before others that have come meanwhile.
+    /// Puts back turns that have not come yet, before others that have come meanwhile.
     fn put_back(&mut self, db: DbId, mut turns: VecDeque<Turn>) {
         if !turns.is_empty() {
             turns.extend(self.take(db));

@@ -8,11 +8,11 @@ use crate::session::gate::QUEUED_BYTES_MAX;
 /// A message on its way to its handler.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// As it came.
+    /// The message as it came.
     Raw(Vec<u8>),
-    /// It is JSON.
+    /// The message is JSON.
     Checked(TextBuf),
-    /// It was too long to be kept: its outline, and how much of it was here before it was let go.
+    /// The message was too long to be kept: its outline, and how much of it was here before it was let go.
     Refused { outline: Vec<u8>, bytes: u64 },
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Session {
     remote: RemoteId,
     /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
     is_db_change_aware: bool,
-    /// It is too far behind to be sent updates.
+    /// The session is too far behind to be sent updates.
     is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
     locks: BTreeMap<String, LockMode>,

@@ -8,7 +8,7 @@ use weir_engine::Converted;
 /// Why a database was not converted.
 #[derive(Debug)]
 pub enum ConversionError {
-    /// Its rows do not conform to the new schema.
+    /// The rows do not conform to the new schema.
     Refused(Error),
     /// The new file could not be written: strerror(3) text.
     Failed(String),

@@ -5,7 +5,7 @@ use weir_wire::Message;
 
 use crate::work::operations;
 
-/// The result of a [`Work::Examine`]: the message and what it turned out to be, or why it is no
+/// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
 pub struct Examined(pub(crate) Result<(TextBuf, Content), String>);
 

@@ -9,21 +9,21 @@ use weir_log::standalone;
 
 use crate::work::CONVERSION_COMMENT;
 
-/// [`Work::Follow`]
+/// [`Work::Follow`](crate::work::Work::Follow)
 pub struct Follow {
     pub(crate) converted: Box<Converted>,
-    /// The old rows as they are now.
+    /// The rows under the old schema as they are now.
     pub(crate) snapshot: Snapshot,
-    /// Those that have changed.
+    /// The rows that have changed since the snapshot.
     pub(crate) changed: BTreeSet<(TableId, Uuid)>,
-    /// As have those of these.
+    /// Changes of many rows, all of which have changed, too.
     pub(crate) large: Vec<Arc<Delta>>,
     /// Wall clock for the log record.
     pub(crate) date_ms: i64,
     pub(crate) seed: [u64; 4],
 }
 
-/// The result of a [`Work::Follow`].
+/// The result of a [`Work::Follow`](crate::work::Work::Follow).
 pub struct Followed {
     pub(crate) converted: Box<Converted>,
     /// What has changed in the converted file; `None` if the conversion must begin anew.

@@ -21,7 +21,7 @@ pub(crate) struct Request {
     pub(crate) seed: [u64; 4],
 }
 
-/// [`Work::Write`]
+/// [`Work::Write`](crate::work::Work::Write)
 pub struct Write {
     pub(crate) request: Request,
     pub(crate) database: Box<Database>,
@@ -33,13 +33,13 @@ pub struct Write {
     pub(crate) refused: Option<String>,
 }
 
-/// [`Work::Read`]
+/// [`Work::Read`](crate::work::Work::Read)
 pub struct Read {
     pub(crate) request: Request,
     pub(crate) snapshot: Snapshot,
 }
 
-/// The result of a [`Work::Write`].
+/// The result of a [`Work::Write`](crate::work::Work::Write).
 pub struct Written {
     pub(crate) database: Box<Database>,
     pub(crate) outcome: Outcome,
