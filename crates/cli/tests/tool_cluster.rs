@@ -174,6 +174,50 @@ fn new_servers_start_alike() {
 }
 
 #[test]
+fn the_warning_names_the_same_of_many_ephemeral_columns() {
+    let Some(pair) = Pair::new() else { return };
+    let packaged = std::fs::read("/usr/share/openvswitch/vswitch.ovsschema");
+    let mut schemas: Vec<Vec<u8>> = packaged.into_iter().collect();
+    for seed in 0..20 {
+        schemas.push(odd_schema(seed).into_bytes());
+    }
+    for (number, schema) in schemas.iter().enumerate() {
+        let (name, database) = (format!("{number}.schema"), format!("{number}.db"));
+        pair.write(&name, schema);
+        pair.compare(&["create-cluster", &format!("of-{name}"), &name, "unix:x"]);
+        pair.prepare(&["create", &database, &name]);
+        pair.compare(&["create-cluster", &format!("of-{database}"), &database, "unix:x"]);
+    }
+}
+
+/// Tables and columns in no order, more of them from seed to seed, every second column ephemeral.
+fn odd_schema(seed: u64) -> String {
+    let mut state = seed;
+    let mut name = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let letter = |place: u64| char::from(b'a' + ((state >> (8 * place)) % 26) as u8);
+        (0..=state >> 61).map(|place| letter(place % 6 + 1)).collect::<String>()
+    };
+    let mut members = |count: u64, member: &mut dyn FnMut(u64, &str) -> String| {
+        let numbers = 0..count;
+        // The numbers keep names distinct.
+        let all: Vec<String> =
+            numbers.map(|number| member(number, &format!("{}{number}", name()))).collect();
+        all.join(",")
+    };
+    let mut column = |number: u64, name: &str| {
+        let ephemeral = (number + seed).is_multiple_of(2);
+        format!(r#""{name}":{{"type":"string","ephemeral":{ephemeral}}}"#)
+    };
+    let columns: Vec<String> =
+        (0..=seed % 11).map(|_| members(seed / 2 + 1, &mut column)).collect();
+    let tables = members(columns.len() as u64, &mut |number, name| {
+        format!(r#""{name}":{{"columns":{{{}}}}}"#, columns[number as usize])
+    });
+    format!(r#"{{"name":"D","version":"1.0.0","tables":{{{tables}}}}}"#)
+}
+
+#[test]
 fn a_conversion_in_the_log_is_carried_over() {
     let scratch = Scratch::new();
     let tool = scratch.link("ovsdb-tool");

@@ -2,6 +2,7 @@
 
 pub(super) mod check;
 pub(super) mod create;
+mod example;
 pub(super) mod show;
 pub(super) mod standalone;
 

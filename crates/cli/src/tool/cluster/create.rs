@@ -1,6 +1,6 @@
 //! `ovsdb-tool create-cluster` and `join-cluster`: the files that new servers start with.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,9 +13,11 @@ use weir_log::clustered::{
 use weir_log::standalone::snapshot_json;
 
 use crate::program::{Failure, Outcome};
+use crate::tool::cluster::example;
 use crate::tool::create::io_error;
 use crate::tool::database_file;
 use crate::tool::load;
+use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
 use crate::tool::rewrite::random;
 use crate::tool::schema_file;
@@ -137,15 +139,24 @@ fn persistent(tool: &Tool, path: &Path, mut schema: Schema) -> Schema {
             changed.push((table.name.clone(), column.name.clone()));
         }
     }
-    if let Some((table, column)) = changed.first() {
-        let (path, count, name) = (PathBuf::from(path), changed.len(), &schema.name);
+    if let Some((table, column)) = example(path, &changed).or(changed.last()) {
+        let (path, count, name) = (path.display(), changed.len(), &schema.name);
         let text = format!(
-            "{}: changed {count} columns in '{name}' database from ephemeral to persistent, \
+            "{path}: changed {count} columns in '{name}' database from ephemeral to persistent, \
              including '{column}' column in '{table}' table, because clusters do not support \
-             ephemeral columns",
-            path.display()
+             ephemeral columns"
         );
         tool.log.log("ovsdb", Level::Warn, &text);
     }
     schema
+}
+
+/// Which of the changed columns to name, by the text of the schema.
+fn example<'a>(path: &Path, changed: &'a [example::Place]) -> Option<&'a example::Place> {
+    let bytes = std::fs::read(path).ok()?;
+    if let Ok(schema) = weir_json::validate(&bytes) {
+        return example::of(schema, false, changed);
+    }
+    let mut log = LogFile::open_standalone(path).ok()?;
+    log.next(|schema| example::of(schema, true, changed)).ok()??
 }
