@@ -4,14 +4,16 @@ mod beside;
 mod support;
 
 use beside::Beside;
-use weir_testkit::pki::Pki;
+use weir_testkit::pki::{Pki, Shape};
 
 /// What every script may use: certificates `server`, `client` and, of another authority, `other`.
 fn alike(name: &str, script: &str) {
     let (Some(beside), Some(pki)) = (Beside::new(), Pki::usual(name)) else { return };
     pki.authority("foreign");
-    pki.signed("other", "foreign", "other", weir_testkit::pki::Shape::default());
-    let certificates = ["ca", "foreign", "server", "client", "other"].map(|name| {
+    pki.signed("other", "foreign", "other", Shape::default());
+    pki.signed("expired", "ca", "expired", Shape { is_expired: true, ..Shape::default() });
+    let names = ["ca", "foreign", "server", "client", "other", "expired"];
+    let certificates = names.map(|name| {
         format!("{name}_cert={}\n{name}_key={}\n", pki.certificate(name), pki.key(name))
     });
     let prelude = format!(
@@ -73,6 +75,42 @@ fn settings_from_a_database() {
         set_to '"ssl_protocols":"","ssl_ciphers":"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384"'
         client --ssl-protocols=TLSv1.2; client
         transact '["D",{"op":"delete","table":"S","where":[]}]'
+        stop
+        "#,
+    );
+}
+
+/// What is found in both logs: the server's, and what clients say of their own.
+#[test]
+fn words_of_refusals() {
+    alike(
+        "words",
+        r#"
+        create
+        start d.db --remote=pssl:0:127.0.0.1 -p $server_key -c $server_cert -C $ca_cert \
+            -vstream_ssl:file:dbg
+        # OpenSSL's code and words; what follows in parentheses is ours.
+        words() { sed -n 's/.*stream_ssl|\(.*SSL routines::[a-z0-9 ]*[a-z0-9]\).*/\1/p' "$@"; }
+        # The server may come to it later than the client.
+        count() { grep -c 'stream_ssl|.*SSL_accept' ovsdb-server.log; }
+        refuse() {
+            before=$(count)
+            timeout 20 ovsdb-client -vsyslog:off -vconsole:warn list-dbs ssl:127.0.0.1:$(port) \
+                "$@" >said 2>&1; echo "came $?"
+            wait_for '[ $(count) -gt $before ]'
+            echo "client: $(words said)"; echo "server: $(words ovsdb-server.log | tail -1)"
+        }
+        client
+        refuse -p $other_key -c $other_cert -C $ca_cert --ssl-protocols=TLSv1.2
+        refuse -p $expired_key -c $expired_cert -C $ca_cert --ssl-protocols=TLSv1.2
+        refuse -p $client_key -c $client_cert -C $foreign_cert --ssl-protocols=TLSv1.2
+        refuse -p $client_key -c $client_cert -C $foreign_cert
+        ask() { openssl s_client -connect 127.0.0.1:$(port) "$@" </dev/null >/dev/null 2>&1; }
+        ask -servername nb.example -cert $client_cert -key $client_key
+        ask -noservername -cert $client_cert -key $client_key
+        ask -servername sb.example
+        wait_for 'grep -q sb.example ovsdb-server.log'
+        grep -o 'stream_ssl|DBG|connection .*' ovsdb-server.log
         stop
         "#,
     );

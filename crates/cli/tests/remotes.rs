@@ -425,3 +425,41 @@ fn a_source_may_have_a_name_and_its_messages_are_traced() {
     });
     assert!(backup.log().contains(&format!("{name}: send request, method=\"monitor")));
 }
+
+/// The server asks for the name that it was told to ask for. With TLS 1.3 a client learns with its
+/// first read that it was refused.
+#[test]
+fn both_sides_of_a_refusal_say_why() {
+    let Some(pki) = Pki::usual("refusal") else { return };
+    pki.authority("foreign");
+    pki.signed("other", "foreign", "other", Shape::default());
+    let side = |name: &str| {
+        let (key, certificate) = (pki.key(name), pki.certificate(name));
+        ["-p", &key, "-c", &certificate, "-C", &pki.certificate("ca")].map(str::to_owned)
+    };
+    let words = |side: &[String]| side.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+    let args =
+        format!("--remote=pssl:0:127.0.0.1 -vstream_ssl:file:dbg {}", words(&side("server")));
+    let asked = serve(&args.split(' ').collect::<Vec<_>>(), None);
+    let address = format!("ssl:127.0.0.1:{}", asked.port());
+    let list = |name: &str, more: &[&str]| {
+        let mut client = asked.scratch.command(asked.scratch.link("ovsdb-client"));
+        client.args(["list-dbs", &address]).args(side(name)).args(more);
+        client.output().expect("the client")
+    };
+    let refused = err(&list("other", &[]));
+    let alert = "stream_ssl|WARN|SSL_read: error:0A000418:SSL routines::tlsv1 alert unknown ca\n";
+    assert!(refused.contains(alert), "{refused}");
+    let reason = "stream_ssl|WARN|SSL_accept: error:0A000086:SSL routines::certificate verify \
+                  failed (invalid peer certificate: UnknownIssuer)";
+    eventually("the server says why", || asked.log().contains(reason));
+    let named = |name: &str| format!("stream_ssl|DBG|connection indicated server name {name}\n");
+    let known = list("client", &["--ssl-server-name=nb.example"]);
+    assert!(known.status.success(), "{}", err(&known));
+    assert!(asked.log().contains(&named("nb.example")), "{}", asked.log());
+    // A server that connects is a client of TLS.
+    let args = format!("--remote={address} --ssl-server-name=sb.example {}", words(&side("other")));
+    let asking = serve(&args.split(' ').collect::<Vec<_>>(), None);
+    eventually("the other server is named", || asked.log().contains(&named("sb.example")));
+    eventually("the server that connects says why", || asking.log().contains(alert));
+}

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use weir_net::tls::{Acceptor, Connector};
+use weir_net::tls::{Acceptor, Connector, Line, Severity};
 use weir_net::{Address, Listener, Progress, Stream, Tls, TlsOptions};
 use weir_testkit::pki::{AUTHORITY, LEAF, Pki, Shape};
 
@@ -321,6 +321,30 @@ fn the_first_server_s_root_is_kept() {
     pki.self_signed("alone", "alone", Shape { extensions: AUTHORITY, ..Shape::default() });
     let mut other = Tls::new(&pki.options("alone", "ca"));
     assert!(connect(&other.acceptor().unwrap(), &client.connector().unwrap()).is_err());
+}
+
+#[test]
+fn a_server_names_what_it_is_asked_for() {
+    let pki = pki!(Pki::usual("sni"));
+    let server = pki.options("server", "ca");
+    let asks = |name: &str| TlsOptions {
+        server_name: Some(name.to_owned()),
+        ..pki.options("client", "ca")
+    };
+    let line = |name: &str| Line {
+        severity: Severity::Debug,
+        text: format!("connection indicated server name {name}"),
+    };
+    let (mut asked, _client) = meet(&server, &asks("nb.example")).unwrap();
+    assert_eq!(asked.take_log(), [line("nb.example")]);
+    // An address is no name.
+    let (mut plain, _client) = meet(&server, &pki.options("client", "ca")).unwrap();
+    assert_eq!(plain.take_log(), []);
+    // It is said of those that are refused as well, and first.
+    pki.authority("foreign");
+    let ca_cert = Some(pki.certificate("foreign"));
+    let said = meet(&TlsOptions { ca_cert, ..server }, &asks("sb.example")).unwrap_err();
+    assert_eq!(said[0], line("sb.example").text, "{said:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use weir_net::BlockingStream;
+use weir_net::tls::Line;
 
 use crate::dirs::Dirs;
 
@@ -170,6 +171,14 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// What TLS has to say.
+    pub(crate) fn take_log(&mut self) -> Vec<Line> {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) | Self::Nowhere(_) => Vec::new(),
+            Self::Tls(stream) => stream.get_mut().take_log(),
+        }
+    }
+
     /// Waits until there is something to read and appends it, at most what fits into the capacity
     /// of `buffer`; 0 is the end. Nothing stays behind that poll(2) would not show.
     pub(crate) fn read_to(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {

@@ -403,6 +403,12 @@ impl Session {
         if let Some(progress) = &mut self.progress {
             progress(self.buffer.len() as u64);
         }
+        // With TLS 1.3 a client hears only now that it was refused.
+        if let (Err(_), Some(log)) = (&read, &self.log) {
+            for line in self.stream.take_log() {
+                log.log("stream_ssl", line.severity.into(), &line.text);
+            }
+        }
         match read {
             Ok(0) => Err(Lost::Closed),
             Ok(_) => Ok(()),

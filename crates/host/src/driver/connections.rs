@@ -192,7 +192,8 @@ impl Connections {
     }
 
     /// Peers can provoke these lines: they are limited by where they come from.
-    fn say(&self, place: &'static str, lines: Vec<Line>) {
+    /// Logs what TLS has to say, limited by where it was said.
+    pub(super) fn say(&self, place: &'static str, lines: Vec<Line>) {
         for Line { severity, text } in lines {
             self.log.log_limited(place, "stream_ssl", severity.into(), &text);
         }

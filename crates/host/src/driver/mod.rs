@@ -408,6 +408,7 @@ impl Driver {
     /// Hands the core what happened.
     fn deliver(&mut self, now: Now) {
         self.sessions.take_events(&mut self.events);
+        self.connections.say("ssl_read", self.sessions.take_tls_log());
         let mut events = mem::take(&mut self.events);
         for event in events.drain(..) {
             if let Event::Command { name, .. } = &event {

@@ -9,6 +9,7 @@ use std::mem;
 
 use weir_net::Stream;
 use weir_net::error::strerror;
+use weir_net::tls::Line;
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
@@ -74,6 +75,8 @@ pub(crate) struct Sessions {
     lag: Lag,
     /// What the core is to be told.
     events: Vec<Event>,
+    /// What TLS had to say of those that were lost.
+    tls_log: Vec<Line>,
 }
 
 struct Session {
@@ -135,6 +138,7 @@ impl Sessions {
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             lag: Lag::default(),
             events: Vec::new(),
+            tls_log: Vec::new(),
         }
     }
 
@@ -157,6 +161,11 @@ impl Sessions {
     /// Moves what happened to `out`.
     pub(crate) fn take_events(&mut self, out: &mut Vec<Event>) {
         out.append(&mut self.events);
+    }
+
+    /// What TLS had to say of those that were lost.
+    pub(crate) fn take_tls_log(&mut self) -> Vec<Line> {
+        mem::take(&mut self.tls_log)
     }
 
     /// A client connected.
@@ -570,6 +579,9 @@ impl Sessions {
 
     /// The connection has ended by itself.
     fn lost(&mut self, poller: &Poller, id: SessionId, error: Option<String>) {
+        if let Some(session) = get_mut(&mut self.slots, id) {
+            self.tls_log.append(&mut session.stream.take_log());
+        }
         self.events.push(Event::Closed { session: id, error });
         self.remove(poller, id);
     }

@@ -15,6 +15,7 @@ mod protocols;
 mod settings;
 mod stream;
 mod verifier;
+mod words;
 
 pub use settings::{Acceptor, Connector, Tls, TlsOptions};
 pub use stream::TlsStream;

@@ -10,7 +10,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::certificate::Certificate;
 use super::settings::{Acceptor, Connector};
-use super::{Line, Severity, bootstrap};
+use super::{Line, Severity, bootstrap, words};
 use crate::stream::{Progress, receive, send};
 
 /// Most slices taken into one call.
@@ -27,6 +27,8 @@ pub struct TlsStream {
     bootstrap: Option<String>,
     /// The handshake is over.
     is_open: bool,
+    /// The log has the name that the client asked for, if it did.
+    has_named: bool,
     log: Vec<Line>,
 }
 
@@ -51,7 +53,7 @@ impl TlsStream {
 
     fn new(fd: OwnedFd, mut connection: Connection, bootstrap: Option<String>) -> Self {
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-        Self { fd, connection, bootstrap, is_open: false, log: Vec::new() }
+        Self { fd, connection, bootstrap, is_open: false, has_named: false, log: Vec::new() }
     }
 
     /// Goes on with the handshake.
@@ -88,6 +90,15 @@ impl TlsStream {
             return Err(Errno::PROTO.into());
         }
         Ok(Progress::Done)
+    }
+
+    /// Says which server the client asked for.
+    fn name_server(&mut self) {
+        let Connection::Server(connection) = &self.connection else { return };
+        let Some(name) = connection.server_name() else { return };
+        let text = format!("connection indicated server name {name}");
+        self.has_named = true;
+        self.log.push(Line::new(Severity::Debug, text));
     }
 
     /// The common name of the certificate that the peer has shown and we have believed.
@@ -214,12 +225,17 @@ impl TlsStream {
 
     /// Deciphers what was read; a peer that does not speak TLS is told so and given up.
     fn process(&mut self, otherwise: Errno) -> io::Result<()> {
-        match self.connection.process_new_packets() {
+        let processed = self.connection.process_new_packets();
+        if !self.has_named {
+            self.name_server();
+        }
+        match processed {
             Ok(_) => Ok(()),
             Err(error) => {
                 let _ = self.write_pending();
                 let call = if self.is_open { "SSL_read" } else { self.call() };
-                Err(self.fail(Severity::Warning, format!("{call}: {error}"), otherwise))
+                let text = format!("{call}: {}", words::openssl(&error));
+                Err(self.fail(Severity::Warning, text, otherwise))
             }
         }
     }
