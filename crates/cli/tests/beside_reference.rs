@@ -242,6 +242,7 @@ fn forms_of_remotes() {
         for remote in 'ptcp:0:[::1]' 'ptcp:0:[::]' ptcp:0 ptcp:0:127.0.0.1 'ptcp:0:[::1%lo]'; do
             admin ovsdb-server/add-remote \"$remote\"; n=$((n + 1))
             wait_for '[ $(grep -c listening.on.port ovsdb-server.log) = $n ]'
+            grep -o 'socket_util|INFO|.*listening on port ' ovsdb-server.log | tail -1
             port=$(sed -n 's/.*0.*: listening on port //p' ovsdb-server.log | tail -1)
             for address in '[::1]' 127.0.0.1; do
                 ovsdb-client list-dbs tcp:$address:$port >/dev/null 2>&1; echo \"$address $?\"

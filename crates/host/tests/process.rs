@@ -180,7 +180,7 @@ fn clients_and_admins_are_answered_and_exit_leaves_nothing_behind() {
     let mut server = Server::start("exit");
     let pid = fs::read_to_string(server.path("server.pid")).unwrap();
     assert_eq!(pid, format!("{}\n", server.child.id()));
-    assert!(server.log().contains("|socket_util|INFO|ptcp:0:127.0.0.1: listening on port "));
+    assert!(server.log().contains("|socket_util|INFO|0:127.0.0.1: listening on port "));
     assert!(server.log().ends_with("|ovsdb_server|INFO|ovsdb-server (Open vSwitch) 4.0.90\n"));
 
     let mut client = connect(&server.path("db.sock"));

@@ -136,6 +136,16 @@ impl Listener {
         }
     }
 
+    /// What the log says of a port that the kernel chose; `target` is the text of `address`.
+    pub fn announcement(&self, address: &Address, target: &str) -> Option<String> {
+        match address {
+            Address::PassiveTcp(address) | Address::PassiveSsl(address) if address.port() == 0 => {
+                Some(format!("{}: listening on port {}", place_of(target), self.port()?))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether TLS is to be spoken with those who come in.
     pub fn is_tls(&self) -> bool {
         matches!(self.place, Place::Ssl { .. })
@@ -211,8 +221,13 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
+/// An address without its method, as the log has it.
+fn place_of(target: &str) -> &str {
+    target.split_once(':').map_or(target, |(_, place)| place)
+}
+
 fn tcp_error(target: &str, (call, error): (&'static str, io::Error)) -> ListenError {
-    let place = target.split_once(':').map_or(target, |(_, place)| place);
+    let place = place_of(target);
     let text = format!("{place}: {call}: {}", strerror(&error));
     ListenError { text, module: "socket_util", error }
 }

@@ -60,12 +60,7 @@ impl Place {
             client.log.log(failure.module, Level::Err, &failure.text);
             failure.error
         })?;
-        let chosen = match address {
-            Address::PassiveTcp(address) | Address::PassiveSsl(address) => address.port() == 0,
-            _ => false,
-        };
-        if let (true, Some(port)) = (chosen, listener.port()) {
-            let text = format!("{remote}: listening on port {port}");
+        if let Some(text) = listener.announcement(address, remote) {
             client.log.log("socket_util", Level::Info, &text);
         }
         let file = listener.path().map(PathBuf::from);

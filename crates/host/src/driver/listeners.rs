@@ -191,12 +191,7 @@ impl Remote {
             }
             strerror(&failure.error)
         })?;
-        let chosen = match address {
-            Address::PassiveTcp(address) | Address::PassiveSsl(address) => address.port() == 0,
-            _ => false,
-        };
-        if let (true, Some(port)) = (chosen, listener.port()) {
-            let text = format!("{}: listening on port {port}", self.target);
+        if let Some(text) = listener.announcement(&address, &self.target) {
             log.log("socket_util", Level::Info, &text);
         }
         Ok(listener)
