@@ -408,6 +408,16 @@ impl Monitors {
         self.owners.is_empty()
     }
 
+    /// How many different sets of tables, columns and kinds of change there are, whatever the
+    /// conditions and the form of updates: what the reference counts as monitors.
+    pub fn distinct(&self) -> usize {
+        let outline = |group: &Group| -> Vec<_> {
+            let shapes = group.subscription.tables.iter().map(|table| &table.shape);
+            shapes.map(|shape| (shape.table, shape.columns.clone(), shape.select)).collect()
+        };
+        self.groups.values().map(outline).collect::<BTreeSet<_>>().len()
+    }
+
     /// Sizes, for memory/show and tests.
     pub fn counts(&self) -> Counts {
         Counts {

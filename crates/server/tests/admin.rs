@@ -105,7 +105,10 @@ fn odds_and_ends() {
     assert_eq!(shell.command(status, &["Net"]), ok("status: ok"));
     assert_eq!(shell.command(status, &["Old"]), error("Failed to find the database."));
     // Two rows of `_Server`: `_uuid` and `_version` count, empty columns do not.
-    assert_eq!(shell.command("memory/show", &[]), ok("atoms:14 cells:20\n"));
+    assert_eq!(
+        shell.command("memory/show", &[]),
+        ok("atoms:14 cells:20 monitors:0 n-weak-refs:0\n")
+    );
 }
 
 #[test]
@@ -125,11 +128,23 @@ fn memory_show_has_a_line_of_what_is_not_zero() {
         );
         shell.call(client, &monitor);
     }
-    // Two equal monitors count as one, and share what they began with.
+    // Equal ones share what they began with.
+    assert!(shown(&mut shell).contains(" json-caches:1 monitors:1 "));
+    // Monitors of the same columns count as one, whatever their conditions and protocol.
+    let client = shell.connect();
+    for (method, request) in [
+        ("monitor_cond", r#"{"where":[["name","==","x"]]}"#),
+        ("monitor_cond_since", r#"{"where":[["name","==","y"]]}"#),
+        ("monitor", "{}"),
+    ] {
+        let monitor = format!(
+            r#"{{"id":1,"method":"{method}","params":["Net","{method}",{{"Port":{request}}}]}}"#
+        );
+        shell.call(client, &monitor);
+    }
     shell.event(Event::Backlog { bytes: 17 });
     let shown = shown(&mut shell);
-    assert!(shown.contains(" json-caches:1 monitors:1 "), "{shown}");
-    assert!(shown.contains("sessions:2"), "{shown}");
+    assert!(shown.contains(" monitors:1 n-weak-refs:0 sessions:3"), "{shown}");
     let keys: Vec<&str> =
         shown.split_whitespace().map(|word| word.split_once(':').unwrap().0).collect();
     assert!(keys.is_sorted(), "{shown}");

@@ -130,12 +130,16 @@ impl Server {
             ("backlog", self.admin.backlog()),
             ("cells", dbs().map(|db| db.sizes().cells).sum()),
             ("json-caches", dbs().map(|db| db.monitors().counts().cached).sum()),
-            ("monitors", dbs().map(|db| db.monitors().counts().groups).sum()),
+            ("monitors", dbs().map(|db| db.monitors().distinct()).sum()),
             ("n-weak-refs", dbs().map(|db| db.sizes().weak_refs).sum()),
             ("sessions", self.sessions.len() + self.remotes.unconnected()),
             ("triggers", dbs().map(|db| db.waiting().0).sum()),
         ];
-        let shown = counts.iter().filter(|(_, count): &&(&str, usize)| *count > 0);
+        // These two are told also when they are zero.
+        let is_shown = |(name, count): &&(&str, usize)| {
+            *count > 0 || ["monitors", "n-weak-refs"].contains(name)
+        };
+        let shown = counts.iter().filter(is_shown);
         let words: Vec<String> = shown.map(|(name, count)| format!("{name}:{count}")).collect();
         words.join(" ") + "\n"
     }
