@@ -6,7 +6,7 @@ mod support;
 use support::{Scratch, WEIR, err};
 
 /// What the file holds, and what is said about it, `|` between lines; the start fails.
-const MISTAKES: [(&str, &str); 13] = [
+const MISTAKES: [(&str, &str); 16] = [
     ("[", "config: reading JSON failed (line 0, column 1, byte 1: unexpected end of input)"),
     (
         r#"{"remotes":1}"#,
@@ -50,6 +50,21 @@ const MISTAKES: [(&str, &str); 13] = [
          clustered|failed to configure databases",
     ),
     (
+        r#"{"databases":{"c.db":{"service-model":"standalone"}}}"#,
+        "failed to open database 'c.db': ovsdb error: c.db: database is clustered and not \
+         standalone|failed to configure databases",
+    ),
+    (
+        r#"{"databases":{"c.db":{"service-model":"active-backup","source":{"unix:x":null},"backup":false}}}"#,
+        "failed to open database 'c.db': ovsdb error: c.db: database is clustered and not \
+         active-backup|failed to configure databases",
+    ),
+    (
+        r#"{"databases":{"c.db":null}}"#,
+        "failed to open database 'c.db': c.db: this is a clustered database; this version serves \
+         standalone databases|failed to configure databases",
+    ),
+    (
         r#"{"databases":{"no.db":null}}"#,
         "failed to open database 'no.db': I/O error: no.db: open failed (No such file or \
          directory)|failed to configure databases",
@@ -72,6 +87,8 @@ fn folder() -> Scratch {
     let scratch = Scratch::new();
     scratch.write("s", r#"{"name":"D","tables":{"T":{"columns":{"x":{"type":"string"}}}}}"#);
     let created = scratch.run(WEIR, &["tool", "create", "d.db", "s"]);
+    assert!(created.status.success(), "{}", err(&created));
+    let created = scratch.run(WEIR, &["tool", "create-cluster", "c.db", "s", "unix:x"]);
     assert!(created.status.success(), "{}", err(&created));
     scratch
 }

@@ -7,7 +7,7 @@ mod split;
 mod write;
 
 pub use pass::{NotASnapshot, SnapshotRows};
-pub use replay::{LoadError, Loaded, Replayer};
+pub use replay::{IS_CLUSTERED, LoadError, Loaded, Replayer};
 pub use write::{
     Form, snapshot_json, write_schema, write_snapshot, write_transaction, write_transaction_as,
     write_transaction_json,

@@ -8,6 +8,10 @@ use weir_data::{Error, Schema, Store, TableId, Uuid};
 use crate::record::{self, Magic, Piece, Reader};
 use crate::standalone::rows::Rows;
 
+/// How the error ends for a file of a clustered database.
+pub const IS_CLUSTERED: &str = "this is a clustered database; this version serves standalone \
+                                databases (\"ovsdb-tool cluster-to-standalone\" makes one)";
+
 /// Why a file cannot be opened as a standalone database; Display is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError(String);
@@ -187,10 +191,7 @@ impl Replayer {
             return Ok(());
         }
         let path = &self.path;
-        Err(LoadError(format!(
-            "{path}: this is a clustered database; this version serves standalone databases \
-             (\"ovsdb-tool cluster-to-standalone\" makes one)"
-        )))
+        Err(LoadError(format!("{path}: {IS_CLUSTERED}")))
     }
 
     /// Before the schema nothing can be served; behind it, all before the problem can.

@@ -1,6 +1,6 @@
 //! Databases come: their files are opened, and they are served.
 
-use weir_log::standalone::Form;
+use weir_log::standalone::{Form, IS_CLUSTERED};
 
 use crate::admin::Opening;
 use crate::configuration::{DbConfig, Model};
@@ -29,11 +29,19 @@ impl Server {
     /// A database file has been read, or could not be.
     pub(super) fn opened(&mut self, db: DbId, result: Result<Loaded, String>) {
         let Opening { name, config, command } = self.admin.end_opening(db);
-        let is_clustered = config.model == Some(Model::Clustered);
-        let result = result.and_then(|loaded| match is_clustered {
-            true => Err(format!("ovsdb error: {name}: database is standalone and not clustered")),
-            false => self.check_name(loaded),
-        });
+        let mismatch = |is: Model, not: Model| {
+            let (is, not) = (is.name(), not.name());
+            format!("ovsdb error: {name}: database is {is} and not {not}")
+        };
+        let result = match (result, config.model) {
+            (Ok(_), Some(asked @ Model::Clustered)) => Err(mismatch(Model::Standalone, asked)),
+            (Err(text), Some(asked @ (Model::Standalone | Model::ActiveBackup)))
+                if text.ends_with(IS_CLUSTERED) =>
+            {
+                Err(mismatch(Model::Clustered, asked))
+            }
+            (result, _) => result.and_then(|loaded| self.check_name(loaded)),
+        };
         let reply = match result {
             Ok(loaded) => {
                 self.install(db, loaded);
