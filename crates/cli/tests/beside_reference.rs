@@ -136,7 +136,8 @@ fn signals_and_what_they_leave() {
         done
         create; start d.db --remote=punix:s --monitor
         readlink /proc/$(cat ovsdb-server.pid)/cwd; cat /proc/$(cat ovsdb-server.pid)/comm
-        kill -9 $(cat ovsdb-server.pid); wait_for 'grep -q exiting ovsdb-server.log'; ls; log | sed 's,.*|0[0-9]*|,,' | sort
+        monitor=$(awk '{ print $4 }' /proc/$(cat ovsdb-server.pid)/stat)
+        kill -9 $(cat ovsdb-server.pid); wait_for '! kill -0 $monitor 2>/dev/null'; ls; log | sed 's,.*|0[0-9]*|,,' | sort
         ",
     );
 }
@@ -232,7 +233,10 @@ fn forms_of_remotes() {
     alike(
         "
         for remote in foo foo:bar tcp:127.0.0.1:1 'tcp:[::1]:1' unix:nosock; do
-            echo \"$remote\"; run --remote=$remote --run='sleep .1'
+            : > attempts.log
+            run --remote=$remote -vconsole:off --log-file=$PWD/attempts.log \\
+                --run='until grep -q attempt.failed attempts.log; do sleep .02; done'
+            grep reconnect attempts.log | head -2
         done
         run --remote=punix:a --remote=punix:a --run=ls
         long=$(printf 'a%.0s' $(seq 60)); mkdir -p $long/$long
@@ -245,7 +249,7 @@ fn forms_of_remotes() {
             grep -o 'socket_util|INFO|.*listening on port ' ovsdb-server.log | tail -1
             port=$(sed -n 's/.*0.*: listening on port //p' ovsdb-server.log | tail -1)
             for address in '[::1]' 127.0.0.1; do
-                ovsdb-client list-dbs tcp:$address:$port >/dev/null 2>&1; echo \"$address $?\"
+                ovsdb-client -t 20 list-dbs tcp:$address:$port >/dev/null 2>&1; echo \"$address $?\"
             done
         done
         stop
@@ -422,6 +426,58 @@ while True:
 print(said.decode().replace("}{", "}\n{"))
 END
         python3 client.py; wait_for '! test -e ovsdb-server.pid'
+        "#,
+    );
+}
+
+/// How many monitors there are by the reference's count, and weak references.
+#[test]
+fn monitors_and_references_in_memory() {
+    alike(
+        r#"
+        sed 's/"ss":{"type":{"key":"string"/"ss":{"type":{"key":{"type":"uuid","refTable":"T","refType":"weak"}/' $SCHEMA > weak.s
+        ovsdb-tool create d.db weak.s
+        show() { ovs-appctl -t ovsdb-server memory/show | grep -oE '(monitors|n-weak-refs):[0-9]+'; }
+        start --no-dbs; show; stop
+        start d.db --remote=punix:s; show
+        cat > client.py <<'END'
+import json, socket, subprocess
+def connect():
+    peer = socket.socket(socket.AF_UNIX); peer.connect("s"); peer.settimeout(20)
+    return peer
+def call(peer, method, *params):
+    peer.send(json.dumps({"id": "end", "method": method, "params": params}).encode())
+    said = b""
+    while b'"id":"end"' not in said:
+        more = peer.recv(65536)
+        assert more, said
+        said += more
+    print(method, params, flush=True)
+    subprocess.run(["bash", "-c", "ovs-appctl -t ovsdb-server memory/show | grep -oE '(monitors|n-weak-refs):[0-9]+'"])
+one, two = connect(), connect()
+names = iter(range(100))
+def monitor(peer, method="monitor_cond", db="D", table="T", **request):
+    request = {"columns": ["i", "s"], **request}
+    last = ["00000000-0000-0000-0000-000000000000"] if method == "monitor_cond_since" else []
+    call(peer, method, db, next(names), {table: [request]}, *last)
+monitor(one)
+monitor(one, where=[["i", "==", 1]])
+monitor(one, where=[["i", "==", 2]])
+monitor(two, where=[["i", "==", 1]])
+monitor(two, "monitor")
+monitor(two, "monitor_cond_since", where=[["i", "==", 3]])
+call(one, "monitor_cond_change", 1, 1, {"T": [{"where": [["i", "==", 7]]}]})
+monitor(one, columns=["s", "i"])
+monitor(one, columns=["s"])
+monitor(one, select={"initial": False})
+monitor(two, db="_Server", table="Database", columns=["name"])
+monitor(two, db="_Server", table="Database", columns=["name"], where=[["name", "==", "D"]])
+for name in range(8): call(one if name in (0, 1, 2, 6, 7) else two, "monitor_cancel", name)
+END
+        python3 client.py
+        transact '["D",{"op":"insert","table":"T","row":{},"uuid-name":"x"},{"op":"insert","table":"T","row":{"ss":["named-uuid","x"]}}]' >/dev/null
+        show; transact '["D",{"op":"delete","table":"T","where":[]}]'; show
+        stop
         "#,
     );
 }

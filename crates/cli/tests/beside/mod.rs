@@ -20,7 +20,8 @@ admin() { echo "\$ $*"; timeout 20 ovs-appctl -t ovsdb-server "$@" 2>&1; local s
 stop() { local pid=$(cat ovsdb-server.pid); ovs-appctl -t ovsdb-server exit; while kill -0 $pid 2>/dev/null; do sleep .01; done; }
 create() { ovsdb-tool create ${1:-d.db} $SCHEMA; }
 transact() { ovsdb-client -t 20 transact unix:$PWD/s "$@" 2>&1; }
-wait_for() { local n=0; until eval "$1"; do sleep .02; n=$((n + 1)); [ $n -lt 1000 ] || { echo "in vain: $1"; break; }; done; }
+# Its own variable has a name that no condition has.
+wait_for() { local tries_=0; until eval "$1"; do sleep .02; tries_=$((tries_ + 1)); [ $tries_ -lt 3000 ] || { echo "in vain: $1"; break; }; done; }
 log() { echo "-- log"; cat ovsdb-server.log; }
 "#;
 
