@@ -108,7 +108,8 @@ fn words_of_refusals() {
         ask() { openssl s_client -connect 127.0.0.1:$(port) "$@" </dev/null >/dev/null 2>&1; }
         ask -servername nb.example -cert $client_cert -key $client_key
         ask -noservername -cert $client_cert -key $client_key
-        ask -servername sb.example
+        ask -servername nobody.example
+        ask -servername sb.example -cert $client_cert -key $client_key
         wait_for 'grep -q sb.example ovsdb-server.log'
         grep -o 'stream_ssl|DBG|connection .*' ovsdb-server.log
         stop

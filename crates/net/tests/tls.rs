@@ -340,11 +340,11 @@ fn a_server_names_what_it_is_asked_for() {
     // An address is no name.
     let (mut plain, _client) = meet(&server, &pki.options("client", "ca")).unwrap();
     assert_eq!(plain.take_log(), []);
-    // It is said of those that are refused as well, and first.
+    // Nothing is believed of those that are refused.
     pki.authority("foreign");
     let ca_cert = Some(pki.certificate("foreign"));
     let said = meet(&TlsOptions { ca_cert, ..server }, &asks("sb.example")).unwrap_err();
-    assert_eq!(said[0], line("sb.example").text, "{said:?}");
+    assert!(!said.contains(&line("sb.example").text), "{said:?}");
 }
 
 #[test]

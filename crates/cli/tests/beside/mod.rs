@@ -76,6 +76,8 @@ impl Beside {
         let theirs = self.told(&self.theirs, script);
         let ours = self.told(&self.ours.path("bin"), script);
         assert!(theirs.lines().count() > 1, "nothing to compare:\n{script}\n{theirs}");
+        let is_in_vain = |line: &str| line.starts_with("in vain: ");
+        assert!(!theirs.lines().any(is_in_vain), "waited in vain:\n{script}\n{theirs}");
         let differs = ours.lines().zip(theirs.lines()).find(|(ours, theirs)| ours != theirs);
         assert_eq!(ours, theirs, "\n{script}\nfirst difference: {differs:#?}");
         theirs

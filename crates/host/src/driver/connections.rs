@@ -192,10 +192,13 @@ impl Connections {
     }
 
     /// Peers can provoke these lines: they are limited by where they come from.
-    /// Logs what TLS has to say, limited by where it was said.
+    /// Logs what TLS has to say, limited by where it was said; who asks for details has them all.
     pub(super) fn say(&self, place: &'static str, lines: Vec<Line>) {
         for Line { severity, text } in lines {
-            self.log.log_limited(place, "stream_ssl", severity.into(), &text);
+            match severity.into() {
+                Level::Dbg => self.log.log("stream_ssl", Level::Dbg, &text),
+                level => self.log.log_limited(place, "stream_ssl", level, &text),
+            }
         }
     }
 }

@@ -13,10 +13,11 @@ pub(crate) const BURST: u64 = 5;
 /// Tokens that a line costs: a millisecond brings as many as there are lines a minute.
 const LINE_TOKENS: u64 = 60_000;
 
-/// Lines a minute and at once of a place: what an operator has asked for may be more.
+/// Lines a minute and at once of a place, where the reference allows more.
 fn rate(place: &str) -> (u64, u64) {
     match place {
         "table" => (30, 60),
+        "ssl_accept" | "ssl_connect" | "ssl_read" => (10, 25),
         _ => (PER_MINUTE, BURST),
     }
 }

@@ -27,8 +27,6 @@ pub struct TlsStream {
     bootstrap: Option<String>,
     /// The handshake is over.
     is_open: bool,
-    /// The log has the name that the client asked for, if it did.
-    has_named: bool,
     log: Vec<Line>,
 }
 
@@ -53,7 +51,7 @@ impl TlsStream {
 
     fn new(fd: OwnedFd, mut connection: Connection, bootstrap: Option<String>) -> Self {
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-        Self { fd, connection, bootstrap, is_open: false, has_named: false, log: Vec::new() }
+        Self { fd, connection, bootstrap, is_open: false, log: Vec::new() }
     }
 
     /// Goes on with the handshake.
@@ -83,7 +81,10 @@ impl TlsStream {
         if !self.write_pending()? {
             return Ok(Progress::Write);
         }
-        self.is_open = true;
+        if !self.is_open {
+            self.is_open = true;
+            self.name_server();
+        }
         if let Some(file) = self.bootstrap.take() {
             let chain = self.connection.peer_certificates().unwrap_or_default();
             bootstrap::bootstrap(&file, chain, &mut self.log);
@@ -97,7 +98,6 @@ impl TlsStream {
         let Connection::Server(connection) = &self.connection else { return };
         let Some(name) = connection.server_name() else { return };
         let text = format!("connection indicated server name {name}");
-        self.has_named = true;
         self.log.push(Line::new(Severity::Debug, text));
     }
 
@@ -225,11 +225,7 @@ impl TlsStream {
 
     /// Deciphers what was read; a peer that does not speak TLS is told so and given up.
     fn process(&mut self, otherwise: Errno) -> io::Result<()> {
-        let processed = self.connection.process_new_packets();
-        if !self.has_named {
-            self.name_server();
-        }
-        match processed {
+        match self.connection.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
                 let _ = self.write_pending();
