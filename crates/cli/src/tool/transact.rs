@@ -102,8 +102,7 @@ fn store(
     let Some(delta) = delta else { return reply };
     let mut record = Vec::new();
     let now = weir_host::wall_ms();
-    if write_transaction(&mut record, &delta, database.store(), now, comment.as_deref()).is_none()
-    {
+    if write_transaction(&mut record, &delta, database.store(), now, comment.as_deref()).is_none() {
         return reply;
     }
     let written = if may_write {
