@@ -365,7 +365,7 @@ impl Databases {
     ) -> bool {
         let db = self.open(id);
         db.tables.end_writing();
-        db.storage.appended(shell, result.as_ref().map(|()| ()).map_err(String::as_str));
+        db.storage.appended(shell, result.as_ref().err().map(String::as_str));
         let is_replicated = match result {
             Ok(()) => false,
             Err(error) => self.run_again(shell, sessions, id, error),

@@ -17,10 +17,10 @@ pub(super) const REWRITE_PAUSE_US: u64 = 5_000_000;
 
 impl Standalone {
     /// Takes note of how an append ended.
-    pub(super) fn appended(&mut self, shell: &mut Shell, result: Result<(), &str>) {
-        match result {
-            Ok(()) => self.end_fault(shell),
-            Err(error) => {
+    pub(super) fn appended(&mut self, shell: &mut Shell, error: Option<&str>) {
+        match error {
+            None => self.end_fault(shell),
+            Some(error) => {
                 self.take_back_append();
                 self.begin_fault(shell, error);
             }

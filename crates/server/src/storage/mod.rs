@@ -67,9 +67,9 @@ impl Storage {
         self.file_mut().note_append(bytes, records);
     }
 
-    /// How the last append ended.
-    pub(crate) fn appended(&mut self, shell: &mut Shell, result: Result<(), &str>) {
-        self.file_mut().appended(shell, result);
+    /// How the last append ended: `None`, or the error as strerror(3) text.
+    pub(crate) fn appended(&mut self, shell: &mut Shell, error: Option<&str>) {
+        self.file_mut().appended(shell, error);
     }
 
     /// What of the file is on the disk is not known: it must be rewritten.
