@@ -1,32 +1,37 @@
 //! The thin shell: everything that the pure core asks for, done with system calls.
 //!
-//! - `run`: a server process from its options to its exit status.
-//! - `driver`: the one hot thread, its loop of rounds over epoll(7), clients and listeners.
-//! - `disk`: database files. `daemon`: forks and the pid file. `unixctl`: the admin socket.
-//! - `recording`: `--record` and `--replay`.
-//! - `vlog`: the log. `clock`, `seed`, `signals`: time, randomness, fatal signals.
+//! 1. `run`: a server process from its options to its exit status. `daemon`: forks and the pid
+//!    file.
+//! 2. `driver`: the one hot thread, its loop of rounds over epoll(7) (`poller`), with what comes
+//!    in, what goes out, and the work of helpers.
+//! 3. `disk`: database files. `unixctl`: commands of admins. `recording`: `--record`, `--replay`.
+//! 4. `vlog`: the log. `coverage`, `stall`, `memory`: what the process tells about itself.
+//! 5. `clock`, `seed`, `signals`, `fault`, `limits`, `version`: time, randomness, fatal signals,
+//!    what the system lets the process have, and who it is.
+
+pub mod daemon;
+mod run;
+
+mod driver;
+mod poller;
+
+mod disk;
+pub mod recording;
+mod unixctl;
+
+mod coverage;
+mod memory;
+mod stall;
+pub mod vlog;
 
 mod clock;
-mod coverage;
-pub mod daemon;
-mod disk;
-mod driver;
 mod fault;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod inbox;
 mod limits;
-mod memory;
-mod outbox;
-mod poller;
-pub mod recording;
-mod run;
 mod seed;
 pub mod signals;
-mod stall;
-mod unixctl;
 pub mod version;
-pub mod vlog;
 
 pub use clock::wall_ms;
 pub use disk::{Identity, LockError, LockFile, Replacement, lock_path, temporary_path};

@@ -9,24 +9,20 @@
 //!
 //! Updates to other sessions wait until a round finds nothing to do (DESIGN, "Flush pacing").
 
-mod admin;
-mod connections;
-mod databases;
-mod endpoint;
-mod jobs;
-mod lag;
-mod links;
-mod listeners;
-mod replay;
-mod sessions;
-mod shaking;
+mod incoming;
 mod token;
+
+mod files;
+
+mod outgoing;
 mod trace;
 
-pub use endpoint::{AdminRequest, AdminSocket};
-pub use links::LINK_MESSAGE_BYTES_MAX;
+mod replay;
+
+pub use incoming::links::LINK_MESSAGE_BYTES_MAX;
+pub use incoming::sessions::UNPARSED_BYTES_MAX;
+pub use incoming::{AdminRequest, AdminSocket};
 pub(crate) use replay::{Replay, Scene};
-pub use sessions::UNPARSED_BYTES_MAX;
 
 use std::fs::File;
 use std::io;
@@ -53,14 +49,14 @@ use crate::signals::Signals;
 use crate::stall::{self, Stalls};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
-use admin::Admin;
-use connections::Connections;
-use databases::Databases;
-use jobs::{Done, Jobs};
-use links::Links;
-use listeners::Listeners;
-use sessions::Sessions;
-use shaking::{Origin, Shaken};
+use files::databases::Databases;
+use files::jobs::{Done, Jobs};
+use incoming::admin::Admin;
+use incoming::dialling::Connections;
+use incoming::handshakes::{Origin, Shaken};
+use incoming::links::Links;
+use incoming::listeners::Listeners;
+use incoming::sessions::Sessions;
 use token::Token;
 use trace::Trace;
 use weir_server::event::RemoteId;

@@ -17,8 +17,8 @@ use weir_server::work::WorkId;
 use weir_server::{Config, Server, StartStatus};
 
 use crate::coverage::Coverage;
-use crate::driver::databases::Databases;
-use crate::driver::jobs::{Done, Jobs};
+use crate::driver::files::databases::Databases;
+use crate::driver::files::jobs::{Done, Jobs};
 use crate::driver::log_line;
 use crate::driver::trace::Trace;
 use crate::recording::{Conversion, End, Item, Reader, Recorded, Start, digest};

@@ -13,10 +13,10 @@ use weir_net::tls::Line;
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
-use crate::driver::lag::Lag;
+use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::outgoing::lag::Lag;
+use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
-use crate::inbox::{Inbox, READ_BYTES};
-use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller, Ready};
 
 /// Bytes of messages on their way and at work, beyond which big ones arrive one by one; at most

@@ -18,7 +18,7 @@ use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Work, WorkId};
 
 use crate::disk::Replacement;
-use crate::driver::shaking::{Begun, Shaken};
+use crate::driver::incoming::handshakes::{Begun, Shaken};
 
 /// Most pieces of the core's work that run at once; others wait in their order.
 pub(crate) const WORKERS_MAX: usize = 2;

@@ -13,10 +13,10 @@ use weir_net::tls::Line;
 use weir_net::{Address, AddressError, Progress, Stream, Tls};
 use weir_server::event::{Event, LinkId};
 
-use crate::driver::jobs::{Done, Jobs};
+use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
-use crate::inbox::{Inbox, READ_BYTES};
-use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller};
 use crate::vlog::{Level, Vlog};
 

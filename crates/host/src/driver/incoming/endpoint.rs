@@ -9,9 +9,9 @@ use weir_net::error::strerror;
 use weir_net::{Address, Listener};
 use weir_server::event::{CommandId, Event};
 
-use super::admin::Admin;
-use super::token::Token;
 use crate::coverage::Coverage;
+use crate::driver::incoming::admin::Admin;
+use crate::driver::token::Token;
 use crate::poller::{Poller, Ready};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};

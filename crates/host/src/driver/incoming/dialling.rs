@@ -12,8 +12,8 @@ use weir_net::{Accepted, Address, AddressError, Stream, Tls, TlsOptions};
 use weir_server::effect::{RemoteOptions, TlsSettings};
 use weir_server::event::{Event, RemoteId};
 
-use crate::driver::jobs::{Done, Jobs};
-use crate::driver::shaking::{Begun, HANDSHAKE_PATIENCE, Origin, Shaken, Shaking};
+use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::incoming::handshakes::{Begun, HANDSHAKE_PATIENCE, Origin, Shaken, Shaking};
 use crate::vlog::{Level, Vlog};
 
 /// Options of TLS, and connections in the making.

@@ -9,9 +9,9 @@ use weir_net::{Accepted, Listener, Stream};
 use weir_server::event::{CommandId, Event};
 
 use crate::coverage::Coverage;
+use crate::driver::incoming::inbox::Inbox;
+use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
-use crate::inbox::Inbox;
-use crate::outbox::{Flushed, Outbox};
 use crate::poller::{Interest, Poller};
 use crate::unixctl::{Commands, Outcome, Request, reply};
 use crate::vlog::{Level, Vlog};

@@ -15,7 +15,7 @@ use weir_net::tls::Line;
 use weir_net::{Progress, Stream};
 use weir_server::event::RemoteId;
 
-use crate::driver::jobs::{Done, Reporter};
+use crate::driver::files::jobs::{Done, Reporter};
 use crate::poller::{Interest, Poller, Ready};
 
 /// Handshakes of clients that go on at the same time; beyond it, the oldest is given up.

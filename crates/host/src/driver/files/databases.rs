@@ -11,7 +11,7 @@ use weir_server::load::{Converted, Finished, Loaded, Loader, write_snapshot};
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, inode};
-use crate::driver::jobs::{Done, Jobs};
+use crate::driver::files::jobs::{Done, Jobs};
 use crate::vlog::{Level, Vlog};
 
 /// Bytes handed to the loader at once.

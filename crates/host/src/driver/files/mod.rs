@@ -1,0 +1,4 @@
+//! Database files, and the helper threads that read, compact and convert them.
+
+pub(super) mod databases;
+pub(super) mod jobs;
