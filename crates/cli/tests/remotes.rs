@@ -466,3 +466,51 @@ fn both_sides_of_a_refusal_say_why() {
     let _asking = serve(&args.split(' ').collect::<Vec<_>>(), None);
     eventually("the other server is named", || asked.log().contains(&named("sb.example")));
 }
+
+#[test]
+fn a_source_may_speak_tls() {
+    let pki = pki!("source");
+    let source = serve_tls(&pki, &[]);
+    let name = format!("ssl:127.0.0.1:{}", source.port());
+    let from = format!("--sync-from={name}");
+    let tls = pki.arguments("client");
+    let mut args: Vec<&str> = tls.iter().map(String::as_str).collect();
+    args.extend([from.as_str(), "-vjsonrpc:file:dbg"]);
+    let backup = serve(&args, None);
+    eventually("the backup has all rows", || {
+        let replies = backup.log().matches(&format!("{name}: received reply, result=")).count();
+        replies >= 3
+    });
+    assert!(backup.log().contains(&format!("reconnect|INFO|{name}: connected")));
+    assert_eq!(backup.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_source_that_never_shakes_hands_holds_up_nobody_and_is_given_up() {
+    let pki = pki!("silent-source");
+    let source = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = format!("ssl:{}", source.local_addr().unwrap());
+    let from = format!("--sync-from={name}");
+    let tls = pki.arguments("client");
+    let mut args: Vec<&str> = tls.iter().map(String::as_str).collect();
+    args.push(&from);
+    let backup = serve(&args, None);
+    for _ in 0..2 {
+        let (mut connection, _) = source.accept().unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut hello = [0; 5];
+        connection.read_exact(&mut hello).unwrap();
+        assert_eq!(hello[0], 22, "a record of the handshake");
+        // While it waits for an answer, clients are served.
+        let mut client = UnixStream::connect(backup.scratch.path("s.sock")).unwrap();
+        for _ in 0..100 {
+            ask(&mut client, LIST, "_Server");
+        }
+        // When its time is over, the connection is closed.
+        let mut rest = Vec::new();
+        connection.read_to_end(&mut rest).unwrap();
+    }
+    eventually("it is given up twice", || {
+        backup.log().matches(&format!("{name}: connection attempt timed out")).count() >= 2
+    });
+}

@@ -1,26 +1,20 @@
 //! `--replay`: the calls of a recorded run, made again (see [`crate::recording`]).
 //!
-//! Effects on files keep their order. An append, and a copy that takes a file's place, wait until
-//! the recording says what came of them: what had failed then is not done now.
+//! Effects keep their order. An append, and a copy that takes a file's place, wait until the
+//! recording says what came of them: what had failed then is not done now.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
-use std::mem;
 use std::path::PathBuf;
 
 use weir_net::error::strerror;
 use weir_server::effect::Effect;
 use weir_server::event::{ConversionError, DbId, Event, Now};
-use weir_server::load::convert_rows;
 use weir_server::work::WorkId;
-use weir_server::{Config, Server, StartStatus};
+use weir_server::{Config, StartStatus};
 
-use crate::coverage::Coverage;
-use crate::driver::files::databases::Databases;
-use crate::driver::files::jobs::{Done, Jobs};
-use crate::driver::log_line;
-use crate::driver::trace::Trace;
+use crate::driver::execution::Execution;
 use crate::recording::{Conversion, End, Item, Reader, Recorded, Start, digest};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
@@ -39,17 +33,11 @@ pub(crate) enum Scene {
 pub(crate) struct Replay {
     items: Reader<BufReader<File>>,
     path: PathBuf,
-    server: Server,
-    databases: Databases,
-    jobs: Jobs,
+    /// Its events are what came of files and helpers, before the recording has it.
+    execution: Execution,
     commands: Commands,
-    coverage: Coverage,
-    log: Vlog,
-    trace: Trace,
-    /// Effects on files that are not executed yet.
+    /// Effects that are not executed yet.
     waiting: VecDeque<Effect>,
-    /// What came of files and helpers, before the recording has it.
-    answers: Vec<Event>,
     effects: Vec<Effect>,
 }
 
@@ -106,20 +94,9 @@ impl Replay {
         }
         (config.seed, config.saved) = (seed, saved);
         log.set_clock_ms(now.monotonic_us / 1000);
-        let mut replay = Self {
-            server: Server::new(now, config),
-            items,
-            path,
-            databases: Databases::default(),
-            jobs: Jobs::new().map_err(|error| strerror(&error))?,
-            commands,
-            coverage: Coverage::default(),
-            log,
-            trace: Trace::default(),
-            waiting: VecDeque::new(),
-            answers: Vec::new(),
-            effects: Vec::new(),
-        };
+        let execution = Execution::new(now, config, None, log).map_err(|error| strerror(&error))?;
+        let (waiting, effects) = (VecDeque::new(), Vec::new());
+        let mut replay = Self { items, path, execution, commands, waiting, effects };
         replay.take_effects();
         Ok(replay)
     }
@@ -135,7 +112,7 @@ impl Replay {
             let item = self.items.next_item().map_err(|error| failed(error.to_string()))?;
             let Some(item) = item else {
                 let text = failed("the recording ends here".to_owned());
-                self.log.log("ovs_replay", Level::Info, &text);
+                self.execution.log.log("ovs_replay", Level::Info, &text);
                 return Ok(Scene::End(End::Exit));
             };
             let item = Item::decode(&item).map_err(|_| failed(format!("damaged at {offset}")))?;
@@ -155,12 +132,12 @@ impl Replay {
             Item::Start(_) => return Err("it begins again".to_owned()),
             Item::Event(now, recorded) => self.handle(now, recorded)?,
             Item::EndRound(now) => {
-                self.log.set_clock_ms(now.monotonic_us / 1000);
-                self.server.end_round(now);
+                self.execution.log.set_clock_ms(now.monotonic_us / 1000);
+                self.execution.server.end_round(now);
                 self.take_effects();
             }
             Item::Flush(now) => {
-                self.server.flush_updates(now);
+                self.execution.server.flush_updates(now);
                 self.take_effects();
             }
             Item::Append { db, length, digest: expected } => {
@@ -175,19 +152,19 @@ impl Replay {
                 }
             }
             Item::Command { name, args } => {
-                self.commands.run(&name, &Ok(args), &self.coverage);
+                self.commands.run(&name, &Ok(args), &self.execution.coverage);
             }
-            Item::Said { module, level, text } => self.log.log(&module, level, &text),
+            Item::Said { module, level, text } => self.execution.log.log(&module, level, &text),
             Item::Ready => return Ok(Some(Scene::Ready)),
             Item::End(End::Failed) => {
-                let StartStatus::Failed(lines) = self.server.start_status() else {
+                let StartStatus::Failed(lines) = self.execution.server.start_status() else {
                     return Err("it had failed to start".to_owned());
                 };
                 return Ok(Some(Scene::Failed(lines)));
             }
             Item::End(end @ End::Signal(_)) => return Ok(Some(Scene::End(end))),
             Item::End(end) => {
-                self.server.say_farewell();
+                self.execution.server.say_farewell();
                 self.take_effects();
                 return Ok(Some(Scene::End(end)));
             }
@@ -197,12 +174,8 @@ impl Replay {
 
     fn handle(&mut self, now: Now, recorded: Recorded) -> Result<(), String> {
         let event = self.complete(recorded)?;
-        self.log.set_clock_ms(now.monotonic_us / 1000);
-        if self.log.traces_messages() {
-            self.trace.log_event(&self.server, &self.log, &event);
-        }
-        self.trace.note(&event);
-        self.server.handle(now, event);
+        self.execution.log.set_clock_ms(now.monotonic_us / 1000);
+        self.execution.handle(now, event);
         self.take_effects();
         Ok(())
     }
@@ -254,19 +227,16 @@ impl Replay {
 
     /// An append is done, or not, as it was.
     fn append(&mut self, db: DbId, result: Result<(), String>) -> Result<Event, String> {
-        let Some(Effect::Append { db: next, bytes, sync }) = self.waiting.pop_front() else {
-            return Err("nothing is to be written".to_owned());
-        };
-        if next != db {
-            return Err("another file is to be written".to_owned());
+        let append = self.waiting.pop_front();
+        match &append {
+            Some(Effect::Append { db: next, .. }) if *next == db => {}
+            Some(Effect::Append { .. }) => return Err("another file is to be written".to_owned()),
+            _ => return Err("nothing is to be written".to_owned()),
         }
-        if result.is_ok() {
-            let (mut events, coverage) = (Vec::new(), &mut self.coverage);
-            self.databases.append(db, &bytes, sync, coverage, &self.log, &mut events);
-            for event in events {
-                if let Event::Appended { result: Err(error), .. } = event {
-                    return Err(format!("write failed ({error})"));
-                }
+        let append = append.filter(|_| result.is_ok());
+        for event in self.execute(append) {
+            if let Event::Appended { result: Err(error), .. } = event {
+                return Err(format!("write failed ({error})"));
             }
         }
         self.execute_waiting();
@@ -275,15 +245,16 @@ impl Replay {
 
     /// A copy takes a file's place, or not, as it was.
     fn replace(&mut self, db: DbId, result: Result<u64, String>) -> Result<Event, String> {
-        let Some(Effect::FinishCompaction { db: next, tail, sync }) = self.waiting.pop_front()
-        else {
-            return Err("no copy is to take a file's place".to_owned());
-        };
-        if next != db {
-            return Err("another file is to be replaced".to_owned());
+        let finish = self.waiting.pop_front();
+        match &finish {
+            Some(Effect::FinishCompaction { db: next, .. }) if *next == db => {}
+            Some(Effect::FinishCompaction { .. }) => {
+                return Err("another file is to be replaced".to_owned());
+            }
+            _ => return Err("no copy is to take a file's place".to_owned()),
         }
-        if result.is_ok() {
-            let event = self.databases.finish_compaction(db, &tail, sync, &self.jobs, &self.log);
+        let finish = finish.filter(|_| result.is_ok());
+        for event in self.execute(finish) {
             if let Event::CompactionFinished { result: Err(error), .. } = event {
                 return Err(format!("a compacted copy cannot be put in place ({error})"));
             }
@@ -292,101 +263,39 @@ impl Replay {
         Ok(Event::CompactionFinished { db, result })
     }
 
+    /// Executes an effect, if there is one, and answers with what it has caused at once.
+    fn execute(&mut self, effect: Option<Effect>) -> Vec<Event> {
+        let before = self.execution.events.len();
+        effect.into_iter().for_each(|effect| self.execution.execute(effect, None));
+        self.execution.events.split_off(before)
+    }
+
     /// Waits for what comes of a file or a helper.
     fn answer(&mut self, wanted: Answer) -> Result<Event, String> {
         loop {
+            let events = &mut self.execution.events;
             let is_wanted = |event: &Event| Answer::of(event) == Some(wanted);
-            if let Some(at) = self.answers.iter().position(is_wanted) {
-                return Ok(self.answers.remove(at));
+            if let Some(at) = events.iter().position(is_wanted) {
+                return Ok(events.remove(at));
             }
-            let events = &mut self.answers;
-            match self.jobs.wait().ok_or("nothing of that kind is going on")? {
-                Done::Loaded(db, result) => self.databases.loaded(db, result, events),
-                Done::Compacted(db, result) => self.databases.compacted(db, result, events),
-                Done::Converted(db, result) => self.databases.converted(db, result, events),
-                Done::Work(id, finished) => {
-                    let finished = finished.expect("a piece of work panicked");
-                    events.push(Event::WorkDone { id, finished });
-                }
-                Done::Command(_)
-                | Done::Connected(_)
-                | Done::Begun(_)
-                | Done::LinkBegun(..)
-                | Done::Nothing => {}
-            }
+            let done = self.execution.jobs.wait().ok_or("nothing of that kind is going on")?;
+            self.execution.take_done(done);
         }
     }
 
     fn take_effects(&mut self) {
-        let mut effects = mem::take(&mut self.effects);
-        self.server.poll_effects(&mut effects);
-        for effect in effects.drain(..) {
-            match effect {
-                Effect::Append { .. }
-                | Effect::FinishCompaction { .. }
-                | Effect::Open { .. }
-                | Effect::Close { .. }
-                | Effect::Compact { .. }
-                | Effect::Convert { .. } => self.waiting.push_back(effect),
-                Effect::Work { id, work } => self.jobs.work(id, work),
-                Effect::Log { module, level, text, limit } => {
-                    log_line(&self.log, module, level, &text, limit);
-                }
-                Effect::Send { to, head, body } => {
-                    if self.log.traces_messages() {
-                        self.trace.log_sent(&self.server, &self.log, &to, &[&head, &body]);
-                    }
-                }
-                Effect::Disconnect { session } => self.trace.forget(session),
-                Effect::Connect { link, target, .. } => self.trace.connect(link, &target),
-                Effect::SendTo { link, bytes } => {
-                    if self.log.traces_messages() {
-                        self.trace.log_sent_to(&self.log, link, &bytes);
-                    }
-                }
-                Effect::CloseLink { link } => self.trace.close(link),
-                // There is nobody to tell, and nothing to connect to.
-                Effect::TellDrained { .. }
-                | Effect::StopReading { .. }
-                | Effect::GoOnReading { .. }
-                | Effect::Listen { .. }
-                | Effect::ConnectRemote { .. }
-                | Effect::Tls(_)
-                | Effect::Unlisten { .. }
-                | Effect::ReadConfiguration { .. }
-                | Effect::SaveConfiguration { .. }
-                | Effect::TrimMemory
-                | Effect::CommandReply { .. } => {}
-            }
-        }
-        self.effects = effects;
+        self.execution.server.poll_effects(&mut self.effects);
+        self.waiting.extend(self.effects.drain(..));
         self.execute_waiting();
     }
 
-    /// Executes effects on files up to one whose end the recording must tell first.
+    /// Executes effects up to one whose end the recording must tell first.
     fn execute_waiting(&mut self) {
-        let Self { databases, jobs, answers, log, .. } = self;
         while let Some(effect) = self.waiting.pop_front() {
-            match effect {
-                Effect::Append { .. } | Effect::FinishCompaction { .. } => {
-                    return self.waiting.push_front(effect);
-                }
-                Effect::Open { db, path, seed } => {
-                    databases.open(db, path, seed, jobs, log, answers);
-                }
-                Effect::Close { db } => databases.close(db),
-                Effect::Compact { db, snapshot, comment, date_ms } => {
-                    databases.compact(db, snapshot, comment, date_ms, jobs, answers);
-                }
-                Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
-                    let convert = move || {
-                        let converted = convert_rows(&snapshot, schema, seed)?;
-                        Ok((converted.database.snapshot(), converted))
-                    };
-                    databases.convert(db, convert, comment, date_ms, jobs, answers);
-                }
-                _ => {}
+            if let Effect::Append { .. } | Effect::FinishCompaction { .. } = effect {
+                return self.waiting.push_front(effect);
             }
+            self.execution.execute(effect, None);
         }
     }
 }

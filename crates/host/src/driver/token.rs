@@ -20,6 +20,8 @@ pub(crate) enum Token {
     Jobs,
     /// A connection that the core has made.
     Link(u64),
+    /// A connection is made, or not.
+    Dialling,
 }
 
 impl Token {
@@ -32,6 +34,7 @@ impl Token {
             Self::Signal => (4, 0),
             Self::Jobs => (5, 0),
             Self::Link(number) => (6, number),
+            Self::Dialling => (7, 0),
         };
         kind << NUMBER_BITS | number
     }
@@ -44,8 +47,9 @@ impl Token {
             2 => Self::Admin(number),
             3 => Self::AdminListener,
             4 => Self::Signal,
+            5 => Self::Jobs,
             6 => Self::Link(number),
-            _ => Self::Jobs,
+            _ => Self::Dialling,
         }
     }
 }
@@ -59,7 +63,7 @@ mod tests {
         let number = (1 << 61) - 1;
         let numbered =
             [Token::Session(number), Token::Listener(7), Token::Admin(0), Token::Link(9)];
-        let plain = [Token::AdminListener, Token::Signal, Token::Jobs];
+        let plain = [Token::AdminListener, Token::Signal, Token::Jobs, Token::Dialling];
         for token in numbered.into_iter().chain(plain) {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -159,7 +159,7 @@ impl Databases {
                 let work = move || {
                     Done::Compacted(db, write_copy(replacement, &snapshot, &comment, date_ms))
                 };
-                jobs.spawn("compact", work, failed);
+                jobs.spawn_nice("compact", work, failed);
             }
             Some(Err(error)) => {
                 events.push(Event::CompactionWritten { db, result: Err(error) });

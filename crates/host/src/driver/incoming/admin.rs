@@ -1,16 +1,15 @@
 //! Connections of `ovs-appctl`: one command at a time each.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use weir_json::Value;
-use weir_net::{Accepted, Listener, Stream};
+use weir_net::{Accepted, Listener};
 use weir_server::event::{CommandId, Event};
 
 use crate::coverage::Coverage;
+use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::Inbox;
-use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
 use crate::unixctl::{Commands, Outcome, Request, reply};
@@ -34,6 +33,7 @@ pub(crate) struct Admin {
     awaited: BTreeMap<CommandId, u64>,
     /// Commands ever forwarded.
     forwarded: u64,
+    scratch: Box<[u8]>,
     /// Somebody said `exit`.
     exiting: bool,
     log: Vlog,
@@ -42,10 +42,7 @@ pub(crate) struct Admin {
 struct Connection {
     name: String,
     log: Vlog,
-    stream: Stream,
-    inbox: Inbox,
-    outbox: Outbox,
-    interest: Interest,
+    channel: Channel,
     /// `set-options --format json`.
     json: bool,
     /// The request that the core is answering.
@@ -68,6 +65,7 @@ impl Admin {
             accepted: 0,
             awaited: BTreeMap::new(),
             forwarded: 0,
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
             exiting: false,
             log,
         }
@@ -92,19 +90,16 @@ impl Admin {
         self.accepted += 1;
         let name = peer.name(*unix_serial);
         *unix_serial += 1;
-        let token = Token::Admin(self.accepted).encode();
-        if poller.add(&stream, token, Interest::Read).is_ok() {
-            let (inbox, outbox) = (Inbox::default(), Outbox::default());
-            let interest = Interest::Read;
+        let token = Token::Admin(self.accepted);
+        if let Ok(channel) = Channel::open(poller, token, stream, Inbox::default()) {
             let (log, json, awaiting) = (self.log.clone(), false, None);
-            let connection =
-                Connection { name, log, stream, inbox, outbox, interest, json, awaiting };
+            let connection = Connection { name, log, channel, json, awaiting };
             self.connections.insert(self.accepted, connection);
         }
     }
 
-    /// A connection is ready.
-    pub(crate) fn ready(
+    /// The socket of a connection is ready, unless the connection was closed earlier in this round.
+    pub(crate) fn on_ready(
         &mut self,
         poller: &Poller,
         number: u64,
@@ -112,15 +107,14 @@ impl Admin {
         events: &mut Vec<Event>,
     ) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let mut fate = if connection.interest == Interest::Write {
-            connection.flush()
-        } else {
-            connection.read()
+        let mut fate = match connection.channel.interest() {
+            Interest::Write => connection.flush(),
+            _ => connection.read(&mut self.scratch),
         };
         if fate == Fate::Keep {
             fate = self.run(number, coverage, events);
         }
-        self.settle(poller, number, fate);
+        self.watch_or_drop(poller, number, fate);
     }
 
     /// The core has answered a command.
@@ -140,19 +134,19 @@ impl Admin {
         if fate == Fate::Keep {
             fate = self.run(number, coverage, events);
         }
-        self.settle(poller, number, fate);
+        self.watch_or_drop(poller, number, fate);
     }
 
     /// Runs what has come in, until a command must wait for the core.
     fn run(&mut self, number: u64, coverage: &Coverage, events: &mut Vec<Event>) -> Fate {
         while let Some(connection) = self.connections.get_mut(&number) {
-            if connection.awaiting.is_some() || !connection.outbox.is_empty() {
+            if connection.awaiting.is_some() || !connection.channel.outbox.is_empty() {
                 return Fate::Keep;
             }
-            let message = connection.inbox.next_message();
+            let message = connection.channel.inbox.next_message();
             let Ok(message) = message else { return Fate::Drop };
             let Some(message) = message else {
-                let endless = connection.inbox.held_bytes() > COMMAND_BYTES_MAX;
+                let endless = connection.channel.inbox.held_bytes() > COMMAND_BYTES_MAX;
                 return if endless { Fate::Drop } else { Fate::Keep };
             };
             let request = match Request::parse(&message) {
@@ -205,41 +199,30 @@ impl Admin {
     }
 
     /// Watches a connection for what it waits for, or closes it.
-    fn settle(&mut self, poller: &Poller, number: u64, fate: Fate) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
-        let wanted = if !connection.outbox.is_empty() {
+    fn watch_or_drop(&mut self, poller: &Poller, number: u64, fate: Fate) {
+        let connection = self.connections.get_mut(&number).expect("its fate was just decided");
+        let wanted = if !connection.channel.outbox.is_empty() {
             Interest::Write
         } else if connection.awaiting.is_some() {
             Interest::Nothing
         } else {
             Interest::Read
         };
-        let mut keep = fate == Fate::Keep;
-        if keep && wanted != connection.interest {
-            connection.interest = wanted;
-            let token = Token::Admin(number).encode();
-            keep = poller.change(&connection.stream, token, wanted).is_ok();
-        }
-        if !keep && let Some(connection) = self.connections.remove(&number) {
-            poller.remove(&connection.stream);
+        let token = Token::Admin(number);
+        if fate == Fate::Drop || connection.channel.watch(poller, token, wanted).is_err() {
+            let connection = self.connections.remove(&number);
+            connection.into_iter().for_each(|connection| connection.channel.close(poller));
         }
     }
 }
 
 impl Connection {
-    fn read(&mut self) -> Fate {
-        let mut buffer = [0; READ_BYTES];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => Fate::Drop,
-            Ok(count) => {
-                self.inbox.push(&buffer[..count]);
-                Fate::Keep
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock && self.awaiting.is_none() => {
-                Fate::Keep
-            }
+    fn read(&mut self, scratch: &mut [u8]) -> Fate {
+        match self.channel.receive(scratch) {
+            Ok(Received::Bytes(_)) => Fate::Keep,
             // While it waits it is watched only for its end.
-            Err(_) => Fate::Drop,
+            Ok(Received::Nothing) if self.awaiting.is_none() => Fate::Keep,
+            Ok(Received::Nothing | Received::End) | Err(_) => Fate::Drop,
         }
     }
 
@@ -269,15 +252,11 @@ impl Connection {
         if self.log.traces_messages() {
             self.log.log("jsonrpc", Level::Dbg, &trace::sent(&self.name, &message));
         }
-        self.outbox.push(&Arc::new(message));
+        self.channel.outbox.push(&Arc::new(message));
         self.flush()
     }
 
     fn flush(&mut self) -> Fate {
-        let stream = &mut self.stream;
-        match self.outbox.flush(|slices| stream.write_vectored(slices)) {
-            Ok(Flushed::All | Flushed::Part) => Fate::Keep,
-            Err(_) => Fate::Drop,
-        }
+        if self.channel.flush().result.is_ok() { Fate::Keep } else { Fate::Drop }
     }
 }

@@ -1,38 +1,84 @@
-//! Connections on their way to becoming sessions: outgoing ones, and those that speak TLS first.
+//! Connections in the making: those that the server makes itself, and clients that speak TLS first.
+//!
+//! 1. An address is read, and the options and files of TLS are fetched, if it is for TLS.
+//! 2. A host that is a name is looked up in a thread: the system's resolver may take its time.
+//! 3. The thread of [`handshakes`](super::handshakes) makes the stream ready for messages.
+//! 4. [`Dialling::take_finished`] hands it to the loop, unless nobody wants it any more.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_net::tls::Line;
+use weir_net::tls::{Connector, Line};
 use weir_net::{Accepted, Address, AddressError, Stream, Tls, TlsOptions};
-use weir_server::effect::{RemoteOptions, TlsSettings};
-use weir_server::event::{Event, RemoteId};
+use weir_server::effect::TlsSettings;
+use weir_server::event::RemoteId;
 
-use crate::driver::files::jobs::{Done, Jobs};
-use crate::driver::incoming::handshakes::{Begun, HANDSHAKE_PATIENCE, Origin, Shaken, Shaking};
+use crate::driver::incoming::handshakes::{Finished, Handshakes, Purpose, Unfinished};
+use crate::driver::threads::Threads;
 use crate::vlog::{Level, Vlog};
 
-/// Options of TLS, and connections in the making.
-pub(crate) struct Connections {
+/// How long a client may take over its handshake.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most threads that wait for the system's resolver at once; further attempts to connect fail.
+const RESOLVERS_MAX: usize = 64;
+
+/// A connection that is to be made.
+pub(crate) struct Call {
+    /// Whom it is for.
+    pub(crate) purpose: Purpose,
+    /// `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:FILE`.
+    pub(crate) target: String,
+    /// Differentiated services code point, if one is configured.
+    pub(crate) dscp: Option<u8>,
+    /// How long it may take; without a limit until it is given up.
+    pub(crate) patience: Option<Duration>,
+}
+
+/// What the helpers of this module report.
+enum Report {
+    /// A host has been looked up, and an attempt to connect has begun.
+    Begun(Unfinished),
+    Finished(Finished),
+}
+
+/// Options of TLS, and connections in the making. Readable when [`Dialling::take_finished`] has
+/// work.
+pub(crate) struct Dialling {
     tls: Tls,
+    threads: Threads<Report>,
     /// Started when it is first needed.
-    shaking: Option<Shaking>,
-    /// Remotes that an outgoing connection is being made for.
-    wanted: BTreeSet<RemoteId>,
+    handshakes: Option<Handshakes>,
+    /// Whom a connection is being made for.
+    wanted: BTreeSet<Purpose>,
+    /// Threads that wait for the system's resolver.
+    resolving: Arc<AtomicUsize>,
+    /// Where relative sockets are.
     rundir: PathBuf,
     log: Vlog,
 }
 
-impl Connections {
-    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
-        let (tls, wanted) = (Tls::default(), BTreeSet::new());
-        Self { tls, shaking: None, wanted, rundir, log }
+impl Dialling {
+    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> io::Result<Self> {
+        Ok(Self {
+            tls: Tls::default(),
+            threads: Threads::new()?,
+            handshakes: None,
+            wanted: BTreeSet::new(),
+            resolving: Arc::default(),
+            rundir,
+            log,
+        })
     }
 
+    /// Options of TLS for the connections that come.
     pub(crate) fn configure_tls(&mut self, settings: TlsSettings) {
         self.tls.configure(&TlsOptions {
             private_key: settings.private_key,
@@ -49,156 +95,170 @@ impl Connections {
         self.say("stream_ssl", lines);
     }
 
-    /// The options and files of TLS.
-    pub(crate) fn tls(&mut self) -> &mut Tls {
-        &mut self.tls
-    }
-
     /// Whether clients that speak TLS may come in at the moment.
     pub(crate) fn has_room(&self) -> bool {
-        self.shaking.as_ref().is_none_or(Shaking::has_room)
+        self.handshakes.as_ref().is_none_or(Handshakes::has_room)
     }
 
     /// A client came in that is to speak TLS. Where it cannot, for lack of a key say, it is let go.
-    pub(crate) fn accept_tls(
-        &mut self,
-        jobs: &Jobs,
-        accepted: Accepted,
-        remote: RemoteId,
-        name: String,
-    ) {
+    pub(crate) fn accept_tls(&mut self, accepted: Accepted, remote: RemoteId, name: String) {
         let acceptor = self.tls.acceptor();
         let lines = self.tls.take_log();
         self.say("ssl_accept", lines);
         let Ok(stream) = acceptor.and_then(|acceptor| accepted.stream.accept_tls(&acceptor)) else {
             return;
         };
-        let (origin, patience) = (Origin::In, HANDSHAKE_PATIENCE);
-        let begun = Begun { stream, origin, remote, name, patience };
-        if let Err(error) = self.begin(jobs, begun) {
+        let (purpose, patience) = (Purpose::Client(remote), Some(HANDSHAKE_PATIENCE));
+        if let Err(error) = self.shake_hands(Unfinished { stream, purpose, name, patience }) {
             self.log.log("stream_ssl", Level::Err, &strerror(&error));
         }
     }
 
     /// Begins an outgoing connection.
-    pub(crate) fn connect(
-        &mut self,
-        jobs: &Jobs,
-        remote: RemoteId,
-        target: String,
-        options: &RemoteOptions,
-        patience_ms: u64,
-        events: &mut Vec<Event>,
-    ) {
-        self.wanted.insert(remote);
-        if let Err(error) = self.try_connect(jobs, remote, target, options, patience_ms) {
-            self.wanted.remove(&remote);
-            let error = Some(strerror(&error));
-            events.push(Event::ConnectFailed { remote, error });
-        }
-    }
-
-    fn try_connect(
-        &mut self,
-        jobs: &Jobs,
-        remote: RemoteId,
-        target: String,
-        options: &RemoteOptions,
-        patience_ms: u64,
-    ) -> io::Result<()> {
-        let address = Address::parse(&target, &self.rundir).map_err(|error| {
-            if let AddressError::Malformed(text) = error {
-                self.log.log_limited("connect", "socket_util", Level::Err, &text);
-            }
-            io::Error::from(Errno::AFNOSUPPORT)
-        })?;
-        let connector = match address {
-            Address::Ssl { .. } => {
-                let connector = self.tls.connector();
-                let lines = self.tls.take_log();
-                self.say("ssl_connect", lines);
-                Some(connector?)
-            }
-            _ => None,
-        };
-        let (patience, dscp) = (Duration::from_millis(patience_ms), options.dscp);
-        let name = target;
-        let begin = move |stream| Begun { stream, origin: Origin::Out, remote, name, patience };
-        if !address.needs_lookup() {
+    ///
+    /// # Errors
+    /// Why there will be none.
+    pub(crate) fn call(&mut self, call: Call) -> io::Result<()> {
+        let Call { purpose, target, dscp, patience } = call;
+        let address = self.address(&target)?;
+        let connector = self.connector(&address)?;
+        let needs_lookup = address.needs_lookup();
+        let connect = move || -> io::Result<Unfinished> {
             let stream = Stream::connect_with(&address, connector.as_ref(), dscp)?;
-            return self.begin(jobs, begin(stream));
-        }
-        // The system's resolver may take its time.
-        let failed = move |error: io::Error| {
-            let (origin, name) = (Origin::Out, String::new());
-            let result = Err(Some(error));
-            Done::Connected(Box::new(Shaken { result, origin, remote, name, log: Vec::new() }))
+            Ok(Unfinished { stream, purpose, name: target, patience })
         };
-        let look_up = move || match Stream::connect_with(&address, connector.as_ref(), dscp) {
-            Ok(stream) => Done::Begun(Box::new(begin(stream))),
-            Err(error) => failed(error),
-        };
-        jobs.look_up(look_up, move |error| failed(io::Error::other(error)))
-    }
-
-    /// A host has been looked up.
-    pub(crate) fn looked_up(&mut self, jobs: &Jobs, begun: Begun, events: &mut Vec<Event>) {
-        let remote = begun.remote;
-        if !self.wanted.contains(&remote) {
-            return;
+        if needs_lookup {
+            self.look_up(purpose, connect)?;
+        } else {
+            self.shake_hands(connect()?)?;
         }
-        if let Err(error) = self.begin(jobs, begun) {
-            self.wanted.remove(&remote);
-            events.push(Event::ConnectFailed { remote, error: Some(strerror(&error)) });
-        }
-    }
-
-    fn begin(&mut self, jobs: &Jobs, begun: Begun) -> io::Result<()> {
-        if self.shaking.is_none() {
-            self.shaking = Some(Shaking::start(jobs.reporter())?);
-        }
-        if let Some(shaking) = &self.shaking {
-            shaking.begin(begun);
-        }
+        self.wanted.insert(purpose);
         Ok(())
     }
 
-    /// Nobody wants the remote's connection any more.
-    pub(crate) fn forget(&mut self, remote: RemoteId) {
-        self.wanted.remove(&remote);
+    fn address(&self, target: &str) -> io::Result<Address> {
+        Address::parse(target, &self.rundir).map_err(|error| {
+            if let AddressError::Malformed(text) = error {
+                self.log.log_limited("connect", "socket_util", Level::Err, &text);
+            }
+            Errno::AFNOSUPPORT.into()
+        })
     }
 
-    /// Something has come of a connection: the stream of a new session, with its name.
-    pub(crate) fn finish(
-        &mut self,
-        finished: Shaken,
-        events: &mut Vec<Event>,
-    ) -> Option<(Stream, String)> {
-        let Shaken { result, origin, remote, name, log } = finished;
-        self.say("ssl_handshake", log);
-        if origin == Origin::Out && !self.wanted.remove(&remote) {
-            return None;
+    /// What TLS needs to connect, if the address is for it.
+    fn connector(&mut self, address: &Address) -> io::Result<Option<Connector>> {
+        let Address::Ssl { .. } = address else { return Ok(None) };
+        let connector = self.tls.connector();
+        let lines = self.tls.take_log();
+        self.say("ssl_connect", lines);
+        connector.map(Some)
+    }
+
+    /// Begins to connect in a thread that may wait for the resolver.
+    fn look_up(
+        &self,
+        purpose: Purpose,
+        connect: impl FnOnce() -> io::Result<Unfinished> + Send + 'static,
+    ) -> io::Result<()> {
+        let waiter = Waiter::enter(&self.resolving).ok_or(Errno::AGAIN)?;
+        let failed = move |error: io::Error| {
+            let (result, name) = (Err(Some(error)), String::new());
+            Report::Finished(Finished { result, purpose, name, log: Vec::new() })
+        };
+        let work = move || {
+            let begun = connect();
+            drop(waiter);
+            begun.map_or_else(failed, Report::Begun)
+        };
+        self.threads.spawn("resolve", work, move |text| failed(io::Error::other(text)));
+        Ok(())
+    }
+
+    fn shake_hands(&mut self, unfinished: Unfinished) -> io::Result<()> {
+        let handshakes = match &mut self.handshakes {
+            Some(handshakes) => handshakes,
+            none => {
+                let reporter = self.threads.reporter().clone();
+                let report = move |finished| reporter.report(Report::Finished(finished));
+                none.insert(Handshakes::start(Box::new(report))?)
+            }
+        };
+        handshakes.begin(unfinished);
+        Ok(())
+    }
+
+    /// Nobody wants the connection any more.
+    pub(crate) fn give_up(&mut self, purpose: Purpose) {
+        if self.wanted.remove(&purpose)
+            && let Some(handshakes) = &self.handshakes
+        {
+            handshakes.give_up(purpose);
         }
-        match result {
-            Ok(stream) => Some((stream, name)),
-            Err(error) => {
-                if origin == Origin::Out {
-                    let error = error.as_ref().map(strerror);
-                    events.push(Event::ConnectFailed { remote, error });
-                }
-                None
+    }
+
+    /// What has come of connections since the last call.
+    pub(crate) fn take_finished(&mut self) -> Vec<Finished> {
+        let mut all = Vec::new();
+        for report in self.threads.take() {
+            match report {
+                Report::Finished(finished) => all.extend(self.finish(finished)),
+                Report::Begun(unfinished) => all.extend(self.on_begun(unfinished)),
             }
         }
+        all
     }
 
-    /// Peers can provoke these lines: they are limited by where they come from.
-    /// Logs what TLS has to say, limited by where it was said; who asks for details has them all.
-    pub(super) fn say(&self, place: &'static str, lines: Vec<Line>) {
+    /// A host has been looked up; what has come of the connection, if that is the end of it.
+    fn on_begun(&mut self, unfinished: Unfinished) -> Option<Finished> {
+        let (purpose, name) = (unfinished.purpose, unfinished.name.clone());
+        if !self.wanted.contains(&purpose) {
+            return None;
+        }
+        let error = self.shake_hands(unfinished).err()?;
+        self.finish(Finished { result: Err(Some(error)), purpose, name, log: Vec::new() })
+    }
+
+    /// Logs what TLS has to say and drops what nobody wants any more.
+    fn finish(&mut self, mut finished: Finished) -> Option<Finished> {
+        self.say("ssl_handshake", std::mem::take(&mut finished.log));
+        let is_wanted = match finished.purpose {
+            Purpose::Client(_) => true,
+            Purpose::Manager(_) | Purpose::Link(_) => self.wanted.remove(&finished.purpose),
+        };
+        is_wanted.then_some(finished)
+    }
+
+    /// Logs what TLS has to say, limited by where it was said, for peers can provoke it; who asks
+    /// for details has them all.
+    pub(crate) fn say(&self, place: &'static str, lines: Vec<Line>) {
         for Line { severity, text } in lines {
             match severity.into() {
                 Level::Dbg => self.log.log("stream_ssl", Level::Dbg, &text),
                 level => self.log.log_limited(place, "stream_ssl", level, &text),
             }
         }
+    }
+}
+
+impl AsFd for Dialling {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.threads.as_fd()
+    }
+}
+
+/// One of the threads that wait for the resolver.
+struct Waiter(Arc<AtomicUsize>);
+
+impl Waiter {
+    fn enter(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let add = |waiting| (waiting < RESOLVERS_MAX).then_some(waiting + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

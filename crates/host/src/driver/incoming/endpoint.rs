@@ -81,7 +81,7 @@ impl AdminSocket {
             match Token::decode(token) {
                 Token::AdminListener => self.admin.accept(&self.poller, &mut self.unix_serial),
                 Token::Admin(number) => {
-                    self.admin.ready(&self.poller, number, &self.coverage, &mut self.events);
+                    self.admin.on_ready(&self.poller, number, &self.coverage, &mut self.events);
                 }
                 _ => {}
             }

@@ -1,150 +1,75 @@
-//! Connections that the core makes itself, to servers that databases follow.
+//! Connections that the core makes itself, to servers that databases follow, once they are open
+//! (see [`dialling`](super::dialling)).
 //!
 //! They are watched for input at all times, and for room while something waits to be written.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use weir_net::Stream;
 use weir_net::error::strerror;
-use weir_net::tls::Line;
-use weir_net::{Address, AddressError, Progress, Stream, Tls};
 use weir_server::event::{Event, LinkId};
 
-use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
-use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
-use crate::vlog::{Level, Vlog};
+use crate::vlog::Vlog;
 
 /// Longest message taken from a server that a database follows, in bytes: all rows of a database
 /// come in one. The connection ends at a longer one.
 pub const LINK_MESSAGE_BYTES_MAX: usize = 4 << 30;
 
-/// All of them.
+/// All open links.
 pub(crate) struct Links {
-    links: BTreeMap<LinkId, Link>,
-    /// Those whose host is being looked up.
-    resolving: BTreeSet<LinkId>,
-    /// Where relative sockets are.
-    rundir: PathBuf,
+    links: BTreeMap<LinkId, Channel>,
     scratch: Box<[u8]>,
     log: Vlog,
 }
 
-struct Link {
-    stream: Stream,
-    inbox: Inbox,
-    outbox: Outbox,
-    interest: Interest,
-    /// What the attempt waits for.
-    connecting: Option<Interest>,
-}
+/// Why a link ends, as strerror(3) says it; `None` is an orderly end.
+type End = Option<String>;
 
 impl Links {
-    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
+    pub(crate) fn new(log: Vlog) -> Self {
         let scratch = vec![0; READ_BYTES].into_boxed_slice();
-        Self { links: BTreeMap::new(), resolving: BTreeSet::new(), rundir, scratch, log }
+        Self { links: BTreeMap::new(), scratch, log }
     }
 
-    /// Begins to connect.
-    pub(crate) fn connect(
+    /// A link is connected, its handshake over.
+    pub(crate) fn open(
         &mut self,
         poller: &Poller,
         id: LinkId,
-        target: &str,
-        dscp: Option<u8>,
-        (tls, jobs): (&mut Tls, &Jobs),
+        stream: Stream,
         events: &mut Vec<Event>,
     ) {
-        match self.try_connect(id, target, dscp, tls, jobs) {
-            Ok(Some(stream)) => self.begin(poller, id, stream, events),
-            // The resolver has it.
-            Ok(None) => {
-                self.resolving.insert(id);
+        let inbox = Inbox::with_limit(LINK_MESSAGE_BYTES_MAX);
+        let mut channel = match Channel::open(poller, Token::Link(id.0), stream, inbox) {
+            Ok(channel) => channel,
+            Err(error) => {
+                let error = Some(strerror(&error));
+                return events.push(Event::LinkDown { link: id, error });
             }
-            Err(error) => events.push(Event::LinkDown { link: id, error: Some(error) }),
-        }
-    }
-
-    /// A host has been looked up, and an attempt to connect has begun, or not.
-    pub(crate) fn looked_up(
-        &mut self,
-        poller: &Poller,
-        id: LinkId,
-        stream: io::Result<Box<Stream>>,
-        events: &mut Vec<Event>,
-    ) {
-        if !self.resolving.remove(&id) {
-            return; // Given up meanwhile.
-        }
-        match stream {
-            Ok(stream) => self.begin(poller, id, *stream, events),
-            Err(error) => events.push(Event::LinkDown { link: id, error: Some(strerror(&error)) }),
-        }
-    }
-
-    fn begin(&mut self, poller: &Poller, id: LinkId, stream: Stream, events: &mut Vec<Event>) {
-        let token = Token::Link(id.0).encode();
-        if let Err(error) = poller.add(&stream, token, Interest::Write) {
-            return events.push(Event::LinkDown { link: id, error: Some(strerror(&error)) });
-        }
-        let link = Link {
-            stream,
-            inbox: Inbox::with_limit(LINK_MESSAGE_BYTES_MAX),
-            outbox: Outbox::default(),
-            interest: Interest::Write,
-            connecting: Some(Interest::Write),
         };
-        self.links.insert(id, link);
+        events.push(Event::LinkUp { link: id });
+        let received = channel.receive_early(&mut self.scratch);
+        let result = take_messages(&mut channel, received, id, events);
+        self.links.insert(id, channel);
+        self.watch_or_end(poller, id, result, events);
     }
 
-    /// `None` if it is for the resolver to go on.
-    fn try_connect(
-        &self,
-        id: LinkId,
-        target: &str,
-        dscp: Option<u8>,
-        tls: &mut Tls,
-        jobs: &Jobs,
-    ) -> Result<Option<Stream>, String> {
-        let address = Address::parse(target, &self.rundir).map_err(|error| {
-            if let AddressError::Malformed(text) = &error {
-                self.log.log("socket_util", Level::Err, text);
-            }
-            strerror(&Errno::AFNOSUPPORT.into())
-        })?;
-        let connector = match &address {
-            Address::Ssl { .. } => {
-                let connector = tls.connector();
-                self.log_tls(&tls.take_log());
-                Some(connector.map_err(|error| strerror(&error))?)
-            }
-            _ => None,
-        };
-        if !address.needs_lookup() {
-            let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
-            return stream.map(Some).map_err(|error| strerror(&error));
-        }
-        let look_up = move || {
-            let stream = Stream::connect_with(&address, connector.as_ref(), dscp);
-            Done::LinkBegun(id, stream.map(Box::new))
-        };
-        let failed = move |error| Done::LinkBegun(id, Err(io::Error::other(error)));
-        jobs.look_up(look_up, failed).map_err(|error| strerror(&error))?;
-        Ok(None)
+    /// The socket of a link is ready, unless the link was closed earlier in this round.
+    pub(crate) fn on_ready(&mut self, poller: &Poller, id: LinkId, events: &mut Vec<Event>) {
+        let Some(channel) = self.links.get_mut(&id) else { return };
+        let received = channel.receive(&mut self.scratch);
+        let result = take_messages(channel, received, id, events);
+        let result = result.and_then(|()| flush(channel));
+        self.watch_or_end(poller, id, result, events);
     }
 
-    fn log_tls(&self, lines: &[Line]) {
-        for line in lines {
-            self.log.log("stream_ssl", line.severity.into(), &line.text);
-        }
-    }
-
-    /// Queues and writes a message.
+    /// Queues and writes a message. The core may not know yet that the link has ended.
     pub(crate) fn send(
         &mut self,
         poller: &Poller,
@@ -152,58 +77,34 @@ impl Links {
         bytes: Vec<u8>,
         events: &mut Vec<Event>,
     ) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        link.outbox.push(&Arc::new(bytes));
-        let result = if link.connecting.is_some() { Ok(()) } else { link.flush() };
-        self.settle(poller, id, result.map_err(Some), events);
+        let Some(channel) = self.links.get_mut(&id) else { return };
+        channel.outbox.push(&Arc::new(bytes));
+        let result = flush(channel);
+        self.watch_or_end(poller, id, result, events);
     }
 
-    /// Closes, without a word to the core.
+    /// Closes a link, if it has not ended by itself, without a word to the core.
     pub(crate) fn close(&mut self, poller: &Poller, id: LinkId) {
-        self.resolving.remove(&id);
-        if let Some(link) = self.links.remove(&id) {
-            poller.remove(&link.stream);
+        if let Some(channel) = self.links.remove(&id) {
+            channel.close(poller);
         }
     }
 
-    /// The socket is ready.
-    pub(crate) fn ready(&mut self, poller: &Poller, id: LinkId, events: &mut Vec<Event>) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let mut result = Ok(());
-        if link.connecting.is_some() {
-            result = link.go_on_connecting(id, events);
-        }
-        // What came right behind a handshake is here already, and the socket does not show it.
-        if result.is_ok() && link.connecting.is_none() {
-            result = link.read(id, &mut self.scratch, events);
-            result = result.and_then(|()| link.flush().map_err(Some));
-        }
-        let tls = link.stream.take_log();
-        self.log_tls(&tls);
-        self.settle(poller, id, result, events);
-    }
-
-    /// Watches a connection for what it waits for, or tells the core of its end.
-    fn settle(
+    /// Watches a link for what it waits for, or tells the core of its end.
+    fn watch_or_end(
         &mut self,
         poller: &Poller,
         id: LinkId,
-        result: Result<(), Option<String>>,
+        result: Result<(), End>,
         events: &mut Vec<Event>,
     ) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let wanted = match link.connecting {
-            Some(interest) => interest,
-            None if link.outbox.is_empty() && !link.stream.has_pending() => Interest::Read,
-            None => Interest::ReadWrite,
-        };
+        let channel = self.links.get_mut(&id).expect("a link is removed only when it ends, below");
+        for line in channel.take_log() {
+            self.log.log("stream_ssl", line.severity.into(), &line.text);
+        }
+        let wanted = if channel.is_drained() { Interest::Read } else { Interest::ReadWrite };
         let result = result.and_then(|()| {
-            if wanted == link.interest {
-                return Ok(());
-            }
-            link.interest = wanted;
-            let token = Token::Link(id.0).encode();
-            poller.change(&link.stream, token, wanted).map_err(|error| Some(strerror(&error)))
+            channel.watch(poller, Token::Link(id.0), wanted).map_err(|error| Some(strerror(&error)))
         });
         if let Err(error) = result {
             self.close(poller, id);
@@ -212,63 +113,29 @@ impl Links {
     }
 }
 
-impl Link {
-    fn go_on_connecting(
-        &mut self,
-        id: LinkId,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Option<String>> {
-        let progress = self.stream.finish_connect().map_err(|error| Some(strerror(&error)))?;
-        self.connecting = match progress {
-            Progress::Done => None,
-            Progress::Read => Some(Interest::Read),
-            Progress::Write => Some(Interest::Write),
-        };
-        if self.connecting.is_none() {
-            events.push(Event::LinkUp { link: id });
-        }
-        Ok(())
+/// Tells the core of all messages that are complete, and that something has come.
+fn take_messages(
+    channel: &mut Channel,
+    received: io::Result<Received>,
+    id: LinkId,
+    events: &mut Vec<Event>,
+) -> Result<(), End> {
+    match received {
+        Ok(Received::Bytes(_)) => {}
+        Ok(Received::Nothing) => return Ok(()),
+        Ok(Received::End) => return Err(None),
+        Err(error) => return Err(Some(strerror(&error))),
     }
+    let before = events.len();
+    while let Some(bytes) = channel.inbox.next_message().map_err(Some)? {
+        events.push(Event::LinkMessage { link: id, bytes });
+    }
+    if events.len() == before {
+        events.push(Event::LinkActivity { link: id });
+    }
+    Ok(())
+}
 
-    /// Reads once and takes all messages that are complete; `Err(None)` is an orderly end.
-    fn read(
-        &mut self,
-        id: LinkId,
-        scratch: &mut [u8],
-        events: &mut Vec<Event>,
-    ) -> Result<(), Option<String>> {
-        let result = if self.inbox.is_big() {
-            self.stream.read_spare(self.inbox.spare(), scratch)
-        } else if let Stream::Tls(_) = self.stream {
-            self.stream.read_spare(self.inbox.buffer(), scratch)
-        } else {
-            self.stream.read(scratch).inspect(|count| self.inbox.push(&scratch[..*count]))
-        };
-        match result {
-            Ok(0) => return Err(None),
-            Ok(_) => {}
-            Err(error) => {
-                let again = [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind());
-                return if again { Ok(()) } else { Err(Some(strerror(&error))) };
-            }
-        }
-        let before = events.len();
-        while let Some(bytes) = self.inbox.next_message().map_err(Some)? {
-            events.push(Event::LinkMessage { link: id, bytes });
-        }
-        if events.len() == before {
-            events.push(Event::LinkActivity { link: id });
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), String> {
-        let stream = &mut self.stream;
-        let flushed = self.outbox.flush(|slices| stream.write_vectored(slices));
-        let flushed = flushed.and_then(|flushed| match flushed {
-            Flushed::All => stream.write_pending().map(|_| ()),
-            Flushed::Part => Ok(()),
-        });
-        flushed.map_err(|error| strerror(&error))
-    }
+fn flush(channel: &mut Channel) -> Result<(), End> {
+    channel.flush().result.map(|_| ()).map_err(|error| Some(strerror(&error)))
 }

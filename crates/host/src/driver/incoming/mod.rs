@@ -2,10 +2,10 @@
 //!
 //! 1. `listeners` accept connections, `dialling` makes them; `handshakes` is the thread in which
 //!    both become ready for messages.
-//! 2. `inbox` cuts the bytes of a connection into messages.
+//! 2. A `channel` is a connection; its `inbox` cuts the bytes that come into messages.
 //! 3. `sessions` are the clients of the core, `links` the servers that its databases follow,
 //!    `admin` the users of `ovs-appctl`. What is written to each of them stands beside what is
-//!    read: one of the two decides about the other.
+//!    read: one of the two decides about the other. `admission` bounds what clients may send.
 //! 4. `endpoint` is an admin socket without a server, for clients in the background.
 
 pub(super) mod listeners;
@@ -13,11 +13,15 @@ pub(super) mod listeners;
 pub(super) mod dialling;
 pub(super) mod handshakes;
 
+mod channel;
 mod inbox;
+
+pub(super) mod admission;
+pub(super) mod sessions;
+
+pub(super) mod links;
 
 pub(super) mod admin;
 mod endpoint;
-pub(super) mod links;
-pub(super) mod sessions;
 
 pub use endpoint::{AdminRequest, AdminSocket};

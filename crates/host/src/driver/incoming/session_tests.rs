@@ -51,7 +51,7 @@ impl Shell {
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
             let (poller, coverage) = (&self.poller, &mut self.coverage);
-            self.sessions.ready(poller, SessionId(id), ready.hung_up, coverage);
+            self.sessions.on_ready(poller, SessionId(id), ready.hung_up, coverage);
         }
         self.sessions.expire(&self.poller, self.now_us);
         self.sessions.resume_paused(&self.poller);
@@ -316,11 +316,11 @@ fn beyond_the_budget_big_messages_arrive_one_by_one_and_small_ones_as_ever() {
             }
         }
         messages.extend(shell.round().into_iter().filter(|event| event != "activity"));
-        held_most = held_most.max(shell.sessions.held_bytes);
+        held_most = held_most.max(shell.sessions.admission.held_bytes());
     }
     assert_eq!(messages, vec![format!("message of {}", big.len()); 3]);
     assert!(held_most < 2 * big.len() + 4 * READ_BYTES, "{held_most} bytes at once");
-    assert_eq!(shell.sessions.held_bytes, 0);
+    assert_eq!(shell.sessions.admission.held_bytes(), 0);
     clients[3].write_all(b"[1]").unwrap();
     assert_eq!(shell.round(), ["message [1]"]);
 }
@@ -354,7 +354,7 @@ fn a_message_beyond_the_budget_is_passed_over_and_the_next_one_is_taken() {
     let events = pump(&mut shell, &mut [(client, stream.as_bytes())]);
     let refused = r#"refused {"id":1,"method":"echo","params":[]}"#;
     assert_eq!(events, ["too long", refused, "message [2]"]);
-    assert_eq!(shell.sessions.held_bytes, 0);
+    assert_eq!(shell.sessions.admission.held_bytes(), 0);
 }
 
 #[test]
@@ -387,7 +387,11 @@ fn many_who_are_silent_in_mid_message_hold_no_more_than_the_budget() {
         events.extend(pump(&mut shell, &mut silent));
         shell.now_us = shell.sessions.deadline_us().unwrap_or(shell.now_us);
         events.extend(pump(&mut shell, &mut silent));
-        assert!(shell.sessions.held_bytes < 48 * READ_BYTES, "{}", shell.sessions.held_bytes);
+        assert!(
+            shell.sessions.admission.held_bytes() < 48 * READ_BYTES,
+            "{}",
+            shell.sessions.admission.held_bytes()
+        );
     }
     assert!(!events.is_empty() && events.iter().all(|event| event == "too long"), "{events:?}");
 }
@@ -395,11 +399,11 @@ fn many_who_are_silent_in_mid_message_hold_no_more_than_the_budget() {
 #[test]
 fn what_is_at_work_is_waited_for_before_anything_is_refused() {
     let mut shell = Shell::new(8 * READ_BYTES);
-    shell.sessions.note_at_work(6 * READ_BYTES);
+    shell.sessions.admission.note_at_work(6 * READ_BYTES);
     let message = format!("[\"{}\"]", "x".repeat(5 * READ_BYTES));
     let (_, client) = shell.connect();
     let mut clients = [(client, message.as_bytes())];
     assert_eq!(pump(&mut shell, &mut clients), [] as [&str; 0]);
-    shell.sessions.note_at_work(0);
+    shell.sessions.admission.note_at_work(0);
     assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", message.len())]);
 }

@@ -1,0 +1,286 @@
+//! What a run and its replay do alike: the core hears events, and its effects are executed.
+//!
+//! [`Execution::execute`] is the one place that says what each effect means. Files, helpers and the
+//! log are of every run; what is [`Outside`], a replay has not.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use weir_server::effect::{self, Effect};
+use weir_server::event::{Event, Now};
+use weir_server::load::convert_rows;
+use weir_server::{Config, Server};
+
+use crate::coverage::Coverage;
+use crate::driver::files::databases::Databases;
+use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::outside::Outside;
+use crate::driver::trace::Trace;
+use crate::recording::{Item, Recorder, digest};
+use crate::vlog::{Level, Vlog};
+
+/// The core, its files and helpers, and the log.
+pub(crate) struct Execution {
+    pub(crate) server: Server,
+    pub(crate) jobs: Jobs,
+    pub(crate) coverage: Coverage,
+    pub(crate) log: Vlog,
+    /// What has happened and the core has not been told.
+    pub(crate) events: Vec<Event>,
+    databases: Databases,
+    trace: Trace,
+    recorder: Option<Arc<Recorder>>,
+}
+
+impl Execution {
+    /// A core of that configuration; `recorder` writes down what it is told.
+    ///
+    /// # Errors
+    /// The system has no descriptor for helpers.
+    pub(crate) fn new(
+        now: Now,
+        config: Config,
+        recorder: Option<Arc<Recorder>>,
+        log: Vlog,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            server: Server::new(now, config),
+            jobs: Jobs::new()?,
+            coverage: Coverage::default(),
+            log,
+            events: Vec::new(),
+            databases: Databases::default(),
+            trace: Trace::default(),
+            recorder,
+        })
+    }
+
+    /// Whether the run is written down.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Writes down something that is no event.
+    pub(crate) fn record(&self, item: &Item) {
+        if let Some(recorder) = &self.recorder {
+            recorder.item(item);
+        }
+    }
+
+    /// Tells the core of an event.
+    pub(crate) fn handle(&mut self, now: Now, event: Event) {
+        if let Some(recorder) = &self.recorder {
+            self.log.set_clock_ms(now.monotonic_us / 1000);
+            recorder.event(now, &event);
+        }
+        if self.log.traces_messages() {
+            self.trace.log_event(&self.server, &self.log, &event);
+        }
+        self.trace.note(&event);
+        self.server.handle(now, event);
+    }
+
+    /// Tells the core that a round is over.
+    pub(crate) fn end_round(&mut self, now: Now) {
+        if self.is_recorded() {
+            self.log.set_clock_ms(now.monotonic_us / 1000);
+            self.record(&Item::EndRound(now));
+        }
+        self.server.end_round(now);
+    }
+
+    /// Has the core compose the updates that wait for a quiet moment.
+    pub(crate) fn flush_updates(&mut self, now: Now) {
+        self.record(&Item::Flush(now));
+        self.server.flush_updates(now);
+    }
+
+    /// What a helper has done becomes an event. Answers with how the command of `--run` ended, if
+    /// that is what was done.
+    pub(crate) fn take_done(&mut self, done: Done) -> Option<io::Result<ExitStatus>> {
+        let Self { databases, events, .. } = self;
+        match done {
+            Done::Loaded(db, result) => databases.loaded(db, result, events),
+            Done::Compacted(db, result) => databases.compacted(db, result, events),
+            Done::Converted(db, result) => databases.converted(db, result, events),
+            Done::Work(id, finished) => {
+                // The tables may have gone with it; as a panic of the loop itself, this ends the
+                // process.
+                let finished = finished.expect("a piece of work panicked");
+                events.push(Event::WorkDone { id, finished });
+            }
+            Done::Command(result) => return Some(result),
+            Done::Nothing => {}
+        }
+        None
+    }
+
+    /// Executes an effect, as far as there is something outside.
+    #[allow(clippy::too_many_lines, reason = "a flat match")]
+    pub(crate) fn execute(&mut self, effect: Effect, outside: Option<&mut Outside>) {
+        let Self { databases, jobs, coverage, log, events, trace, server, .. } = self;
+        let traces = log.traces_messages();
+        match effect {
+            // Files.
+            Effect::Open { db, path, seed } => databases.open(db, path, seed, jobs, log, events),
+            Effect::Append { db, bytes, sync } => {
+                // What was queued before it leaves before it.
+                if let Some(outside) = outside {
+                    outside.flush_sessions(coverage);
+                }
+                if let Some(recorder) = &self.recorder {
+                    let (length, digest) = (bytes.len() as u64, digest(&bytes));
+                    recorder.item(&Item::Append { db, length, digest });
+                }
+                databases.append(db, &bytes, sync, coverage, log, events);
+            }
+            Effect::Compact { db, snapshot, comment, date_ms } => {
+                databases.compact(db, snapshot, comment, date_ms, jobs, events);
+            }
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+                let convert = move || {
+                    let converted = convert_rows(&snapshot, schema, seed)?;
+                    Ok((converted.database.snapshot(), converted))
+                };
+                databases.convert(db, convert, comment, date_ms, jobs, events);
+            }
+            Effect::FinishCompaction { db, tail, sync } => {
+                events.push(databases.finish_compaction(db, &tail, sync, jobs, log));
+            }
+            Effect::Close { db } => databases.close(db),
+
+            // Helpers and the log.
+            Effect::Work { id, work } => jobs.work(id, work),
+            Effect::Log { module, level, text, limit } => {
+                log_line(log, module, level, &text, limit);
+            }
+
+            // Clients.
+            Effect::Send { to, head, body } => {
+                if traces {
+                    trace.log_sent(server, log, &to, &[&head, &body]);
+                }
+                if let Some(outside) = outside {
+                    to.into_iter().for_each(|id| outside.sessions.send(id, &head, &body));
+                }
+            }
+            Effect::TellDrained { to } => {
+                if let Some(outside) = outside {
+                    to.into_iter().for_each(|id| outside.sessions.tell_drained(id));
+                }
+            }
+            Effect::StopReading { session } => {
+                if let Some(outside) = outside {
+                    outside.stop_reading(session);
+                }
+            }
+            Effect::GoOnReading { session } => {
+                if let Some(outside) = outside {
+                    outside.go_on_reading(session);
+                }
+            }
+            Effect::Disconnect { session } => {
+                trace.forget(session);
+                if let Some(outside) = outside {
+                    outside.disconnect(session, coverage);
+                }
+            }
+
+            // Remotes.
+            Effect::Listen { remote, target, options } => {
+                if let Some(outside) = outside {
+                    outside.listen(remote, target, options, events);
+                }
+            }
+            Effect::ConnectRemote { remote, target, options, patience_ms } => {
+                if let Some(outside) = outside {
+                    outside.connect_remote(remote, target, options.dscp, patience_ms, events);
+                }
+            }
+            Effect::Unlisten { remote } => {
+                if let Some(outside) = outside {
+                    outside.unlisten(remote);
+                }
+            }
+            Effect::Tls(settings) => {
+                if let Some(outside) = outside {
+                    outside.dialling.configure_tls(*settings);
+                }
+            }
+
+            // Servers that databases follow.
+            Effect::Connect { link, target, dscp } => {
+                trace.connect(link, &target);
+                if let Some(outside) = outside {
+                    outside.connect_link(link, target, dscp, events);
+                }
+            }
+            Effect::SendTo { link, bytes } => {
+                if traces {
+                    trace.log_sent_to(log, link, &bytes);
+                }
+                if let Some(outside) = outside {
+                    outside.send_on_link(link, bytes, events);
+                }
+            }
+            Effect::CloseLink { link } => {
+                trace.close(link);
+                if let Some(outside) = outside {
+                    outside.close_link(link);
+                }
+            }
+
+            // The process.
+            Effect::ReadConfiguration { path } => {
+                if let Some(outside) = outside {
+                    outside.read_configuration(&path, events);
+                }
+            }
+            Effect::SaveConfiguration { bytes } => {
+                if let Some(outside) = outside {
+                    outside.save_configuration(&bytes);
+                }
+            }
+            Effect::TrimMemory => {
+                if let Some(outside) = outside {
+                    outside.trim_memory();
+                }
+            }
+            Effect::CommandReply { id, reply } => {
+                if let Some(outside) = outside {
+                    outside.reply(id, reply, coverage, events);
+                }
+            }
+        }
+    }
+
+    /// Leaves the core to the end of the process: to free all rows one by one takes its time.
+    pub(crate) fn abandon(self) {
+        let Self { server, events, .. } = self;
+        std::mem::forget((server, events));
+    }
+}
+
+fn log_line(
+    log: &Vlog,
+    module: &str,
+    level: effect::Level,
+    text: &str,
+    limit: Option<&'static str>,
+) {
+    match limit {
+        Some(place) => log.log_limited(place, module, severity(level), text),
+        None => log.log(module, severity(level), text),
+    }
+}
+
+fn severity(level: effect::Level) -> Level {
+    match level {
+        effect::Level::Emergency => Level::Emer,
+        effect::Level::Error => Level::Err,
+        effect::Level::Warning => Level::Warn,
+        effect::Level::Info => Level::Info,
+        effect::Level::Debug => Level::Dbg,
+    }
+}
