@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use support::{Running, Scratch, WEIR, err, eventually, out};
@@ -206,6 +207,35 @@ fn long_work_commands_compaction_and_conversion() {
     compare(&scratch, server);
     let text = fs::read_to_string(scratch.path("net.db")).expect("a database");
     assert!(text.contains("converted by ovsdb-server"));
+}
+
+#[test]
+fn commits_go_on_while_a_copy_takes_the_file_s_place() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let server = record(&scratch);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (mut writer, done) = (client(&scratch), &done);
+            scope.spawn(move || {
+                for n in 0.. {
+                    let name = format!("{number} {n}");
+                    writer.transact("Net", &[insert(&name, n)]).expect("an insertion");
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        let mut ctl = Client::connect(&scratch.path("ctl")).expect("a connection");
+        for _ in 0..20 {
+            ctl.request("ovsdb-server/compact", &json!([])).expect("the compaction is over");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(admin(&scratch, &["exit"]).status.success());
+    compare(&scratch, server);
 }
 
 #[test]

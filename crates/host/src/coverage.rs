@@ -17,7 +17,7 @@ pub(crate) enum Counter {
     Writes,
 }
 
-/// Their names, in the same order.
+/// Names of the counters, in the same order.
 const NAMES: [&str; 9] = [
     "host_accept",
     "host_append",

@@ -18,7 +18,7 @@ pub(crate) enum Interest {
     Read,
     /// Room to write.
     Write,
-    /// Both.
+    /// Bytes to read, and room to write.
     ReadWrite,
     /// Only that the peer is gone.
     Nothing,
@@ -38,7 +38,7 @@ impl Interest {
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
-    /// What it was added with.
+    /// The token that the descriptor was added with.
     pub(crate) token: u64,
     /// Both directions are gone; to a reader this is an end or an error to be read.
     pub(crate) hung_up: bool,

@@ -47,7 +47,7 @@ pub enum Role {
     Parent(u8),
 }
 
-/// The working process's side of it. Dropping it removes the pid file.
+/// The process that does the work. Dropping it removes the pid file.
 pub struct Daemon {
     options: DaemonOptions,
     /// Tells the parent that the server is ready.
@@ -118,7 +118,7 @@ fn leave_terminal(options: &DaemonOptions, log: &Vlog) -> io::Result<()> {
 
 /// How the start of a child went.
 enum Startup {
-    /// This is the child; it writes here when it is ready.
+    /// This process is the child; it writes here when it is ready.
     Child(io::PipeWriter),
     /// The child with this id is ready.
     Ready(i32),

@@ -22,7 +22,7 @@ const CRASHES: [i32; 9] = [11, 6, 7, 8, 4, 13, 24, 25, 14];
 
 /// Why the monitor stops monitoring.
 pub(super) enum End {
-    /// This is the server, and tells here that it is ready.
+    /// This process is the server, and tells here that it is ready.
     Child(io::PipeWriter),
     /// The server ended in order; exit with this status.
     Exit(u8),

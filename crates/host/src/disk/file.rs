@@ -33,7 +33,7 @@ pub(crate) struct DatabaseFile {
     valid_len: u64,
     /// Something follows there that must go first: a torn record, or a failed append.
     torn: bool,
-    /// What follows has not been read, and is kept aside before it goes.
+    /// What follows there has not been read, and is kept aside before it goes.
     unread: bool,
     /// What an administrator must know, for the log.
     notice: Option<String>,
@@ -76,7 +76,7 @@ impl DatabaseFile {
         })
     }
 
-    /// Which lock this is, for [`DatabaseFile::open`].
+    /// The lock that is held, for [`DatabaseFile::open`].
     pub(crate) fn identity(&self) -> Identity {
         self.lock.identity()
     }

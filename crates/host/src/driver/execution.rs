@@ -77,7 +77,7 @@ impl Execution {
         if self.log.traces_messages() {
             self.trace.log_event(&self.server, &self.log, &event);
         }
-        self.trace.note(&event);
+        self.trace.forget_ended(&event);
         self.server.handle(now, event);
     }
 
@@ -181,7 +181,7 @@ impl Execution {
                 }
             }
             Effect::Disconnect { session } => {
-                trace.forget(session);
+                trace.forget_client(session);
                 if let Some(outside) = outside {
                     outside.disconnect(session, coverage);
                 }

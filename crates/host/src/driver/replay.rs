@@ -25,7 +25,7 @@ pub(crate) enum Scene {
     Ready,
     /// The server cannot start; these lines say why.
     Failed(Vec<String>),
-    /// It is over.
+    /// The run is over.
     End(End),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Replay {
     effects: Vec<Effect>,
 }
 
-/// Which answer is meant.
+/// Which answer of a file or a helper is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Opened(DbId),

@@ -9,9 +9,10 @@ use weir_wire::trace;
 
 use crate::vlog::{Level, Vlog};
 
-/// What has been queued for each client and is no whole message yet.
+/// The text of messages on their way, for the log.
 #[derive(Default)]
 pub(crate) struct Trace {
+    /// Bytes queued for each client that are no whole message yet.
     parts: HashMap<SessionId, Part>,
     /// What logs call the servers that databases follow.
     targets: HashMap<LinkId, String>,
@@ -85,20 +86,20 @@ impl Trace {
         self.targets.insert(link, target.to_owned());
     }
 
-    /// It is closed.
+    /// The connection to such a server is closed.
     pub(crate) fn close(&mut self, link: LinkId) {
         self.targets.remove(&link);
     }
 
-    /// It has ended by itself, if that is the event.
-    pub(crate) fn note(&mut self, event: &Event) {
+    /// Forgets a connection to such a server that has ended by itself, if that is the event.
+    pub(crate) fn forget_ended(&mut self, event: &Event) {
         if let Event::LinkDown { link, .. } = event {
             self.close(*link);
         }
     }
 
     /// Nothing more goes to a client.
-    pub(crate) fn forget(&mut self, session: SessionId) {
+    pub(crate) fn forget_client(&mut self, session: SessionId) {
         self.parts.remove(&session);
     }
 }

@@ -129,7 +129,7 @@ impl<'a> Fields<'a> {
         if self.flag()? { get(self).map(Ok) } else { self.text().map(Err) }
     }
 
-    /// As many as their number in front says.
+    /// A list: a number, and behind it as many values.
     ///
     /// # Errors
     /// See [`Fields::byte`].

@@ -27,7 +27,7 @@ const FAMILY: &str = "weir recording ";
 /// Longest first line, in bytes.
 const TITLE_BYTES_MAX: u64 = 80;
 
-/// It holds what clients have said.
+/// Permissions of a recording: it holds what clients have said.
 const FILE_MODE: u32 = 0o600;
 
 /// Why a recording cannot be read.
@@ -55,7 +55,7 @@ impl fmt::Display for ReadError {
 }
 
 impl ReadError {
-    /// The same for who knows only errors of the system.
+    /// The failure as an error of the system, for who knows only those.
     pub fn into_io(self) -> io::Error {
         match self {
             Self::Io(error) => error,
@@ -109,7 +109,7 @@ impl Writer {
     /// Appends an item.
     ///
     /// # Errors
-    /// What is to be told; the recording ends before this item then.
+    /// The text for the log; the recording ends before this item then.
     pub fn write(&mut self, item: &[u8]) -> Result<(), String> {
         let failed = |what: &str| format!("{}: {what}", self.path.display());
         let length = item.len() as u64;
@@ -155,7 +155,7 @@ impl<R: Read> Reader<R> {
     /// Reads the first line.
     ///
     /// # Errors
-    /// It is not that of this program.
+    /// The recording is not one of this program.
     pub fn new(mut source: R, program: &str) -> Result<Self, ReadError> {
         let mut title = Vec::new();
         while title.last() != Some(&b'\n') {

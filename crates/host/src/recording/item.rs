@@ -19,7 +19,7 @@ pub(crate) struct Start {
     /// The version of Weir: another one may decide otherwise.
     pub(crate) version: String,
     pub(crate) seed: [u64; 4],
-    /// What a child before had saved.
+    /// The configuration that an earlier child of the monitor had saved.
     pub(crate) saved: Option<Vec<u8>>,
     /// `--remote`, in order: a replay with others would not be one.
     pub(crate) remotes: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) struct Start {
 pub(crate) enum End {
     /// The command `exit`.
     Exit,
-    /// It could not start.
+    /// The server could not start.
     Failed,
     /// A fatal signal.
     Signal(i32),
@@ -78,7 +78,7 @@ pub(super) fn event(now: Now, event: &Event) -> Vec<u8> {
 }
 
 impl Item {
-    /// Its bytes; events have their own way.
+    /// The bytes of an item that is no event; those are encoded by [`event`].
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {

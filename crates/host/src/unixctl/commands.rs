@@ -15,7 +15,7 @@ const ANY: u32 = u32::MAX;
 /// Name, usage, least and most arguments.
 pub(crate) type Command = (&'static str, &'static str, u32, u32);
 
-/// What is answered here.
+/// Commands that the shell itself answers.
 const OWN: &[Command] = &[
     ("coverage/read-counter", "COUNTER", 1, 1),
     ("coverage/show", "", 0, 0),
@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
     Exit,
     /// Answered, and later replies of this connection are wrapped in JSON or not.
     Format {
-        /// Wrapped.
+        /// Replies are wrapped.
         json: bool,
     },
 }
@@ -62,7 +62,7 @@ impl Commands {
         Self { program: program.to_owned(), log, forwarded, recorder: None }
     }
 
-    /// What is answered here is recorded from now on.
+    /// Commands that the shell itself answers are recorded from now on.
     pub(crate) fn record(&mut self, recorder: Arc<Recorder>) {
         self.recorder = Some(recorder);
     }

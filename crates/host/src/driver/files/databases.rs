@@ -17,6 +17,9 @@ use crate::vlog::{Level, Vlog};
 /// Bytes handed to the loader at once.
 const LOAD_BYTES: usize = 1 << 20;
 
+/// The rows of a converted database, to be written, and the database.
+type Conversion = (Snapshot, Box<Converted>);
+
 /// Open files by database.
 #[derive(Default)]
 pub(crate) struct Databases {
@@ -25,7 +28,7 @@ pub(crate) struct Databases {
 
 struct Entry {
     file: DatabaseFile,
-    /// As the user named it.
+    /// The path as the user gave it.
     name: String,
     /// A helper is writing a compacted copy.
     compacting: bool,
@@ -88,7 +91,7 @@ impl Databases {
         result: Result<Box<Loaded>, String>,
         events: &mut Vec<Event>,
     ) {
-        // Closed while it was read: nobody waits for the answer.
+        // The database was closed meanwhile: nobody waits for the answer.
         let Some(entry) = self.files.get_mut(&db) else { return };
         let result = result.and_then(|loaded| {
             let placed = entry.file.set_valid_len(loaded.valid_len());
@@ -113,18 +116,13 @@ impl Databases {
         coverage.add(Counter::Appends, 1);
         coverage.add(Counter::BytesAppended, records.len() as u64);
         coverage.add(Counter::Syncs, u64::from(sync));
-        let result = match self.files.get_mut(&db) {
-            Some(entry) => {
-                let was_suspect = entry.file.is_suspect();
-                let result = entry.file.append(records, sync);
-                log_notice(&mut entry.file, log);
-                if entry.file.is_suspect() && !was_suspect {
-                    events.push(Event::FileSuspect { db });
-                }
-                result
-            }
-            None => Err("database is closed".to_owned()),
-        };
+        let entry = self.files.get_mut(&db).expect("the core appends to files that are open");
+        let was_suspect = entry.file.is_suspect();
+        let result = entry.file.append(records, sync);
+        log_notice(&mut entry.file, log);
+        if entry.file.is_suspect() && !was_suspect {
+            events.push(Event::FileSuspect { db });
+        }
         events.push(Event::Appended { db, result });
     }
 
@@ -184,7 +182,7 @@ impl Databases {
     pub(crate) fn convert(
         &mut self,
         db: DbId,
-        convert: impl FnOnce() -> Result<(Snapshot, Box<Converted>), ConversionError> + Send + 'static,
+        convert: impl FnOnce() -> Result<Conversion, ConversionError> + Send + 'static,
         comment: String,
         date_ms: i64,
         jobs: &Jobs,
@@ -236,22 +234,17 @@ impl Databases {
         jobs: &Jobs,
         log: &Vlog,
     ) -> Event {
-        let replaced = self.files.get_mut(&db).and_then(|entry| {
-            let replacement = entry.replacement.take()?;
-            let result = entry.file.replace(replacement, tail, sync);
-            log_notice(&mut entry.file, log);
-            let sync = entry.file.directory_sync();
-            jobs.spawn(
-                "sync",
-                move || {
-                    sync();
-                    Done::Nothing
-                },
-                |_| Done::Nothing,
-            );
-            Some(result)
-        });
-        let result = replaced.unwrap_or_else(|| Err("no compacted copy".to_owned()));
+        let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
+        let replacement = entry.replacement.take();
+        let replacement = replacement.expect("the core was told that the copy is written");
+        let result = entry.file.replace(replacement, tail, sync);
+        log_notice(&mut entry.file, log);
+        let sync = entry.file.directory_sync();
+        let work = move || {
+            sync();
+            Done::Nothing
+        };
+        jobs.spawn("sync", work, |_| Done::Nothing);
         Event::CompactionFinished { db, result }
     }
 }

@@ -58,7 +58,7 @@ struct Lane {
     /// Workers that have been started.
     workers: usize,
     workers_max: usize,
-    /// They yield to the loop.
+    /// The workers yield to the loop.
     is_nice: bool,
 }
 

@@ -22,6 +22,9 @@ const READ_BYTES: usize = 4096;
 /// Longest command accepted, in bytes.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 
+/// Why a connection that is named must be there.
+const OPEN: &str = "the connection was looked up, and is closed only when its fate is decided";
+
 /// The admin socket and its connections.
 pub(crate) struct Admin {
     listener: Option<Listener>,
@@ -126,10 +129,11 @@ impl Admin {
         coverage: &Coverage,
         events: &mut Vec<Event>,
     ) {
+        let number = self.awaited.remove(&id).expect("every command is answered once");
         // Nobody waits any more if the connection is gone.
-        let Some(number) = self.awaited.remove(&id) else { return };
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let Some(request) = connection.awaiting.take() else { return };
+        let request = connection.awaiting.take();
+        let request = request.expect("a connection waits until its command is answered");
         let mut fate = connection.answer(&request, result);
         if fate == Fate::Keep {
             fate = self.run(number, coverage, events);
@@ -139,15 +143,17 @@ impl Admin {
 
     /// Runs what has come in, until a command must wait for the core.
     fn run(&mut self, number: u64, coverage: &Coverage, events: &mut Vec<Event>) -> Fate {
-        while let Some(connection) = self.connections.get_mut(&number) {
+        loop {
+            let connection = self.connections.get_mut(&number).expect(OPEN);
             if connection.awaiting.is_some() || !connection.channel.outbox.is_empty() {
                 return Fate::Keep;
             }
-            let message = connection.channel.inbox.next_message();
-            let Ok(message) = message else { return Fate::Drop };
-            let Some(message) = message else {
-                let endless = connection.channel.inbox.held_bytes() > COMMAND_BYTES_MAX;
-                return if endless { Fate::Drop } else { Fate::Keep };
+            let message = match connection.channel.inbox.next_message() {
+                Ok(Some(message)) => message,
+                Ok(None) if connection.channel.inbox.held_bytes() <= COMMAND_BYTES_MAX => {
+                    return Fate::Keep;
+                }
+                Ok(None) | Err(_) => return Fate::Drop,
             };
             let request = match Request::parse(&message) {
                 Ok(request) => request,
@@ -164,7 +170,6 @@ impl Admin {
                 return Fate::Drop;
             }
         }
-        Fate::Drop
     }
 
     fn execute(
@@ -174,7 +179,7 @@ impl Admin {
         coverage: &Coverage,
         events: &mut Vec<Event>,
     ) -> Fate {
-        let Some(connection) = self.connections.get_mut(&number) else { return Fate::Drop };
+        let connection = self.connections.get_mut(&number).expect(OPEN);
         let Request { id, method, args } = request;
         match self.commands.run(&method, &args, coverage) {
             Outcome::Reply(result) => connection.answer(&id, result),
@@ -191,7 +196,7 @@ impl Admin {
                 let command = CommandId(self.forwarded);
                 connection.awaiting = Some(id);
                 self.awaited.insert(command, number);
-                let args = args.unwrap_or_default();
+                let args = args.expect("the table of commands refuses arguments that are no text");
                 events.push(Event::Command { id: command, name: method, args });
                 Fate::Keep
             }
@@ -200,7 +205,7 @@ impl Admin {
 
     /// Watches a connection for what it waits for, or closes it.
     fn watch_or_drop(&mut self, poller: &Poller, number: u64, fate: Fate) {
-        let connection = self.connections.get_mut(&number).expect("its fate was just decided");
+        let connection = self.connections.get_mut(&number).expect(OPEN);
         let wanted = if !connection.channel.outbox.is_empty() {
             Interest::Write
         } else if connection.awaiting.is_some() {
@@ -210,8 +215,8 @@ impl Admin {
         };
         let token = Token::Admin(number);
         if fate == Fate::Drop || connection.channel.watch(poller, token, wanted).is_err() {
-            let connection = self.connections.remove(&number);
-            connection.into_iter().for_each(|connection| connection.channel.close(poller));
+            let connection = self.connections.remove(&number).expect(OPEN);
+            connection.channel.close(poller);
         }
     }
 }

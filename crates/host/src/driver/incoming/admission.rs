@@ -23,13 +23,14 @@ const HOLDER_PATIENCE_US: u64 = 1_000_000;
 /// What is to become of a client whose socket has something to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is read.
+    /// The client is read now.
     Read,
-    /// Its message is too long: it is passed over as it comes, and the client is read.
+    /// The message is too long: it is passed over as it comes, and the client is read.
     PassOver,
-    /// It is read once the longest message of a silent client has been let go, if there is one.
+    /// The client is read once the longest message of a silent client, if there is one, has been
+    /// let go.
     MakeRoom,
-    /// It is not read before [`Admission::take_resumed`] names it.
+    /// The client is not read before [`Admission::take_resumed`] names it.
     Wait,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Admission {
     held_bytes: usize,
     /// Messages that the core is at.
     core_bytes: usize,
-    /// What both may be together.
+    /// What input and messages at work may be together.
     input_bytes_max: usize,
 }
 
@@ -154,7 +155,7 @@ impl Admission {
         !self.paused.is_empty()
     }
 
-    /// Those that waited and may be read again.
+    /// Clients that waited and may be read again.
     pub(crate) fn take_resumed(&mut self, now_us: u64) -> Vec<SessionId> {
         if self.deadline_us().is_some_and(|deadline| deadline <= now_us)
             && let Some((holder, _)) = self.holder.take()

@@ -34,7 +34,7 @@ pub(crate) struct Flush {
     pub(crate) calls: u64,
 }
 
-/// A connection that is watched.
+/// A connection whose socket is watched.
 pub(crate) struct Channel {
     stream: Stream,
     pub(crate) inbox: Inbox,
@@ -58,12 +58,12 @@ impl Channel {
         Ok(Self { stream, inbox, outbox: Outbox::default(), interest })
     }
 
-    /// What it is watched for.
+    /// What the socket is watched for.
     pub(crate) fn interest(&self) -> Interest {
         self.interest
     }
 
-    /// Watches for something else from now on.
+    /// Watches the socket for something else from now on.
     ///
     /// # Errors
     /// What epoll_ctl(2) says.

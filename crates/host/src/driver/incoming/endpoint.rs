@@ -21,9 +21,9 @@ use crate::vlog::{Level, Vlog};
 pub struct AdminRequest {
     /// To be given to [`AdminSocket::reply`].
     pub id: CommandId,
-    /// Its name.
+    /// The command's name.
     pub name: String,
-    /// Its arguments.
+    /// The command's arguments.
     pub args: Vec<String>,
 }
 

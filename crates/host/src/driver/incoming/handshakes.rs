@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Unfinished {
     pub(crate) stream: Stream,
     pub(crate) purpose: Purpose,
-    /// What logs call it.
+    /// What logs call the connection.
     pub(crate) name: String,
     /// How long it may take from now on; without a limit until it is given up.
     pub(crate) patience: Option<Duration>,
@@ -54,7 +54,7 @@ pub(crate) struct Finished {
     /// The stream, or why there is none: `None` for lack of time.
     pub(crate) result: Result<Stream, Option<io::Error>>,
     pub(crate) purpose: Purpose,
-    /// What logs call it.
+    /// What logs call the connection.
     pub(crate) name: String,
     /// What TLS has to say.
     pub(crate) log: Vec<Line>,

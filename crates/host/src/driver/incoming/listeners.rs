@@ -26,7 +26,7 @@ const REST_US: u64 = 10_000;
 /// A listener that cannot be opened is tried again this often.
 const RETRY_US: u64 = 1_000_000;
 
-/// All listeners.
+/// Remotes that listen, or will when they can.
 pub(crate) struct Listeners {
     remotes: BTreeMap<RemoteId, Remote>,
     rundir: PathBuf,
@@ -37,7 +37,7 @@ struct Remote {
     target: String,
     options: RemoteOptions,
     state: State,
-    /// The last thing the core was told.
+    /// What the core was told last: the failure, or nothing if it listens.
     reported: Option<String>,
     /// The last accept failed, and the log says so.
     refusing: bool,
@@ -45,9 +45,9 @@ struct Remote {
 
 enum State {
     Open(Listener),
-    /// Not accepting until then.
+    /// Accepts nobody until this time, in microseconds.
     Paused(Listener, u64),
-    /// To be opened then.
+    /// Is to be opened at this time, in microseconds.
     Failed(u64),
 }
 
@@ -88,7 +88,7 @@ impl Listeners {
         })
     }
 
-    /// Whether it is still wanted.
+    /// Whether the core still wants a remote.
     pub(crate) fn has(&self, id: RemoteId) -> bool {
         self.remotes.contains_key(&id)
     }

@@ -70,29 +70,29 @@ struct Session {
     id: SessionId,
     channel: Channel,
     phase: Phase,
-    /// The core wants no more of its messages for now.
+    /// The core wants no more of the session's messages for now.
     is_stopped: bool,
-    /// The core waits for its outbox to be empty.
+    /// The core waits for the outbox to be empty.
     tells_drained: bool,
-    /// The core knows that it is behind.
+    /// The core knows that the session is behind.
     is_blocked: bool,
-    /// The round in which it fell behind.
+    /// The round in which the session fell behind.
     fell_in: u64,
-    /// It stands in `Sessions::dirty`.
+    /// The session stands in `Sessions::dirty`.
     is_dirty: bool,
     /// Bytes that were here of the last message that was passed over.
     passed_bytes: u64,
-    /// The round in which its last message was taken.
+    /// The round in which the last message was taken.
     served_in: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The core knows it.
+    /// The core knows the session.
     Open,
-    /// What it sent is no JSON; the core will disconnect it.
+    /// The client has sent what is no JSON; the core will disconnect it.
     Deaf,
-    /// The core has let it go; the rest of its outbox is being written.
+    /// The core has let the session go; the rest of its outbox is being written.
     Closing,
 }
 
@@ -442,6 +442,7 @@ impl Sessions {
         session.phase = Phase::Closing;
         let inbox = mem::take(&mut session.channel.inbox);
         self.admission.note_held(inbox.held_bytes(), 0);
+        self.admission.give_up_right(id);
         if session.channel.is_drained() {
             return self.remove(poller, id);
         }

@@ -19,7 +19,7 @@ const TICK_US: u64 = 100_000;
 /// several counts once.
 const SHARED_BYTES_MAX: usize = 32 << 20;
 
-/// What something short counts for.
+/// What a short message counts for, in bytes.
 const COUNTED_BYTES_MIN: usize = 4 << 10;
 
 /// Clients that are behind and that the core does not know of, and what they were sent.
@@ -28,7 +28,8 @@ pub(crate) struct Lag {
     bodies: Vec<(Weak<Vec<u8>>, usize)>,
     bytes: usize,
     next_tick_us: u64,
-    /// Those that fell behind before the last tick, and since then, each with the round of that.
+    /// Clients that fell behind before the last tick, and since then, each with the round in which
+    /// it did.
     slow: Vec<(SessionId, u64)>,
     recent: Vec<(SessionId, u64)>,
 }
