@@ -345,6 +345,23 @@ fn an_inherited_socket_is_served_and_left_alone() {
 }
 
 #[test]
+fn what_is_wrong_with_an_inherited_descriptor_is_in_the_log() {
+    // Standard input of the server is a connection that is no listener.
+    let (connection, _peer) = UnixStream::pair().unwrap();
+    let remotes = ["--remote=pfd:0", "--remote=pfd:x", "--remote=pfd:1", "--remote=pfd:987654"];
+    let server = serve(&remotes, Some(connection.into()));
+    for (name, text) in [
+        ("pfd:0", "not a listening socket"),
+        ("pfd:x", "bad file descriptor"),
+        ("pfd:1", "not a socket (Socket operation on non-socket)"),
+        ("pfd:987654", "not a socket (Bad file descriptor)"),
+    ] {
+        let line = format!("|stream_fd|ERR|{name}: {text}");
+        eventually(&line, || server.log().lines().any(|l| l.ends_with(&line)));
+    }
+}
+
+#[test]
 fn ipv6_of_both_families() {
     let Ok(_) = TcpListener::bind("[::1]:0") else {
         println!("skipped: no IPv6 here");

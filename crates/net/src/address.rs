@@ -72,7 +72,7 @@ impl Address {
             "pssl" => passive_tcp(rest).map(Self::PassiveSsl),
             "pfd" => match rest.parse() {
                 Ok(number) if number >= 0 => Ok(Self::PassiveFd(number)),
-                _ => Err(malformed(rest, "bad file descriptor")),
+                _ => Err(malformed(text, "bad file descriptor")),
             },
             _ => Err(AddressError::Unsupported),
         }
@@ -236,7 +236,8 @@ mod tests {
     fn errors_are_the_texts_of_the_reference() {
         refuses("foo", "Address family not supported by protocol");
         refuses("", "Address family not supported by protocol");
-        refuses("pfd:x", "x: bad file descriptor");
+        refuses("pfd:x", "pfd:x: bad file descriptor");
+        refuses("pfd:-1", "pfd:-1: bad file descriptor");
         refuses("ptcp:foo", "foo: bad port number \"foo\"");
         refuses("ptcp:99999", "99999: bad port number \"99999\"");
         refuses("ptcp:0:::1", "0:::1: port must be specified");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, sockopt};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use crate::address::Address;
 use crate::error::strerror;
@@ -116,8 +116,8 @@ impl Listener {
                 let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
                 Ok(Self { fd, place: Place::Ssl { port } })
             }
-            Address::PassiveFd(number) => inherit(*number).map_err(|error| ListenError {
-                text: format!("{target}: {}", strerror(&error)),
+            Address::PassiveFd(number) => inherit(*number).map_err(|(why, error)| ListenError {
+                text: format!("{target}: {why}"),
                 module: "stream_fd",
                 error,
             }),
@@ -232,18 +232,25 @@ fn tcp_error(target: &str, (call, error): (&'static str, io::Error)) -> ListenEr
     ListenError { text, module: "socket_util", error }
 }
 
-/// A socket that listens already.
-fn inherit(number: RawFd) -> io::Result<Listener> {
-    let fd = duplicate(number)?;
-    if !sockopt::socket_acceptconn(&fd)? {
-        return Err(Errno::INVAL.into());
+/// A socket that listens already; or what is wrong with it, in the reference's words.
+fn inherit(number: RawFd) -> Result<Listener, (String, io::Error)> {
+    let no_socket = |error: io::Error| (format!("not a socket ({})", strerror(&error)), error);
+    let fd = duplicate(number).map_err(no_socket)?;
+    let kind = sockopt::socket_type(&fd).map_err(|error| no_socket(error.into()))?;
+    if kind != SocketType::STREAM {
+        let why = format!("not a stream socket (type {})", kind.as_raw());
+        return Err((why, Errno::INVAL.into()));
     }
-    let family = match sockopt::socket_domain(&fd)? {
+    if !sockopt::socket_acceptconn(&fd).map_err(|error| no_socket(error.into()))? {
+        return Err(("not a listening socket".to_owned(), Errno::INVAL.into()));
+    }
+    let other = |error: Errno| (strerror(&error.into()), error.into());
+    let family = match sockopt::socket_domain(&fd).map_err(other)? {
         AddressFamily::UNIX => Family::Unix,
         AddressFamily::INET | AddressFamily::INET6 => Family::Tcp,
-        _ => return Err(Errno::AFNOSUPPORT.into()),
+        _ => return Err(other(Errno::AFNOSUPPORT)),
     };
-    rustix::io::ioctl_fionbio(&fd, true)?;
+    rustix::io::ioctl_fionbio(&fd, true).map_err(other)?;
     Ok(Listener { fd, place: Place::Inherited(family) })
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{ErrorKind, IoSlice};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -128,6 +130,24 @@ fn failures_have_the_log_lines_of_the_reference() {
     let error = Listener::open(&address, &target, None).unwrap_err();
     let expected = format!("{}: bind: Address already in use", &target["ptcp:".len()..]);
     assert_eq!((error.module, error.text), ("socket_util", expected));
+}
+
+#[test]
+fn what_is_wrong_with_an_inherited_descriptor_is_told() {
+    let refuses = |fd: i32, expected: &str| {
+        let target = format!("pfd:{fd}");
+        let address = Address::parse(&target, Path::new("/")).unwrap();
+        let error = Listener::open(&address, &target, None).unwrap_err();
+        assert_eq!((error.module, error.text), ("stream_fd", format!("{target}: {expected}")));
+    };
+    let file = fs::File::open("/dev/null").unwrap();
+    refuses(file.as_raw_fd(), "not a socket (Socket operation on non-socket)");
+    // Beyond what the system has for a process.
+    refuses(i32::MAX, "not a socket (Bad file descriptor)");
+    let datagrams = UnixDatagram::unbound().unwrap();
+    refuses(datagrams.as_raw_fd(), "not a stream socket (type 2)");
+    let (connected, _peer) = UnixStream::pair().unwrap();
+    refuses(connected.as_raw_fd(), "not a listening socket");
 }
 
 #[test]

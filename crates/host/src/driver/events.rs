@@ -6,7 +6,7 @@ use weir_server::event::{Event, HostStatus, LinkId, Now, RemoteId, SessionId};
 
 use crate::coverage::Counter;
 use crate::driver::Driver;
-use crate::driver::outside::MEMORY_REPORT;
+use crate::driver::outside::{MEMORY_REPORT, Outside};
 use crate::driver::token::Token;
 use crate::poller::Ready;
 use crate::stall;

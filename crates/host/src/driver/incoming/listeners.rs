@@ -180,7 +180,9 @@ impl Remote {
         let first = self.reported.is_none();
         let address = Address::parse(&self.target, rundir).map_err(|error| {
             if let (AddressError::Malformed(text), true) = (&error, first) {
-                log.log("socket_util", Level::Err, text);
+                let is_inherited = self.target.starts_with("pfd:");
+                let module = if is_inherited { "stream_fd" } else { "socket_util" };
+                log.log(module, Level::Err, text);
             }
             strerror(&Errno::AFNOSUPPORT.into())
         })?;
