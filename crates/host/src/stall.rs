@@ -18,7 +18,8 @@ impl Stalls {
     /// A round is over.
     #[inline]
     pub(crate) fn note(&mut self, begun_us: u64, done_us: u64) {
-        let (number, took_us) = (begun_us / PART_US, done_us.saturating_sub(begun_us));
+        let took_us = done_us.checked_sub(begun_us).expect("the monotonic clock never steps back");
+        let number = begun_us / PART_US;
         let part = &mut self.parts[(number % PARTS as u64) as usize];
         if part.0 != number {
             *part = (number, 0);

@@ -120,7 +120,6 @@ impl Execution {
     #[allow(clippy::too_many_lines, reason = "a flat match")]
     pub(crate) fn execute(&mut self, effect: Effect, outside: Option<&mut Outside>) {
         let Self { databases, jobs, coverage, log, events, trace, server, .. } = self;
-        let traces = log.traces_messages();
         match effect {
             // Files.
             Effect::Open { db, path, seed } => databases.open(db, path, seed, jobs, log, events),
@@ -158,7 +157,7 @@ impl Execution {
 
             // Clients.
             Effect::Send { to, head, body } => {
-                if traces {
+                if log.traces_messages() {
                     trace.log_sent(server, log, &to, &[&head, &body]);
                 }
                 if let Some(outside) = outside {
@@ -217,7 +216,7 @@ impl Execution {
                 }
             }
             Effect::SendTo { link, bytes } => {
-                if traces {
+                if log.traces_messages() {
                     trace.log_sent_to(log, link, &bytes);
                 }
                 if let Some(outside) = outside {

@@ -119,7 +119,7 @@ impl Outside {
     pub(crate) fn take_dialled(&mut self, events: &mut Vec<Event>) {
         for Finished { result, purpose, name, .. } in self.dialling.take_finished() {
             match (purpose, result) {
-                (Purpose::Client(remote), Ok(stream)) if self.listeners.has(remote) => {
+                (Purpose::Client(remote), Ok(stream)) if self.listeners.is_wanted(remote) => {
                     self.sessions.accept(&self.poller, stream, remote, name);
                 }
                 // It has come too late, or has failed; nobody was told of it.

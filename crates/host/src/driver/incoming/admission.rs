@@ -175,3 +175,62 @@ impl Admission {
         self.held_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BIG: usize = 2 * READ_BYTES;
+
+    /// So many clients have sent `BIG` bytes of a message each, numbered from 1.
+    fn crowd(clients: u64, input_bytes_max: usize) -> (Admission, Vec<SessionId>) {
+        let mut admission = Admission::new(input_bytes_max);
+        let clients: Vec<SessionId> = (1..=clients).map(SessionId).collect();
+        clients.iter().for_each(|_| admission.note_held(0, BIG));
+        (admission, clients)
+    }
+
+    #[test]
+    fn in_a_crowd_one_goes_on_and_who_sends_little() {
+        let (mut admission, clients) = crowd(3, 4 * BIG);
+        assert_eq!(admission.judge(clients[0], BIG, 0), Verdict::Read);
+        assert_eq!(admission.judge(clients[1], BIG, 0), Verdict::Wait);
+        assert_eq!(admission.judge(clients[2], READ_BYTES - 1, 0), Verdict::Read);
+        assert_eq!(admission.judge(clients[0], BIG, 1), Verdict::Read);
+        assert_eq!(admission.take_resumed(1), []);
+        admission.give_up_right(clients[0]);
+        assert_eq!(admission.take_resumed(1), [clients[1]]);
+        assert!(!admission.has_paused());
+    }
+
+    #[test]
+    fn without_a_crowd_everybody_goes_on() {
+        let (mut admission, clients) = crowd(3, 6 * BIG);
+        for id in clients {
+            assert_eq!(admission.judge(id, BIG, 0), Verdict::Read);
+        }
+        assert_eq!(admission.deadline_us(), None);
+    }
+
+    #[test]
+    fn who_is_silent_loses_the_right_and_then_makes_room() {
+        let (mut admission, clients) = crowd(3, 4 * BIG);
+        assert_eq!(admission.judge(clients[0], BIG, 0), Verdict::Read);
+        assert_eq!(admission.judge(clients[1], BIG, 0), Verdict::Wait);
+        assert_eq!(admission.deadline_us(), Some(HOLDER_PATIENCE_US));
+        assert_eq!(admission.take_resumed(HOLDER_PATIENCE_US), [clients[1]]);
+        // As much is here as there may be, and nothing is at work.
+        admission.note_held(0, BIG);
+        assert_eq!(admission.judge(clients[1], BIG, HOLDER_PATIENCE_US), Verdict::MakeRoom);
+        assert_eq!(admission.silent_besides(clients[1]).collect::<Vec<_>>(), [clients[0]]);
+        // With something at work it waits for that.
+        admission.note_at_work(1);
+        assert_eq!(admission.judge(clients[1], BIG, HOLDER_PATIENCE_US), Verdict::Wait);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_for_what_is_left_is_passed_over() {
+        let (mut admission, clients) = crowd(3, 4 * BIG);
+        assert_eq!(admission.judge(clients[0], 2 * BIG, 0), Verdict::PassOver);
+    }
+}

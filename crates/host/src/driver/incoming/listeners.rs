@@ -89,7 +89,7 @@ impl Listeners {
     }
 
     /// Whether the core still wants a remote.
-    pub(crate) fn has(&self, id: RemoteId) -> bool {
+    pub(crate) fn is_wanted(&self, id: RemoteId) -> bool {
         self.remotes.contains_key(&id)
     }
 
@@ -132,8 +132,10 @@ impl Listeners {
         now_us: u64,
         mut take: impl FnMut(Accepted),
     ) {
-        let Some(remote) = self.remotes.get_mut(&id) else { return };
-        let State::Open(listener) = &remote.state else { return };
+        let remote = self.remotes.get_mut(&id).expect("a listener is watched until it is closed");
+        let State::Open(listener) = &remote.state else {
+            unreachable!("a listener is watched only while it is open");
+        };
         for _ in 0..ACCEPTS_MAX {
             match listener.accept() {
                 Ok(Some(accepted)) => {
