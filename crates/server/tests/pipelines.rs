@@ -183,3 +183,19 @@ fn a_command_waits_only_for_the_database_that_it_is_about() {
     let removed = shell.log.iter().any(|line| line.contains("removing Net database"));
     assert!(removed || shell.disconnected.contains(&one), "{:?}", shell.log);
 }
+
+#[test]
+fn who_waits_for_the_compaction_of_a_removed_database_is_told() {
+    let (mut shell, _, _) = start();
+    shell.slow_helper = true;
+    assert_eq!(shell.command("ovsdb-server/compact", &["Other"]), None);
+    let removed = shell.command("ovsdb-server/remove-db", &["Other"]);
+    assert_eq!(removed, Some(Ok(String::new())));
+    let told = shell
+        .replies
+        .values()
+        .any(|reply| reply.as_ref().is_err_and(|error| error == "no database by that name"));
+    assert!(told, "{:?}", shell.replies);
+    shell.helper_is_done();
+    shell.settle();
+}

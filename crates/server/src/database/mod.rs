@@ -278,6 +278,7 @@ impl Databases {
         let (_, mut db) = self.entries.remove(at);
         self.names.remove(&db.name);
         assert!(db.is_decided(), "a database is removed when all is decided");
+        db.storage.close(shell);
         self.cancel_conversions(shell, sessions, std::mem::take(&mut db.conversions));
         for trigger in db.waiting.take() {
             self.cancel(shell, sessions, trigger);

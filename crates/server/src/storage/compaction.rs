@@ -127,6 +127,13 @@ impl Standalone {
         true
     }
 
+    /// The database is removed: nobody will answer who waits for a compaction.
+    pub(super) fn close(&mut self, shell: &mut Shell) {
+        for id in self.compaction.take().into_iter().flat_map(|compaction| compaction.commands) {
+            shell.ask(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
+        }
+    }
+
     fn compaction_failed(&mut self, shell: &mut Shell, error: &str) {
         let compaction = self.compaction.take().expect("one at a time is asked for");
         // A line once is enough: it goes on being tried.

@@ -112,6 +112,13 @@ impl Storage {
         self.file_mut().compaction_finished(shell, result)
     }
 
+    /// The database is removed: who waits for its compaction is told.
+    pub(crate) fn close(&mut self, shell: &mut Shell) {
+        if let Self::Standalone(file) = self {
+            file.close(shell);
+        }
+    }
+
     /// A converted copy of this size has taken the file's place.
     pub(crate) fn replaced(&mut self, shell: &Shell, size: u64) {
         self.file_mut().replaced(shell, size, 0);

@@ -75,6 +75,8 @@ pub(crate) struct Shell {
     pub(crate) appends: usize,
     received: BTreeMap<SessionId, Vec<u8>>,
     pub(crate) disconnected: Vec<SessionId>,
+    /// How many admin commands have been run.
+    commands: u64,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     pub(crate) log: Vec<String>,
     /// Targets of open listeners, in the order of their opening.
@@ -167,6 +169,7 @@ impl Shell {
             appends: 0,
             received: BTreeMap::new(),
             disconnected: Vec::new(),
+            commands: 0,
             replies: BTreeMap::new(),
             log: Vec::new(),
             listening: Vec::new(),
@@ -300,7 +303,8 @@ impl Shell {
 
     /// Runs an admin command.
     pub(crate) fn command(&mut self, name: &str, args: &[&str]) -> Option<Result<String, String>> {
-        let id = CommandId(self.replies.len() as u64 + 1000);
+        let id = CommandId(1000 + self.commands);
+        self.commands += 1;
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.event(Event::Command { id, name: name.to_owned(), args });
         self.settle();
