@@ -199,3 +199,39 @@ fn who_waits_for_the_compaction_of_a_removed_database_is_told() {
     shell.helper_is_done();
     shell.settle();
 }
+
+#[test]
+fn a_transaction_asserts_the_locks_of_when_it_came() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, two, &[request(1, "lock", json!(["mine"]))]);
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    let assert = |lock: &str| format!(r#"{{"op":"assert","lock":"{lock}"}}"#);
+    let messages = [
+        transact(2, &assert("mine")),
+        request(3, "unlock", json!(["mine"])),
+        transact(4, &assert("late")),
+        request(5, "lock", json!(["late"])),
+        transact(6, &assert("late")),
+    ];
+    received(&mut shell, two);
+    send(&mut shell, two, &messages);
+    assert_eq!(received(&mut shell, two), [3, 5], "locks are nothing to the database");
+    disk_is_done(&mut shell);
+    let replies = shell.received(two);
+    let owned: Vec<bool> = replies.iter().map(|reply| !reply.contains("not owner")).collect();
+    assert_eq!(owned, [true, false, true], "{replies:?}");
+}
+
+#[test]
+fn a_session_that_is_not_read_is_read_again_when_its_message_is_canceled() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    let long = "x".repeat(600_000);
+    send(&mut shell, two, &[transact(2, &insert(&long)), transact(3, &insert(&long))]);
+    assert!(shell.stopped.contains(&two));
+    for id in [2, 3] {
+        let cancel = json!({"id": null, "method": "cancel", "params": [id]}).to_string();
+        send(&mut shell, two, &[cancel]);
+    }
+    assert!(!shell.stopped.contains(&two));
+}

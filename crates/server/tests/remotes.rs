@@ -233,6 +233,18 @@ fn status_is_written_when_it_changes_and_not_to_the_file() {
 }
 
 #[test]
+fn the_port_of_a_remote_is_there_with_the_first_read_after_the_start() {
+    let (mut shell, client) = started();
+    add_manager(&mut shell, client, r#""target":"ptcp:0:192.0.2.1""#);
+    let remotes = ["punix:/sock", "db:D,Root,managers"].map(str::to_owned).to_vec();
+    let config = Config { remotes, ..Config::default() };
+    let mut again = Shell::start_with(shell.files[PATH].clone(), config);
+    let client = again.connect_to("punix:/sock").unwrap();
+    let (_, status) = status(&mut again, client);
+    assert!(status.contains(&format!("bound_port={}", shell::CHOSEN_PORT)), "{status}");
+}
+
+#[test]
 fn nothing_is_told_to_monitors_while_nothing_changes() {
     let (mut shell, client) = started();
     add_manager(&mut shell, client, r#""target":"ptcp:6640:192.0.2.1""#);

@@ -67,7 +67,7 @@ impl Databases {
         };
         let id = trigger.origin.db;
         if let Asker::Session(session) = trigger.origin.asker {
-            trigger.locks = sessions.owned_locks(session);
+            trigger.locks.get_or_insert_with(|| sessions.owned_locks(session));
             if trigger.holds.is_none() {
                 trigger.holds = Some(Reason::Turn);
                 sessions.hold(session, Reason::Turn, Lane::Db(id));
@@ -118,7 +118,7 @@ impl Databases {
             message: Arc::clone(&trigger.message),
             identity: Arc::clone(&trigger.origin.identity),
             read_only: read_only.then_some(ReadOnly::Server),
-            locks: std::mem::take(&mut trigger.locks),
+            locks: trigger.locks.clone().unwrap_or_default(),
             elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
             seed: shell.seed(),
         };

@@ -85,7 +85,7 @@ impl Databases {
         let identity = Arc::new(Identity { name: name.to_owned(), ..Identity::default() });
         let (id, created_us) = (b"null".to_vec(), shell.now_us());
         let origin = Origin { asker: Asker::Server, identity, id, db, created_us };
-        let outcome = self.execute(shell, sessions, &origin, &operations(message.text()));
+        let outcome = self.execute(shell, sessions, &origin, None, &operations(message.text()));
         // One that is too long for this step is done by a helper.
         if !matches!(outcome, Outcome::Wait { .. }) {
             self.transact(shell, sessions, Trigger::new(origin, Arc::new(message)), outcome);
@@ -121,25 +121,29 @@ impl Databases {
         }
         let message = Arc::clone(&trigger.message);
         let operations = operations(message.text());
-        let outcome = self.execute(shell, sessions, &trigger.origin, &operations);
+        let locks = trigger.locks.as_deref();
+        let outcome = self.execute(shell, sessions, &trigger.origin, locks, &operations);
         self.settle(shell, sessions, trigger, outcome, writes)
     }
 
-    /// Executes operations on open tables, as long as that takes no longer than a step may.
+    /// Executes operations on open tables, as long as that takes no longer than a step may. `locks`
+    /// are those that the session owned when the request came, if it had to wait since.
     pub(crate) fn execute(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         origin: &Origin,
+        locks: Option<&[String]>,
         operations: &[Text<'_>],
     ) -> Outcome {
         let budget = self.step.budget();
         let elapsed_ms = shell.elapsed_ms(origin.created_us);
         let db = self.open(origin.db);
         let (is_reserved, is_backup) = (db.is_reserved(), db.is_backup);
-        let has_lock = |lock: &str| match origin.asker {
-            Asker::Session(session) => sessions.owns_lock(session, lock),
-            Asker::Server => false,
+        let has_lock = |lock: &str| match (locks, origin.asker) {
+            (Some(locks), _) => locks.iter().any(|owned| owned == lock),
+            (None, Asker::Session(session)) => sessions.owns_lock(session, lock),
+            (None, Asker::Server) => false,
         };
         let mut env = Env {
             uuids: shell.uuids(),
@@ -229,6 +233,8 @@ impl Databases {
         let created_us = trigger.origin.created_us;
         let deadline_us = |ms: u64| created_us.saturating_add(ms.saturating_mul(1000));
         trigger.deadline_us = timeout_ms.map(deadline_us);
+        // When it runs again, the locks count that are owned then.
+        trigger.locks = None;
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();
         // The session may have left while a helper was at work.

@@ -26,8 +26,8 @@ pub(crate) struct Trigger {
     pub(crate) is_read_only: Option<bool>,
     /// Why its session is held until it is answered, if it is.
     pub(crate) holds: Option<Reason>,
-    /// Locks that its session owned when it was set aside.
-    pub(crate) locks: Vec<String>,
+    /// Locks that the session owned when the request came, if it did not run at once.
+    pub(crate) locks: Option<Vec<String>>,
     /// The file refuses what it writes, with this strerror(3) text.
     pub(crate) refused: Option<String>,
 }
@@ -42,7 +42,7 @@ impl Trigger {
             is_long: false,
             is_read_only: None,
             holds: None,
-            locks: Vec::new(),
+            locks: None,
             refused: None,
         }
     }

@@ -31,6 +31,8 @@ struct Check {
     came_us: u64,
     /// Length of the message.
     bytes: usize,
+    /// The locks that the session owned then.
+    locks: Vec<String>,
 }
 
 impl Checks {
@@ -65,7 +67,7 @@ impl Server {
     pub(super) fn receive(&mut self, id: SessionId, message: Incoming) {
         self.sessions.heard(&self.shell, id);
         if self.sessions.passes_at_once(id) {
-            return self.take(id, message);
+            return self.take(id, message, None);
         }
         // The core may have ended a session from whom the shell still has a message.
         if !self.sessions.has(id) {
@@ -73,7 +75,7 @@ impl Server {
         }
         let lane = self.lane_of(id, &message);
         if self.sessions.may_pass(id, lane) {
-            self.take(id, message);
+            self.take(id, message, None);
         } else {
             self.sessions.queue(&mut self.shell, id, message, lane);
         }
@@ -82,8 +84,8 @@ impl Server {
     /// Handles what has waited and need not wait any more: one message a session and round.
     pub(super) fn take_queued(&mut self) {
         for _ in 0..self.sessions.ready_len() {
-            let Some((id, message)) = self.sessions.next_queued(&mut self.shell) else { return };
-            self.take(id, message);
+            let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
+            self.take(id, queued.message, Some(queued.locks));
         }
     }
 
@@ -105,20 +107,23 @@ impl Server {
         }
     }
 
-    /// Handles a message whose turn it is.
-    fn take(&mut self, id: SessionId, message: Incoming) {
+    /// Handles a message whose turn it is. `locks` are those that the session owned when it came, if
+    /// it had to wait.
+    fn take(&mut self, id: SessionId, message: Incoming, locks: Option<Vec<String>>) {
         match message {
-            Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => self.check(id, bytes),
+            Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => {
+                self.check(id, bytes, locks);
+            }
             Incoming::Raw(bytes) => match TextBuf::validate(bytes) {
-                Ok(message) => self.take_checked(id, message),
+                Ok(message) => self.take_checked(id, message, locks),
                 Err(error) => self.bad_stream(id, &error.to_string()),
             },
-            Incoming::Checked(message) => self.take_checked(id, message),
+            Incoming::Checked(message) => self.take_checked(id, message, locks),
             Incoming::Refused { outline, bytes } => self.refuse(id, &outline, bytes),
         }
     }
 
-    fn take_checked(&mut self, id: SessionId, message: TextBuf) {
+    fn take_checked(&mut self, id: SessionId, message: TextBuf, locks: Option<Vec<String>>) {
         let db = match Message::parse(message.text()) {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),
@@ -129,13 +134,16 @@ impl Server {
                 if let Some(origin) = self.transaction_origin(id, name, request) {
                     if !self.databases.is_open(origin.db) {
                         let lane = Lane::Db(origin.db);
-                        return self.wait_for(id, origin.db, lane, Incoming::Checked(message));
+                        let message = Incoming::Checked(message);
+                        return self.wait_for(id, origin.db, lane, message, locks);
                     }
                     let operations = params.map_or_else(Vec::new, Iterator::collect);
                     let Self { shell, sessions, databases, .. } = self;
-                    let outcome = databases.execute(shell, sessions, &origin, &operations);
+                    let owned = locks.as_deref();
+                    let outcome = databases.execute(shell, sessions, &origin, owned, &operations);
                     drop(operations);
-                    let trigger = Trigger::new(origin, Arc::new(message));
+                    let mut trigger = Trigger::new(origin, Arc::new(message));
+                    trigger.locks = locks;
                     return databases.transact(shell, sessions, trigger, outcome);
                 }
                 None
@@ -197,23 +205,32 @@ impl Server {
     }
 
     /// A session's message waits until the database is open.
-    fn wait_for(&mut self, id: SessionId, db: DbId, lane: Lane, message: Incoming) {
-        self.sessions.put_back(id, message, lane);
+    fn wait_for(
+        &mut self,
+        id: SessionId,
+        db: DbId,
+        lane: Lane,
+        message: Incoming,
+        locks: Option<Vec<String>>,
+    ) {
+        let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(id));
+        self.sessions.put_back(id, message, lane, locks);
         self.databases.wait_for(&mut self.sessions, id, db);
     }
 
     /// A message that is too big to be looked at here.
-    fn check(&mut self, session: SessionId, message: Vec<u8>) {
+    fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<String>>) {
         self.sessions.hold(session, Reason::Check, Lane::Every);
         let (came_us, bytes) = (self.shell.now_us(), message.len());
         let work = self.shell.send_out(Work::Examine(message));
-        self.checks.out.insert(work, Check { session, came_us, bytes });
+        let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
+        self.checks.out.insert(work, Check { session, came_us, bytes, locks });
     }
 
     /// A helper has looked at a big message.
     pub(super) fn checked(&mut self, work: WorkId, examined: Examined) {
         let check = self.checks.out.remove(&work).expect("a helper answers what it was asked");
-        let Check { session: id, came_us, .. } = check;
+        let Check { session: id, came_us, locks, .. } = check;
         // The session may have left meanwhile.
         if !self.sessions.has(id) {
             return;
@@ -233,14 +250,15 @@ impl Server {
                     let origin = Origin { created_us: came_us, ..origin };
                     let mut trigger = Trigger::new(origin, Arc::new(message));
                     trigger.is_read_only = Some(is_read_only);
+                    trigger.locks = Some(locks);
                     return self.databases.set_aside_new(&mut self.sessions, trigger);
                 }
-                self.take_checked(id, message);
+                self.take_checked(id, message, Some(locks));
             }
             Content::Echo { id: request, result } => {
                 self.answer(id, &request, Reply::Result(result));
             }
-            Content::Other => self.take_checked(id, message),
+            Content::Other => self.take_checked(id, message, Some(locks)),
         }
     }
 
@@ -257,7 +275,7 @@ impl Server {
         match Message::parse(message.text()) {
             Ok(Message::Request { method, params, id }) => {
                 if let Some((db, lane)) = self.away_tables(session, method, params) {
-                    return self.wait_for(session, db, lane, Incoming::Checked(message));
+                    return self.wait_for(session, db, lane, Incoming::Checked(message), None);
                 }
                 let mut request = Vec::new();
                 id.write(&mut request);
@@ -404,7 +422,7 @@ impl Server {
         id.write(&mut request);
         let Self { shell, sessions, databases, .. } = self;
         databases.cancel_waiting(shell, sessions, session, &request);
-        if sessions.cancel_queued(session, &request)
+        if sessions.cancel_queued(shell, session, &request)
             && sessions.get(session).is_some_and(|session| session.is_db_change_aware())
         {
             shell.send(session, weir_wire::reply_error_string(&request, "canceled"));

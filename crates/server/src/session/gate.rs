@@ -83,10 +83,14 @@ impl Lane {
     }
 }
 
+/// A message that waits.
 #[derive(Debug)]
-struct Queued {
-    message: Incoming,
+pub(crate) struct Queued {
+    pub(crate) message: Incoming,
     lane: Lane,
+    /// The locks that the session owned when the message came: it may `assert` them, whatever the
+    /// session asks for meanwhile.
+    pub(crate) locks: Vec<String>,
 }
 
 /// The gate of one session.
@@ -165,17 +169,17 @@ impl Gate {
     }
 
     /// Queues a message; true if the session is not to be read any more.
-    pub(super) fn push_back(&mut self, message: Incoming, lane: Lane) -> bool {
+    pub(super) fn push_back(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) -> bool {
         self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_back(Queued { message, lane });
+        self.queue.push_back(Queued { message, lane, locks });
         let must_stop = self.queued_bytes > QUEUED_BYTES_MAX && !self.is_stopped;
         self.is_stopped |= must_stop;
         must_stop
     }
 
-    pub(super) fn push_front(&mut self, message: Incoming, lane: Lane) {
+    pub(super) fn push_front(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) {
         self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_front(Queued { message, lane });
+        self.queue.push_front(Queued { message, lane, locks });
     }
 
     /// Where the first message stands that neither a reason nor another message keeps waiting.
@@ -209,11 +213,11 @@ impl Gate {
         self.is_ready = false;
     }
 
-    pub(super) fn pop(&mut self, round: u64) -> Option<Incoming> {
+    pub(super) fn pop(&mut self, round: u64) -> Option<Queued> {
         let queued = self.queue.remove(self.next()?)?;
         self.handled_in = Some(round);
         self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
-        Some(queued.message)
+        Some(queued)
     }
 
     /// Whether a session that was not read may be read again; asked once.
@@ -252,7 +256,7 @@ mod tests {
     }
 
     fn pop(gate: &mut Gate) -> Option<String> {
-        match gate.pop(0)? {
+        match gate.pop(0)?.message {
             Incoming::Raw(text) => String::from_utf8(text).ok(),
             Incoming::Checked(_) | Incoming::Refused { .. } => None,
         }
@@ -263,7 +267,7 @@ mod tests {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
         for (text, lane) in [("a1", A), ("b1", B), ("a2", A), ("b2", B)] {
-            gate.push_back(message(text), lane);
+            gate.push_back(message(text), lane, vec![]);
         }
         assert!(gate.may_pass(Lane::None));
         assert_eq!(pop(&mut gate).as_deref(), Some("b1"));
@@ -297,7 +301,7 @@ mod tests {
     fn behind_a_conversion_only_replies_to_probes_go_on() {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
-        gate.push_back(message("convert"), Lane::Conversion(DbId(1)));
+        gate.push_back(message("convert"), Lane::Conversion(DbId(1)), vec![]);
         for lane in [Lane::None, A, B, Lane::Every] {
             assert!(!gate.may_pass(lane));
         }
@@ -312,7 +316,7 @@ mod tests {
     fn what_may_concern_any_database_keeps_its_place_among_all() {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
-        gate.push_back(message("big"), Lane::Every);
+        gate.push_back(message("big"), Lane::Every, vec![]);
         assert!(!gate.may_pass(B), "it came behind");
         assert!(gate.may_pass(Lane::None));
         gate.release(Reason::Closed, A);

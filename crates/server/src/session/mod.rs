@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::effect::{Effect, RemoteOptions};
 use crate::ids::{DbId, RemoteId, SessionId};
 use crate::origin::Identity;
-use crate::session::gate::{Gate, Lane, Reason};
+use crate::session::gate::{Gate, Lane, Queued, Reason};
 use crate::session::locks::{LockMode, Locks};
 use crate::session::message::Incoming;
 use crate::session::probes::{Probe, Probes};
@@ -237,20 +237,27 @@ impl Sessions {
         message: Incoming,
         lane: Lane,
     ) {
+        let locks = self.owned_locks(id);
         let session = self.by_id.get_mut(&id).expect("its message has just come");
-        if session.gate.push_back(message, lane) {
+        if session.gate.push_back(message, lane, locks) {
             shell.ask(Effect::StopReading { session: id });
         }
     }
 
-    /// A message whose turn it was must wait after all.
-    pub(crate) fn put_back(&mut self, id: SessionId, message: Incoming, lane: Lane) {
+    /// A message whose turn it was must wait after all. The locks are those that it may `assert`.
+    pub(crate) fn put_back(
+        &mut self,
+        id: SessionId,
+        message: Incoming,
+        lane: Lane,
+        locks: Vec<String>,
+    ) {
         let session = self.by_id.get_mut(&id).expect("its message is being handled");
-        session.gate.push_front(message, lane);
+        session.gate.push_front(message, lane, locks);
     }
 
     /// The next session and its message that has waited long enough.
-    pub(crate) fn next_queued(&mut self, shell: &mut Shell) -> Option<(SessionId, Incoming)> {
+    pub(crate) fn next_queued(&mut self, shell: &mut Shell) -> Option<(SessionId, Queued)> {
         for _ in 0..self.ready.len() {
             let id = self.ready.pop_front()?;
             // A session may have left, or wait for something else by now.
@@ -260,21 +267,32 @@ impl Sessions {
                 continue;
             }
             session.gate.is_looked_at();
-            let Some(message) = session.gate.pop(self.round) else { continue };
+            let Some(queued) = session.gate.pop(self.round) else { continue };
             if session.gate.may_be_read() {
                 shell.ask(Effect::GoOnReading { session: id });
             }
             self.look_at(id);
-            return Some((id, message));
+            return Some((id, queued));
         }
         None
     }
 
     /// Takes back a `transact` request that has not been looked at: true if there was one of this
     /// id, in its JSON text.
-    pub(crate) fn cancel_queued(&mut self, id: SessionId, request: &[u8]) -> bool {
+    pub(crate) fn cancel_queued(
+        &mut self,
+        shell: &mut Shell,
+        id: SessionId,
+        request: &[u8],
+    ) -> bool {
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
-        session.gate.take_transact(request)
+        let is_canceled = session.gate.take_transact(request);
+        if session.gate.may_be_read() {
+            shell.ask(Effect::GoOnReading { session: id });
+        }
+        // What came behind it may go on.
+        self.look_at(id);
+        is_canceled
     }
 
     /// A message of the session is handled in this round, though not for its turn.

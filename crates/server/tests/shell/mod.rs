@@ -30,6 +30,9 @@ const FLUSH_DELAY_US_MIN: u64 = 500;
 const FLUSH_DELAY_US_MAX: u64 = 2000;
 const FLUSH_DELAY_US_EACH: u64 = 16;
 
+/// The port that the system chooses.
+pub(crate) const CHOSEN_PORT: u16 = 40_000;
+
 pub(crate) const PATH: &str = "/db/net.db";
 
 /// The core and everything around it.
@@ -373,9 +376,10 @@ impl Shell {
             Effect::TellDrained { to } => self.undrained.extend(to),
             Effect::Disconnect { session } => self.disconnected.push(session),
             Effect::Listen { remote, target, .. } => {
+                let port = target.starts_with("ptcp:0:").then_some(CHOSEN_PORT);
                 self.remotes.insert(remote, target.clone());
                 self.listening.push(target);
-                self.event(Event::Listening { remote, result: Ok(None) });
+                self.event(Event::Listening { remote, result: Ok(port) });
             }
             Effect::Unlisten { remote } => {
                 let target = self.remotes.remove(&remote);
