@@ -146,7 +146,7 @@ impl Replay {
                         if *next == db && bytes.len() as u64 == length && digest(bytes) == expected)
                 };
                 if !self.waiting.front().is_some_and(is_same) {
-                    let text = "another record would be written; is the database as it was when \
+                    let text = "another record would be written; are database and server as they were when \
                                 the recording began?";
                     return Err(text.to_owned());
                 }
