@@ -200,6 +200,38 @@ fn a_manager_that_does_not_answer_is_given_up_and_tried_again() {
 }
 
 #[test]
+fn a_manager_that_is_asked_whether_it_is_there_is_idle() {
+    let (mut shell, client) = started();
+    let columns = r#""target":"tcp:192.0.2.1:6640","inactivity_probe":2345"#;
+    add_manager(&mut shell, client, columns);
+    shell.pass_ms(0);
+    let [remote] = tried(&mut shell)[..] else { panic!("{:?}", shell.log) };
+    let session = shell.connect_through(remote, "tcp:192.0.2.1:6640");
+    shell.pass_ms(2500);
+    let (is_connected, text) = status(&mut shell, client);
+    assert_eq!((is_connected, text.as_str()), (true, "sec_since_connect=2 state=IDLE"));
+    shell.pass_ms(2345);
+    assert!(shell.disconnected.contains(&session));
+    let lost = "tcp:192.0.2.1:6640: no response to inactivity probe after 2.35 seconds, \
+                disconnecting";
+    assert!(shell.log.iter().any(|line| line == lost), "{:?}", shell.log);
+}
+
+#[test]
+fn intervals_of_any_length_can_be_given() {
+    let (mut shell, client) = started();
+    let target = "ptcp:6640:192.0.2.1";
+    let longest = i64::MAX;
+    let columns =
+        format!(r#""target":"{target}","inactivity_probe":{longest},"max_backoff":{longest}"#);
+    add_manager(&mut shell, client, &columns);
+    let peer = shell.connect_to(target).unwrap();
+    shell.pass_ms(3_600_000);
+    assert_eq!(shell.received(peer), Vec::<String>::new());
+    assert!(!shell.disconnected.contains(&peer));
+}
+
+#[test]
 fn a_manager_that_nobody_wants_is_left_alone() {
     let (mut shell, client) = started();
     add_manager(&mut shell, client, r#""target":"tcp:192.0.2.1:6640""#);

@@ -77,12 +77,18 @@ impl Backoff {
 }
 
 /// Milliseconds as seconds in at most three digits (`%.3g`).
-fn seconds(ms: u64) -> String {
-    let digits = if ms < 10_000 { 2 } else { u32::from(ms < 100_000) };
-    let unit = 10_u64.pow(3 - digits);
-    let rounded = (ms + unit / 2) / unit * unit;
-    let text = format!("{}.{:03}", rounded / 1000, rounded % 1000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+pub(crate) fn seconds(ms: u64) -> String {
+    // Nobody waits for longer than 49 days.
+    let seconds = f64::from(u32::try_from(ms).unwrap_or(u32::MAX)) / 1000.0;
+    let text = format!("{seconds:.2e}");
+    let (mantissa, exponent) = text.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("the format has an exponent");
+    let trimmed = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    match usize::try_from(2 - exponent) {
+        Ok(0) => format!("{seconds:.0}"),
+        Ok(decimals) => trimmed(&format!("{seconds:.decimals$}")),
+        Err(_) => format!("{}e+{exponent:02}", trimmed(mantissa)),
+    }
 }
 
 #[cfg(test)]
@@ -91,9 +97,22 @@ mod tests {
 
     #[test]
     fn seconds_have_three_digits_at_most() {
-        for (ms, text) in
-            [(2000, "2"), (2500, "2.5"), (1234, "1.23"), (16_000, "16"), (65_536, "65.5")]
-        {
+        for (ms, text) in [
+            (2000, "2"),
+            (2500, "2.5"),
+            (1234, "1.23"),
+            (16_000, "16"),
+            (65_536, "65.5"),
+            (0, "0"),
+            (500, "0.5"),
+            (5005, "5"),
+            (2345, "2.35"),
+            (9996, "10"),
+            (100_400, "100"),
+            (999_400, "999"),
+            (999_600, "1e+03"),
+            (1_024_000, "1.02e+03"),
+        ] {
             assert_eq!(seconds(ms), text);
         }
     }

@@ -3,14 +3,19 @@
 //! Pure: what happened to the connection goes in with the time, what to do about it comes out. A
 //! connection is the shell's; whoever owns a follower carries its bytes.
 //!
-//! 1. [`session`]: one connection kept up: attempts, [`backoff`], probes, echo. It knows no dialogue,
-//!    so a relay's (`monitor_cond_since`) stands on it as well as a backup's.
-//! 2. [`replication`]: the dialogue of a backup: server id, databases, schema, monitor, updates.
-//! 3. `compatible`: whether the rows of one schema fit into another.
-//! 4. [`updates`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows.
+//! 1. [`connection`]: one connection kept up: attempts, [`backoff`], what to log. A server keeps
+//!    connections to managers by it too.
+//! 2. [`probe`]: whether a silent peer is still there, whoever has made the connection.
+//! 3. [`session`]: a JSON-RPC dialogue on such a connection. It knows no database, so a relay's
+//!    (`monitor_cond_since`) stands on it as well as a backup's.
+//! 4. [`replication`]: the dialogue of a backup: server id, databases, schema, monitor, updates.
+//! 5. `compatible`: whether the rows of one schema fit into another.
+//! 6. [`updates`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows.
 
 pub mod backoff;
 mod compatible;
+pub mod connection;
+pub mod probe;
 pub mod replication;
 pub mod session;
 pub mod updates;

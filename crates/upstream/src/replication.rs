@@ -36,13 +36,13 @@ pub struct Source {
 /// What happened to the connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// It is open.
+    /// The connection is open.
     Up,
     /// A whole message has come.
     Message(&'a [u8]),
     /// A part of one has come.
     Activity,
-    /// It failed or ended, with the text of strerror(3) unless it was an orderly end.
+    /// The attempt failed or the connection ended, with the text of strerror(3) unless it was an orderly end.
     Down(Option<&'a str>),
     /// Time has passed.
     Tick,
@@ -81,7 +81,7 @@ pub enum Status {
     Connecting,
     /// Rows have come; it stays so while a lost connection is made again.
     Replicating,
-    /// It is over.
+    /// The replication is over.
     Failed,
 }
 
@@ -98,7 +98,7 @@ pub struct RowReader {
 pub enum Rows {
     /// All that there are.
     All(Vec<RowImage>),
-    /// Those that changed.
+    /// Rows that have changed.
     Changed(Vec<RowImage>),
 }
 
@@ -151,7 +151,7 @@ pub struct Replication {
 enum Stop {
     /// Something that stays wrong.
     Failed(Error),
-    /// The same, and all has been said.
+    /// Something that stays wrong, and all has been said.
     Said,
     /// Something that may be better on another connection.
     Again(String),
@@ -161,7 +161,7 @@ impl Replication {
     /// A replication into a database of this schema; its first [`Input::Tick`] begins it.
     pub fn new(source: Source, schema: Arc<Schema>) -> Self {
         Self {
-            session: Session::new(source.target.clone(), source.options.clone()),
+            session: Session::new(&source.target, &source.options),
             source,
             schema,
             phase: Phase::Begin,
@@ -182,8 +182,8 @@ impl Replication {
 
     /// Changes how the connection is kept, without touching it.
     pub fn set_options(&mut self, options: Options) {
-        self.source.options = options.clone();
-        self.session.set_options(options);
+        self.session.set_options(&options);
+        self.source.options = options;
     }
 
     /// How far it is.
@@ -231,7 +231,8 @@ impl Replication {
         may_come.then_some(RowReader { schema, phase, request })
     }
 
-    /// It has read rows, all that there are or changed ones; the owner makes his like them.
+    /// A [`RowReader`] has read rows, all that there are or changed ones; the owner makes his like
+    /// them.
     pub fn have_read(&mut self, now_us: u64, is_all: bool, out: &mut Vec<Output>) {
         self.session.heard(now_us);
         if is_all {

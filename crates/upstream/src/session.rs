@@ -1,21 +1,9 @@
-//! One JSON-RPC connection to a server, kept up: attempts, back-off, probes.
-//!
-//! The exits of each state:
-//!
-//! | state | ends by | next |
-//! |---|---|---|
-//! | `Waiting` | its time | `Connecting` |
-//! | `Connecting` | connected; failure; a time-out of one back-off | `Active`; `Waiting` |
-//! | `Active` | silence for a probe interval; the end of the connection | `Probing`; `Waiting` |
-//! | `Probing` | anything that arrives; silence for an interval; the end | `Active`; `Waiting` |
+//! One JSON-RPC dialogue on a connection that is kept up: [`Connection`] says when to try and what to
+//! log, [`Probe`] whether the other side is still there.
 
-use crate::backoff::{Attempt, Backoff, MS_MIN};
-
-/// Probe intervals below this, in milliseconds, would only measure the scheduler; 0 is off.
-const PROBE_MS_MIN: u64 = 1000;
-
-/// The id of a probe, as JSON text.
-const PROBE_ID: &[u8] = b"\"echo\"";
+use crate::backoff::Attempt;
+use crate::connection::{Connection, End, Phase};
+use crate::probe::{self, Probe, Silence};
 
 /// Severity of a log line (vlog(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,69 +36,46 @@ pub enum Action {
 pub struct Options {
     /// Inactivity probe interval in ms, 0 for none.
     pub probe_ms: u64,
-    /// Longest pause between attempts in ms.
+    /// Longest pause between attempts in ms, 0 for the usual one.
     pub max_backoff_ms: u64,
 }
 
-/// Where a session stands. Times are microseconds on the monotonic clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waiting { until: u64 },
-    Connecting { since: u64 },
-    Active,
-    Probing { since: u64 },
-}
-
-/// A connection that is tried again and again.
+/// A dialogue that begins anew with each connection. Times are microseconds on the monotonic clock.
 #[derive(Debug)]
 pub struct Session {
-    /// What logs call the other side: its target.
-    name: String,
-    options: Options,
-    state: State,
-    backoff: Backoff,
-    connected_us: u64,
-    heard_us: u64,
+    connection: Connection,
+    probe: Probe,
     next_id: u64,
 }
 
 impl Session {
-    /// A session that connects at its first [`Session::run`].
-    pub fn new(name: String, options: Options) -> Self {
+    /// A session that connects at its first [`Session::run`]. `name` is what logs call the other side.
+    pub fn new(name: &str, options: &Options) -> Self {
         Self {
-            name,
-            options,
-            state: State::Waiting { until: 0 },
-            backoff: Backoff::default(),
-            connected_us: 0,
-            heard_us: 0,
+            connection: Connection::new(name, Attempt::Connect, options.max_backoff_ms),
+            probe: Probe::new(options.probe_ms, 0),
             next_id: 0,
         }
     }
 
     /// Changes how the connection is kept, without touching it.
-    pub fn set_options(&mut self, options: Options) {
-        self.options = options;
+    pub fn set_options(&mut self, options: &Options) {
+        self.connection.set_backoff_max(options.max_backoff_ms);
+        self.probe.set_interval(options.probe_ms);
     }
 
     /// Whether messages can be sent.
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::Active | State::Probing { .. })
+        self.connection.phase() == Phase::Active
     }
 
     /// When [`Session::run`] has something to do.
     pub fn next_wakeup_us(&self) -> Option<u64> {
-        match self.state {
-            State::Waiting { until } => Some(until),
-            State::Connecting { since } => Some(since + self.backoff.patience_ms() * 1000),
-            State::Active => self.probe_us().map(|probe| self.heard_us + probe),
-            State::Probing { since } => self.probe_us().map(|probe| since + probe),
+        match self.connection.phase() {
+            Phase::Backoff => self.connection.due_us(),
+            Phase::Connecting => self.connection.attempt_ends_us(),
+            Phase::Active => self.probe.next_us(),
         }
-    }
-
-    fn probe_us(&self) -> Option<u64> {
-        let ms = self.options.probe_ms;
-        (ms > 0).then(|| ms.max(PROBE_MS_MIN).saturating_mul(1000))
     }
 
     /// Does what is due by now.
@@ -118,69 +83,62 @@ impl Session {
         if self.next_wakeup_us().is_none_or(|at| at > now_us) {
             return;
         }
-        match self.state {
-            State::Waiting { .. } => {
-                if !self.backoff.is_longest(self.backoff_max_ms()) {
-                    self.log(Level::Info, "connecting...", out);
-                }
-                self.state = State::Connecting { since: now_us };
+        match self.connection.phase() {
+            Phase::Backoff => {
+                log(self.connection.connecting(now_us), out);
                 out.push(Action::Connect);
             }
-            State::Connecting { .. } => {
+            Phase::Connecting => {
                 out.push(Action::Close);
-                self.end(now_us, "connection attempt timed out", out);
+                log(self.connection.failed(now_us, None), out);
             }
-            State::Active => {
-                let idle_ms = now_us.saturating_sub(self.heard_us) / 1000;
-                let text = format!("idle {idle_ms} ms, sending inactivity probe");
-                self.log(Level::Debug, &text, out);
-                self.state = State::Probing { since: now_us };
-                out.push(Action::Send(weir_wire::request(b"\"echo\"", "echo", b"[]")));
-            }
-            State::Probing { since } => {
-                let seconds = now_us.saturating_sub(since) / 1_000_000;
-                let text = format!(
-                    "no response to inactivity probe after {seconds} seconds, disconnecting"
-                );
-                self.log(Level::Error, &text, out);
-                out.push(Action::Close);
-                self.back_off(now_us, out);
+            Phase::Active => {
+                let silence = self.probe.run(now_us).expect("an active session wakes up for it");
+                let text = silence.text(self.connection.name());
+                match silence {
+                    Silence::Idle(_) => {
+                        out.push(Action::Log(Level::Debug, text));
+                        out.push(Action::Send(probe::request()));
+                    }
+                    Silence::Lost(_) => {
+                        out.push(Action::Log(Level::Error, text));
+                        self.restart(now_us, out);
+                    }
+                }
             }
         }
     }
 
     /// The attempt has succeeded.
     pub fn connected(&mut self, now_us: u64, out: &mut Vec<Action>) {
-        self.state = State::Active;
-        (self.connected_us, self.heard_us) = (now_us, now_us);
-        self.log(Level::Info, "connected", out);
+        log([self.connection.connected(now_us)], out);
+        self.probe.heard(now_us);
     }
 
     /// Bytes have arrived.
     pub fn heard(&mut self, now_us: u64) {
-        self.heard_us = now_us;
-        if let State::Probing { .. } = self.state {
-            self.state = State::Active;
-        }
+        assert!(self.is_connected(), "bytes arrive on an open connection");
+        self.probe.heard(now_us);
     }
 
     /// The attempt has failed or the connection has ended by itself; `None` for an orderly end.
     pub fn disconnected(&mut self, now_us: u64, error: Option<&str>, out: &mut Vec<Action>) {
-        let text = match (self.is_connected(), error) {
-            (true, Some(error)) => format!("connection dropped ({error})"),
-            (true, None) => "connection closed by peer".to_owned(),
-            (false, error) => {
-                format!("connection attempt failed ({})", error.unwrap_or("End of file"))
-            }
+        let lines = if self.is_connected() {
+            let end = error.map_or(End::Closed, End::Failed);
+            self.connection.disconnected(now_us, self.probe.heard_us(), end)
+        } else {
+            self.connection.failed(now_us, error.or(Some("End of file")))
         };
-        self.end(now_us, &text, out);
+        log(lines, out);
     }
 
-    /// Ends the connection from this side, to begin again after a pause.
+    /// Ends the connection from this side, to begin again after a pause. Where there is none, the
+    /// dialogue begins with the next anyway.
     pub fn restart(&mut self, now_us: u64, out: &mut Vec<Action>) {
-        if !matches!(self.state, State::Waiting { .. }) {
+        if self.is_connected() {
             out.push(Action::Close);
-            self.back_off(now_us, out);
+            let heard_us = self.probe.heard_us();
+            log(self.connection.disconnected(now_us, heard_us, End::Dropped), out);
         }
     }
 
@@ -193,37 +151,12 @@ impl Session {
 
     /// Whether a reply is to a probe of this session.
     pub fn is_probe(id: &[u8]) -> bool {
-        id == PROBE_ID
+        id == probe::ID
     }
+}
 
-    fn end(&mut self, now_us: u64, text: &str, out: &mut Vec<Action>) {
-        // A routine event, however often it happens.
-        self.log(Level::Info, text, out);
-        self.back_off(now_us, out);
-    }
-
-    /// The pause is short again after a connection that was of use for longer than it.
-    fn back_off(&mut self, now_us: u64, out: &mut Vec<Action>) {
-        let max_ms = self.backoff_max_ms();
-        let lasted = self.heard_us.saturating_sub(self.connected_us) >= self.backoff.us();
-        if self.is_connected() && lasted {
-            self.backoff.begin_anew(max_ms);
-        } else if let Some(text) = self.backoff.lengthen(max_ms, Attempt::Connect) {
-            out.push(Action::Log(Level::Info, format!("{}: {text}", self.name)));
-        }
-        self.state = State::Waiting { until: now_us + self.backoff.us() };
-    }
-
-    fn backoff_max_ms(&self) -> u64 {
-        self.options.max_backoff_ms.max(MS_MIN)
-    }
-
-    fn log(&self, level: Level, text: &str, out: &mut Vec<Action>) {
-        // Beyond the longest back-off only success is worth a line.
-        let quiet = self.backoff.is_longest(self.backoff_max_ms()) && !self.is_connected();
-        let level = if quiet && level == Level::Info { Level::Debug } else { level };
-        out.push(Action::Log(level, format!("{}: {text}", self.name)));
-    }
+fn log(lines: impl IntoIterator<Item = String>, out: &mut Vec<Action>) {
+    out.extend(lines.into_iter().map(|line| Action::Log(Level::Info, line)));
 }
 
 #[cfg(test)]
@@ -233,7 +166,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn session(probe_ms: u64) -> Session {
-        Session::new("tcp:h:1".into(), Options { probe_ms, max_backoff_ms: crate::backoff::MS_MAX })
+        Session::new("tcp:h:1", &Options { probe_ms, max_backoff_ms: 0 })
     }
 
     /// Runs at the next deadline; when that was, and what was done besides logging.
@@ -292,6 +225,36 @@ mod tests {
     }
 
     #[test]
+    fn an_end_from_this_side_is_told() {
+        let texts = |actions: Vec<Action>| -> Vec<String> {
+            let text = |action| match action {
+                Action::Log(level, text) => Some(format!("{level:?} {text}")),
+                _ => None,
+            };
+            actions.into_iter().filter_map(text).collect()
+        };
+        let mut session = session(5000);
+        step(&mut session);
+        session.connected(0, &mut Vec::new());
+        let mut out = Vec::new();
+        session.run(5 * SECOND, &mut out);
+        session.run(10 * SECOND, &mut out);
+        let lost = "no response to inactivity probe after 5 seconds, disconnecting";
+        let expected = [
+            "Debug tcp:h:1: idle 5000 ms, sending inactivity probe".to_owned(),
+            format!("Error tcp:h:1: {lost}"),
+            "Info tcp:h:1: connection dropped".to_owned(),
+        ];
+        assert_eq!(texts(out), expected);
+        step(&mut session);
+        session.connected(20 * SECOND, &mut Vec::new());
+        let mut out = Vec::new();
+        session.restart(21 * SECOND, &mut out);
+        assert_eq!(out.first(), Some(&Action::Close));
+        assert_eq!(texts(out)[0], "Info tcp:h:1: connection dropped");
+    }
+
+    #[test]
     fn an_attempt_without_an_answer_is_given_up() {
         let mut session = session(0);
         step(&mut session);
@@ -314,5 +277,6 @@ mod tests {
         };
         assert_eq!((lines(Level::Error), lines(Level::Warning)), (0, 0));
         assert!((4..16).contains(&lines(Level::Info)), "{log:#?}");
+        assert_eq!(lines(Level::Debug), 0, "the reference has none either");
     }
 }

@@ -1,21 +1,47 @@
 //! Connections that the server makes itself to managers: when they are tried, and how they end.
 
-use crate::effect::{Effect, Level};
+use weir_upstream::backoff::Attempt;
+use weir_upstream::connection::{Connection, End};
+
+use crate::effect::{Effect, Level, RemoteOptions};
 use crate::ids::{RemoteId, SessionId};
-use crate::remotes::reconnect::{End, Phase};
 use crate::remotes::{Remotes, Way};
 use crate::session::Session;
 use crate::shell::Shell;
 
+/// A connection that goes out, and its session while it is active.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    pub(super) connection: Connection,
+    pub(super) session: Option<SessionId>,
+}
+
+impl Outgoing {
+    pub(super) fn new(target: &str, attempt: Attempt, options: &RemoteOptions) -> Self {
+        let connection = Connection::new(target, attempt, backoff_max(options));
+        Self { connection, session: None }
+    }
+
+    pub(super) fn set_options(&mut self, options: &RemoteOptions) {
+        self.connection.set_backoff_max(backoff_max(options));
+    }
+}
+
+/// The longest pause in ms, 0 for the usual one.
+fn backoff_max(options: &RemoteOptions) -> u64 {
+    options.max_backoff_ms.unwrap_or(0)
+}
+
 impl Remotes {
-    /// Has the shell try the connections that are due.
+    /// Has the shell try the connections that are due. The shell times an attempt: a handshake of TLS
+    /// is not in its hands alone.
     pub(crate) fn connect_if_due(&mut self, shell: &mut Shell) {
         let now_us = shell.now_us();
         if self.next_us().is_none_or(|due| due > now_us) {
             return;
         }
         for (target, remote) in &mut self.open {
-            let Way::Out(connection) = &mut remote.way else { continue };
+            let Way::Out(Outgoing { connection, .. }) = &mut remote.way else { continue };
             if connection.due_us().is_some_and(|due| due <= now_us) {
                 log(shell, connection.connecting(now_us));
                 shell.ask(Effect::ConnectRemote {
@@ -28,23 +54,23 @@ impl Remotes {
         }
     }
 
-    /// A connection that was tried is there: its session has just been accepted.
+    /// A session has just been accepted: that of a connection that was tried, or a client's.
     pub(crate) fn connected(&mut self, shell: &mut Shell, id: RemoteId, session: SessionId) {
-        if let Some(connection) = self.connection(id) {
-            log(shell, [connection.connected(shell.now_us(), session)]);
+        if let Some(outgoing) = self.outgoing(id) {
+            log(shell, [outgoing.connection.connected(shell.now_us())]);
+            outgoing.session = Some(session);
         }
     }
 
-    /// An attempt has failed, if it was not given up meanwhile.
+    /// An attempt has failed. The remote may have been closed meanwhile.
     pub(crate) fn connect_failed(&mut self, shell: &mut Shell, id: RemoteId, error: Option<&str>) {
-        if let Some(connection) = self.connection(id)
-            && connection.phase() == Phase::Connecting
-        {
-            log(shell, connection.failed(shell.now_us(), error));
+        if let Some(outgoing) = self.outgoing(id) {
+            log(shell, outgoing.connection.failed(shell.now_us(), error));
         }
     }
 
-    /// A session ends; true if it was of a connection that the server had made.
+    /// A session ends; true if it was of a connection that the server had made. The remote may have
+    /// been closed before.
     pub(crate) fn disconnected(
         &mut self,
         shell: &mut Shell,
@@ -52,11 +78,10 @@ impl Remotes {
         session: &Session,
         end: End<'_>,
     ) -> bool {
-        let Some(connection) = self.connection(session.remote()) else { return false };
-        if connection.phase() != Phase::Active(id) {
-            return false;
-        }
-        log(shell, connection.disconnected(shell.now_us(), session.heard_us(), end));
+        let Some(outgoing) = self.outgoing(session.remote()) else { return false };
+        let ended = outgoing.session.take();
+        assert_eq!(ended, Some(id), "a connection has one session, which ends once");
+        log(shell, outgoing.connection.disconnected(shell.now_us(), session.heard_us(), end));
         true
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use weir_data::TableId;
+use weir_upstream::backoff::Attempt;
 
 use crate::database::Databases;
 use crate::effect::{Effect, Level, RemoteOptions};
 use crate::ids::{DbId, RemoteId};
-use crate::remotes::reconnect::Reconnect;
+use crate::remotes::connections::Outgoing;
 use crate::remotes::tables::{column_place, listens, place, targets};
 use crate::remotes::{Complaints, Remote, Remotes, Way};
 use crate::session::Sessions;
@@ -83,13 +84,13 @@ impl Remotes {
         target: &str,
         options: &RemoteOptions,
     ) -> Option<RemoteId> {
-        let remote = self.open.get_mut(target)?;
+        let remote = self.open.get_mut(target).expect("only what is open is adjusted");
         if (remote.options.dscp, &remote.options.role) != (options.dscp, &options.role) {
             return Some(self.close(shell, target));
         }
         let old = std::mem::replace(&mut remote.options, options.clone());
-        if let Way::Out(connection) = &mut remote.way {
-            connection.set_backoff_max(options.max_backoff_ms);
+        if let Way::Out(outgoing) = &mut remote.way {
+            outgoing.set_options(options);
         }
         if old.probe_ms != options.probe_ms {
             sessions.set_probe_interval(remote.id, options.probe_ms);
@@ -158,7 +159,7 @@ impl Remotes {
         let way = if is_in {
             Way::In { port: None }
         } else {
-            Way::Out(Reconnect::new(&target, false, options.max_backoff_ms, 0))
+            Way::Out(Outgoing::new(&target, Attempt::Connect, &options))
         };
         let remote = Remote { id, options: options.clone(), way, tried: !is_in };
         self.open.insert(target.clone(), remote);
@@ -193,8 +194,7 @@ impl Remotes {
         };
         if error == NOT_SUPPORTED {
             // As the reference: what nobody can listen on is tried as if it were a connection.
-            let max_ms = remote.options.max_backoff_ms;
-            remote.way = Way::Out(Reconnect::new(target, true, max_ms, 0));
+            remote.way = Way::Out(Outgoing::new(target, Attempt::Listen, &remote.options));
             shell.ask(Effect::Unlisten { remote: id });
         } else if first {
             let text = format!("{target}: listen failed: {error}");

@@ -3,7 +3,6 @@
 
 mod connections;
 mod following;
-mod reconnect;
 mod status;
 mod tables;
 mod tls;
@@ -14,11 +13,11 @@ use weir_data::{Delta, TableId};
 
 use crate::effect::{Level, RemoteOptions, TlsSettings};
 use crate::ids::{DbId, RemoteId};
-use crate::remotes::reconnect::{Phase, Reconnect};
+use crate::remotes::connections::Outgoing;
 use crate::remotes::status::StatusWriter;
 use crate::remotes::tls::Tls;
 
-pub(crate) use reconnect::End;
+pub(crate) use weir_upstream::connection::End;
 
 /// One listener or connection that should be.
 #[derive(Clone, Debug)]
@@ -26,7 +25,7 @@ struct Remote {
     id: RemoteId,
     options: RemoteOptions,
     way: Way,
-    /// It has been opened, or has failed once.
+    /// The listener has been opened, or has failed once.
     tried: bool,
 }
 
@@ -36,7 +35,7 @@ enum Way {
     /// Clients come in, at this port if it is one of TCP.
     In { port: Option<u16> },
     /// We go out.
-    Out(Reconnect),
+    Out(Outgoing),
 }
 
 /// What is wrong with a remote or a target, and how much it matters.
@@ -135,11 +134,11 @@ impl Remotes {
     }
 
     /// The connection of a remote, if it is one that goes out.
-    fn connection(&mut self, id: RemoteId) -> Option<&mut Reconnect> {
+    fn outgoing(&mut self, id: RemoteId) -> Option<&mut Outgoing> {
         self.open.values_mut().find(|remote| remote.id == id).and_then(|remote| {
             match &mut remote.way {
                 Way::In { .. } => None,
-                Way::Out(connection) => Some(connection),
+                Way::Out(outgoing) => Some(outgoing),
             }
         })
     }
@@ -148,7 +147,7 @@ impl Remotes {
     pub(crate) fn unconnected(&self) -> usize {
         let is_missing = |remote: &&Remote| match &remote.way {
             Way::In { .. } => false,
-            Way::Out(connection) => !matches!(connection.phase(), Phase::Active(_)),
+            Way::Out(outgoing) => outgoing.session.is_none(),
         };
         self.open.values().filter(is_missing).count()
     }
@@ -158,7 +157,7 @@ impl Remotes {
         let ways = self.open.values().map(|remote| &remote.way);
         let due = ways.filter_map(|way| match way {
             Way::In { .. } => None,
-            Way::Out(connection) => connection.due_us(),
+            Way::Out(outgoing) => outgoing.connection.due_us(),
         });
         due.min()
     }

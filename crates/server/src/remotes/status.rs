@@ -5,11 +5,12 @@
 
 use weir_data::{AtomType, ColumnId, Row, TableId};
 use weir_json::{TextBuf, Value, object};
+use weir_upstream::connection::Phase;
 
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{DbId, SessionId};
-use crate::remotes::reconnect::{Phase, Reconnect};
+use crate::remotes::connections::Outgoing;
 use crate::remotes::tables::{Place, column_place, referred};
 use crate::remotes::{Remote, Remotes, Way};
 use crate::session::locks::LockMode;
@@ -153,29 +154,30 @@ fn status_of(shell: &Shell, sessions: &Sessions, remote: &Remote) -> Status {
             }
             Status { is_connected: sessions > 0, status: owned(pairs) }
         }
-        Way::Out(connection) => status_of_connection(shell, sessions, connection),
+        Way::Out(outgoing) => status_of_connection(shell, sessions, outgoing),
     };
     status.status.sort();
     status
 }
 
-fn status_of_connection(shell: &Shell, sessions: &Sessions, connection: &Reconnect) -> Status {
-    let session = match connection.phase() {
-        Phase::Active(id) => Some(id),
-        Phase::Backoff | Phase::Connecting => None,
+fn status_of_connection(shell: &Shell, sessions: &Sessions, outgoing: &Outgoing) -> Status {
+    let Outgoing { connection, session } = outgoing;
+    let is_probing = || {
+        let session = session.and_then(|id| sessions.get(id));
+        session.expect("an active connection has a session").is_probing()
     };
     let state = match connection.phase() {
         Phase::Backoff => "BACKOFF",
         Phase::Connecting => "CONNECTING",
-        Phase::Active(id) if sessions.get(id).is_some_and(Session::is_probing) => "IDLE",
-        Phase::Active(_) => "ACTIVE",
+        Phase::Active if is_probing() => "IDLE",
+        Phase::Active => "ACTIVE",
     };
     let since = |at_us: u64| (shell.elapsed_ms(at_us) / 1000).to_string();
     let mut pairs = vec![("state", state.to_owned())];
-    pairs.extend(connection.connected_us.map(|at| ("sec_since_connect", since(at))));
-    pairs.extend(connection.disconnected_us.map(|at| ("sec_since_disconnect", since(at))));
-    pairs.extend(connection.last_error.clone().map(|error| ("last_error", error)));
-    if let Some(id) = session {
+    pairs.extend(connection.connected_us().map(|at| ("sec_since_connect", since(at))));
+    pairs.extend(connection.disconnected_us().map(|at| ("sec_since_disconnect", since(at))));
+    pairs.extend(connection.last_error().map(|error| ("last_error", error.to_owned())));
+    if let &Some(id) = session {
         let names = ["locks_held", "locks_waiting", "locks_lost"];
         let locks = names.into_iter().zip(locks_of(sessions, id));
         pairs.extend(locks.filter(|(_, locks)| !locks.is_empty()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_data::Error;
 use weir_json::{Text, TextBuf};
+use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
 use crate::database::Trigger;
@@ -17,7 +18,6 @@ use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
 use crate::session::message::{About, Incoming};
-use crate::session::probes;
 use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Work};
 
 /// Big messages that helpers look at.
@@ -468,7 +468,7 @@ impl Server {
 
     /// A reply, which only a probe is entitled to.
     fn unasked(&mut self, id: SessionId, kind: &str, reply: Text<'_>) {
-        if reply.as_bytes() == probes::ID {
+        if reply.as_bytes() == probe::ID {
             return;
         }
         let name = self.session_name(id).unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::origin::Identity;
 use crate::session::gate::{Gate, Lane, Queued, Reason};
 use crate::session::locks::{LockMode, Locks};
 use crate::session::message::Incoming;
-use crate::session::probes::{Probe, Probes};
+use crate::session::probes::{Probes, Watched};
 use crate::shell::Shell;
 
 /// A client connection.
@@ -33,7 +33,7 @@ pub(crate) struct Session {
     is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
     locks: BTreeMap<String, LockMode>,
-    probe: Probe,
+    watched: Watched,
     gate: Gate,
 }
 
@@ -65,12 +65,12 @@ impl Session {
 
     /// When anything last came in.
     pub(crate) fn heard_us(&self) -> u64 {
-        self.probe.heard_us
+        self.watched.probe.heard_us()
     }
 
     /// Whether a probe is out that nobody has answered.
     pub(crate) fn is_probing(&self) -> bool {
-        self.probe.is_out
+        self.watched.probe.is_out()
     }
 
     /// What keeps the session's messages waiting.
@@ -115,14 +115,14 @@ impl Sessions {
         identity: Identity,
         options: &RemoteOptions,
     ) {
-        let probe = self.probes.begin(shell, id, &identity.name, options.probe_ms);
+        let watched = self.probes.begin(shell, id, &identity.name, options.probe_ms);
         let session = Session {
             identity: Arc::new(identity),
             remote,
             is_db_change_aware: false,
             is_blocked: false,
             locks: BTreeMap::new(),
-            probe,
+            watched,
             gate: Gate::default(),
         };
         let other = self.by_id.insert(id, session);

@@ -3,28 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use weir_upstream::probe::{self, Probe, Silence};
+
 use crate::effect::Level;
 use crate::ids::{RemoteId, SessionId};
 use crate::session::{Session, Sessions};
 use crate::shell::Shell;
-
-/// The id of a probe, as JSON text.
-pub(crate) const ID: &[u8] = b"\"echo\"";
 
 /// Default interval for network connections, in milliseconds.
 const NETWORK_MS: u64 = 5000;
 
 /// How one session is probed.
 #[derive(Debug)]
-pub(super) struct Probe {
-    /// The interval in microseconds, 0 for none.
-    interval_us: u64,
-    /// When anything last came in.
-    pub(super) heard_us: u64,
-    /// A probe is out.
-    pub(super) is_out: bool,
+pub(super) struct Watched {
+    pub(super) probe: Probe,
     /// When the session will be looked at next; another time in the queue is out of date.
-    at_us: u64,
+    at_us: Option<u64>,
 }
 
 /// Sessions by the time at which they must be looked at next. Entries of sessions that are gone or
@@ -42,20 +36,17 @@ impl Probes {
         session: SessionId,
         name: &str,
         configured_ms: Option<u64>,
-    ) -> Probe {
-        let heard_us = shell.now_us();
-        let interval_us = interval_us(name, configured_ms);
-        let mut probe = Probe { interval_us, heard_us, is_out: false, at_us: 0 };
-        self.watch(session, heard_us, &mut probe);
-        probe
+    ) -> Watched {
+        let probe = Probe::new(interval_ms(name, configured_ms), shell.now_us());
+        let mut watched = Watched { probe, at_us: None };
+        self.watch(session, &mut watched);
+        watched
     }
 
-    /// Looks at the session after an interval.
-    fn watch(&mut self, session: SessionId, from_us: u64, probe: &mut Probe) {
-        probe.at_us = from_us.saturating_add(probe.interval_us);
-        if probe.interval_us > 0 {
-            self.due.push(Reverse((probe.at_us, session)));
-        }
+    /// Looks at the session when its probe has something to do, if ever.
+    fn watch(&mut self, session: SessionId, watched: &mut Watched) {
+        watched.at_us = watched.probe.next_us();
+        self.due.extend(watched.at_us.map(|at| Reverse((at, session))));
     }
 
     fn next_us(&self) -> Option<u64> {
@@ -69,19 +60,15 @@ impl Probes {
 }
 
 /// The interval for a session of this name: none on unix sockets unless configured.
-fn interval_us(name: &str, configured_ms: Option<u64>) -> u64 {
-    let default = if name.starts_with("unix") { 0 } else { NETWORK_MS };
-    // Shorter ones would only measure the scheduler.
-    let interval = configured_ms.unwrap_or(default);
-    if interval == 0 { 0 } else { interval.max(1000) * 1000 }
+fn interval_ms(name: &str, configured_ms: Option<u64>) -> u64 {
+    configured_ms.unwrap_or(if name.starts_with("unix") { 0 } else { NETWORK_MS })
 }
 
 impl Sessions {
     /// Something came in from a session, unless it has left meanwhile.
     pub(crate) fn heard(&mut self, shell: &Shell, id: SessionId) {
         if let Some(session) = self.by_id.get_mut(&id) {
-            session.probe.heard_us = shell.now_us();
-            session.probe.is_out = false;
+            session.watched.probe.heard(shell.now_us());
         }
     }
 
@@ -93,9 +80,9 @@ impl Sessions {
     /// Another interval for all sessions of a remote.
     pub(crate) fn set_probe_interval(&mut self, remote: RemoteId, configured_ms: Option<u64>) {
         for (&id, session) in self.by_id.iter_mut().filter(|(_, s)| s.remote == remote) {
-            let Session { identity, probe, .. } = session;
-            probe.interval_us = interval_us(&identity.name, configured_ms);
-            self.probes.watch(id, probe.heard_us, probe);
+            let Session { identity, watched, .. } = session;
+            watched.probe.set_interval(interval_ms(&identity.name, configured_ms));
+            self.probes.watch(id, watched);
         }
     }
 
@@ -103,9 +90,11 @@ impl Sessions {
     pub(crate) fn run_probes(&mut self, shell: &mut Shell) -> Vec<SessionId> {
         let mut dead = Vec::new();
         while let Some((at_us, id)) = self.probes.pop_due(shell.now_us()) {
-            let session = self.by_id.get_mut(&id).filter(|session| session.probe.at_us == at_us);
+            // A session may have left, or be looked at another time.
+            let session = self.by_id.get_mut(&id);
+            let session = session.filter(|session| session.watched.at_us == Some(at_us));
             if let Some(session) = session
-                && !probe(&mut self.probes, shell, id, session)
+                && !is_there(&mut self.probes, shell, id, session)
             {
                 dead.push(id);
             }
@@ -115,32 +104,22 @@ impl Sessions {
 }
 
 /// Looks at a session; false if it does not answer.
-fn probe(probes: &mut Probes, shell: &mut Shell, id: SessionId, session: &mut Session) -> bool {
-    let Session { identity, gate, probe, .. } = session;
-    let interval_us = probe.interval_us;
-    if interval_us == 0 {
-        return true;
-    }
-    if probe.heard_us + interval_us > shell.now_us() {
-        probes.watch(id, probe.heard_us, probe);
-        return true;
-    }
-    if gate.is_stopped() {
+fn is_there(probes: &mut Probes, shell: &mut Shell, id: SessionId, session: &mut Session) -> bool {
+    let Session { identity, gate, watched, .. } = session;
+    let due_us = watched.probe.next_us().expect("a session without an interval is not looked at");
+    if gate.is_stopped() && due_us <= shell.now_us() {
         // Whatever it says, nobody listens.
-        (probe.heard_us, probe.is_out) = (shell.now_us(), false);
-        probes.watch(id, shell.now_us(), probe);
-        return true;
+        watched.probe.heard(shell.now_us());
     }
-    if probe.is_out {
-        let (name, seconds) = (&identity.name, interval_us / 1_000_000);
-        let text = format!(
-            "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
-        );
-        shell.log("reconnect", Level::Error, text);
-        return false;
+    match watched.probe.run(shell.now_us()) {
+        // It was heard of meanwhile.
+        None => {}
+        Some(Silence::Idle(_)) => shell.send(id, probe::request()),
+        Some(lost @ Silence::Lost(_)) => {
+            shell.log("reconnect", Level::Error, lost.text(&identity.name));
+            return false;
+        }
     }
-    probe.is_out = true;
-    probes.watch(id, shell.now_us(), probe);
-    shell.send(id, br#"{"id":"echo","method":"echo","params":[]}"#.to_vec());
+    probes.watch(id, watched);
     true
 }
