@@ -232,6 +232,20 @@ fn intervals_of_any_length_can_be_given() {
 }
 
 #[test]
+fn who_comes_in_while_the_remote_is_closed_is_let_go() {
+    let (mut shell, client) = started();
+    let target = "ptcp:6640:192.0.2.1";
+    add_manager(&mut shell, client, &format!(r#""target":"{target}","role":"r""#));
+    // The first is the one that `client` came through.
+    let remote = RemoteId(2);
+    let early = shell.connect_through(remote, "tcp:192.0.2.1:4710");
+    assert!(!shell.disconnected.contains(&early));
+    change_managers(&mut shell, client, r#""role":"s""#);
+    let late = shell.connect_through(remote, "tcp:192.0.2.1:4711");
+    assert!(shell.disconnected.contains(&late), "it would have no role, and may do everything");
+}
+
+#[test]
 fn a_manager_that_nobody_wants_is_left_alone() {
     let (mut shell, client) = started();
     add_manager(&mut shell, client, r#""target":"tcp:192.0.2.1:6640""#);

@@ -8,11 +8,12 @@
 //! | `Connecting` | success; failure, or no answer for one back-off | `Active`; `Backoff` |
 //! | `Active` | the end of the connection, by whomever | `Backoff` |
 //!
-//! Whether an active connection is idle, with a probe out, is for its [`Probe`](crate::probe::Probe)
-//! to say: a server probes connections that others have made to it as well.
+//! Whether an active connection is idle, with a probe out, is for its
+//! [`Probe`](crate::probe::Probe) to say: a server probes connections that others have made to it
+//! as well.
 //!
-//! Texts and times are the reference's. All lines are INFO of the module `reconnect`; once the pause
-//! is the longest, attempts and their failures are not worth one.
+//! Texts and times are the reference's. All lines are INFO of the module `reconnect`; once the
+//! pause is the longest, attempts and their failures are not worth one.
 
 use crate::backoff::{self, Attempt, Backoff};
 
@@ -72,7 +73,7 @@ impl Connection {
         new
     }
 
-    /// Another longest pause in ms, 0 for the usual one. It counts at once, for a pause under way too.
+    /// Another longest pause in ms, 0 for the usual one; it counts for a pause under way too.
     pub fn set_backoff_max(&mut self, ms: u64) {
         let ms = if ms == 0 { backoff::MS_MAX } else { ms };
         self.backoff_ms_max = ms.max(backoff::MS_MIN);
@@ -89,17 +90,17 @@ impl Connection {
         self.phase
     }
 
-    /// When it was last connected.
+    /// When the connection was last made.
     pub fn connected_us(&self) -> Option<u64> {
         self.connected_us
     }
 
-    /// When it last ended.
+    /// When the connection last ended.
     pub fn disconnected_us(&self) -> Option<u64> {
         self.disconnected_us
     }
 
-    /// How it last ended, unless this side closed it.
+    /// How the connection last ended, unless this side closed it.
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }

@@ -42,7 +42,8 @@ pub enum Input<'a> {
     Message(&'a [u8]),
     /// A part of one has come.
     Activity,
-    /// The attempt failed or the connection ended, with the text of strerror(3) unless it was an orderly end.
+    /// The attempt failed or the connection ended, with the text of strerror(3) unless it was an
+    /// orderly end.
     Down(Option<&'a str>),
     /// Time has passed.
     Tick,
@@ -350,7 +351,9 @@ impl Replication {
                 self.phase = Phase::Following;
                 out.push(Output::Replace(images));
             }
-            Phase::Begin | Phase::Following | Phase::Failed => {}
+            Phase::Begin | Phase::Following | Phase::Failed => {
+                unreachable!("an answer is awaited only in the phases that have asked")
+            }
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! One JSON-RPC dialogue on a connection that is kept up: [`Connection`] says when to try and what to
-//! log, [`Probe`] whether the other side is still there.
+//! One JSON-RPC dialogue on a connection that is kept up: [`Connection`] says when to try and what
+//! to log, [`Probe`] whether the other side is still there.
 
 use crate::backoff::Attempt;
 use crate::connection::{Connection, End, Phase};
@@ -49,7 +49,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that connects at its first [`Session::run`]. `name` is what logs call the other side.
+    /// A session that connects at its first [`Session::run`]; logs call the other side `name`.
     pub fn new(name: &str, options: &Options) -> Self {
         Self {
             connection: Connection::new(name, Attempt::Connect, options.max_backoff_ms),

@@ -33,8 +33,8 @@ fn backoff_max(options: &RemoteOptions) -> u64 {
 }
 
 impl Remotes {
-    /// Has the shell try the connections that are due. The shell times an attempt: a handshake of TLS
-    /// is not in its hands alone.
+    /// Has the shell try the connections that are due. The shell also times an attempt: lookups and
+    /// handshakes are on other threads, which end by themselves.
     pub(crate) fn connect_if_due(&mut self, shell: &mut Shell) {
         let now_us = shell.now_us();
         if self.next_us().is_none_or(|due| due > now_us) {

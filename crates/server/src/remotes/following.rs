@@ -98,6 +98,8 @@ impl Remotes {
         None
     }
 
+    /// The tables that remotes and options of TLS are read from. A name that leads nowhere has been
+    /// complained about.
     fn read_sources(&self, databases: &Databases) -> Vec<(DbId, TableId)> {
         let mut sources = Vec::new();
         for (db, place) in self.in_tables().filter_map(|remote| place(databases, remote).ok()) {
@@ -109,6 +111,7 @@ impl Remotes {
         sources
     }
 
+    /// The databases that columns of remotes are in; the names of some may lead nowhere.
     fn read_homes(&self, databases: &Databases) -> Vec<DbId> {
         let places = self.in_tables().filter_map(|place| column_place(databases, place).ok());
         places.map(|(_, place)| place.db).collect()

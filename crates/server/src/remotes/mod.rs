@@ -118,6 +118,11 @@ impl Remotes {
         found.map(|remote| remote.options.clone()).unwrap_or_default()
     }
 
+    /// Whether a remote that was open once is not any more: numbers are given in order.
+    pub(crate) fn is_closed(&self, id: RemoteId) -> bool {
+        id.0 <= self.next && self.open.values().all(|remote| remote.id != id)
+    }
+
     /// What is listened on or connected to.
     pub(crate) fn target(&self, id: RemoteId) -> Option<&str> {
         self.open.iter().find(|(_, remote)| remote.id == id).map(|(target, _)| target.as_str())

@@ -87,6 +87,7 @@ impl Remotes {
         let mut found: Vec<(DbId, Vec<Value>)> = Vec::new();
         let mut missing = Vec::new();
         for remote in self.in_tables() {
+            // The database of a remote may have been removed.
             let Ok((db, place)) = column_place(databases, remote) else { continue };
             if db.is_reserved() || db.is_backup() {
                 continue;

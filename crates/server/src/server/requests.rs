@@ -9,7 +9,7 @@ use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
 use crate::database::Trigger;
-use crate::effect::Level;
+use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::{Handled, Reply, exactly};
@@ -56,6 +56,10 @@ impl Server {
         name: String,
         client: Option<String>,
     ) {
+        if self.remotes.is_closed(remote) {
+            // It came in just before; without its remote nobody knows what it may do.
+            return self.shell.ask(Effect::Disconnect { session: id });
+        }
         let options = self.remotes.options(remote);
         let (read_only, role) = (options.read_only, options.role.clone());
         let identity = Identity { name, read_only, role, client };

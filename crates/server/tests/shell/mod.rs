@@ -201,7 +201,9 @@ impl Shell {
         let session = SessionId(self.next_session);
         let name = format!("{kind}#{}", self.next_session);
         self.next_session += 1;
-        self.event(Event::Accepted { session, remote: RemoteId(1), name, client: None });
+        // A server without remotes is as good for most tests: the core does not know this one.
+        let remote = self.remotes.keys().next().copied().unwrap_or(RemoteId(u64::MAX));
+        self.event(Event::Accepted { session, remote, name, client: None });
         session
     }
 
