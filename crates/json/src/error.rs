@@ -10,11 +10,11 @@ use std::fmt;
 /// after a number or keyword, the closing quote of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Line feeds before the place.
+    /// Line feeds before the place of the error.
     pub line: u64,
-    /// Bytes since the last line feed.
+    /// Bytes between the place of the error and the beginning of its line.
     pub column: u64,
-    /// Bytes since the start of the text.
+    /// Bytes between the place of the error and the start of the text.
     pub byte: u64,
     /// What is wrong.
     pub text: String,

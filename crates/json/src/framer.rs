@@ -16,19 +16,19 @@ pub struct Framer {
     quoting: Quoting,
     /// Bytes since the last message.
     bytes: u64,
-    /// Lines among them.
+    /// Lines that ended since the last message.
     lines: u64,
-    /// Bytes since the last of those lines.
+    /// Bytes since the end of the last line.
     column: u64,
 }
 
-/// Where in a message a byte is.
+/// How deep in a message a byte is, and whether it is inside a string.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct Nesting {
     /// Open brackets.
     pub(crate) depth: usize,
     pub(crate) in_string: bool,
-    /// The byte before escapes it.
+    /// Whether the byte before is a backslash that escapes this one.
     pub(crate) is_escaped: bool,
 }
 
@@ -42,7 +42,7 @@ enum Step {
 }
 
 impl Framer {
-    /// At the start of a stream.
+    /// A framer at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -52,10 +52,10 @@ impl Framer {
         self.depth == 0
     }
 
-    /// Where it is.
-    pub(crate) fn place(&self) -> Place {
+    /// How deep in the message the next byte is.
+    pub(crate) fn nesting(&self) -> Nesting {
         let (in_string, is_escaped) = self.quoting.state();
-        Place { depth: self.depth, in_string, is_escaped }
+        Nesting { depth: self.depth, in_string, is_escaped }
     }
 
     /// Feeds bytes. `Some(n)`: a message ends after `n` bytes of this input, and the
@@ -86,7 +86,7 @@ impl Framer {
                     return Ok(Some(at + last + 1));
                 }
                 Step::TooDeep(bad) => {
-                    return Err(self.placed(Error::at(input, at + bad, syntax::depth_text())));
+                    return Err(self.in_stream(Error::at(input, at + bad, syntax::depth_text())));
                 }
             }
         }
@@ -96,11 +96,11 @@ impl Framer {
 
     /// Keeps count of bytes, lines and columns, for errors in later input.
     fn consumed(&mut self, input: &[u8]) {
-        let end = self.placed(Error::at(input, input.len(), String::new()));
+        let end = self.in_stream(Error::at(input, input.len(), String::new()));
         (self.lines, self.column, self.bytes) = (end.line, end.column, end.byte);
     }
 
-    fn placed(&self, error: Error) -> Error {
+    fn in_stream(&self, error: Error) -> Error {
         error.offset(self.lines, self.column, self.bytes)
     }
 
@@ -109,7 +109,7 @@ impl Framer {
         let error = syntax::first_error(input, false).unwrap_or_else(|| {
             Error::at(input, 0, "syntax error at beginning of input".to_owned())
         });
-        self.placed(error)
+        self.in_stream(error)
     }
 }
 

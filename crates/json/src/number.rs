@@ -10,9 +10,9 @@ use std::fmt;
 /// A number by value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Any spelling of an integer that fits.
+    /// A number that is an integer by value, in any spelling, and fits.
     Integer(i64),
-    /// Anything else.
+    /// A number with a fraction, or an integer that does not fit.
     Real(f64),
 }
 

@@ -1,7 +1,7 @@
 //! What is left of a message that is too long to be kept: its own members, without what is nested
 //! in them. That is enough to answer it.
 
-use crate::framer::{Framer, Place};
+use crate::framer::{Framer, Nesting};
 
 /// Most bytes that are kept of a message.
 const OUTLINE_BYTES_MAX: usize = 64 << 10;
@@ -10,8 +10,8 @@ const OUTLINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Outline {
     kept: Vec<u8>,
-    place: Place,
-    /// It cannot be told what was where.
+    nesting: Nesting,
+    /// Whether it is unknown which of the bytes belong to the message's own level.
     is_lost: bool,
 }
 
@@ -23,17 +23,17 @@ impl Outline {
         outline.feed(head.get(..OUTLINE_BYTES_MAX).unwrap_or(head));
         if head.len() > OUTLINE_BYTES_MAX {
             // Two members so long that the cut is in one, and the place in another, are not met.
-            let is_inside = |place: &Place| place.depth > 1;
-            outline.is_lost |= !is_inside(&outline.place) || !is_inside(&framer.place());
-            outline.place = framer.place();
+            let is_inside = |nesting: &Nesting| nesting.depth > 1;
+            outline.is_lost |= !is_inside(&outline.nesting) || !is_inside(&framer.nesting());
+            outline.nesting = framer.nesting();
         }
         outline
     }
 
-    /// Takes what comes next.
+    /// Takes the bytes of the message that come next.
     pub fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
-            if self.place.step(byte) {
+            if self.nesting.step(byte) {
                 self.kept.push(byte);
             }
             if self.kept.len() > OUTLINE_BYTES_MAX {
@@ -43,13 +43,13 @@ impl Outline {
         }
     }
 
-    /// The message has ended: what was kept of it, if that is all that was outside of what nested.
+    /// Ends the message: its outline, if all that belongs to its own level could be kept.
     pub fn finish(self) -> Option<Vec<u8>> {
         (!self.is_lost).then_some(self.kept)
     }
 }
 
-impl Place {
+impl Nesting {
     /// Goes past one byte; whether it belongs to the message's own level.
     fn step(&mut self, byte: u8) -> bool {
         let is_own = self.depth <= 1;

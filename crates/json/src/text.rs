@@ -19,7 +19,7 @@ pub enum Kind {
     Bool,
     /// A number that is an `i64`, in any spelling.
     Integer,
-    /// Any other number.
+    /// A number that is no `i64`.
     Real,
     /// A string.
     String,
@@ -161,7 +161,7 @@ impl<'a> Text<'a> {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TextBuf {
     source: Vec<u8>,
-    /// Where in it the value is.
+    /// Where in the source the value is.
     range: Range<usize>,
 }
 

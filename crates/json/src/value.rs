@@ -19,7 +19,7 @@ pub enum Value {
     Bool(bool),
     /// A number that is an `i64` by value.
     Integer(i64),
-    /// Any other number.
+    /// A number that is no `i64`.
     Real(f64),
     /// A string.
     String(String),

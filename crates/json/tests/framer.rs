@@ -21,7 +21,7 @@ fn ends(pieces: &[&[u8]]) -> Result<Vec<usize>, String> {
     Ok(ends)
 }
 
-/// The same, one byte at a time and with no tricks.
+/// The ends of all messages of a stream, found one byte at a time and with no tricks.
 fn slow_ends(stream: &[u8]) -> Vec<usize> {
     let (mut depth, mut in_string, mut escape) = (0, false, false);
     let mut ends = Vec::new();
