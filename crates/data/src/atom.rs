@@ -19,14 +19,14 @@ pub enum AtomType {
     Real,
     /// `true` or `false`.
     Boolean,
-    /// UTF-8 without NUL.
+    /// UTF-8 text without NUL.
     String,
     /// A row reference or a bare UUID.
     Uuid,
 }
 
 impl AtomType {
-    /// All of them, in the order of the RFC.
+    /// All five types, in the order of the RFC.
     pub const ALL: [Self; 5] = [Self::Integer, Self::Real, Self::Boolean, Self::String, Self::Uuid];
 
     /// The type's name in schemas.

@@ -53,11 +53,11 @@ pub enum Clause {
     Constant(bool),
     /// `[column, function, value]`
     Compare {
-        /// Which column.
+        /// The column that is compared.
         column: ColumnId,
-        /// How.
+        /// How the column's value is compared.
         function: Function,
-        /// With what.
+        /// The value that the column's is compared with.
         value: Datum,
     },
 }
@@ -65,7 +65,7 @@ pub enum Clause {
 /// A list of clauses; whether all or any must hold is the user's business.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// In the order given.
+    /// The clauses, in the order given.
     pub clauses: Vec<Clause>,
 }
 

@@ -216,12 +216,12 @@ impl<'a> DatumRef<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements or pairs.
     pub fn is_empty(self) -> bool {
         matches!(self.0, Datum::Empty)
     }
 
-    /// Whether it is a map that is not empty.
+    /// Whether the value is a map that is not empty.
     pub fn is_map(self) -> bool {
         matches!(self.0, Datum::Map(_))
     }
@@ -361,11 +361,11 @@ impl PartialOrd for DatumRef<'_> {
 /// Iterator over a datum's elements or pairs.
 #[derive(Clone, Debug)]
 pub enum Entries<'a> {
-    /// None or one.
+    /// No element, or the only one.
     Few(Option<&'a Atom>),
-    /// A set's.
+    /// The elements of a set.
     Set(sorted::Iter<'a, Atom>),
-    /// A map's.
+    /// The pairs of a map.
     Map(sorted::Iter<'a, Pair>),
 }
 

@@ -21,16 +21,16 @@ use crate::uuid::Uuid;
 pub enum Change {
     /// A column of at most one element got a new value.
     Replace {
-        /// Before.
+        /// The value before.
         old: Datum,
-        /// After.
+        /// The value after.
         new: Datum,
     },
     /// Elements of a set came and went.
     Set {
-        /// Only after.
+        /// Elements that are only after.
         added: Sorted<Atom>,
-        /// Only before.
+        /// Elements that are only before.
         removed: Sorted<Atom>,
     },
     /// Pairs of a map came and went; a key whose value changed is in both.
@@ -45,9 +45,9 @@ pub enum Change {
 /// A change and its column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnDelta {
-    /// Which column.
+    /// The column that changed.
     pub column: ColumnId,
-    /// What happened.
+    /// What happened to the column.
     pub change: Change,
 }
 
@@ -118,7 +118,7 @@ impl Change {
         }
     }
 
-    /// The change back.
+    /// The change that undoes this one.
     #[must_use]
     pub fn inverse(self) -> Self {
         match self {
@@ -364,7 +364,7 @@ impl RowDelta {
         }
     }
 
-    /// The change back.
+    /// The change of the row that undoes this one.
     #[must_use]
     pub fn inverse(self) -> Self {
         match self {
@@ -394,7 +394,7 @@ impl Delta {
         self.tables.is_empty()
     }
 
-    /// The change back: applying both leaves everything as it was.
+    /// The delta that undoes this one: applying both leaves everything as it was.
     #[must_use]
     pub fn inverse(self) -> Self {
         let row = |(uuid, delta): (Uuid, RowDelta)| (uuid, delta.inverse());

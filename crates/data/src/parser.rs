@@ -69,7 +69,7 @@ const FEW: usize = 8;
 struct Member<'a> {
     key: Cow<'a, [u8]>,
     value: Text<'a>,
-    /// Whether somebody asked for it.
+    /// Whether somebody has asked for the member.
     is_used: bool,
 }
 

@@ -29,11 +29,11 @@ pub struct Row(Arc<HeaderSlice<u64, [Datum]>>);
 /// What a row is like now, as somebody else who has it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowImage {
-    /// In which table.
+    /// The row's table.
     pub table: TableId,
-    /// Which row.
+    /// The row's `_uuid`.
     pub uuid: Uuid,
-    /// Its values, perhaps not of all columns; `None` if the row is gone.
+    /// The row's values, perhaps not of all columns; `None` if the row is gone.
     pub values: Option<Vec<(ColumnId, Datum)>>,
 }
 
@@ -96,7 +96,7 @@ impl Row {
         self.get(ColumnId::UUID).scalar().and_then(|atom| atom.as_uuid()).unwrap_or_default()
     }
 
-    /// What changes whenever the row does.
+    /// The row's `_version`, which changes whenever the row does.
     pub fn version(&self) -> Uuid {
         self.get(ColumnId::VERSION).scalar().and_then(|atom| atom.as_uuid()).unwrap_or_default()
     }

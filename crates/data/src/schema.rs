@@ -18,7 +18,7 @@ pub struct TableId(pub u16);
 pub struct ColumnId(pub u16);
 
 impl TableId {
-    /// As an index into [`Schema::tables`].
+    /// The table's number as an index into [`Schema::tables`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -30,7 +30,7 @@ impl ColumnId {
     /// `_version`
     pub const VERSION: Self = Self(1);
 
-    /// As an index into [`TableSchema::columns`].
+    /// The column's number as an index into [`TableSchema::columns`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -39,24 +39,24 @@ impl ColumnId {
 /// A column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSchema {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     pub ty: ColumnType,
-    /// Whether it may change after insertion.
+    /// Whether the column's value may change after insertion.
     pub mutable: bool,
-    /// Whether it is kept in the file.
+    /// Whether the column is kept in the file.
     pub persistent: bool,
-    /// For `_uuid` keys and values: tables they refer to, resolved.
+    /// For a column of UUIDs: the tables that its keys and values refer to, resolved.
     pub refs: ColumnRefs,
 }
 
 /// Where the UUIDs of a column refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnRefs {
-    /// Of elements or keys.
+    /// The table that elements or keys refer to.
     pub key: Option<(TableId, RefKind)>,
-    /// Of a map's values.
+    /// The table that a map's values refer to.
     pub value: Option<(TableId, RefKind)>,
 }
 
@@ -70,15 +70,15 @@ impl ColumnRefs {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct TableSchema {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Its columns by [`ColumnId`].
+    /// The table's columns by [`ColumnId`].
     pub columns: Vec<ColumnSchema>,
-    /// Whether its columns may change at all (`mutable`).
+    /// Whether the table's columns may change at all (`mutable`).
     pub mutable: bool,
-    /// Whether unreferenced rows stay.
+    /// Whether rows of the table stay when nothing refers to them.
     pub is_root: bool,
-    /// Most rows; `u32::MAX` for no limit.
+    /// The most rows that the table may have; `u32::MAX` for no limit.
     pub max_rows: u32,
     /// Column sets whose values are unique.
     pub indexes: Vec<Vec<ColumnId>>,
@@ -88,13 +88,13 @@ pub struct TableSchema {
 /// A database.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// Its name.
+    /// The database's name.
     pub name: String,
-    /// `x.y.z`, or empty.
+    /// The schema's version, `x.y.z`, or empty.
     pub version: String,
-    /// Carried along, never verified.
+    /// The schema's checksum: carried along, never verified.
     pub cksum: String,
-    /// Its tables by [`TableId`].
+    /// The database's tables by [`TableId`].
     pub tables: Vec<TableSchema>,
 }
 

@@ -25,7 +25,7 @@ pub const FLAT_MAX: usize = 16;
 
 /// What can be kept sorted: something with a key.
 pub trait Element: Clone {
-    /// What it is sorted by.
+    /// What the element is sorted by.
     fn key(&self) -> AtomRef<'_>;
 }
 
@@ -93,7 +93,7 @@ impl<E: Element> Sorted<E> {
         }
     }
 
-    /// Sorts; `Err` if two elements have the same key.
+    /// Sorts the elements; `Err` if two of them have the same key.
     pub fn from_unsorted(mut elements: Vec<E>) -> Result<Self, Duplicate> {
         let ascending = |w: &[E]| w[0].key() < w[1].key();
         if !elements.windows(2).all(ascending) {
@@ -115,7 +115,7 @@ impl<E: Element> Sorted<E> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -135,7 +135,7 @@ impl<E: Element> Sorted<E> {
         let run: &[E] = match &self.0 {
             Shape::Empty => return None,
             Shape::Flat(run) => &run.slice,
-            Shape::Tree(tree) => tree.elements(tree.place(key)),
+            Shape::Tree(tree) => tree.elements(tree.leaf_for(key)),
         };
         search(run, key).ok().map(|at| &run[at])
     }
@@ -182,12 +182,12 @@ impl<E: Element> Sorted<E> {
                 }
             },
             Shape::Tree(tree) => {
-                let (place, found) = tree.search(element.key());
+                let (index, found) = tree.search(element.key());
                 match found {
                     Ok(_) if !replace => Err(element),
-                    Ok(at) => Err(Arc::make_mut(tree).replace(place, at, element)),
+                    Ok(at) => Err(Arc::make_mut(tree).replace(index, at, element)),
                     Err(at) => {
-                        Arc::make_mut(tree).insert(place, at, element);
+                        Arc::make_mut(tree).insert(index, at, element);
                         Ok(())
                     }
                 }
@@ -207,10 +207,10 @@ impl<E: Element> Sorted<E> {
                 Some(removed)
             }
             Shape::Tree(tree) => {
-                let (place, found) = tree.search(key);
+                let (index, found) = tree.search(key);
                 let at = found.ok()?;
                 let tree = Arc::make_mut(tree);
-                let removed = tree.remove(place, at);
+                let removed = tree.remove(index, at);
                 if tree.len <= FLAT_MAX / 2 {
                     *self = Self::from_sorted(self.iter().cloned().collect());
                 }

@@ -29,7 +29,7 @@ impl Slot {
         self.0 as usize / PAGE_ROWS
     }
 
-    const fn place(self) -> usize {
+    const fn row(self) -> usize {
         self.0 as usize % PAGE_ROWS
     }
 }
@@ -39,20 +39,20 @@ impl Slot {
 pub struct Table {
     pages: Vec<Page>,
     /// Rows by the hash of their UUID; the UUID itself is in the row.
-    slots: HashTable<Place>,
+    slots: HashTable<IndexEntry>,
     hasher: FixedState,
     free: Vec<Slot>,
 }
 
 /// A row's entry in the index by UUID.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct IndexEntry {
     slot: Slot,
     /// Half of the UUID's hash: growing the index must not visit the rows.
     hash: u32,
 }
 
-impl Place {
+impl IndexEntry {
     /// The hash that the index goes by: its high bits tell neighbours apart, its low ones choose
     /// the neighbourhood.
     const fn hash(&self) -> u64 {
@@ -87,18 +87,18 @@ impl Table {
         self.slots.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
     /// Where the row is.
     pub fn slot(&self, uuid: Uuid) -> Option<Slot> {
-        let wanted = Place { slot: Slot(0), hash: self.hash(uuid) };
-        let is_it = |place: &Place| {
-            place.hash == wanted.hash && self.at(place.slot).is_some_and(|row| row.uuid() == uuid)
+        let wanted = IndexEntry { slot: Slot(0), hash: self.hash(uuid) };
+        let is_it = |entry: &IndexEntry| {
+            entry.hash == wanted.hash && self.at(entry.slot).is_some_and(|row| row.uuid() == uuid)
         };
-        self.slots.find(wanted.hash(), is_it).map(|place| place.slot)
+        self.slots.find(wanted.hash(), is_it).map(|entry| entry.slot)
     }
 
     fn hash(&self, uuid: Uuid) -> u32 {
@@ -107,7 +107,7 @@ impl Table {
 
     /// The row in a slot.
     pub fn at(&self, slot: Slot) -> Option<&Row> {
-        self.pages.get(slot.page())?.get(slot.place())?.as_ref()
+        self.pages.get(slot.page())?.get(slot.row())?.as_ref()
     }
 
     /// The row called `uuid`.
@@ -133,10 +133,10 @@ impl Table {
             self.pages.push(Arc::new(Vec::new()));
         }
         let page = Arc::make_mut(&mut self.pages[slot.page()]);
-        if slot.place() == page.len() {
+        if slot.row() == page.len() {
             page.push(Some(row));
         } else {
-            page[slot.place()] = Some(row);
+            page[slot.row()] = Some(row);
         }
         self.enter(uuid, slot);
         slot
@@ -144,25 +144,25 @@ impl Table {
 
     /// Makes the row in a slot known by its UUID, which is not known yet.
     fn enter(&mut self, uuid: Uuid, slot: Slot) {
-        let place = Place { slot, hash: self.hash(uuid) };
-        self.slots.insert_unique(place.hash(), place, Place::hash);
+        let entry = IndexEntry { slot, hash: self.hash(uuid) };
+        self.slots.insert_unique(entry.hash(), entry, IndexEntry::hash);
     }
 
     fn remove(&mut self, uuid: Uuid) -> Option<(Slot, Row)> {
         let slot = self.slot(uuid)?;
-        let hash = Place { slot, hash: self.hash(uuid) }.hash();
-        if let Ok(entry) = self.slots.find_entry(hash, |place| place.slot == slot) {
+        let hash = IndexEntry { slot, hash: self.hash(uuid) }.hash();
+        if let Ok(entry) = self.slots.find_entry(hash, |entry| entry.slot == slot) {
             entry.remove();
         }
         let page = Arc::make_mut(&mut self.pages[slot.page()]);
-        let row = page[slot.place()].take()?;
+        let row = page[slot.row()].take()?;
         self.free.push(slot);
         Some((slot, row))
     }
 
     fn get_mut(&mut self, uuid: Uuid) -> Option<&mut Row> {
         let slot = self.slot(uuid)?;
-        Arc::make_mut(&mut self.pages[slot.page()]).get_mut(slot.place())?.as_mut()
+        Arc::make_mut(&mut self.pages[slot.page()]).get_mut(slot.row())?.as_mut()
     }
 }
 
@@ -177,7 +177,7 @@ impl Store {
         Self { schema, tables, atoms: 0 }
     }
 
-    /// What the rows conform to.
+    /// The schema that the rows conform to.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
@@ -269,7 +269,7 @@ impl Store {
 }
 
 impl Snapshot {
-    /// What the rows conform to.
+    /// The schema that the rows conform to.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
@@ -279,9 +279,9 @@ impl Snapshot {
         rows(&self.tables[table.index()])
     }
 
-    /// The same from a slot on, with the number of the slot behind each.
+    /// One table's rows from slot `slot` on, each with the number of the slot behind it.
     pub fn rows_from(&self, table: TableId, slot: u32) -> impl Iterator<Item = (u32, &Row)> {
-        let (page, place) = (Slot(slot).page(), Slot(slot).place());
+        let (page, place) = (Slot(slot).page(), Slot(slot).row());
         let pages = self.tables[table.index()].iter().enumerate().skip(page);
         pages.flat_map(move |(at, rows)| {
             let skip = if at == page { place } else { 0 };

@@ -22,7 +22,7 @@ pub enum RefKind {
 /// What narrows a base type beyond its atomic type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constraint {
-    /// Nothing.
+    /// No constraint.
     None,
     /// One of these values (a set of the base type).
     Enum(Arc<Datum>),
@@ -59,22 +59,22 @@ pub enum Constraint {
 /// One atomic type and its constraint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseType {
-    /// The atomic type.
+    /// The atomic type of the values.
     pub ty: AtomType,
-    /// What narrows it.
+    /// What narrows the atomic type.
     pub constraint: Constraint,
 }
 
 /// The type of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnType {
-    /// Type of elements or keys.
+    /// The type of elements, or of a map's keys.
     pub key: BaseType,
-    /// Type of values, if a map.
+    /// The type of a map's values; `None` if the column holds no map.
     pub value: Option<BaseType>,
-    /// 0 or 1.
+    /// The fewest elements: 0 or 1.
     pub n_min: u32,
-    /// 1 or more; [`ColumnType::UNLIMITED`] for no limit.
+    /// The most elements, 1 or more; [`ColumnType::UNLIMITED`] for no limit.
     pub n_max: u32,
 }
 
@@ -286,7 +286,7 @@ fn check_length(text: &str, min: u32, max: u32) -> Result<()> {
 }
 
 impl ColumnType {
-    /// `"max": "unlimited"`.
+    /// The `n_max` of `"max": "unlimited"`.
     pub const UNLIMITED: u32 = u32::MAX;
 
     /// A scalar without constraint.
@@ -294,22 +294,22 @@ impl ColumnType {
         Self { key: BaseType::plain(ty), value: None, n_min: 1, n_max: 1 }
     }
 
-    /// Whether it is a map.
+    /// Whether the column holds a map.
     pub fn is_map(&self) -> bool {
         self.value.is_some()
     }
 
-    /// Whether it is exactly one atom.
+    /// Whether the column holds exactly one atom.
     pub fn is_scalar(&self) -> bool {
         self.value.is_none() && self.n_min == 1 && self.n_max == 1
     }
 
-    /// Whether it is at most one atom, or none.
+    /// Whether the column holds at most one atom, or none.
     pub fn is_optional_scalar(&self) -> bool {
         self.value.is_none() && self.n_min == 0 && self.n_max == 1
     }
 
-    /// Whether it can have more than one element: such columns change by difference.
+    /// Whether the column can have more than one element: such columns change by difference.
     pub fn is_composite(&self) -> bool {
         self.n_max > 1
     }

@@ -16,7 +16,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Where the text form has its dashes.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// Where it has its digits.
+/// Where the text form has its digits.
 const DIGITS: [usize; 32] = {
     let (mut places, mut n, mut at) = ([0; 32], 0, 0);
     while at < TEXT_LEN {

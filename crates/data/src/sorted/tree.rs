@@ -37,14 +37,14 @@ pub(super) struct Node<E> {
 /// A chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf<E> {
-    /// That of the last key.
+    /// The [`rank`] of the last key.
     rank: u128,
     pub(super) elements: Arc<Vec<E>>,
 }
 
 /// Where a leaf is in a tree.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct LeafIndex {
     node: usize,
     leaf: usize,
 }
@@ -109,66 +109,66 @@ impl<E: Element> Tree<E> {
     }
 
     /// The leaf that holds `key` or would take it.
-    pub(super) fn place(&self, key: AtomRef<'_>) -> Place {
+    pub(super) fn leaf_for(&self, key: AtomRef<'_>) -> LeafIndex {
         let rank = rank(key);
         let at = self.nodes.partition_point(|node| node.is_below(key, rank));
         let node = at.min(self.nodes.len() - 1);
         let leaves = &self.nodes[node].leaves;
         let at = leaves.partition_point(|leaf| leaf.is_below(key, rank));
-        Place { node, leaf: at.min(leaves.len() - 1) }
+        LeafIndex { node, leaf: at.min(leaves.len() - 1) }
     }
 
     /// A leaf's elements.
-    pub(super) fn elements(&self, place: Place) -> &Vec<E> {
-        &self.nodes[place.node].leaves[place.leaf].elements
+    pub(super) fn elements(&self, index: LeafIndex) -> &Vec<E> {
+        &self.nodes[index.node].leaves[index.leaf].elements
     }
 
     /// The leaf to look in, and where in it the key is or belongs.
-    pub(super) fn search(&self, key: AtomRef<'_>) -> (Place, Result<usize, usize>) {
-        let place = self.place(key);
-        (place, search(self.elements(place), key))
+    pub(super) fn search(&self, key: AtomRef<'_>) -> (LeafIndex, Result<usize, usize>) {
+        let index = self.leaf_for(key);
+        (index, search(self.elements(index), key))
     }
 
     /// Puts an element of equal key into the place of another, which it returns.
-    pub(super) fn replace(&mut self, place: Place, at: usize, element: E) -> E {
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        let elements = Arc::make_mut(&mut node.leaves[place.leaf].elements);
+    pub(super) fn replace(&mut self, index: LeafIndex, at: usize, element: E) -> E {
+        let node = Arc::make_mut(&mut self.nodes[index.node]);
+        let elements = Arc::make_mut(&mut node.leaves[index.leaf].elements);
         std::mem::replace(&mut elements[at], element)
     }
 
     /// Adds an element where it belongs.
-    pub(super) fn insert(&mut self, place: Place, at: usize, element: E) {
+    pub(super) fn insert(&mut self, index: LeafIndex, at: usize, element: E) {
         self.len += 1;
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        let leaf = &mut node.leaves[place.leaf];
+        let node = Arc::make_mut(&mut self.nodes[index.node]);
+        let leaf = &mut node.leaves[index.leaf];
         let elements = Arc::make_mut(&mut leaf.elements);
         elements.insert(at, element);
         let upper = (elements.len() > CHUNK_MAX).then(|| elements.split_off(CHUNK_MAX / 2));
         leaf.renew_rank();
         let Some(upper) = upper else { return };
-        node.leaves.insert(place.leaf + 1, Leaf::new(upper));
+        node.leaves.insert(index.leaf + 1, Leaf::new(upper));
         if node.leaves.len() > NODE_MAX {
             let leaves = node.leaves.split_off(NODE_MAX / 2);
-            self.nodes.insert(place.node + 1, Arc::new(Node { leaves }));
+            self.nodes.insert(index.node + 1, Arc::new(Node { leaves }));
         }
     }
 
     /// Takes an element out.
-    pub(super) fn remove(&mut self, place: Place, at: usize) -> E {
+    pub(super) fn remove(&mut self, index: LeafIndex, at: usize) -> E {
         self.len -= 1;
-        let node = Arc::make_mut(&mut self.nodes[place.node]);
-        let leaf = &mut node.leaves[place.leaf];
+        let node = Arc::make_mut(&mut self.nodes[index.node]);
+        let leaf = &mut node.leaves[index.leaf];
         let elements = Arc::make_mut(&mut leaf.elements);
         let removed = elements.remove(at);
         let left = elements.len();
         leaf.renew_rank();
         if left == 0 {
-            node.leaves.remove(place.leaf);
+            node.leaves.remove(index.leaf);
         } else if left < CHUNK_MAX / 4 {
-            merge(node, place.leaf);
+            merge(node, index.leaf);
         }
         if node.leaves.is_empty() {
-            self.nodes.remove(place.node);
+            self.nodes.remove(index.node);
         }
         removed
     }
