@@ -9,32 +9,32 @@ use weir_json::{Kind, Text};
 pub enum Message<'a> {
     /// A request: it gets exactly one reply.
     Request {
-        /// Method name.
+        /// The request's method.
         method: &'a str,
-        /// An array.
+        /// The request's parameters: a JSON array.
         params: Text<'a>,
-        /// Not null.
+        /// The request's id, which is not null.
         id: Text<'a>,
     },
     /// A request that gets no reply.
     Notification {
-        /// Method name.
+        /// The notification's method.
         method: &'a str,
-        /// An array.
+        /// The notification's parameters: a JSON array.
         params: Text<'a>,
     },
     /// A successful answer.
     Reply {
-        /// The answer.
+        /// What the server answered.
         result: Text<'a>,
-        /// Of the request.
+        /// The id of the request that is answered.
         id: Text<'a>,
     },
-    /// A failed one.
+    /// An answer that the request failed.
     Error {
         /// What failed.
         error: Text<'a>,
-        /// Of the request.
+        /// The id of the request that failed.
         id: Text<'a>,
     },
 }

@@ -3,37 +3,37 @@
 /// The methods that the server answers (RFC 7047 §4.1 and ovsdb-server(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// RFC 7047 §4.1.1
+    /// `list_dbs` (RFC 7047 §4.1.1).
     ListDbs,
-    /// RFC 7047 §4.1.2
+    /// `get_schema` (RFC 7047 §4.1.2).
     GetSchema,
-    /// ovsdb-server(7) §4.1.17
+    /// `get_server_id` (ovsdb-server(7) §4.1.17).
     GetServerId,
-    /// RFC 7047 §4.1.3
+    /// `transact` (RFC 7047 §4.1.3).
     Transact,
-    /// RFC 7047 §4.1.4, a notification.
+    /// `cancel` (RFC 7047 §4.1.4), a notification.
     Cancel,
-    /// RFC 7047 §4.1.5
+    /// `monitor` (RFC 7047 §4.1.5).
     Monitor,
-    /// ovsdb-server(7) §4.1.12
+    /// `monitor_cond` (ovsdb-server(7) §4.1.12).
     MonitorCond,
-    /// ovsdb-server(7) §4.1.15
+    /// `monitor_cond_since` (ovsdb-server(7) §4.1.15).
     MonitorCondSince,
-    /// ovsdb-server(7) §4.1.13
+    /// `monitor_cond_change` (ovsdb-server(7) §4.1.13).
     MonitorCondChange,
-    /// RFC 7047 §4.1.7
+    /// `monitor_cancel` (RFC 7047 §4.1.7).
     MonitorCancel,
-    /// RFC 7047 §4.1.8
+    /// `lock` (RFC 7047 §4.1.8).
     Lock,
-    /// RFC 7047 §4.1.8
+    /// `steal` (RFC 7047 §4.1.8).
     Steal,
-    /// RFC 7047 §4.1.8
+    /// `unlock` (RFC 7047 §4.1.8).
     Unlock,
-    /// RFC 7047 §4.1.11
+    /// `echo` (RFC 7047 §4.1.11).
     Echo,
-    /// ovsdb-server(7) §4.1.18
+    /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
     SetDbChangeAware,
-    /// ovsdb-server(7) §4.1.19
+    /// `convert` (ovsdb-server(7) §4.1.19).
     Convert,
 }
 
@@ -62,7 +62,7 @@ impl Method {
         METHODS.iter().find(|(known, _)| *known == name).map(|(_, method)| *method)
     }
 
-    /// Its name on the wire.
+    /// The method's name on the wire.
     pub fn name(self) -> &'static str {
         METHODS.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
     }

@@ -16,7 +16,7 @@ pub fn reply_result_around(id: &[u8]) -> (Vec<u8>, &'static [u8]) {
 /// What a successful reply has behind its result.
 const RESULT_TAIL: &[u8] = b",\"error\":null}";
 
-/// What it has before that, with room for so many bytes of result and what is behind it.
+/// A successful reply up to its result, with room for `room` bytes of result and what is behind it.
 fn result_head(id: &[u8], room: usize) -> Vec<u8> {
     let mut head = Vec::with_capacity(id.len() + room + 32);
     head.extend_from_slice(b"{\"id\":");
@@ -25,8 +25,8 @@ fn result_head(id: &[u8], room: usize) -> Vec<u8> {
     head
 }
 
-/// A failed one, without the null `result` that RFC 7047 section 4.1 shows: so does the reference.
-/// `error` is JSON text.
+/// An error reply, without the null `result` that RFC 7047 section 4.1 shows: so does the
+/// reference. `error` is JSON text.
 pub fn reply_error(id: &[u8], error: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(id.len() + error.len() + 32);
     out.extend_from_slice(b"{\"id\":");
@@ -37,7 +37,7 @@ pub fn reply_error(id: &[u8], error: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A failed one whose error is a bare string.
+/// An error reply whose error is a bare string.
 pub fn reply_error_string(id: &[u8], error: &str) -> Vec<u8> {
     let mut text = Vec::new();
     weir_json::write_string(&mut text, error);
