@@ -108,7 +108,7 @@ fn servers_value(servers: &Servers) -> Value {
 /// What `data` is made of: a schema that replaces the one before, and a transaction's record.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
-    /// A new schema, from here on.
+    /// A new schema, in force from this entry on.
     pub schema: Option<Text<'a>>,
     /// The transaction; none where the schema comes alone and every server converts its own rows.
     pub transaction: Option<Text<'a>>,

@@ -1,14 +1,15 @@
 //! When a standalone file is compacted without being asked.
 
-/// Fewest records beyond the snapshot.
+/// A file with fewer records than this beyond its snapshot has not grown enough to be compacted.
 pub const RECORDS_MIN: u64 = 100;
-/// Smallest file, in bytes.
+/// A file below this size, in bytes, has not grown enough to be compacted.
 pub const SIZE_MIN: u64 = 10 << 20;
 /// Shortest pause between compactions, in milliseconds.
 pub const PAUSE_MS_MIN: u64 = 10 * 60 * 1000;
-/// Each file waits up to this much longer, in milliseconds, so that not all are compacted at once.
+/// Each file waits up to this much longer than [`PAUSE_MS_MIN`], in milliseconds, so that not all
+/// are compacted at once.
 pub const JITTER_MS: u64 = 10 * 60 * 1000;
-/// After this long any record is reason enough, in milliseconds.
+/// So long after a compaction any record is reason enough for the next one, in milliseconds.
 pub const PAUSE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// Whether a file with `records` beyond a snapshot of `snapshot_size` bytes, compacted `since_ms`

@@ -36,7 +36,7 @@ pub enum Error {
     NotALog,
     /// A header line that is none.
     Header {
-        /// Where it begins.
+        /// File offset at which the header line begins.
         offset: u64,
         /// As much of the line as the reference shows.
         line: String,
@@ -46,25 +46,25 @@ pub enum Error {
         /// Length of the record's body, without the whole pieces that the reference would have
         /// read.
         length: u64,
-        /// Where the body begins.
+        /// File offset at which the body begins.
         offset: u64,
     },
     /// The checksum does not match.
     Hash {
         /// Length of the record's body.
         length: u64,
-        /// Where the body begins.
+        /// File offset at which the body begins.
         offset: u64,
         /// SHA-1 of the body.
         actual: Hash,
-        /// What the header says.
+        /// SHA-1 according to the header.
         expected: Hash,
     },
     /// The body is no JSON.
     Json {
         /// Length of the record's body.
         length: u64,
-        /// Where the body begins.
+        /// File offset at which the body begins.
         offset: u64,
         /// What the parser said.
         error: String,
@@ -73,7 +73,7 @@ pub enum Error {
     NotAnObject {
         /// Length of the record's body.
         length: u64,
-        /// Where the body begins.
+        /// File offset at which the body begins.
         offset: u64,
     },
 }
@@ -224,7 +224,7 @@ pub struct Reader {
     /// File offset behind the last record given out: where the current header begins.
     offset: u64,
     header: Option<Header>,
-    /// Of the current record's body, as far as it has come.
+    /// The hash of the current record's body, as far as it has come.
     hash: Sha1,
     /// How many bytes of the body `hash` has seen.
     hashed: usize,
@@ -258,7 +258,7 @@ impl Reader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// What kind of log it is, once the first header has been read.
+    /// The kind of the log, once the first header has been read.
     pub fn magic(&self) -> Option<Magic> {
         self.first
     }
@@ -308,7 +308,7 @@ impl Reader {
     }
 
     /// What has come of the current record's body since the last piece. The checksum is compared
-    /// behind the last one: pieces before an error mean nothing.
+    /// behind the last piece: an error there means that all pieces of the record are bad.
     pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Error> {
         let Some(header) = self.read_header(false)? else { return Ok(None) };
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
@@ -391,7 +391,7 @@ impl Reader {
 pub struct Piece<'a> {
     /// What of the body follows the last piece.
     pub body: &'a [u8],
-    /// Of the last piece: file offset behind the record.
+    /// With the last piece of a body: file offset behind the record.
     pub end: Option<u64>,
 }
 
@@ -443,13 +443,13 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Takes the next piece of the body, which ends in a newline.
+    /// Takes the next piece of the body; the body ends in a newline.
     pub fn update(&mut self, piece: &[u8]) {
         self.length += piece.len() as u64;
         self.hash.update(piece);
     }
 
-    /// The header line.
+    /// The header line of a record with the body that was measured.
     pub fn header(mut self) -> Vec<u8> {
         let mut header = vec![];
         write_header(&mut header, self.length, Hash::of(&mut self.hash));

@@ -11,27 +11,27 @@ use super::{
 /// The header.
 #[derive(Clone, Debug)]
 pub struct Header<'a> {
-    /// This server.
+    /// The id of the server whose file this is.
     pub server_id: Uuid,
-    /// Where the others reach it.
+    /// The address at which other servers reach this one.
     pub local_address: String,
     /// The database's name.
     pub name: String,
-    /// The cluster, once the server knows it.
+    /// The cluster's id, once the server knows it.
     pub cluster_id: Option<Uuid>,
-    /// Whether it has joined.
+    /// Whether the server has joined the cluster.
     pub state: State<'a>,
 }
 
 /// How far a server is in its cluster.
 #[derive(Clone, Debug)]
 pub enum State<'a> {
-    /// It wants to join through one of these.
+    /// The server wants to join the cluster through one of these.
     Joining {
         /// Addresses of servers that are in the cluster.
         remotes: Vec<String>,
     },
-    /// It has joined.
+    /// The server has joined the cluster.
     Joined {
         /// The servers before the first entry.
         servers: Servers,
@@ -43,15 +43,15 @@ pub enum State<'a> {
 /// The state before the first entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
-    /// Index of the last entry in it.
+    /// Index of the last entry in the snapshot.
     pub index: u64,
-    /// Term of that entry.
+    /// Term of the last entry in the snapshot.
     pub term: u64,
-    /// Id of that entry.
+    /// Id of the last entry in the snapshot.
     pub eid: Uuid,
     /// `[SCHEMA, TRANSACTION]`, to be taken apart by [`super::Data::parse`].
     pub data: Text<'a>,
-    /// Milliseconds, if it is not the default.
+    /// The election timer in milliseconds, if it is not the default.
     pub election_timer: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Appends it as the first record of a file.
+    /// Appends the header as the first record of a file.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut members = vec![
             ("server_id", Value::from(self.server_id.to_string())),

@@ -6,14 +6,14 @@ use weir_json::{Text, Value};
 
 use super::{Servers, optional_servers, required_unsigned, servers_value, unsigned, uuid};
 
-/// One record.
+/// One record behind the header of a clustered database's file.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
-    /// For people.
+    /// A remark for people.
     pub comment: Option<String>,
-    /// The term it belongs to; 0 for notes and commit indexes, which have none.
+    /// The term that the record belongs to; 0 for notes and commit indexes, which have none.
     pub term: u64,
-    /// What it says.
+    /// What the record says.
     pub kind: Kind<'a>,
 }
 
@@ -37,7 +37,7 @@ pub enum Kind<'a> {
 /// An entry of the log.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// Its place.
+    /// The entry's index in the log.
     pub index: u64,
     /// The servers from here on, if they change.
     pub servers: Option<Servers>,
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         Ok(Self { comment, term, kind })
     }
 
-    /// Appends it to a file.
+    /// Appends the record to a file.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut members = vec![];
         members.extend(self.comment.as_deref().map(|text| ("comment", Value::from(text))));

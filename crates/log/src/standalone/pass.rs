@@ -15,7 +15,7 @@ use crate::standalone::rows::Rows;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotASnapshot;
 
-/// Takes a file in pieces.
+/// Takes a snapshot's file in pieces and gives out its rows.
 #[derive(Debug)]
 pub struct SnapshotRows {
     seed: u64,
@@ -29,7 +29,7 @@ pub struct SnapshotRows {
 }
 
 impl SnapshotRows {
-    /// At the beginning of a file; `seed` is fresh randomness.
+    /// A reader at the beginning of a file; `seed` is fresh randomness.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -41,7 +41,7 @@ impl SnapshotRows {
         }
     }
 
-    /// What the first record says, once it is here.
+    /// The schema of the first record, once that is here.
     pub fn schema(&self) -> Option<&Arc<Schema>> {
         self.schema.as_ref()
     }

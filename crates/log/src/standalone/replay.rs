@@ -27,13 +27,13 @@ impl std::error::Error for LoadError {}
 /// What a file holds.
 #[derive(Debug)]
 pub struct Loaded {
-    /// From the first record.
+    /// The schema, from the first record.
     pub schema: Arc<Schema>,
     /// The rows after the last good record.
     pub store: Store,
-    /// End of the last good record: appends go there.
+    /// Where the last good record ends: appends go there.
     pub valid_len: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub file_len: u64,
     /// Number of good records, the schema's included.
     pub records: u64,

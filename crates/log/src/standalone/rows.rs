@@ -416,7 +416,7 @@ impl Rows {
 /// Whether modified rows are differences; looked for when somebody asks, since a record that only
 /// inserts need not be gone through for it.
 struct IsDiff<'a> {
-    /// Where to look for it, if all of the record is there.
+    /// The record, if all of it is there: to look for `_is_diff` in.
     record: Option<Text<'a>>,
     known: Option<bool>,
 }

@@ -21,9 +21,9 @@ pub(super) enum Item<'a> {
     Row(&'a [u8], Text<'a>),
 }
 
-/// Where in a record.
+/// How far a record has been taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum State {
     /// Before the record's `{`.
     Start,
     /// Among the record's members; whether there was one.
@@ -37,16 +37,17 @@ enum Place {
 /// Takes a record's text in pieces and gives out its items.
 #[derive(Debug)]
 pub(super) struct Splitter {
-    place: Place,
+    state: State,
     /// What has come of an item that is not complete.
     rest: Vec<u8>,
-    /// It is looked at again when there are so many bytes of it: not at every piece of a long one.
+    /// An incomplete item is looked at again when it has this many bytes: not at every piece of a
+    /// long one.
     enough: usize,
 }
 
 impl Splitter {
     pub(super) fn new() -> Self {
-        Self { place: Place::Start, rest: Vec::new(), enough: 0 }
+        Self { state: State::Start, rest: Vec::new(), enough: 0 }
     }
 
     /// Takes the next bytes and calls `each` with every item that they complete.
@@ -73,7 +74,7 @@ impl Splitter {
     ) -> Result<(), Unusual> {
         let text = std::mem::take(&mut self.rest);
         let taken = self.items(&text, each)?;
-        (self.place == Place::End && taken == text.len()).then_some(()).ok_or(Unusual)
+        (self.state == State::End && taken == text.len()).then_some(()).ok_or(Unusual)
     }
 
     /// Gives out complete items; answers how many bytes were theirs.
@@ -86,31 +87,31 @@ impl Splitter {
         loop {
             let taken = text.len() - rest.len();
             let Some(&first) = rest.first() else { return Ok(taken) };
-            let (any, depth) = match (self.place, first) {
-                (Place::Start, b'{') => {
-                    self.place = Place::Record(false);
+            let (any, depth) = match (self.state, first) {
+                (State::Start, b'{') => {
+                    self.state = State::Record(false);
                     rest = skip_space(&rest[1..]);
                     continue;
                 }
-                (Place::Record(_), b'}') => {
-                    self.place = Place::End;
+                (State::Record(_), b'}') => {
+                    self.state = State::End;
                     rest = skip_space(&rest[1..]);
                     continue;
                 }
-                (Place::Table(_), b'}') => {
-                    self.place = Place::Record(true);
+                (State::Table(_), b'}') => {
+                    self.state = State::Record(true);
                     rest = skip_space(&rest[1..]);
                     continue;
                 }
-                (Place::Record(any), _) => (any, 1),
-                (Place::Table(any), _) => (any, 2),
-                (Place::Start | Place::End, _) => return Err(Unusual),
+                (State::Record(any), _) => (any, 1),
+                (State::Table(any), _) => (any, 2),
+                (State::Start | State::End, _) => return Err(Unusual),
             };
             let Some(member) = member(rest, any)? else { return Ok(taken) };
             let (key, value) = member;
             if depth == 1 && value.first() == Some(&b'{') {
                 each(Item::Table(key))?;
-                self.place = Place::Table(false);
+                self.state = State::Table(false);
                 rest = skip_space(&value[1..]);
                 continue;
             }
@@ -123,10 +124,10 @@ impl Splitter {
             let value = value.map_err(|_| Unusual)?;
             if depth == 1 {
                 each(Item::Member(key, value))?;
-                self.place = Place::Record(true);
+                self.state = State::Record(true);
             } else {
                 each(Item::Row(key, value))?;
-                self.place = Place::Table(true);
+                self.state = State::Table(true);
             }
             rest = skip_space(after);
         }

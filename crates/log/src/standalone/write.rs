@@ -22,7 +22,7 @@ pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) {
 pub enum Form {
     /// As differences wherever every reader understands them: short, and so the usual form.
     Difference,
-    /// Whole, as servers before 2.16 and `--disable-file-column-diff` want them.
+    /// Whole values, as servers before 2.16 and `--disable-file-column-diff` want them.
     Whole,
 }
 
@@ -39,7 +39,8 @@ pub fn write_transaction(
     write_transaction_as(Form::Difference, out, delta, store, date_ms, comment)
 }
 
-/// As [`write_transaction`], in the form that is asked for.
+/// Appends a transaction's record, as [`write_transaction`] does, with changes written as `form`
+/// says.
 pub fn write_transaction_as(
     form: Form,
     out: &mut Vec<u8>,

@@ -7,9 +7,9 @@ use weir_log::record::write_record;
 /// What becomes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
-    /// It is read to its end; this many rows are in table T.
+    /// The file is read to its end; this many rows are in table T.
     Good(usize),
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Refused(&'static str),
     /// What is before the damage is kept: always row 1.
     Kept(&'static str),
