@@ -36,13 +36,13 @@ pub struct Converted {
 
 /// How the columns of one table become another's.
 struct TableConversion<'s> {
-    /// Its number in the new schema.
+    /// The table's number in the new schema.
     target: TableId,
     from: &'s TableSchema,
     to: &'s TableSchema,
     /// Numbers before and after of the columns that both have.
     columns: Vec<(ColumnId, ColumnId)>,
-    /// Whether rows stay as they are.
+    /// Whether rows stay as they are under the new schema.
     is_same: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn convert(
     Ok(Converted { database, repaired })
 }
 
-/// Checks that a database may be given this schema at all.
+/// Checks that the database called `database` may be given this schema at all.
 ///
 /// # Errors
 /// `invalid parameters` if the schema is another database's.

@@ -13,7 +13,7 @@ use crate::index::Indexes;
 use crate::links::Links;
 use crate::load;
 
-/// One database.
+/// The rows of one database and what is derived from them.
 #[derive(Debug)]
 pub struct Database {
     pub(crate) store: Store,
@@ -65,7 +65,7 @@ impl Database {
         &self.store
     }
 
-    /// What the rows conform to.
+    /// The schema that the rows conform to.
     pub fn schema(&self) -> &Arc<Schema> {
         self.store.schema()
     }

@@ -32,15 +32,16 @@ pub struct Env<'e> {
     pub has_lock: &'e dyn Fn(&str) -> bool,
     /// Milliseconds since the request first ran; 0 the first time.
     pub elapsed_ms: u64,
-    /// Whether somebody would run the request again: else a `wait` that is not satisfied fails at
-    /// once.
+    /// Whether somebody would run the request again: otherwise a `wait` that is not satisfied fails
+    /// at once.
     pub may_wait: bool,
     /// The most that the request may cost, in units of about 50 ns; `u64::MAX` for any amount.
     pub budget: u64,
 }
 
 impl<'e> Env<'e> {
-    /// Nobody in particular asks, at any cost: no role, no lock, no restriction, for the first time.
+    /// What a request needs that nobody in particular asks for, for the first time, at any cost: no
+    /// role, no lock, no restriction.
     pub fn new(uuids: &'e mut UuidSource) -> Self {
         Self {
             uuids,
@@ -66,16 +67,16 @@ pub enum ReadOnly {
 /// How a request ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// With a reply.
+    /// The request was answered.
     Done(Done),
-    /// Nothing happened: to be run again, all of it, when the database has changed or when its age
-    /// reaches `timeout_ms` (milliseconds; `None` for never).
+    /// The request has changed nothing and is to be run again, all of it, when the database has
+    /// changed or when its age reaches `timeout_ms` (milliseconds; `None` for never).
     Wait {
         /// The age at which the `wait` fails.
         timeout_ms: Option<u64>,
     },
-    /// Nothing happened, because the request costs more than its budget: to be run again, all of
-    /// it, where it holds up nobody.
+    /// The request has changed nothing, because it costs more than its budget: to be run again, all
+    /// of it, where it holds up nobody.
     TooLong,
 }
 
@@ -84,7 +85,7 @@ pub enum Outcome {
 pub struct Done {
     /// The JSON array of results: one an operation, and one more if the commit failed.
     pub reply: Vec<u8>,
-    /// The same of a reader whose results are long: `reply` is empty then.
+    /// In place of `reply`, which is then empty, where a request that only reads has long results.
     pub late: Option<LateReply>,
     /// What was committed and applied, if anything was changed.
     pub delta: Option<Delta>,
@@ -92,9 +93,10 @@ pub struct Done {
     pub durable: bool,
     /// The `comment` operations, joined by newlines, of a transaction that succeeded.
     pub comment: Option<String>,
-    /// What finding the rows took.
+    /// How the operations found their rows.
     pub work: Work,
-    /// What all of it cost, in units of about 50 ns: an estimate, and the same in every run.
+    /// What the whole request cost, in units of about 50 ns: an estimate, and the same in every
+    /// run.
     pub cost: u64,
 }
 
@@ -136,8 +138,8 @@ fn run_all(
             continue;
         }
         let start = run.out.len();
-        let place = Place { number: at + 1, total: operations.len() };
-        match step(&mut run, &schema, *text, &place, read_only) {
+        let number = OperationNumber { number: at + 1, total: operations.len() };
+        match step(&mut run, &schema, *text, &number, read_only) {
             Ok(()) => {}
             Err(Stop::Wait { timeout_ms }) => {
                 run.txn.abort();
@@ -201,13 +203,13 @@ fn step(
     run: &mut Run<'_, '_>,
     schema: &Schema,
     text: Text<'_>,
-    place: &Place,
+    number: &OperationNumber,
     read_only: Option<ReadOnly>,
 ) -> Result<(), Stop> {
     run.txn.meter.spend(meter::OPERATION);
     run.txn.meter.parsed(text.as_bytes().len());
     run.txn.meter.check()?;
-    let mut op = Op { parser: Parser::new(text, place), text, schema };
+    let mut op = Op { parser: Parser::new(text, number), text, schema };
     let name = op.parser.member("op", ID).and_then(Text::str);
     let kind = name.as_deref().and_then(ops::find);
     let result = match (kind, name) {
@@ -244,13 +246,13 @@ fn refusal(reason: ReadOnly, operation: &str, schema: &Schema) -> Error {
     Error::new("not allowed", details)
 }
 
-/// Where an operation stands, as complaints name it.
-struct Place {
+/// An operation's number in its request, as complaints name it.
+struct OperationNumber {
     number: usize,
     total: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OperationNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ovsdb operation {} of {}", self.number, self.total)
     }

@@ -14,17 +14,17 @@ use weir_data::{ColumnId, Datum, DatumRef, Delta, Row, RowDelta, Schema, Store, 
 
 use crate::digest::{self, Sum};
 
-/// A row in an index.
+/// An indexed row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     hash: u64,
     uuid: Uuid,
 }
 
-/// One index.
+/// A unique index of a table.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// The columns, in the order of the schema's text.
+    /// The columns of the index, in the order of the schema's text.
     pub(crate) columns: Vec<ColumnId>,
     entries: HashTable<Entry>,
 }

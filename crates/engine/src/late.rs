@@ -16,7 +16,7 @@ pub(crate) struct LateRows {
     /// Where in the reply they belong.
     pub(crate) at: usize,
     pub(crate) table: TableId,
-    /// In the order in which they are written.
+    /// The columns of each row, in the order in which they are written.
     pub(crate) columns: Vec<ColumnId>,
     pub(crate) rows: Vec<Row>,
 }
@@ -30,7 +30,7 @@ pub struct LateReply {
     written: usize,
     /// Runs of rows that have been handed out.
     runs: usize,
-    /// Rows of the next run that have been.
+    /// Rows of the next run that have been handed out.
     rows: usize,
 }
 

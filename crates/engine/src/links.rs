@@ -42,7 +42,7 @@ pub(crate) struct Link {
     pub(crate) table: TableId,
     /// The row that refers.
     pub(crate) row: Uuid,
-    /// Its column.
+    /// The column that holds the reference.
     pub(crate) column: ColumnId,
     /// The key of the pair whose value it is; `None` for elements and keys.
     pub(crate) key: Option<Box<Atom>>,
@@ -238,12 +238,12 @@ impl Links {
 }
 
 impl Reference<'_> {
-    /// Whether it keeps its target from being deleted, coming from row `from`.
+    /// Whether the reference keeps its target from being deleted, coming from row `from`.
     pub(crate) fn holds(&self, from: Uuid) -> bool {
         self.kind == RefKind::Strong && self.to != from
     }
 
-    /// Whether it is filed as a weak reference, coming from row `from`.
+    /// Whether the reference is filed as a weak one, coming from row `from`.
     fn is_filed(&self, table: TableId, from: Uuid) -> bool {
         self.kind == RefKind::Weak && (self.table, self.to) != (table, from)
     }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// A row that a condition is checked on, for each of its clauses.
+/// Checking a condition on a row, for each of the condition's clauses.
 pub(crate) const CLAUSE: u64 = 1;
 /// Dispatching an operation.
 pub(crate) const OPERATION: u64 = 20;

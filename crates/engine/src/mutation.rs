@@ -66,7 +66,7 @@ impl Mutator {
         !matches!(self, Self::Insert | Self::Delete)
     }
 
-    /// Whether it can be applied to columns of this type.
+    /// Whether the mutation can be applied to columns of this type.
     fn fits(self, ty: &ColumnType) -> bool {
         if self.is_arithmetic() {
             let number = match ty.key.ty {
@@ -207,7 +207,8 @@ fn delete(old: &Datum, argument: DatumRef<'_>, ty: &ColumnType) -> Result<Option
     }))
 }
 
-/// The change of a set; columns of at most one element change by replacement.
+/// The change of a set that adds and removes these elements (columns of at most one element change
+/// by replacement).
 fn set_change(
     old: &Datum,
     ty: &ColumnType,
@@ -216,7 +217,7 @@ fn set_change(
     replacement(old, ty, Change::Set { added, removed })
 }
 
-/// The same of a map.
+/// The change of a map that adds and removes these pairs.
 fn map_change(
     old: &Datum,
     ty: &ColumnType,

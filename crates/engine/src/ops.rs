@@ -37,7 +37,7 @@ pub(crate) struct Run<'db, 'e> {
     rbac: Option<Rbac>,
     has_lock: &'e dyn Fn(&str) -> bool,
     elapsed_ms: u64,
-    /// As in [`crate::Env`].
+    /// Whether a `wait` that is not satisfied may have the request run again, see [`crate::Env`].
     may_wait: bool,
     /// The reply so far.
     pub(crate) out: Vec<u8>,
@@ -60,7 +60,7 @@ pub(crate) enum Stop {
     Failed(Error),
     /// A `wait` is not satisfied yet.
     Wait { timeout_ms: Option<u64> },
-    /// It has cost more than it may.
+    /// The transaction has cost more than it may.
     TooLong,
 }
 

@@ -32,12 +32,12 @@ impl<K: Copy + Eq + Hash, V> Ordered<K, V> {
         self.entries.iter()
     }
 
-    /// The same, to change the values.
+    /// Entries in the order of their first insertion, to change the values.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
         self.entries.iter_mut().map(|(key, value)| (*key, value))
     }
 
-    /// The entries themselves.
+    /// The entries themselves, in the order of their first insertion.
     pub(crate) fn into_entries(self) -> Vec<(K, V)> {
         self.entries
     }

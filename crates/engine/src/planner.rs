@@ -41,7 +41,8 @@ pub(crate) struct Planner {
 /// Rows of one table that may have values that the table's indexes do not know.
 struct Moved {
     table: TableId,
-    /// In the order in which they got such values; a row may be in it more than once.
+    /// The moved rows in the order in which they got such values; a row may be there more than
+    /// once.
     uuids: Vec<Uuid>,
     lookups: Vec<Lookup>,
 }
@@ -54,10 +55,10 @@ struct Lookup {
     by_hash: HashMap<u64, Vec<Uuid>, FixedState>,
 }
 
-/// Most moved rows that are all looked at, without a [`Lookup`].
+/// So many moved rows, at most, are all looked at without a [`Lookup`].
 const LOOK_AT_ALL: usize = 8;
 
-/// What there is usually one of, and seldom more than a few.
+/// A few things: there is usually one, and seldom more than four.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// How to find candidates.

@@ -38,11 +38,11 @@ struct Permission {
 /// Which rows a client may change.
 #[derive(Debug)]
 enum Authorization {
-    /// All.
+    /// Every row.
     Anyone,
-    /// Those whose column is the client's id.
+    /// Rows in which this column is the client's id.
     Column(String),
-    /// Those whose map has the client's id for this key.
+    /// Rows in which this map has the client's id for this key.
     Key(String, String),
 }
 

@@ -22,13 +22,13 @@ use crate::ordered::Ordered;
 /// What a transaction has done to one row so far.
 #[derive(Debug)]
 pub(crate) enum Touch {
-    /// Made it.
+    /// The transaction made the row.
     Inserted,
-    /// Changed these columns, in ascending order.
+    /// The transaction changed these columns, in ascending order.
     Changed(Vec<ColumnDelta>),
-    /// Deleted it; the row as it was before the transaction.
+    /// The transaction deleted the row; as it was before the transaction.
     Deleted(Row),
-    /// Nothing that is left: made and deleted it, or changed it back.
+    /// Nothing that is left: the transaction made and deleted the row, or changed it back.
     Nothing,
 }
 
@@ -63,7 +63,7 @@ impl Journal {
 pub(crate) struct Transaction<'db> {
     db: &'db mut Database,
     journal: Journal,
-    /// What it has cost so far.
+    /// What the transaction has cost so far.
     pub(crate) meter: Meter,
 }
 
@@ -89,7 +89,7 @@ impl<'db> Transaction<'db> {
         &self.db.store
     }
 
-    /// What the rows conform to.
+    /// The schema that the rows conform to.
     pub(crate) fn schema(&self) -> &Arc<Schema> {
         self.db.store.schema()
     }

@@ -69,7 +69,7 @@ fn named_uuid(run: &mut Run<'_, '_>, name: Text<'_>, chosen: Option<Uuid>) -> Re
     Ok(symbol.uuid)
 }
 
-/// Columns without a value hold defaults, which constraints may forbid.
+/// Checks the columns without a value: they hold defaults, which constraints may forbid.
 fn check_defaults(row: &Row, schema: &TableSchema) -> Result<(), Error> {
     for (column, column_schema) in schema.data_columns() {
         let value = row.get(column);

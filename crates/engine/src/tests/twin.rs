@@ -184,7 +184,7 @@ fn assert_derived(db: &Database, random: &mut Random) {
     assert_eq!(db.weak_refs(), weak.count());
 }
 
-/// The same rows with everything derived anew.
+/// A database of the same rows, everything derived anew, is equal to this one.
 fn assert_rebuilt(db: &Database) {
     let mut store = Store::new(db.schema().clone(), 3);
     for (table, _) in db.schema().table_ids() {
