@@ -10,27 +10,27 @@ pub const DEFAULT_PORT: u16 = 6640;
 /// Where to listen or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// `unix:FILE`.
+    /// `unix:FILE`: a Unix domain socket to connect to.
     Unix(PathBuf),
     /// `tcp:HOST[:PORT]`; the host is a name or an IP address without brackets.
     Tcp {
-        /// Name or address.
+        /// The name or IP address to connect to.
         host: String,
-        /// Port, never 0.
+        /// The port, never 0.
         port: u16,
     },
-    /// `ssl:HOST[:PORT]`: the same over TLS.
+    /// `ssl:HOST[:PORT]`: TCP as in [`Address::Tcp`], with TLS.
     Ssl {
-        /// Name or address.
+        /// The name or IP address to connect to.
         host: String,
-        /// Port, never 0.
+        /// The port, never 0.
         port: u16,
     },
-    /// `punix:FILE`.
+    /// `punix:FILE`: a Unix domain socket to listen on.
     PassiveUnix(PathBuf),
-    /// `ptcp:[PORT][:IP]`; port 0 lets the kernel choose.
+    /// `ptcp:[PORT][:IP]`: a TCP port to listen on; port 0 lets the kernel choose.
     PassiveTcp(SocketAddr),
-    /// `pssl:[PORT][:IP]`: the same over TLS.
+    /// `pssl:[PORT][:IP]`: a TCP port to listen on for TLS; port 0 lets the kernel choose.
     PassiveSsl(SocketAddr),
     /// `pfd:FD`: a socket that listens already, inherited under this number.
     PassiveFd(i32),
@@ -39,7 +39,7 @@ pub enum Address {
 /// Why a text is no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// No such connection method.
+    /// There is no such connection method.
     Unsupported,
     /// The method is known, the rest is wrong: what the reference logs from `socket_util`.
     Malformed(String),
@@ -88,7 +88,7 @@ impl Address {
         }
     }
 
-    /// True for what listens.
+    /// Whether the address is one to listen on.
     pub fn is_passive(&self) -> bool {
         match self {
             Self::PassiveUnix(_) | Self::PassiveTcp(_) => true,

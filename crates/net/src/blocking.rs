@@ -48,7 +48,7 @@ impl BlockingStream {
         Ok(blocking)
     }
 
-    /// From now on reads and writes fail when this time is over; `None` waits for ever.
+    /// Lets reads and writes fail from now on when this time is over; `None` waits for ever.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     }
@@ -58,7 +58,7 @@ impl BlockingStream {
         &mut self.stream
     }
 
-    /// The stream, for use without waiting.
+    /// The stream itself, for use without waiting.
     pub fn into_inner(self) -> Stream {
         self.stream
     }

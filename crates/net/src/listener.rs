@@ -17,7 +17,8 @@ use crate::inherited::duplicate;
 use crate::stream::{Stream, socket, tcp_socket};
 use crate::unix::unix_address;
 
-/// Connections the kernel holds until they are accepted; it lowers this to `net.core.somaxconn`.
+/// Connections the kernel holds until they are accepted; the kernel lowers this to
+/// `net.core.somaxconn`.
 pub const LISTEN_BACKLOG: i32 = 4096;
 
 /// Differentiated services code point where none is configured (the reference's).
@@ -30,24 +31,24 @@ const SOCKET_MODE: u32 = 0o770;
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
-    place: Place,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Endpoint {
     Unix(SocketFile),
     Tcp {
         port: u16,
     },
-    /// Over which TLS is to be spoken.
+    /// A TCP port over which TLS is to be spoken.
     Ssl {
         port: u16,
     },
-    /// Inherited.
+    /// A socket that was inherited and listens already.
     Inherited(Family),
 }
 
-/// Of an inherited socket.
+/// The address family of an inherited socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Unix,
@@ -59,7 +60,7 @@ enum Family {
 pub struct Accepted {
     /// The connection, non-blocking.
     pub stream: Stream,
-    /// Who it is.
+    /// Who connected.
     pub peer: Peer,
 }
 
@@ -90,7 +91,7 @@ impl Peer {
 pub struct ListenError {
     /// The system's error.
     pub error: io::Error,
-    /// vlog module of `text`.
+    /// The vlog module that logs `text`.
     pub module: &'static str,
     /// The log line.
     pub text: String,
@@ -110,11 +111,11 @@ impl Listener {
             }),
             Address::PassiveTcp(address) => {
                 let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
-                Ok(Self { fd, place: Place::Tcp { port } })
+                Ok(Self { fd, endpoint: Endpoint::Tcp { port } })
             }
             Address::PassiveSsl(address) => {
                 let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
-                Ok(Self { fd, place: Place::Ssl { port } })
+                Ok(Self { fd, endpoint: Endpoint::Ssl { port } })
             }
             Address::PassiveFd(number) => inherit(*number).map_err(|(why, error)| ListenError {
                 text: format!("{target}: {why}"),
@@ -130,9 +131,9 @@ impl Listener {
 
     /// The TCP port, also when the kernel chose it.
     pub fn port(&self) -> Option<u16> {
-        match self.place {
-            Place::Unix(_) | Place::Inherited(_) => None,
-            Place::Tcp { port } | Place::Ssl { port } => Some(port),
+        match self.endpoint {
+            Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
+            Endpoint::Tcp { port } | Endpoint::Ssl { port } => Some(port),
         }
     }
 
@@ -140,22 +141,22 @@ impl Listener {
     pub fn announcement(&self, address: &Address, target: &str) -> Option<String> {
         match address {
             Address::PassiveTcp(address) | Address::PassiveSsl(address) if address.port() == 0 => {
-                Some(format!("{}: listening on port {}", place_of(target), self.port()?))
+                Some(format!("{}: listening on port {}", address_of(target), self.port()?))
             }
             _ => None,
         }
     }
 
-    /// Whether TLS is to be spoken with those who come in.
+    /// Whether TLS is to be spoken with those who connect.
     pub fn is_tls(&self) -> bool {
-        matches!(self.place, Place::Ssl { .. })
+        matches!(self.endpoint, Endpoint::Ssl { .. })
     }
 
-    /// The file of a Unix socket.
+    /// The file of a Unix socket, if this is one.
     pub fn path(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Unix(file) => Some(&file.path),
-            Place::Tcp { .. } | Place::Ssl { .. } | Place::Inherited(_) => None,
+        match &self.endpoint {
+            Endpoint::Unix(file) => Some(&file.path),
+            Endpoint::Tcp { .. } | Endpoint::Ssl { .. } | Endpoint::Inherited(_) => None,
         }
     }
 
@@ -171,11 +172,11 @@ impl Listener {
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        match self.place {
-            Place::Unix(_) | Place::Inherited(Family::Unix) => {
+        match self.endpoint {
+            Endpoint::Unix(_) | Endpoint::Inherited(Family::Unix) => {
                 Ok(Some(Accepted { stream: Stream::Unix(fd), peer: Peer::Unix }))
             }
-            Place::Tcp { .. } | Place::Ssl { .. } | Place::Inherited(Family::Tcp) => {
+            Endpoint::Tcp { .. } | Endpoint::Ssl { .. } | Endpoint::Inherited(Family::Tcp) => {
                 let Some(Ok(address)) = address.map(SocketAddr::try_from) else { return Ok(None) };
                 if sockopt::set_tcp_nodelay(&fd, true).is_err() {
                     return Ok(None);
@@ -202,7 +203,7 @@ fn open_unix(path: &Path) -> io::Result<Listener> {
     rustix::net::bind(&fd, &address)?;
     let file = SocketFile::bound(path);
     rustix::net::listen(&fd, LISTEN_BACKLOG)?;
-    Ok(Listener { fd, place: Place::Unix(file) })
+    Ok(Listener { fd, endpoint: Endpoint::Unix(file) })
 }
 
 /// Removes the socket that an earlier server left behind, but no other kind of file: a database,
@@ -222,13 +223,13 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
 }
 
 /// An address without its method, as the log has it.
-fn place_of(target: &str) -> &str {
-    target.split_once(':').map_or(target, |(_, place)| place)
+fn address_of(target: &str) -> &str {
+    target.split_once(':').map_or(target, |(_, address)| address)
 }
 
 fn tcp_error(target: &str, (call, error): (&'static str, io::Error)) -> ListenError {
-    let place = place_of(target);
-    let text = format!("{place}: {call}: {}", strerror(&error));
+    let address = address_of(target);
+    let text = format!("{address}: {call}: {}", strerror(&error));
     ListenError { text, module: "socket_util", error }
 }
 
@@ -251,7 +252,7 @@ fn inherit(number: RawFd) -> Result<Listener, (String, io::Error)> {
         _ => return Err(other(Errno::AFNOSUPPORT)),
     };
     rustix::io::ioctl_fionbio(&fd, true).map_err(other)?;
-    Ok(Listener { fd, place: Place::Inherited(family) })
+    Ok(Listener { fd, endpoint: Endpoint::Inherited(family) })
 }
 
 fn open_tcp(
@@ -269,7 +270,8 @@ fn open_tcp(
     Ok((fd, port))
 }
 
-/// Accepted sockets inherit it. Some systems refuse it, which harms nobody.
+/// Sets the differentiated services code point of a socket; what a listener accepts inherits it.
+/// Some systems refuse it, which harms nobody.
 pub(crate) fn set_dscp(fd: &OwnedFd, address: &SocketAddr, dscp: u8) {
     let tos = (dscp & 0x3f) << 2;
     let _ = match address {
@@ -286,7 +288,7 @@ fn port_of(address: &SocketAddrAny) -> Option<u16> {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: Option<(u64, u64)>,
 }
 

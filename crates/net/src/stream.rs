@@ -30,11 +30,11 @@ pub enum Stream {
 /// How far a connection has come, and what the socket must be ready for to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is there.
+    /// The connection is there.
     Done,
-    /// When there is something to read.
+    /// The socket must have something to read.
     Read,
-    /// When there is room to write.
+    /// The socket must have room to write.
     Write,
 }
 
@@ -48,7 +48,8 @@ impl Stream {
         Self::connect_with(address, tls, None)
     }
 
-    /// The same, with a differentiated services code point for TCP.
+    /// Begins to connect, as [`Stream::connect`] does, with a differentiated services code point
+    /// for TCP.
     ///
     /// # Errors
     /// As [`Stream::connect`].
@@ -128,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// The common name of the peer's certificate.
+    /// The common name of the peer's certificate, if there is one.
     pub fn peer_name(&self) -> Option<String> {
         match self {
             Self::Unix(_) | Self::Tcp(_) => None,
@@ -136,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// What TLS has to say.
+    /// Takes the lines that TLS wants to be logged.
     pub fn take_log(&mut self) -> Vec<Line> {
         match self {
             Self::Unix(_) | Self::Tcp(_) => Vec::new(),
@@ -193,7 +194,7 @@ impl Stream {
         }
     }
 
-    /// Writes them; true when none are left.
+    /// Writes bytes that were taken and wait for room in the socket; true when none are left.
     ///
     /// # Errors
     /// What sendmsg(2) says.
@@ -214,13 +215,13 @@ impl AsFd for Stream {
     }
 }
 
-/// recv(2).
+/// Receives by recv(2).
 #[inline]
 pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(fd, buffer, RecvFlags::empty())?.0)
 }
 
-/// sendmsg(2) without SIGPIPE.
+/// Sends by sendmsg(2), without SIGPIPE.
 #[inline]
 pub(crate) fn send(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     if let [single] = slices {

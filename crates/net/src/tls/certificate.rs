@@ -48,7 +48,7 @@ const HARMLESS: [ObjectIdentifier; 8] = [
 /// What a certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
-    /// All of it.
+    /// The whole certificate as DER.
     pub(crate) der: Vec<u8>,
     /// The part that is signed.
     pub(crate) signed: Vec<u8>,
@@ -56,23 +56,23 @@ pub(crate) struct Certificate {
     pub(crate) signature_algorithm: Vec<u8>,
     /// The issuer's signature.
     pub(crate) signature: Vec<u8>,
-    /// 1 to 3.
+    /// The version of X.509: 1 to 3.
     pub(crate) version: u8,
     /// Who signed, in a form in which equal names are equal bytes.
     pub(crate) issuer: Vec<u8>,
-    /// Whose key it is, in the same form.
+    /// Whose key it is, in a form in which equal names are equal bytes.
     pub(crate) subject: Vec<u8>,
-    /// The subject as it stands there.
+    /// The subject as the certificate has it.
     pub(crate) subject_der: Vec<u8>,
-    /// First second of its life, since 1970.
+    /// First second of the certificate's life, since 1970.
     pub(crate) not_before: u64,
-    /// Last second of its life, since 1970.
+    /// Last second of the certificate's life, since 1970.
     pub(crate) not_after: u64,
     /// The whole SubjectPublicKeyInfo.
     pub(crate) key_info: Vec<u8>,
     /// The content of the key's AlgorithmIdentifier.
     pub(crate) key_algorithm: Vec<u8>,
-    /// The key.
+    /// The subject's public key.
     pub(crate) key: Vec<u8>,
     /// The subject's first common name, if it is text without NUL.
     pub(crate) common_name: Option<String>,
@@ -89,7 +89,7 @@ pub(crate) struct Extensions {
     pub(crate) extended_key_usage: Option<ExtendedKeyUsage>,
     pub(crate) subject_key_id: Option<Vec<u8>>,
     pub(crate) authority_key_id: Option<Vec<u8>>,
-    /// Something that must be understood and is not.
+    /// Whether an extension is there that must be understood and is not.
     pub(crate) is_unknown_critical: bool,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct ExtendedKeyUsage {
 }
 
 impl Certificate {
-    /// Reads a certificate; `None` if it is none.
+    /// Reads a certificate from DER; `None` if the bytes are none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > CERTIFICATE_BYTES_MAX {
             return None;
@@ -120,7 +120,7 @@ impl Certificate {
         self.subject == self.issuer
     }
 
-    /// Whether it may sign others, as OpenSSL decides it: version 1 only at the root.
+    /// Whether the certificate may sign others, as OpenSSL decides it: version 1 only at the root.
     pub(crate) fn is_authority(&self) -> bool {
         const KEY_CERT_SIGN: u16 = 1 << 5;
         if self.extensions.key_usage.is_some_and(|usage| usage & KEY_CERT_SIGN == 0) {

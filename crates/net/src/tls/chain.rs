@@ -18,9 +18,9 @@ const CHECKS_MAX: u32 = 64;
 /// What the peer uses its certificate for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To connect to us.
+    /// The peer connects to us.
     Client,
-    /// To be connected to.
+    /// The peer is connected to by us.
     Server,
 }
 
@@ -49,7 +49,8 @@ impl Checker<'_> {
         self.climb(leaf, 0, 0, &mut 0)
     }
 
-    /// `below` counts the authorities below `certificate` that are not self-issued.
+    /// Looks for a way from `certificate` up to a root; `below` counts the authorities below
+    /// `certificate` that are not self-issued.
     fn climb(
         &self,
         certificate: &Certificate,
@@ -119,7 +120,7 @@ impl Checker<'_> {
     }
 }
 
-/// By name, and by key where both say which.
+/// Whether `issuer` may have signed `certificate`: by name, and by key where both say which.
 fn may_have_issued(issuer: &Certificate, certificate: &Certificate) -> bool {
     let ids = (&issuer.extensions.subject_key_id, &certificate.extensions.authority_key_id);
     let keys_fit = match ids {

@@ -67,7 +67,7 @@ const FOREIGN: &[&str] = &[
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Suites,
-    /// Known to OpenSSL, but there are none here.
+    /// Suites that OpenSSL knows and that do not exist here.
     Foreign,
     Unknown,
 }

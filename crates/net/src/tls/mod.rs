@@ -23,22 +23,22 @@ pub use stream::TlsStream;
 /// How much a line of the log matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// `err`
+    /// `err` of vlog.
     Error,
-    /// `warn`
+    /// `warn` of vlog.
     Warning,
-    /// `info`
+    /// `info` of vlog.
     Info,
-    /// `dbg`
+    /// `dbg` of vlog.
     Debug,
 }
 
 /// Something to be logged under the module `stream_ssl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its level.
+    /// The level at which the line is logged.
     pub severity: Severity,
-    /// Its text.
+    /// The line's text.
     pub text: String,
 }
 

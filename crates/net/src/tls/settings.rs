@@ -32,11 +32,12 @@ pub struct TlsOptions {
     pub certificate: Option<String>,
     /// `--ca-cert` or `--bootstrap-ca-cert`: a file, or `none` to believe everybody.
     pub ca_cert: Option<String>,
-    /// It was `--bootstrap-ca-cert`: a file that is missing is made of the first peer's root.
+    /// Whether `ca_cert` is of `--bootstrap-ca-cert`: a file that is missing is made of the first
+    /// peer's root.
     pub bootstrap: bool,
     /// `--peer-ca-cert`: a file with certificates to send beside our own.
     pub peer_ca_cert: Option<String>,
-    /// `--ssl-protocols`
+    /// `--ssl-protocols`: the versions of TLS that are enabled.
     pub protocols: Option<String>,
     /// `--ssl-ciphers`: for TLS 1.2.
     pub ciphers: Option<String>,
@@ -88,7 +89,7 @@ pub struct Tls {
     options: TlsOptions,
     key_and_certificate: (Seen, Seen),
     authorities: Seen,
-    /// From the two files, when both could be read and fit.
+    /// Certificate, chain and key, when both files could be read and fit.
     pair: Option<(Certificate, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     has_key: bool,
     has_certificate: bool,
@@ -174,18 +175,18 @@ impl Tls {
         self.refresh();
     }
 
-    /// Looks at the files again.
+    /// Looks at all files again and reads those that have changed.
     pub fn refresh(&mut self) {
         self.refresh_pair();
         self.refresh_authorities();
     }
 
-    /// What is to be logged.
+    /// Takes the lines that are to be logged.
     pub fn take_log(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.log)
     }
 
-    /// For the next connection that comes in.
+    /// The settings for the next connection that comes in.
     ///
     /// # Errors
     /// `ENOPROTOOPT` if something needed is not configured; the log says what.
@@ -195,7 +196,7 @@ impl Tls {
         Ok(Acceptor { config })
     }
 
-    /// For the next connection that goes out.
+    /// The settings for the next connection that goes out.
     ///
     /// # Errors
     /// As [`Tls::acceptor`].

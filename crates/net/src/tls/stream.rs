@@ -19,13 +19,14 @@ const SLICES_MAX: usize = 64;
 /// Encrypted bytes that wait for room in the socket: rustls takes no more plain text beyond them.
 const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
 
-/// A connection. Reads and writes never block; dropping it says goodbye, if the socket has room.
+/// A connection with TLS. Reads and writes never block; dropping it says goodbye, if the socket has
+/// room.
 pub struct TlsStream {
     fd: OwnedFd,
     connection: Connection,
     /// The CA file to be made of what the peer sends; then the connection ends.
     bootstrap: Option<String>,
-    /// The handshake is over.
+    /// Whether the handshake is over.
     is_open: bool,
     log: Vec<Line>,
 }
@@ -107,7 +108,7 @@ impl TlsStream {
         Certificate::parse(leaf)?.common_name
     }
 
-    /// What is to be logged.
+    /// Takes the lines that are to be logged.
     pub fn take_log(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.log)
     }
@@ -207,7 +208,7 @@ impl TlsStream {
         self.connection.wants_write()
     }
 
-    /// Writes them; true when none are left.
+    /// Writes encrypted bytes that wait for room in the socket; true when none are left.
     ///
     /// # Errors
     /// What the socket says.

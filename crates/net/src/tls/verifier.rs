@@ -17,7 +17,7 @@ const PRESENTED_MAX: usize = 32;
 /// Whom to believe.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
-    /// Those whose certificates lead to one of these.
+    /// Peers whose certificates lead to one of these.
     Authorities(Arc<Vec<Certificate>>),
     /// Everybody: `--ca-cert=none`, and the first connection of `--bootstrap-ca-cert`.
     Everybody,
@@ -62,7 +62,8 @@ impl Verifier {
         Ok(checker.check(&leaf, purpose)?)
     }
 
-    /// In TLS 1.2 a scheme's name does not bind the curve: every algorithm that fits the key.
+    /// Verifies a signature of TLS 1.2: a scheme's name does not bind the curve there, so every
+    /// algorithm that fits the key is tried.
     fn verify_tls12(
         &self,
         message: &[u8],
