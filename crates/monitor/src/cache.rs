@@ -12,7 +12,7 @@ pub(crate) const INITIAL_CACHE_BYTES_MAX: usize = 64 << 20;
 /// Bodies of updates up to the log's end, and initial rows.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// From which place; `None` if there is nothing to tell.
+    /// Updates by group and by the place that they begin at; `None` if there is nothing to tell.
     updates: BTreeMap<(GroupId, Place), Option<Arc<Vec<u8>>>>,
     initials: BTreeMap<GroupId, Arc<Vec<u8>>>,
     update_bytes: usize,
@@ -66,7 +66,7 @@ impl Cache {
         self.forget_initials_if(|_| true);
     }
 
-    /// A group is no more.
+    /// Forgets everything about a group that is no more.
     pub(crate) fn forget(&mut self, group: GroupId) {
         self.forget_initials_if(|other| other == group);
         self.updates.retain(|(of, _), _| *of != group);
@@ -78,7 +78,7 @@ impl Cache {
         self.updates.values().flatten().count() + self.initials.len()
     }
 
-    /// Bytes kept.
+    /// Bytes of all that is kept.
     pub(crate) fn bytes(&self) -> usize {
         self.update_bytes + self.initial_bytes
     }

@@ -30,7 +30,7 @@ pub const CATCH_UP_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Step {
     pub(crate) end: Place,
     pub(crate) body: Arc<Vec<u8>>,
-    /// The last transaction that it tells of.
+    /// The last transaction that the body tells of.
     pub(crate) txn_id: Uuid,
 }
 
@@ -54,17 +54,17 @@ impl CatchUps {
         self.steps.is_empty()
     }
 
-    /// How many there are.
+    /// How many steps are kept.
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Bytes of their bodies.
+    /// Bytes of the bodies of all steps.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many of them lead to a place.
+    /// How many steps lead to a place.
     pub(crate) fn leading_to(&self, place: Place) -> usize {
         self.steps.values().filter(|step| step.end == place).count()
     }

@@ -20,13 +20,13 @@ const SLACK_BYTES: usize = 64 << 10;
 /// What happened to a row. The row as it is now is the store's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RowChange {
-    /// It is new.
+    /// The row is new.
     Insert,
-    /// It is gone; as it was first.
+    /// The row is gone; as it was first.
     Delete(Row),
     /// These columns changed, ascending.
     Modify(Vec<ColumnDelta>),
-    /// It was deleted, and inserted again under the same UUID; as it was first.
+    /// The row was deleted, and inserted again under the same UUID; as it was first.
     Replace(Row),
 }
 
@@ -53,7 +53,7 @@ impl RowChange {
         }
     }
 
-    /// Adds what happened later; `None` if nothing is left of it.
+    /// Adds what happened to the row later; `None` if nothing is left of the change.
     fn merge(self, later: RowChangeRef<'_>) -> Option<Self> {
         use RowChangeRef as Later;
         Some(match (self, later) {
@@ -157,7 +157,7 @@ fn text_bytes(atom: AtomRef<'_>) -> usize {
 #[derive(Clone, Debug)]
 struct TableChanges {
     table: TableId,
-    /// In the order of their first change; `None` where nothing is left of it.
+    /// Rows in the order of their first change; `None` where nothing is left of it.
     rows: Vec<(Uuid, Option<RowChange>)>,
     index: HashMap<Uuid, usize, FixedState>,
 }
@@ -165,9 +165,9 @@ struct TableChanges {
 /// Merged changes of several transactions, by table and row.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeSet {
-    /// Ascending.
+    /// The changed tables, ascending.
     tables: Vec<TableChanges>,
-    /// For the hashes of UUIDs, which clients may choose.
+    /// What the hashes of UUIDs, which clients may choose, begin with.
     seed: u64,
     bytes: usize,
     /// The estimate when it was last made from what is there.
@@ -203,15 +203,15 @@ impl ChangeSet {
             let rows = table.rows.iter().map(|(uuid, row)| (*uuid, row.into()));
             self.merge_rows(table.table, schema, rows);
         }
-        self.tidy(schema);
+        self.compact(schema);
     }
 
-    /// Adds what happened later.
+    /// Adds the changes of a later set.
     pub(crate) fn merge(&mut self, later: &Self, schema: &Schema) {
         for (table, rows) in later.tables() {
             self.merge_rows(table, schema, rows);
         }
-        self.tidy(schema);
+        self.compact(schema);
     }
 
     fn merge_rows<'a>(
@@ -231,7 +231,7 @@ impl ChangeSet {
 
     /// When enough has been added to pay for it: forgets rows of which nothing is left, and makes
     /// the estimate anew.
-    fn tidy(&mut self, schema: &Schema) {
+    fn compact(&mut self, schema: &Schema) {
         if self.bytes < 2 * self.exact_bytes + SLACK_BYTES {
             return;
         }
@@ -284,9 +284,9 @@ impl TableChanges {
 /// What has changed between two places of the log.
 #[derive(Clone, Debug)]
 pub(crate) enum Changes {
-    /// One transaction's, as the engine made it, and its estimated memory.
+    /// One transaction's changes, as the engine made them, and their estimated memory.
     One(Arc<Delta>, usize),
-    /// Several transactions'.
+    /// Changes of several transactions, merged.
     Merged(ChangeSet),
 }
 
@@ -325,7 +325,7 @@ impl Changes {
         }
     }
 
-    /// Adds what happened later.
+    /// Merges the changes into a set of earlier ones.
     pub(crate) fn merge_into(
         &self,
         earlier: &mut ChangeSet,

@@ -37,22 +37,22 @@ pub(crate) struct ClauseIndex {
 struct TableClauses {
     /// Groups that every change of the table can concern.
     all: BTreeSet<GroupId>,
-    /// The others, by the columns of their clauses.
+    /// The groups that only some changes of the table can concern, by the columns of their clauses.
     columns: Vec<ColumnClauses>,
 }
 
 #[derive(Debug)]
 struct ColumnClauses {
     column: ColumnId,
-    /// By the hash of the whole value.
+    /// Groups whose clause demands a value with `==`, by the hash of the whole value.
     equal: HashMap<u64, Vec<GroupId>, FixedState>,
-    /// By the hash of an entry.
+    /// Groups whose clause demands an entry with `includes`, by the hash of the entry.
     includes: HashMap<u64, Filed, FixedState>,
 }
 
 #[derive(Debug)]
 struct Filed {
-    /// The element, or the key and value.
+    /// The element, or the key and value, that the clauses demand.
     entry: (Atom, Option<Atom>),
     groups: Vec<GroupId>,
 }
@@ -62,7 +62,7 @@ struct Filed {
 pub(crate) struct Found {
     pub(crate) group: GroupId,
     pub(crate) table: TableId,
-    /// Which of the changed rows.
+    /// The index of the row among the table's changed rows.
     pub(crate) at: usize,
 }
 
@@ -73,7 +73,7 @@ enum Key<'a> {
 }
 
 impl ClauseIndex {
-    /// Nobody yet; `seed` is for hashing what clients choose.
+    /// An index of no groups; `seed` is for hashing what clients choose.
     pub(crate) fn new(seed: u64) -> Self {
         Self { tables: Vec::new(), hasher: FixedState::with_seed(seed) }
     }
@@ -81,7 +81,7 @@ impl ClauseIndex {
     /// Files a group; its number is higher than those of all before.
     pub(crate) fn add(&mut self, group: GroupId, subscription: &Subscription, n_tables: usize) {
         self.tables.resize_with(n_tables, TableClauses::default);
-        for of in subscription.tables.iter().filter(|table| !table.is_never()) {
+        for of in subscription.tables.iter().filter(|table| !table.matches_no_row()) {
             let table = &mut self.tables[of.shape.table.index()];
             let Some(keys) = keys(of) else {
                 table.all.insert(group);
@@ -108,7 +108,7 @@ impl ClauseIndex {
     }
 
     /// Whether none of these transactions, all of which the store shows, can concern anybody.
-    pub(crate) fn are_of_no_concern<'a>(
+    pub(crate) fn concern_nobody<'a>(
         &self,
         deltas: impl Iterator<Item = &'a Delta>,
         store: &Store,
@@ -174,11 +174,11 @@ impl ClauseIndex {
     }
 
     /// Whether [`ClauseIndex::concerned`] finds all rows that can be something to this group.
-    pub(crate) fn finds(&self, group: GroupId, table: TableId) -> bool {
+    pub(crate) fn finds_all(&self, group: GroupId, table: TableId) -> bool {
         self.tables.get(table.index()).is_some_and(|table| !table.all.contains(&group))
     }
 
-    /// Those whose clauses hold for the row.
+    /// Finds the groups whose clauses hold for the row.
     fn of_row(&self, table: &TableClauses, row: &Row, find: &mut impl FnMut(&[GroupId])) {
         for column in &table.columns {
             let value = row.get(column.column);
@@ -219,7 +219,7 @@ impl ClauseIndex {
         }
     }
 
-    /// Those whose clauses held before the changes.
+    /// Finds the groups whose clauses held before the changes.
     fn of_changes(
         &self,
         table: &TableClauses,

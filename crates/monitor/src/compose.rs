@@ -17,11 +17,11 @@ const WHOLE: Select = 0;
 
 /// What an update says of one row.
 enum Event<'a> {
-    /// It is there (`INITIAL` or `INSERT`).
+    /// The row is there (`INITIAL` or `INSERT`).
     Appear(Select, &'a Row),
-    /// It is gone; as it was.
+    /// The row is gone; as it was.
     Vanish(&'a Row),
-    /// It changed.
+    /// The row changed.
     Change(&'a Modified<'a>),
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn initial<'r, R: Iterator<Item = &'r Row>>(
     let mut writer = Writer::new(out);
     for table in subscription.initial_tables() {
         writer.table(table, schema, |writer| {
-            for row in rows(table.shape.table).filter(|row| table.admits(row)) {
+            for row in rows(table.shape.table).filter(|row| table.matches(row)) {
                 writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
         });
@@ -72,7 +72,7 @@ pub(crate) fn initial<'r, R: Iterator<Item = &'r Row>>(
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     has_begun: bool,
-    /// Of [`Subscription::initial_tables`].
+    /// The index of the table among [`Subscription::initial_tables`].
     table: usize,
     slot: u32,
     any_table: bool,
@@ -97,7 +97,7 @@ pub(crate) fn initial_piece(
         let (any_table, any_row) = (progress.any_table, progress.any_row);
         let mut writer = TableWriter { out, shape, schema, any_table, any_row };
         for (behind, row) in snapshot.rows_from(shape.table, progress.slot) {
-            if table.admits(row) {
+            if table.matches(row) {
                 writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
             if writer.out.len() >= enough {
@@ -130,12 +130,12 @@ pub(crate) fn changes(
     let mut writer = Writer::new(out);
     for changed in &view.tables {
         let Some(table) = subscription.table(changed.table) else { continue };
-        if table.is_never() {
+        if table.matches_no_row() {
             continue;
         }
         // Other tables' conditions make groups of those who are told the same of this one.
         let is_shared = table.clauses().is_empty() && Shapes::is_shared(&table.shape);
-        if is_shared && writer.known_table(changed, &table.shape) {
+        if is_shared && writer.copy_table(changed, &table.shape) {
             continue;
         }
         let start = writer.out.len();
@@ -173,7 +173,7 @@ pub(crate) fn condition_change<'r, R: Iterator<Item = &'r Row>>(
     for (before, table) in changed_conditions(old, new) {
         writer.table(table, schema, |writer| {
             for row in rows(table.shape.table) {
-                let event = match (before.admits(row), table.admits(row)) {
+                let event = match (before.matches(row), table.matches(row)) {
                     (false, true) => Event::Appear(INSERT, row),
                     (true, false) => Event::Vanish(row),
                     _ => continue,
@@ -198,16 +198,16 @@ pub(crate) fn changed_conditions<'a>(
 /// What a row's change is to the subscriber of its table.
 fn event<'a>(table: &TableSubscription, row: &'a RowView<'a>) -> Option<Event<'a>> {
     match &row.state {
-        State::Inserted(row) => table.admits(row).then_some(Event::Appear(INSERT, row)),
-        State::Deleted(old) => table.admits(old).then_some(Event::Vanish(old)),
+        State::Inserted(row) => table.matches(row).then_some(Event::Appear(INSERT, row)),
+        State::Deleted(old) => table.matches(old).then_some(Event::Vanish(old)),
         State::Modified(modified) => {
             let mut columns = modified.columns.iter().map(|delta| delta.column);
             if !columns.clone().any(|column| table.is_watched(column)) {
                 return None;
             }
-            let is = table.admits(modified.row);
+            let is = table.matches(modified.row);
             let was = if columns.any(|column| table.is_condition_on(column)) {
-                table.admits(modified.old())
+                table.matches(modified.old())
             } else {
                 is
             };
@@ -244,8 +244,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a table that was written for others of the same shape; false if it was not.
-    fn known_table(&mut self, table: &TableView<'_>, shape: &Arc<Shape>) -> bool {
+    /// Copies a table that was written for others of the same shape; false if it was not.
+    fn copy_table(&mut self, table: &TableView<'_>, shape: &Arc<Shape>) -> bool {
         let start = self.out.len();
         if self.any_table {
             self.out.push(b',');
@@ -273,7 +273,8 @@ impl TableWriter<'_> {
         }
     }
 
-    /// The same for a row that other subscriptions of the same shape may be told of.
+    /// Writes what happened to a row that other subscriptions of the same shape may be told of,
+    /// too.
     fn shared_row(&mut self, row: &RowView<'_>, event: &Event<'_>, shape: &Arc<Shape>) {
         let kind = event.kind();
         if !self.begin_row(kind) {
@@ -317,7 +318,7 @@ impl TableWriter<'_> {
         self.out.push(b'}');
     }
 
-    /// RFC 7047 §4.1.6 `<row-update>`, all but the end.
+    /// Writes a `<row-update>` (RFC 7047 §4.1.6), all but the end.
     fn row_update(&mut self, event: &Event<'_>) {
         match event {
             Event::Appear(select, row) => {
@@ -340,7 +341,7 @@ impl TableWriter<'_> {
         }
     }
 
-    /// ovsdb-server(7) §4.1.14 `<row-update2>`, all but the end.
+    /// Writes a `<row-update2>` (ovsdb-server(7) §4.1.14), all but the end.
     fn row_update2(&mut self, event: &Event<'_>) {
         match event {
             Event::Vanish(_) => self.out.extend_from_slice(b"{\"delete\":null"),
@@ -348,7 +349,7 @@ impl TableWriter<'_> {
                 let is_initial = *select == INITIAL;
                 let kind: &[u8] = if is_initial { b"{\"initial\":" } else { b"{\"insert\":" };
                 self.out.extend_from_slice(kind);
-                self.telling_columns(*select, row);
+                self.non_default_columns(*select, row);
             }
             Event::Change(modified) => {
                 self.out.extend_from_slice(b"{\"modify\":");
@@ -363,7 +364,7 @@ impl TableWriter<'_> {
     }
 
     /// The columns selected for `select` that do not have their default value.
-    fn telling_columns(&mut self, select: Select, row: &Row) {
+    fn non_default_columns(&mut self, select: Select, row: &Row) {
         self.columns(select, row, |value, ty| !value.is_default(ty));
     }
 

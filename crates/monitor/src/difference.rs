@@ -23,7 +23,7 @@ impl Change {
         Self { old, new, head }
     }
 
-    /// The message up to the table updates.
+    /// The message that tells of the change, up to the table updates.
     pub fn head(&self) -> &Arc<Vec<u8>> {
         &self.head
     }
@@ -40,7 +40,7 @@ impl Change {
                 if cost > most {
                     return cost;
                 }
-                if before.admits(row) != table.admits(row) {
+                if before.matches(row) != table.matches(row) {
                     cost += ROW + ATOM * row.atoms() as u64;
                 }
             }
@@ -48,7 +48,8 @@ impl Change {
         cost
     }
 
-    /// The table updates and the end of the message behind them; `None` if there are none.
+    /// Composes the table updates and the end of the message behind them, with the rows as they are
+    /// in the store; `None` if the change makes nothing appear or vanish.
     pub fn compose(&self, store: &Store) -> Option<Vec<u8>> {
         let mut body = Vec::new();
         let rows = |table| store.table(table).iter();
@@ -56,7 +57,7 @@ impl Change {
         message::close(&mut body)
     }
 
-    /// The same with the rows of a snapshot.
+    /// Composes what [`Change::compose`] does, with the rows of a snapshot.
     pub fn compose_from(&self, snapshot: &Snapshot) -> Option<Vec<u8>> {
         let mut body = Vec::new();
         let rows = |table| snapshot.rows(table);

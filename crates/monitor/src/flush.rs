@@ -11,7 +11,7 @@ use crate::catch_up::Step;
 use crate::clauses::Found;
 use crate::compose;
 use crate::message::{self, Update};
-use crate::pending::{Pending, Place, Since};
+use crate::pending::{ChangesSince, Pending, Place};
 use crate::registry::{Group, GroupId, Label, MonitorKey, Monitors, is_watched};
 use crate::subscription::Subscription;
 use crate::view::View;
@@ -53,13 +53,13 @@ impl Monitors {
         }
         self.tell(late, store, &mut Vec::new(), out);
         for key in up_to_date {
-            self.stray(key, store.schema());
+            self.stray_at_end(key, store.schema());
         }
-        self.settle(store.schema());
+        self.try_rebase(store.schema());
     }
 
-    /// The same for all monitors whose session is not `blocked`. True if more is to be told to some
-    /// of them at once.
+    /// Composes what is pending for all monitors whose session is not `blocked`. True if more is to
+    /// be told to some of them at once.
     pub fn flush_all(
         &mut self,
         store: &Store,
@@ -97,11 +97,11 @@ impl Monitors {
             }
         }
         self.renew_catch_ups(composed, store.schema());
-        self.settle(store.schema());
+        self.try_rebase(store.schema());
         has_more
     }
 
-    /// Leads those who are late to where others went from the same place. True if there is more
+    /// Leads monitors that are late to where others went from the same place. True if there is more
     /// behind it.
     fn step(&mut self, mut late: Vec<Late>, schema: &Schema, out: &mut Vec<Update>) -> bool {
         late.sort_unstable();
@@ -124,7 +124,7 @@ impl Monitors {
     /// Where strays of which group stand.
     fn waiting(&self) -> BTreeSet<(GroupId, Place)> {
         let place =
-            |(key, place): (&MonitorKey, &Place)| Some((self.owners.get(key)?.group, *place));
+            |(key, place): (&MonitorKey, &Place)| Some((self.memberships.get(key)?.group, *place));
         self.strays.iter().filter_map(place).collect()
     }
 
@@ -133,8 +133,8 @@ impl Monitors {
         self.renew_catch_ups(Vec::new(), schema);
     }
 
-    /// The same, and keeps the long ones of the bodies that have just been composed, where others
-    /// stand who were not told.
+    /// Forgets the steps that nobody can take any more, and keeps the long ones of the bodies that
+    /// have just been composed, where others stand who were not told.
     fn renew_catch_ups(&mut self, mut composed: Vec<Composed>, schema: &Schema) {
         composed.retain(|(_, _, body)| body.len() >= self.catch_ups.bytes_min);
         if composed.is_empty() && self.catch_ups.is_empty() {
@@ -156,12 +156,13 @@ impl Monitors {
     /// What to tell a monitor, if there can be anything.
     fn late(&self, key: MonitorKey) -> Option<Late> {
         let place = self.strays.get(&key).copied().unwrap_or(self.base);
-        let owner = self.owners.get(&key).filter(|owner| self.has_changed(owner, place))?;
-        Some(Late { place, group: owner.group, label: Arc::clone(&owner.label), key })
+        let membership =
+            self.memberships.get(&key).filter(|membership| self.has_changed(membership, place))?;
+        Some(Late { place, group: membership.group, label: Arc::clone(&membership.label), key })
     }
 
-    /// Tells those who stand at the base. Answers with those `blocked` who would have been told:
-    /// they stay there.
+    /// Tells the monitors that stand at the base. Answers with those `blocked` that would have been
+    /// told: they stay there.
     fn tell_base(
         &mut self,
         store: &Store,
@@ -191,7 +192,8 @@ impl Monitors {
                 continue;
             }
             let clauses = &self.clauses;
-            let concern = |table: TableId| clauses.finds(id, table).then(|| of(&found, id, table));
+            let concern =
+                |table: TableId| clauses.finds_all(id, table).then(|| found_of(&found, id, table));
             let body = composer.body(id, &group.subscription, || &view, &concern, false);
             // If there is nothing to tell, the blocked ones are up to date, too.
             let Some(body) = body else { continue };
@@ -256,8 +258,8 @@ impl Monitors {
     }
 }
 
-/// Those rows of a table that can be something to a group; `found` is sorted.
-fn of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
+/// The changed rows of a table that can be something to a group; `found` is sorted.
+fn found_of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
     let from = found.partition_point(|one| (one.group, one.table) < (group, table));
     let found = &found[from..];
     &found[..found.partition_point(|one| (one.group, one.table) == (group, table))]
@@ -280,7 +282,7 @@ fn tell_group(
 
 /// What has changed since a place; `changes` keeps what the view looks into.
 fn resolve<'a>(
-    changes: &'a OnceCell<Option<Since<'a>>>,
+    changes: &'a OnceCell<Option<ChangesSince<'a>>>,
     pending: &'a Pending,
     watchers: &[BTreeSet<GroupId>],
     place: Place,

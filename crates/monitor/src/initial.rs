@@ -11,18 +11,19 @@ use crate::subscription::Subscription;
 /// What a row costs besides its values, in the units of [`Monitors::initial_cost`].
 pub(crate) const ROW: u64 = 4;
 
-/// What a value costs that is written.
+/// What each value of a row costs that is written, in the units of [`Monitors::initial_cost`].
 pub(crate) const ATOM: u64 = 2;
 
 /// Bytes of a piece of initial rows, or a row more.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What is to be composed for one group of monitors.
+/// The initial rows of one group of monitors, to be composed from a snapshot, maybe on another
+/// thread.
 #[derive(Debug)]
 pub struct Initial(Arc<Subscription>);
 
 impl Initial {
-    /// The rows of a snapshot, as a JSON object.
+    /// Composes the rows of a snapshot that the monitors begin with, as a JSON object.
     pub fn compose(&self, snapshot: &Snapshot) -> Arc<Vec<u8>> {
         let mut rows = Vec::new();
         compose::initial(&self.0, snapshot.schema(), |table| snapshot.rows(table), &mut rows);
@@ -31,7 +32,8 @@ impl Initial {
     }
 }
 
-/// The same, piece by piece. A clone goes on from where the original is.
+/// The initial rows of one group of monitors, composed piece by piece from a snapshot. A clone goes
+/// on from where the original is.
 #[derive(Clone, Debug)]
 pub struct InitialPieces {
     subscription: Arc<Subscription>,
@@ -40,7 +42,7 @@ pub struct InitialPieces {
 }
 
 impl Initial {
-    /// The rows of a snapshot, in pieces.
+    /// The rows of a snapshot that the monitors begin with, in pieces.
     pub fn pieces(self, snapshot: Snapshot) -> InitialPieces {
         let progress = compose::Progress::default();
         InitialPieces { subscription: self.0, snapshot: Arc::new(snapshot), progress }
@@ -74,13 +76,14 @@ impl Monitors {
         rows
     }
 
-    /// Those rows, if they have been composed for an equal monitor and nothing has changed since.
+    /// The rows that the monitor begins with, if they have been composed for an equal monitor and
+    /// nothing has changed since.
     pub fn known_initial(&self, key: MonitorKey) -> Option<Arc<Vec<u8>>> {
         self.cache.initial(self.group(key)?)
     }
 
-    /// What composing those rows costs, in units of about 50 ns, as far as it is more than `most`:
-    /// looking for the answer takes no longer than that.
+    /// What composing a monitor's initial rows costs, in units of about 50 ns, as far as it is more
+    /// than `most`: looking for the answer takes no longer than that.
     pub fn initial_cost(&self, key: MonitorKey, store: &Store, most: u64) -> u64 {
         let Some(subscription) = self.subscription(key) else { return 0 };
         let mut cost = 0;
@@ -92,7 +95,7 @@ impl Monitors {
                 if cost > most {
                     return cost;
                 }
-                if clauses == 0 || table.admits(row) {
+                if clauses == 0 || table.matches(row) {
                     cost += ROW + ATOM * row.atoms() as u64;
                 }
             }
@@ -100,31 +103,33 @@ impl Monitors {
         cost
     }
 
-    /// The composing of those rows, to be done elsewhere.
+    /// The composing of a monitor's initial rows, to be done elsewhere; `None` if there is no such
+    /// monitor.
     pub fn initial_work(&mut self, key: MonitorKey) -> Option<Initial> {
         let subscription = Arc::clone(self.subscription(key)?);
         self.initials += 1;
         Some(Initial(subscription))
     }
 
-    /// Keeps the rows for equal monitors, if they are still what this one begins with.
+    /// Keeps a monitor's initial rows for equal monitors, if they are still what this one begins
+    /// with.
     pub fn keep_initial(&mut self, key: MonitorKey, rows: &Arc<Vec<u8>>) {
-        let Some(owner) = self.owners.get(&key) else { return };
+        let Some(membership) = self.memberships.get(&key) else { return };
         let place = self.strays.get(&key).copied().unwrap_or(self.base);
-        if !self.has_changed(owner, place) {
-            self.cache.keep_initial(owner.group, rows);
+        if !self.has_changed(membership, place) {
+            self.cache.keep_initial(membership.group, rows);
         }
     }
 
-    /// The monitor will begin with the rows as they are now, whatever it was to begin with.
+    /// Lets the monitor begin with the rows as they are now, whatever it was to begin with.
     pub fn begin_anew(&mut self, key: MonitorKey, schema: &Schema) {
         self.stand_at_end(key, schema);
-        self.settle(schema);
+        self.try_rebase(schema);
     }
 
-    /// Which monitors are equal: the number of the group.
+    /// The number of the monitor's group: monitors of one group have equal subscriptions.
     pub fn group(&self, key: MonitorKey) -> Option<GroupId> {
-        self.owners.get(&key).map(|owner| owner.group)
+        self.memberships.get(&key).map(|membership| membership.group)
     }
 
     pub(crate) fn subscription(&self, key: MonitorKey) -> Option<&Arc<Subscription>> {

@@ -7,7 +7,7 @@ use weir_data::Uuid;
 
 use crate::registry::MonitorKey;
 
-/// Which of the monitor methods made it.
+/// Which of the monitor methods made a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// `monitor`, told by `update` (RFC 7047 §4.1.5).
@@ -22,7 +22,7 @@ pub enum Version {
 /// of their own that share the `body`.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Who gets it.
+    /// The monitors that get the update.
     pub to: Vec<MonitorKey>,
     /// The message up to the table updates.
     pub head: Arc<Vec<u8>>,
@@ -33,14 +33,14 @@ pub struct Update {
 /// A message up to the table updates; composed again only when it changes.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// Up to the id of the transaction, if that is in it.
+    /// The head up to the id of the transaction, if that is in it.
     start: Vec<u8>,
     has_txn_id: bool,
     known: Option<(Uuid, Arc<Vec<u8>>)>,
 }
 
 impl Head {
-    /// Of the messages to monitors called `id`, a JSON text.
+    /// The head of the messages to monitors called `id`, a JSON text.
     pub(crate) fn new(version: Version, id: &[u8]) -> Self {
         let method: &[u8] = match version {
             Version::V1 => b"update",

@@ -17,7 +17,7 @@ use weir_data::{Delta, Schema, TableId};
 
 use crate::change::{ChangeSet, Changes};
 
-/// A place in the log; ascending.
+/// A place in the log of changes: ascending, one more for each commit.
 pub(crate) type Place = u64;
 
 #[derive(Debug)]
@@ -26,30 +26,30 @@ struct Segment {
     changes: Changes,
 }
 
-/// The log.
+/// The log of changes that some monitor has not been told of yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     segments: VecDeque<Segment>,
     end: Place,
-    /// How many stand where.
+    /// How many monitors or steps stand at each place.
     standing: BTreeMap<Place, usize>,
-    /// Behind the last change of each table.
+    /// The place behind the last change of each table.
     changed_at: Vec<Place>,
     /// Estimated memory of all segments.
     bytes: usize,
-    /// For hashing.
+    /// What the hashes of UUIDs, which clients may choose, begin with.
     seed: u64,
 }
 
 /// The changes since a place.
-pub(crate) enum Since<'a> {
-    /// They are in one segment.
+pub(crate) enum ChangesSince<'a> {
+    /// All changes since the place are in one segment.
     Segment(&'a Changes),
-    /// They were put together from several.
+    /// The changes were put together from several segments.
     Joined(Changes),
 }
 
-impl Since<'_> {
+impl ChangesSince<'_> {
     pub(crate) fn changes(&self) -> &Changes {
         match self {
             Self::Segment(changes) => changes,
@@ -71,7 +71,7 @@ impl Pending {
         }
     }
 
-    /// Where there is nothing more to be told.
+    /// The log's end: who stands there knows everything.
     pub(crate) fn end(&self) -> Place {
         self.end
     }
@@ -81,17 +81,17 @@ impl Pending {
         self.segments.is_empty()
     }
 
-    /// Number of segments.
+    /// Number of segments of the log.
     pub(crate) fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// Estimated memory.
+    /// Estimated memory of all segments.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many stand at a place.
+    /// How many monitors or steps stand at a place.
     pub(crate) fn standing_at(&self, place: Place) -> usize {
         self.standing.get(&place).copied().unwrap_or(0)
     }
@@ -185,18 +185,18 @@ impl Pending {
         place: Place,
         schema: &Schema,
         is_watched: impl Fn(TableId) -> bool,
-    ) -> Option<Since<'_>> {
+    ) -> Option<ChangesSince<'_>> {
         let at = self.segments.partition_point(|segment| segment.start < place);
         let mut segments = self.segments.iter().skip(at);
         let first = segments.next()?;
         let mut segments = segments.peekable();
         if segments.peek().is_none() {
-            return Some(Since::Segment(&first.changes));
+            return Some(ChangesSince::Segment(&first.changes));
         }
         let mut set = first.changes.clone().into_set(self.seed, schema, &is_watched);
         for segment in segments {
             segment.changes.merge_into(&mut set, schema, &is_watched);
         }
-        Some(Since::Joined(Changes::Merged(set)))
+        Some(ChangesSince::Joined(Changes::Merged(set)))
     }
 }

@@ -28,11 +28,11 @@ pub type GroupId = u64;
 /// Sizes, for memory/show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Monitors.
+    /// Number of monitors.
     pub monitors: usize,
-    /// Groups of equal subscriptions.
+    /// Number of groups of equal subscriptions.
     pub groups: usize,
-    /// Segments of the change log.
+    /// Number of segments of the change log.
     pub change_sets: usize,
     /// How often a group's update was put together since the start, empty ones included: the work
     /// done, whatever the number of monitors.
@@ -41,7 +41,7 @@ pub struct Counts {
     pub initials: u64,
     /// Composed updates and initial rows that are kept because others may need the same.
     pub cached: usize,
-    /// Their bytes.
+    /// Bytes of the updates and initial rows that are kept.
     pub cached_bytes: usize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) type Label = Arc<(Version, Vec<u8>)>;
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) head: Head,
-    /// Ascending.
+    /// The keys of the members, ascending.
     pub(crate) members: Vec<MonitorKey>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Number of members.
+    /// Number of monitors in the group.
     pub(crate) fn len(&self) -> usize {
         self.classes.values().map(|class| class.members.len()).sum()
     }
@@ -73,7 +73,7 @@ impl Group {
 
 /// Where a monitor belongs.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct Membership {
     pub(crate) group: GroupId,
     pub(crate) label: Label,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Owner {
 pub struct Monitors {
     pub(crate) groups: HashMap<GroupId, Group, FixedState>,
     by_canonical: HashMap<Arc<[u8]>, GroupId, FixedState>,
-    pub(crate) owners: HashMap<MonitorKey, Owner, FixedState>,
+    pub(crate) memberships: HashMap<MonitorKey, Membership, FixedState>,
     /// Which groups watch each table.
     pub(crate) watchers: Vec<BTreeSet<GroupId>>,
     /// Which groups each change can concern.
@@ -96,7 +96,7 @@ pub struct Monitors {
     /// Where all stand who were neither blocked at the last [`Monitors::flush_all`] nor flushed
     /// alone since.
     pub(crate) base: Place,
-    /// Where the others stand.
+    /// Where the monitors stand that do not stand at `base`.
     pub(crate) strays: BTreeMap<MonitorKey, Place>,
     pub(crate) cache: Cache,
     pub(crate) catch_ups: CatchUps,
@@ -119,7 +119,7 @@ impl Monitors {
         Self {
             groups: HashMap::with_hasher(FixedState::with_seed(seed)),
             by_canonical: HashMap::with_hasher(FixedState::with_seed(seed)),
-            owners: HashMap::with_hasher(FixedState::with_seed(seed)),
+            memberships: HashMap::with_hasher(FixedState::with_seed(seed)),
             watchers: Vec::new(),
             clauses: ClauseIndex::new(seed),
             pending,
@@ -155,19 +155,19 @@ impl Monitors {
         // Numbers of groups never come again: work that is out may carry an old one.
         new.next_group = self.next_group;
         let mut kept = Vec::new();
-        for (key, owner) in &self.owners {
+        for (key, membership) in &self.memberships {
             let place = self.strays.get(key).copied().unwrap_or(self.base);
-            let Some(group) = self.groups.get(&owner.group) else { continue };
+            let Some(group) = self.groups.get(&membership.group) else { continue };
             let subscription = group.subscription.with_tables(&target);
             let Some(subscription) = subscription else { continue };
-            if !self.has_changed(owner, place) {
-                kept.push((*key, Arc::clone(&owner.label), subscription));
+            if !self.has_changed(membership, place) {
+                kept.push((*key, Arc::clone(&membership.label), subscription));
             }
         }
         kept.sort_by_key(|(key, ..)| *key);
         let keys = kept.iter().map(|(key, ..)| *key).collect();
         for (key, label, subscription) in kept {
-            new.join(key, label, subscription, schema);
+            new.join_group(key, label, subscription, schema);
         }
         new.last_txn_id = self.last_txn_id;
         (new.composed, new.initials) = (self.composed, self.initials);
@@ -186,13 +186,19 @@ impl Monitors {
     ) -> Result<MonitorKey, Error> {
         let subscription = Subscription::parse(version == Version::V1, requests, schema)?;
         let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
-        self.join(key, Arc::new((version, id)), subscription, schema);
+        self.join_group(key, Arc::new((version, id)), subscription, schema);
         self.stand_at_end(key, schema);
         Ok(key)
     }
 
     /// Puts a monitor into the group of its subscription.
-    fn join(&mut self, key: MonitorKey, label: Label, subscription: Subscription, schema: &Schema) {
+    fn join_group(
+        &mut self,
+        key: MonitorKey,
+        label: Label,
+        subscription: Subscription,
+        schema: &Schema,
+    ) {
         let canonical = subscription.canonical();
         let id = match self.by_canonical.get(canonical.as_slice()) {
             Some(group) => *group,
@@ -205,7 +211,7 @@ impl Monitors {
                 class.members.insert(at, key);
             }
         }
-        self.owners.insert(key, Owner { group: id, label });
+        self.memberships.insert(key, Membership { group: id, label });
     }
 
     fn add_group(
@@ -230,42 +236,42 @@ impl Monitors {
         id
     }
 
-    /// Takes a monitor out of its group; the group goes with its last one.
-    fn part(&mut self, key: MonitorKey) -> Option<Owner> {
-        let owner = self.owners.remove(&key)?;
-        let group = self.groups.get_mut(&owner.group)?;
-        if let Some(class) = group.classes.get_mut(&owner.label) {
+    /// Takes a monitor out of its group; the group goes with its last member.
+    fn leave_group(&mut self, key: MonitorKey) -> Option<Membership> {
+        let membership = self.memberships.remove(&key)?;
+        let group = self.groups.get_mut(&membership.group)?;
+        if let Some(class) = group.classes.get_mut(&membership.label) {
             if let Ok(at) = class.members.binary_search(&key) {
                 class.members.remove(at);
             }
             if class.members.is_empty() {
-                group.classes.remove(&owner.label);
+                group.classes.remove(&membership.label);
             }
         }
         if group.classes.is_empty()
-            && let Some(gone) = self.groups.remove(&owner.group)
+            && let Some(gone) = self.groups.remove(&membership.group)
         {
             self.by_canonical.remove(&gone.canonical);
             for table in gone.subscription.watched_tables() {
-                self.watchers[table.index()].remove(&owner.group);
+                self.watchers[table.index()].remove(&membership.group);
             }
-            self.clauses.remove(owner.group, &gone.subscription);
+            self.clauses.remove(membership.group, &gone.subscription);
             for table in &gone.subscription.tables {
                 self.shapes.end(&table.shape);
             }
-            self.cache.forget(owner.group);
+            self.cache.forget(membership.group);
         }
-        Some(owner)
+        Some(membership)
     }
 
     /// Ends a monitor.
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
-        self.part(key);
+        self.leave_group(key);
         if let Some(place) = self.strays.remove(&key) {
             self.leave(place, schema);
         }
         self.prune(schema);
-        self.settle(schema);
+        self.try_rebase(schema);
     }
 
     /// `monitor_cond_change`: new conditions and a new id, for a monitor that has just been
@@ -278,34 +284,35 @@ impl Monitors {
         requests: Text<'_>,
         schema: &Schema,
     ) -> Result<Option<Change>, Error> {
-        let group = self.owners.get(&key).and_then(|owner| self.groups.get(&owner.group));
+        let group =
+            self.memberships.get(&key).and_then(|membership| self.groups.get(&membership.group));
         let Some(group) = group else { return Ok(None) };
         let old = Arc::clone(&group.subscription);
         let new = old.with_conditions(requests, schema)?;
-        let Some(owner) = self.part(key) else { return Ok(None) };
-        let version = owner.label.0;
+        let Some(membership) = self.leave_group(key) else { return Ok(None) };
+        let version = membership.label.0;
         let head = Head::new(version, &new_id).bytes(self.last_txn_id);
-        self.join(key, Arc::new((version, new_id)), new, schema);
+        self.join_group(key, Arc::new((version, new_id)), new, schema);
         // What the old condition kept from it is pending no more.
         self.stand_at_end(key, schema);
         Ok(self.subscription(key).map(|new| Change::new(old, Arc::clone(new), head)))
     }
 
-    /// A monitor knows everything: it stands at the end.
+    /// Lets a monitor that knows everything stand at the end.
     pub(crate) fn stand_at_end(&mut self, key: MonitorKey, schema: &Schema) {
         // Nothing that it watches has changed since: it may as well stand there.
-        let owner = self.owners.get(&key);
-        if !owner.is_some_and(|owner| self.has_changed(owner, self.base)) {
+        let membership = self.memberships.get(&key);
+        if !membership.is_some_and(|membership| self.has_changed(membership, self.base)) {
             if let Some(place) = self.strays.remove(&key) {
                 self.leave(place, schema);
             }
             return;
         }
-        self.stray(key, schema);
+        self.stray_at_end(key, schema);
     }
 
-    /// A monitor stands at the end, wherever the base is.
-    pub(crate) fn stray(&mut self, key: MonitorKey, schema: &Schema) {
+    /// Lets a monitor stand at the end as a stray, wherever the base is.
+    pub(crate) fn stray_at_end(&mut self, key: MonitorKey, schema: &Schema) {
         let end = self.pending.end();
         self.pending.stand(end);
         if let Some(place) = self.strays.insert(key, end) {
@@ -314,25 +321,25 @@ impl Monitors {
     }
 
     /// Whether anything that the monitor watches has changed since a place.
-    pub(crate) fn has_changed(&self, owner: &Owner, since: Place) -> bool {
+    pub(crate) fn has_changed(&self, membership: &Membership, since: Place) -> bool {
         since < self.pending.end()
-            && self.groups.get(&owner.group).is_some_and(|group| {
+            && self.groups.get(&membership.group).is_some_and(|group| {
                 let mut tables = group.subscription.watched_tables();
                 tables.any(|table| self.pending.has_changed(table, since))
             })
     }
 
-    /// Somebody leaves a place.
+    /// Lets a monitor or step leave a place.
     pub(crate) fn leave(&mut self, place: Place, schema: &Schema) {
         let watchers = &self.watchers;
         self.pending.leave(place, schema, |table| is_watched(watchers, table));
     }
 
-    /// When everybody stands at the end, that is the new base.
-    pub(crate) fn settle(&mut self, schema: &Schema) {
+    /// Makes the end the new base when everybody stands there.
+    pub(crate) fn try_rebase(&mut self, schema: &Schema) {
         let end = self.pending.end();
         let standing = self.pending.standing_at(end) - self.catch_ups.leading_to(end);
-        if self.base < end && standing == self.owners.len() {
+        if self.base < end && standing == self.memberships.len() {
             self.rebase(schema);
             let strays = std::mem::take(&mut self.strays);
             strays.into_values().for_each(|place| self.leave(place, schema));
@@ -345,7 +352,7 @@ impl Monitors {
         }
     }
 
-    /// The base moves to the end.
+    /// Moves the base to the end.
     pub(crate) fn rebase(&mut self, schema: &Schema) {
         let end = self.pending.end();
         let old = std::mem::replace(&mut self.base, end);
@@ -381,7 +388,7 @@ impl Monitors {
     ) -> bool {
         // What is pending may be undone by later changes of the same rows only if it has seen all
         // changes in between.
-        let passed = self.pending.is_empty() && self.clauses.are_of_no_concern(deltas, store);
+        let passed = self.pending.is_empty() && self.clauses.concern_nobody(deltas, store);
         if passed {
             self.last_txn_id = txn_id;
         }
@@ -400,12 +407,12 @@ impl Monitors {
 
     /// Number of monitors.
     pub fn len(&self) -> usize {
-        self.owners.len()
+        self.memberships.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no monitors.
     pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
+        self.memberships.is_empty()
     }
 
     /// How many different sets of tables, columns and kinds of change there are, whatever the
@@ -421,7 +428,7 @@ impl Monitors {
     /// Sizes, for memory/show and tests.
     pub fn counts(&self) -> Counts {
         Counts {
-            monitors: self.owners.len(),
+            monitors: self.memberships.len(),
             groups: self.groups.len(),
             change_sets: self.pending.segments(),
             composed: self.composed,

@@ -13,7 +13,7 @@ use weir_json::{Kind, Text};
 /// Kinds of change that a column is reported for: a set of the constants below.
 pub(crate) type Select = u8;
 
-/// Rows there are at the beginning.
+/// Rows that are there when the monitor begins.
 pub(crate) const INITIAL: Select = 1;
 /// New rows.
 pub(crate) const INSERT: Select = 1 << 1;
@@ -21,7 +21,7 @@ pub(crate) const INSERT: Select = 1 << 1;
 pub(crate) const DELETE: Select = 1 << 2;
 /// Changed rows.
 pub(crate) const MODIFY: Select = 1 << 3;
-/// The column is among those asked for, though perhaps for no kind of change.
+/// A column that was asked for, though perhaps for no kind of change.
 const REQUESTED: Select = 1 << 4;
 
 /// What is told of the rows of a table, whichever these are.
@@ -32,14 +32,14 @@ pub(crate) struct Shape {
     pub(crate) is_v1: bool,
     /// Columns to report, ascending, each with what it is reported for.
     pub(crate) columns: Vec<(ColumnId, Select)>,
-    /// The same by column number, for looking up.
+    /// What each column is reported for, by column number.
     flags: Vec<Select>,
     /// Union of the columns' and the requests' selections.
     pub(crate) select: Select,
 }
 
 impl Shape {
-    /// Nothing yet.
+    /// A shape without columns.
     pub(crate) fn new(is_v1: bool, id: TableId, table: &TableSchema) -> Self {
         let flags = vec![0; table.columns.len()];
         Self { table: id, is_v1, columns: Vec::new(), flags, select: 0 }
@@ -152,7 +152,7 @@ fn parse_select(text: Text<'_>, table: &TableSchema) -> Result<Select, Error> {
 pub(crate) struct Shapes(HashSet<Arc<Shape>, FixedState>);
 
 impl Shapes {
-    /// None yet; `seed` is for hashing what clients choose.
+    /// No shapes; `seed` is for hashing what clients choose.
     pub(crate) fn new(seed: u64) -> Self {
         Self(HashSet::with_hasher(FixedState::with_seed(seed)))
     }
@@ -162,7 +162,7 @@ impl Shapes {
         *shape = Arc::clone(self.0.get_or_insert_with(&**shape, |_| Arc::clone(shape)));
     }
 
-    /// A user of a shape ends.
+    /// Ends one user of a shape: a shape that has no other is forgotten.
     pub(crate) fn end(&mut self, shape: &Arc<Shape>) {
         if !Self::is_shared(shape) {
             self.0.remove(shape);

@@ -12,7 +12,7 @@ use crate::shape::{INITIAL, Shape, object_named};
 /// What is asked of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableSubscription {
-    /// Shared with all subscriptions that have the same.
+    /// Columns and kinds of change, shared with all subscriptions that have the same.
     pub(crate) shape: Arc<Shape>,
     /// Which rows: those for which any clause holds.
     condition: Condition,
@@ -30,7 +30,7 @@ pub(crate) struct Subscription {
 
 impl TableSubscription {
     /// Whether the row is one of those asked for.
-    pub(crate) fn admits(&self, row: &Row) -> bool {
+    pub(crate) fn matches(&self, row: &Row) -> bool {
         self.condition.matches_any(row)
     }
 
@@ -40,7 +40,7 @@ impl TableSubscription {
     }
 
     /// Whether no row can ever be one of those asked for.
-    pub(crate) fn is_never(&self) -> bool {
+    pub(crate) fn matches_no_row(&self) -> bool {
         let clauses = &self.condition.clauses;
         !clauses.is_empty() && clauses.iter().all(|clause| *clause == Clause::Constant(false))
     }
@@ -117,7 +117,8 @@ impl Subscription {
         Ok(changed)
     }
 
-    /// The same of tables that have other numbers now; `None` if one of them has none.
+    /// The subscription with the numbers that its tables have in another schema; `None` if one of
+    /// the tables has none there.
     pub(crate) fn with_tables(&self, target: &impl Fn(TableId) -> Option<TableId>) -> Option<Self> {
         let mut changed = self.clone();
         for table in &mut changed.tables {
@@ -137,15 +138,17 @@ impl Subscription {
 
     /// Tables whose rows a monitor begins with.
     pub(crate) fn initial_tables(&self) -> impl Iterator<Item = &TableSubscription> {
-        self.tables.iter().filter(|table| table.shape.select & INITIAL != 0 && !table.is_never())
+        self.tables
+            .iter()
+            .filter(|table| table.shape.select & INITIAL != 0 && !table.matches_no_row())
     }
 
     /// Tables whose rows can appear in updates.
     pub(crate) fn watched_tables(&self) -> impl Iterator<Item = TableId> {
-        self.tables.iter().filter(|table| !table.is_never()).map(|table| table.shape.table)
+        self.tables.iter().filter(|table| !table.matches_no_row()).map(|table| table.shape.table)
     }
 
-    /// Equal for equal subscriptions, whatever they were spelled like.
+    /// Bytes that are equal for equal subscriptions, whatever they were spelled like.
     pub(crate) fn canonical(&self) -> Vec<u8> {
         let mut out = vec![u8::from(self.is_v1)];
         for table in &self.tables {
@@ -202,7 +205,7 @@ fn write_len(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&(len as u64).to_be_bytes());
 }
 
-/// Exactly, unlike JSON, in which two reals may look alike.
+/// Appends a value exactly, unlike JSON, in which two reals may look alike.
 fn write_datum(datum: &Datum, out: &mut Vec<u8>) {
     write_len(datum.as_ref().len(), out);
     for (key, value) in datum.as_ref().entries() {

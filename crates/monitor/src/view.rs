@@ -12,7 +12,7 @@ use crate::shape::Fragments;
 /// What has changed, by table.
 #[derive(Debug, Default)]
 pub(crate) struct View<'a> {
-    /// Ascending, none empty.
+    /// The changed tables, ascending, none without rows.
     pub(crate) tables: Vec<TableView<'a>>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct View<'a> {
 pub(crate) struct TableView<'a> {
     pub(crate) table: TableId,
     pub(crate) rows: Vec<RowView<'a>>,
-    /// All of it, as told to those without a condition.
+    /// What was written of the whole table for subscriptions without a condition.
     pub(crate) whole: Fragments,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct RowView<'a> {
     pub(crate) fragments: Fragments,
 }
 
-/// Before and after.
+/// A changed row, before and after.
 #[derive(Debug)]
 pub(crate) enum State<'a> {
-    /// It is new; as it is.
+    /// The row is new; as it is.
     Inserted(&'a Row),
-    /// It is gone; as it was.
+    /// The row is gone; as it was.
     Deleted(&'a Row),
-    /// It changed.
+    /// The row was there and still is.
     Modified(Modified<'a>),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum State<'a> {
 #[derive(Debug)]
 pub(crate) struct Modified<'a> {
     pub(crate) row: &'a Row,
-    /// Ascending.
+    /// The columns that changed, ascending.
     pub(crate) columns: Cow<'a, [ColumnDelta]>,
     old: OnceCell<Row>,
 }
@@ -118,7 +118,7 @@ fn changed(columns: &[ColumnDelta]) -> Cow<'_, [ColumnDelta]> {
 }
 
 impl Modified<'_> {
-    /// The row as it was.
+    /// The row as it was before the changes.
     pub(crate) fn old(&self) -> &Row {
         self.old.get_or_init(|| before(self.row, &self.columns))
     }

@@ -265,7 +265,8 @@ impl Run {
         assert_eq!(self.monitors.pending_bytes(), 0);
     }
 
-    /// Those whose turn it `is` get what the twin says, once; nobody else gets anything.
+    /// Checks that monitors whose turn it `is` get what the twin says, once, and no others get
+    /// anything.
     fn receive(&mut self, updates: Vec<Update>, is_turn: impl Fn(MonitorKey) -> bool) {
         let mut got: BTreeMap<MonitorKey, Value> = BTreeMap::new();
         let mut txn_ids: BTreeMap<MonitorKey, String> = BTreeMap::new();
