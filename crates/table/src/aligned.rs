@@ -6,7 +6,8 @@ use crate::cell::Cell;
 use crate::printer::{Printer, Table, write_cell};
 use crate::style::{CellFormat, Style};
 
-/// A column of a table that is too wide for the terminal keeps at least this many columns.
+/// Fewest columns that a table's column keeps where it is cut because it is too wide for the
+/// terminal.
 const FITTED_WIDTH_MIN: usize = 8;
 
 /// Rows are collected up to this many bytes before they are written.

@@ -6,7 +6,7 @@ use weir_json::Text;
 /// What must be known of a column's type to write and compare its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The type of its elements or keys.
+    /// The type of a set's elements, or of a map's keys.
     pub key: AtomType,
     /// The type of a map's values.
     pub value: Option<AtomType>,
@@ -35,11 +35,11 @@ impl From<&ColumnType> for Shape {
 /// One cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell<'a> {
-    /// Nothing; `null` in JSON.
+    /// An empty cell; `null` in JSON.
     Empty,
     /// Words that are no value of a database.
     Text(&'a str),
-    /// JSON in all formats.
+    /// JSON that is written as it is in all formats.
     Json(Text<'a>),
     /// A value of a database, as RFC 7047 section 5.1 writes it.
     Value(Text<'a>, Shape),

@@ -8,7 +8,7 @@ use weir_data::uuid::TEXT_LEN;
 use crate::cell::Cell;
 use crate::printer::{Printer, Table, write_cell};
 
-/// As much of a UUID as is shown.
+/// How many characters of a UUID are shown.
 const SHOWN_LENGTH: usize = 8;
 
 pub(crate) fn print<'a, F, W: Write>(

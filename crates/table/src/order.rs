@@ -12,7 +12,7 @@ const STRING_END: u8 = 0;
 /// Before a byte of a string that is not above this one, which is sent one up.
 const STRING_ESCAPE: u8 = 1;
 
-/// The bytes that hold the number of entries.
+/// Bytes that hold the number of entries.
 const COUNT_SIZE: usize = size_of::<u32>();
 
 /// Appends bytes that compare like the values of one column: shorter ones first, then by keys,
@@ -39,7 +39,8 @@ pub fn write_sort_key(value: Text<'_>, shape: Shape, values: &mut Vec<u8>, out: 
     }
 }
 
-/// What is no atom of the type sorts like a zero.
+/// Appends bytes that compare like atoms of this type; what is no atom of the type sorts like a
+/// zero.
 fn write_atom(atom: Text<'_>, ty: AtomType, out: &mut Vec<u8>) {
     match ty {
         AtomType::Integer => {

@@ -8,13 +8,13 @@ use crate::{aligned, csv, html, json, list, value};
 
 /// One table. `cell` is asked for the cell in a row and column, maybe more than once.
 pub struct Table<'t, 'a, F: Fn(usize, usize) -> Cell<'a>> {
-    /// The line above it.
+    /// The line above the table.
     pub caption: Option<&'t str>,
-    /// When it was true.
+    /// When the content was true, for `--timestamp`.
     pub time: Option<&'t str>,
-    /// Names of the columns.
+    /// The names of the columns.
     pub headings: &'t [&'t str],
-    /// How many rows there are.
+    /// The number of rows.
     pub rows: usize,
     /// The cell in a row and column, counted from 0.
     pub cell: F,
@@ -34,7 +34,7 @@ impl<W: Write> Printer<W> {
         Self { style, out, printed: false }
     }
 
-    /// Where it prints, for what stands between tables.
+    /// The writer, for what stands between tables.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
     }

@@ -6,21 +6,21 @@ pub enum Format {
     /// Columns aligned with spaces.
     #[default]
     Table,
-    /// One line a cell.
+    /// One line for each cell.
     List,
-    /// HTML tables.
+    /// An HTML table.
     Html,
-    /// RFC 4180.
+    /// CSV (RFC 4180).
     Csv,
-    /// One JSON object a table.
+    /// One JSON object for each table.
     Json,
 }
 
 impl Format {
-    /// The names, in the order of the manual.
+    /// The names of all formats, in the order of the manual.
     pub const NAMES: &'static [&'static str] = &["table", "list", "html", "csv", "json"];
 
-    /// Reads a name.
+    /// The format of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "table" => Self::Table,
@@ -36,20 +36,20 @@ impl Format {
 /// How a cell is written (`--data`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellFormat {
-    /// As ovs-vsctl(8), "Database Values".
+    /// As ovs-vsctl(8) writes values ("Database Values").
     #[default]
     String,
-    /// The same without brackets and quotes.
+    /// As ovs-vsctl(8) writes values, without brackets and quotes.
     Bare,
-    /// RFC 7047 section 5.1.
+    /// As JSON (RFC 7047 section 5.1).
     Json,
 }
 
 impl CellFormat {
-    /// The names, in the order of the manual.
+    /// The names of all formats of cells, in the order of the manual.
     pub const NAMES: &'static [&'static str] = &["string", "bare", "json"];
 
-    /// Reads a name.
+    /// The format of cells of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "string" => Self::String,
@@ -60,12 +60,12 @@ impl CellFormat {
     }
 }
 
-/// All of it.
+/// How tables are written: all options about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// `--format`.
+    /// `--format`: the form of a table.
     pub format: Format,
-    /// `--data`.
+    /// `--data`: the form of a cell.
     pub cells: CellFormat,
     /// False with `--no-headings`.
     pub headings: bool,
