@@ -1,4 +1,4 @@
-//! The wire form of admin commands: JSON-RPC with strings (surface of `unixctl`).
+//! The wire form of admin commands: JSON-RPC with strings (ovs-appctl(8)).
 
 use weir_json::{Value, object};
 use weir_wire::Message;
