@@ -29,7 +29,8 @@ const fn line(
 
 const BY_KEY_QUICK: &[&str] = &["--rows=1000,4000", "--seconds=0.3", ONE_CORE];
 
-/// Those with one client run on one core, where its messages wake nobody.
+/// The lines of the table. Scenarios with one client run on one core, where its messages wake
+/// nobody.
 const LINES: &[Line] = &[
     line("ports", "ports", &[], &["--rows=2000", "--monitors=20"]),
     line(

@@ -33,7 +33,7 @@ const MONITORS: usize = 100;
 const OPS: usize = 1_000;
 /// Bytes that all monitors together get in one measurement, at most.
 const GIGABYTES: f64 = 20.0;
-/// However many monitors there are.
+/// Fewest transactions of a measurement, however many monitors there are.
 const OPS_MIN: usize = 50;
 
 struct Config {

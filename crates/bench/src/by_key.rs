@@ -22,7 +22,7 @@ use crate::stats::Latencies;
 const DB: &str = "Bench_Names";
 /// Rows inserted in one transaction while filling the table.
 const FILL: usize = 1_000;
-/// Prime, so that steps of it visit every key of a table before the first one again.
+/// A prime: steps of it visit every key of a table before the first one again.
 const STRIDE: usize = 1_000_003;
 /// Rows that share an owner.
 const ROWS_AN_OWNER: usize = 10;
@@ -31,11 +31,11 @@ const SIZES: [usize; 2] = [4_000, 60_000];
 /// How rows are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// By the unique name.
+    /// Rows are named by their unique name.
     Name,
-    /// By the owner, of whom there are several rows.
+    /// Rows are named by their owner, who has several of them.
     Column,
-    /// By the unique name, and an update checks first that there is such a row.
+    /// Rows are named by their unique name, and an update checks first that there is such a row.
     MayExist,
 }
 

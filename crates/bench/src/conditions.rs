@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Config {
     ops: usize,
-    /// After which no more operations begin.
+    /// Seconds after which no more operations begin.
     seconds: f64,
     writers: usize,
 }

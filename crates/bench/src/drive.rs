@@ -39,7 +39,7 @@ const REPLY_SIZE: usize = 64 * 1024;
 
 /// What one phase sends.
 pub(crate) struct Load<'a> {
-    /// Transactions.
+    /// Number of transactions.
     pub(crate) total: usize,
     /// What each transaction does to one row.
     pub(crate) marker: Marker,
@@ -59,9 +59,9 @@ pub(crate) type CheckReply<'a> = dyn FnMut(usize, &[u8]) -> Result<u64, Error> +
 /// What one phase took.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Until the last monitor had everything.
+    /// Time until the last monitor had everything.
     pub(crate) wall: Duration,
-    /// From the sending (open loop: the due time) of each transaction to its reply.
+    /// Time from the sending of each transaction (open loop: from when it was due) to its reply.
     pub(crate) latencies: Latencies,
     /// Bytes that all monitors received.
     pub(crate) delivered: u64,

@@ -39,11 +39,11 @@ const READ_SIZE: usize = 128 * 1024;
 /// Which bare loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Transactions; updates go at once.
+    /// A floor for transactions whose updates go at once.
     Plain,
-    /// Transactions; updates are kept for a while.
+    /// A floor for transactions whose updates are kept for a while.
     Paced,
-    /// Long strings, full replies, whole files.
+    /// A floor for long strings, full replies and whole files.
     Bulk,
 }
 
@@ -348,7 +348,7 @@ pub(crate) mod tests {
         spawn_on(name, kind, b"")
     }
 
-    /// The same with a file that has this in it.
+    /// Runs a floor in a thread of this process, with a file that has this content.
     pub(crate) fn spawn_on(name: &str, kind: Kind, content: &[u8]) -> (Target, PathBuf) {
         let own = format!("weir-floor-{}-{name}", std::process::id());
         let dir = std::env::temp_dir().join(own);

@@ -103,7 +103,7 @@ const STEPS: [&str; 2] = ["insert", "delete"];
 struct Table {
     size: usize,
     ops: usize,
-    /// After which no more operations begin.
+    /// Seconds after which no more operations begin.
     seconds: f64,
     clients: Clients,
 }

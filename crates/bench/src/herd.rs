@@ -26,7 +26,7 @@ const CLIENTS: usize = 500;
 const MEGABYTES: f64 = 24.0;
 const READ_SIZE: usize = 1 << 20;
 const EVENTS: usize = 256;
-/// Nothing may arrive for so long.
+/// A run in which nothing arrives for so long has failed.
 const STALLED: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// What an initial row begins with.
 const ROW: &[u8] = br#":{"initial""#;

@@ -31,8 +31,8 @@ fn ours() -> MutexGuard<'static, Ours> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on INT, TERM and HUP clean up before they end the process.
-pub(crate) fn watch() -> Result<(), Error> {
+/// Has INT, TERM and HUP clean up from now on before they end the process.
+pub(crate) fn handle_signals() -> Result<(), Error> {
     let (mut woken, waker) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // One byte a signal: which one it was.
@@ -85,25 +85,25 @@ fn send(pids: &[u32], signal: Signal) {
 }
 
 /// Starts a server. No signal is heeded between its start and the note of it.
-pub(crate) fn start(spawn: impl FnOnce() -> Result<Child, Error>) -> Result<Child, Error> {
+pub(crate) fn start_server(spawn: impl FnOnce() -> Result<Child, Error>) -> Result<Child, Error> {
     let mut ours = ours();
     let child = spawn()?;
     ours.servers.push(child.id());
     Ok(child)
 }
 
-/// It is about to be reaped: its number may soon be somebody else's.
-pub(crate) fn stopped(pid: u32) {
+/// Forgets a server that is about to be reaped: its number may soon be somebody else's.
+pub(crate) fn forget_server(pid: u32) {
     ours().servers.retain(|other| *other != pid);
 }
 
-/// A file or folder is no more.
-pub(crate) fn removed(path: &Path) {
+/// Forgets a file or folder that is no more.
+pub(crate) fn forget_path(path: &Path) {
     ours().paths.retain(|other| other != path);
 }
 
-/// A file or folder will be made.
-pub(crate) fn scratch(path: &Path) {
+/// Remembers a file or folder that will be made, to remove it.
+pub(crate) fn remember_path(path: &Path) {
     ours().paths.push(path.to_owned());
 }
 
@@ -111,8 +111,8 @@ pub(crate) fn scratch(path: &Path) {
 pub(crate) struct Group(u32);
 
 impl Group {
-    /// It has begun with this process.
-    pub(crate) fn begun(pid: u32) -> Self {
+    /// Remembers the process group that this process leads, to kill it.
+    pub(crate) fn remember(pid: u32) -> Self {
         ours().groups.push(pid);
         Self(pid)
     }

@@ -134,7 +134,7 @@ fn snapshot(
 pub(crate) struct Database {
     pub(crate) path: std::path::PathBuf,
     pub(crate) rows: usize,
-    /// Those of the largest table.
+    /// Rows of the largest table, `Logical_Flow`.
     pub(crate) flows: usize,
     pub(crate) megabytes: f64,
 }
@@ -268,7 +268,7 @@ fn convert(running: &Running) -> Result<(), Error> {
 pub(crate) struct Dump {
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
-    /// Until the first byte.
+    /// Time until the first byte.
     pub(crate) first: Duration,
 }
 

@@ -97,7 +97,7 @@ pub fn run(args: &[String]) -> Result<ExitCode, Error> {
         tools::COMMAND => return tools::command(rest),
         _ => {}
     }
-    interrupt::watch()?;
+    interrupt::handle_signals()?;
     let mut args = Args::new(rest);
     let (json, page) = (args.text("--json")?, args.text("--report")?);
     let mut whole = true;

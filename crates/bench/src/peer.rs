@@ -97,7 +97,7 @@ impl Peers {
         self.pki.as_ref().map(Pki::options).unwrap_or_default()
     }
 
-    /// The one that is compared with the first.
+    /// The server that is compared with the first one.
     pub(crate) fn last(&self) -> Option<&Peer> {
         self.peers.last()
     }
@@ -168,13 +168,13 @@ impl Peer {
                 )),
             },
             How::Start(program) => running::launch(&self.name, parent, pki, &|dir| {
-                source.place(&dir.join(running::FILE))?;
+                source.create_file(&dir.join(running::FILE))?;
                 running::server_command(program, dir, pki)
             }),
             How::Floor(kind) => running::launch(&self.name, parent, None, &|dir| {
                 let (socket, file) = (dir.join(running::SOCKET), dir.join(running::FILE));
                 if *kind == Kind::Bulk {
-                    source.place(&file)?;
+                    source.create_file(&file)?;
                 }
                 floor::child(&socket, &file, *kind)
             }),

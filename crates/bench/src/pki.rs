@@ -32,7 +32,7 @@ impl Pki {
         let parent = parent.canonicalize().map_err(|e| Error::io("finding", parent, e))?;
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("weir-bench-{}-pki{n}", std::process::id()));
-        interrupt::scratch(&dir);
+        interrupt::remember_path(&dir);
         DirBuilder::new().mode(0o700).create(&dir).map_err(|e| Error::io("creating", &dir, e))?;
         let made = fill(&dir).and_then(|()| connector(&options(&dir, "client")));
         match made {

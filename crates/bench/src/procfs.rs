@@ -22,9 +22,9 @@ pub(crate) fn cpu_nanos(pid: u32) -> Result<u64, Error> {
 /// A process's memory in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// Resident now.
+    /// Bytes that are resident now.
     pub(crate) rss: u64,
-    /// The most that was ever resident.
+    /// The most bytes that were ever resident.
     pub(crate) peak: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::stats::median;
 /// What a figure is and how it is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Metric {
-    /// As the table says it, unit included.
+    /// The figure as the table names it, unit included.
     pub(crate) name: String,
     /// Digits after the point.
     pub(crate) digits: usize,

@@ -19,11 +19,11 @@ use crate::running::{Running, Source};
 pub(crate) enum Floors {
     /// There is no bare loop of this shape.
     None,
-    /// Replies only.
+    /// A loop that answers, and sends no updates.
     Plain,
-    /// Replies and updates; the paced floor too.
+    /// Loops that answer and send updates: the plain and the paced floor.
     Both,
-    /// Long strings, full replies, whole files.
+    /// A loop of long strings, full replies and whole files.
     Bulk,
 }
 
@@ -98,7 +98,7 @@ impl Bench {
     /// Where files of our own may be made.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         let path = self.peers.dir.join(format!("weir-bench-{}-{name}", std::process::id()));
-        interrupt::scratch(&path);
+        interrupt::remember_path(&path);
         path
     }
 }

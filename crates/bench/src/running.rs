@@ -37,15 +37,15 @@ const LOG_LINES: usize = 5;
 /// What a server's database begins as.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    /// Empty.
+    /// An empty database of this schema.
     Schema(&'a Value),
-    /// A copy of this file.
+    /// A copy of this database file.
     File(&'a Path),
 }
 
 impl Source<'_> {
-    /// Makes the database file.
-    pub(crate) fn place(self, path: &Path) -> Result<(), Error> {
+    /// Makes the database file at `path`.
+    pub(crate) fn create_file(self, path: &Path) -> Result<(), Error> {
         match self {
             Self::Schema(schema) => dbfile::create(path, schema),
             Self::File(from) => fs::copy(from, path)
@@ -57,9 +57,9 @@ impl Source<'_> {
 
 /// A server that is up.
 pub(crate) struct Running {
-    /// Where it listens.
+    /// Where the server listens.
     pub(crate) target: Target,
-    /// Its process, where it is known.
+    /// The server's process, where it is known.
     pub(crate) pid: Option<u32>,
     file: Option<PathBuf>,
     sampler: Option<Sampler>,
@@ -85,7 +85,7 @@ pub(crate) fn launch(
     let log = dir.join("log");
     let command = command(&dir)?;
     let started = Instant::now();
-    let child = interrupt::start(|| spawn(command, &dir, &log))?;
+    let child = interrupt::start_server(|| spawn(command, &dir, &log))?;
     let pid = child.id();
     let mut running = Running {
         target: Target::Unix(dir.join(SOCKET)),
@@ -104,7 +104,7 @@ fn make_dir(parent: &Path) -> Result<PathBuf, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let parent = parent.canonicalize().map_err(|e| Error::io("finding", parent, e))?;
     let dir = parent.join(format!("weir-bench-{}-{n}", std::process::id()));
-    interrupt::scratch(&dir);
+    interrupt::remember_path(&dir);
     fs::create_dir(&dir).map_err(|e| Error::io("creating", &dir, e))?;
     Ok(dir)
 }
@@ -174,12 +174,12 @@ impl Running {
         }
     }
 
-    /// How long ago it was started.
+    /// How long ago the server was started.
     pub(crate) fn age(&self) -> Duration {
         self.own.as_ref().map_or(Duration::ZERO, |own| own.started.elapsed())
     }
 
-    /// Where it takes administrators' commands.
+    /// Where the server takes administrators' commands.
     pub(crate) fn control(&self) -> Option<Target> {
         self.own.as_ref().map(|own| Target::Unix(own.dir.join(CONTROL)))
     }
@@ -224,7 +224,7 @@ impl Running {
         client.transact(&Value::Array(deletes)).map(drop)
     }
 
-    /// With TLS, learns from its log where that is.
+    /// Waits until the server listens; with TLS, learns from its log where that is.
     fn wait_until_listening(&mut self, name: &str, pki: Option<&Pki>) -> Result<(), Error> {
         let start = Instant::now();
         while !self.is_listening(name, pki)? {
@@ -275,7 +275,7 @@ impl Drop for Running {
         if let Some(pid) = i32::try_from(own.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        interrupt::stopped(own.child.id());
+        interrupt::forget_server(own.child.id());
         let start = Instant::now();
         while matches!(own.child.try_wait(), Ok(None)) {
             if start.elapsed() > STOP_TIMEOUT {
@@ -286,6 +286,6 @@ impl Drop for Running {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _ = fs::remove_dir_all(&own.dir);
-        interrupt::removed(&own.dir);
+        interrupt::forget_path(&own.dir);
     }
 }

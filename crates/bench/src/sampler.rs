@@ -22,7 +22,7 @@ pub(crate) struct Sampler {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Seconds and bytes.
+    /// Seconds since the start, and bytes resident then.
     samples: Mutex<Vec<(f64, u64)>>,
 }
 

@@ -19,7 +19,7 @@ struct Scenario {
     name: &'static str,
     /// What the help says of it, a line each.
     about: &'static [&'static str],
-    /// Its own options in the help, a line each.
+    /// The scenario's own options in the help, a line each.
     options: &'static [&'static str],
     /// The schema of the database that a running server must have; none where the scenario starts
     /// the servers itself.

@@ -35,7 +35,7 @@ const SIZES: [usize; 2] = [300, 30_000];
 pub(crate) struct Config {
     pub(crate) sizes: Vec<usize>,
     pub(crate) ops: usize,
-    /// After which no more operations begin.
+    /// Seconds after which no more operations begin.
     pub(crate) seconds: f64,
     pub(crate) clients: Clients,
 }

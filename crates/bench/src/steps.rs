@@ -43,7 +43,7 @@ struct Setting<'a> {
     bench: &'a Bench,
     running: Running,
     database: &'a Database,
-    /// The same rows under another name.
+    /// A file with the same rows, of a database of another name.
     second: PathBuf,
     monitors: usize,
     operations: usize,

@@ -37,7 +37,7 @@ const FIRST: usize = 20;
 pub(crate) struct Tally {
     pub(crate) transactions: usize,
     pub(crate) seconds: f64,
-    /// Nanoseconds, as long as the server's process is known.
+    /// CPU time of the server in nanoseconds, as long as its process is known.
     pub(crate) server_cpu: Option<u64>,
     pub(crate) driver_cpu: u64,
     pub(crate) latencies: Latencies,
@@ -53,16 +53,17 @@ pub(crate) struct Tally {
 /// What one transaction takes up, in bytes. The floor gets it from a server of the same run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// In one monitor's updates.
+    /// Bytes in one monitor's updates.
     pub(crate) update: u64,
-    /// In the file.
+    /// Bytes in the file.
     pub(crate) record: u64,
-    /// The request, where it is too long for one read of the floor and all are equally long.
+    /// Bytes of the request, where it is too long for one read of the floor and all are equally
+    /// long.
     pub(crate) request: u64,
 }
 
 impl Sizes {
-    /// Has the floor take this shape.
+    /// Has the floor make transactions of this size.
     pub(crate) fn impose(self, control: &mut Client) -> Result<(), Error> {
         control.call("floor", &json!([self.update, self.record, self.request])).map(drop)
     }
@@ -171,7 +172,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Their options, with the numbers that are usual in a scenario.
+    /// Takes the clients' options, with the numbers that are usual in a scenario.
     pub(crate) fn from_args(
         args: &mut Args,
         writers: usize,

@@ -168,7 +168,7 @@ impl Watch {
         &mut self.stream
     }
 
-    /// Whether it has to speak from time to time.
+    /// Whether the monitor has to say something from time to time.
     fn is_probed(&self) -> bool {
         self.stream.is_probed()
     }

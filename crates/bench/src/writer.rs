@@ -19,7 +19,7 @@ pub(crate) struct Writer {
     pub(crate) stream: Stream,
     pub(crate) out: Vec<u8>,
     sent: usize,
-    /// Whether not all of it was taken.
+    /// Whether the socket did not take all of the transaction.
     pub(crate) blocked: bool,
     /// Whether the socket is watched for room.
     watched: bool,

@@ -97,22 +97,22 @@ struct Bulk {
     listeners: Vec<UnixListener>,
     path: PathBuf,
     file: File,
-    /// Of the file at the start.
+    /// Length of the file at the start.
     length: u64,
     peers: BTreeMap<u64, Peer>,
     next: u64,
     /// The reply to whoever wants everything.
     body: Rc<Vec<u8>>,
-    /// Whether that is a string that was stored.
+    /// Whether the reply is a string that was stored.
     stored: bool,
 }
 
 struct Peer {
     stream: UnixStream,
-    /// Bytes of its next request that are still to come, where that is a long one.
+    /// Bytes of a long request that are still to come.
     long: usize,
     incoming: Vec<u8>,
-    /// What it is being sent, from which byte on.
+    /// The reply that the peer is being sent, and from which byte on.
     sending: Option<(Rc<Vec<u8>>, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! Those who watch while everything changes.
+//! Monitors that watch while everything changes.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const READ_SIZE: usize = 1 << 20;
 const ROW: &[u8] = br#":{"insert""#;
 /// How long to wait for anything.
 const TURN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Nothing may arrive for so long.
+/// A wait in which nothing arrives for so long has failed.
 const STALLED: Duration = Duration::from_secs(600);
 
 /// Monitors of `Logical_Flow`, and how many changed rows they are to see, all together.

@@ -24,7 +24,7 @@ pub(crate) const COMMAND: &str = "measured-command";
 
 /// What a command has used.
 pub(super) struct Measured {
-    /// Of each run, from its start to its end.
+    /// The time of each run, from its start to its end.
     pub(super) seconds: Vec<f64>,
     /// User and system time of all runs, in seconds.
     pub(super) cpu: f64,
@@ -84,7 +84,7 @@ impl Task {
         command.env("OVS_SYSLOG_METHOD", "null").process_group(0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(File::create(&errors).map_err(failed(&errors))?);
         let child = command.spawn().map_err(|e| Error::Io("starting a command".into(), e))?;
-        let group = interrupt::Group::begun(child.id());
+        let group = interrupt::Group::remember(child.id());
         let output = child.wait_with_output()?;
         drop(group);
         let account: Option<Value> = serde_json::from_slice(&output.stdout).ok();

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::error::fail;
 use crate::peer::Peer;
 
-/// Where packages put them; their server is elsewhere.
+/// Where packages put the client and the tool; the server is elsewhere.
 const PACKAGED: &str = "/usr/bin";
 
 /// The programs of one side.
@@ -18,7 +18,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Those beside the server, or links to it where it is all of them; the links are made in `dir`.
+    /// The programs beside the server, or links to it where it is all of them; the links are made
+    /// in `dir`.
     pub(super) fn beside(peer: &Peer, dir: &Path) -> Result<Self, Error> {
         let Some(server) = peer.program() else {
             fail!("tools: it wants --peer, not --server");
