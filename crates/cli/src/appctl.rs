@@ -36,7 +36,7 @@ const FORMAT: About = about(OPTIONS, "FORMAT", "of the answer: text or json")
     .complete(Complete::Words(&["text", "json"]));
 const PRETTY: About = about(OPTIONS, "", "JSON with line breaks");
 
-/// In the reference's order, which `--option` prints.
+/// The options of ovs-appctl in the reference's order, which `--option` prints.
 pub(crate) const TABLE: &[Spec<Id>] = &[
     both('t', "target", Required, Id::Target).with(TARGET),
     both('e', "execute", Nothing, Id::Execute),
@@ -131,7 +131,7 @@ struct Request {
     words: Vec<String>,
 }
 
-/// `ovs-appctl`, called as `typed`.
+/// Runs `ovs-appctl`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let mut logging = vec![];
@@ -239,7 +239,7 @@ fn with_newline(mut text: String) -> String {
     text
 }
 
-/// The daemon said no.
+/// Ends the program with the error that the daemon answered.
 fn refused(daemon: &Daemon, text: &str) -> Outcome {
     eprint!("{}", with_newline(text.to_owned()));
     eprintln!("ovs-appctl: {}: server returned an error", daemon.target());

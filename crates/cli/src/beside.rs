@@ -9,7 +9,7 @@ use crate::program::{Failure, Outcome};
 
 const BENCH: &str = "weir-bench";
 
-/// `weir bench ARGS`; returns only if there is no such program.
+/// Runs `weir bench ARGS`; returns only if there is no such program.
 pub(crate) fn bench(args: &[String]) -> Outcome {
     let own = std::env::current_exe()
         .map_err(|error| Failure::io("bench: finding our own program", &error))?;

@@ -56,7 +56,7 @@ use crate::options::tls::plain_settings;
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, Manual};
 use address::Stream;
-use options::{Asked, ClientOptions, Mistake, table};
+use options::{ClientOptions, Invocation, Mistake, table};
 use process::Process;
 use tape::Tape;
 
@@ -90,7 +90,7 @@ impl Client {
         self.process.start(&options, &self.log)
     }
 
-    /// A connection with TLS.
+    /// Connects to `server` with TLS.
     fn tls_stream(&self, server: &str) -> io::Result<Stream> {
         let mut tls = Tls::new(&plain_settings(&self.options.process.tls));
         let connector = tls.connector();
@@ -100,7 +100,7 @@ impl Client {
         self.shake_hands(weir_net::Stream::connect(&address, Some(&connector?))?)
     }
 
-    /// What those who connect need for TLS.
+    /// The settings of TLS for those who connect to us.
     fn acceptor(&self) -> io::Result<Acceptor> {
         let mut tls = Tls::new(&plain_settings(&self.options.process.tls));
         let acceptor = tls.acceptor();
@@ -108,7 +108,7 @@ impl Client {
         acceptor
     }
 
-    /// The handshake of TLS.
+    /// Goes through the handshake of TLS.
     fn shake_hands(&self, mut stream: weir_net::Stream) -> io::Result<Stream> {
         let connected = loop {
             match stream.finish_connect() {
@@ -129,13 +129,13 @@ impl Client {
     }
 }
 
-/// `ovsdb-client`, called as `typed`.
+/// Runs `ovsdb-client`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let options = match options::parse(args) {
-        Ok(Asked::Run(options)) => *options,
-        Ok(Asked::Help) => return print_help(&dirs),
-        Ok(Asked::Version) => {
+        Ok(Invocation::Run(options)) => *options,
+        Ok(Invocation::Help) => return print_help(&dirs),
+        Ok(Invocation::Version) => {
             say(&version_lines(PROGRAM))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -163,7 +163,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
 #[cfg(fuzzing)]
 pub(crate) fn run_unguarded(args: Vec<String>) {
     let dirs = Dirs::from_env();
-    let Ok(Asked::Run(options)) = options::parse(args) else { return };
+    let Ok(Invocation::Run(options)) = options::parse(args) else { return };
     let Ok(log) = open_log(PROGRAM, &options.process.log, &dirs) else { return };
     let tape = Tape::new(dirs.recording(&options.process.recording), log.clone());
     let client = Client { options: *options, dirs, log, process: Process::unguarded(), tape };
@@ -173,7 +173,7 @@ pub(crate) fn run_unguarded(args: Vec<String>) {
     }
 }
 
-/// `help`
+/// Runs the command `help`.
 fn help(client: &Client, _args: &[String]) -> Outcome {
     print_help(&client.dirs)
 }

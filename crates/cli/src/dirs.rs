@@ -20,19 +20,19 @@ pub(crate) struct Dirs {
 /// `--record` or `--replay`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordingMode {
-    /// `--record`
+    /// `--record`: what comes in is written down.
     Record,
-    /// `--replay`
+    /// `--replay`: what came in is taken from a recording.
     Replay,
 }
 
 impl Dirs {
-    /// From the environment of this process.
+    /// The directories that the environment of this process names.
     pub(crate) fn from_env() -> Self {
         Self::new(|name| std::env::var_os(name).map(PathBuf::from))
     }
 
-    /// From an environment; an empty variable counts as missing.
+    /// The directories that an environment names; an empty variable counts as missing.
     fn new(variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let variable = |name| variable(name).filter(|value| !value.as_os_str().is_empty());
         let dir = |name, default| variable(name).unwrap_or_else(|| PathBuf::from(default));

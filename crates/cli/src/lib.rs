@@ -49,7 +49,7 @@ Called through a link named ovsdb-server, ovsdb-client or ovsdb-tool, it is that
 
 /// How this process was called.
 struct Called {
-    /// What stands before its messages, and in names of pid files and sockets.
+    /// The program's name: what stands before its messages, and in names of pid files and sockets.
     program: &'static str,
     /// What getopt's messages begin with: the command as it was typed.
     typed: String,
@@ -89,7 +89,7 @@ fn run(
     (called, outcome)
 }
 
-/// `weir WORD ...`
+/// Runs the program that the word behind `weir` names.
 fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
     let word = if args.is_empty() { "help".to_owned() } else { args.remove(0) };
     let typed = format!("{typed} {word}");
@@ -117,7 +117,7 @@ fn by_word(typed: &str, mut args: Vec<String>) -> (Called, Outcome) {
     }
 }
 
-/// Our files, names and messages are all text.
+/// The arguments of this process as text: our files, names and messages are all text.
 fn utf8_args() -> Result<Vec<String>, Failure> {
     let text = |arg: std::ffi::OsString| {
         arg.into_string().map_err(|arg| Failure::new(format!("not UTF-8: {}", arg.display())))

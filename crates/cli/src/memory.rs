@@ -22,7 +22,8 @@ pub(crate) fn trim() {
     }
 }
 
-/// An arena that was never used has no settings; that is no failure.
+/// Has an arena give back freed pages at once, by its delay `setting`; an arena that was never used
+/// has no settings, which is no failure.
 fn purge(setting: &str) {
     let setting = setting.name();
     let delay: Result<isize, _> = setting.read();
@@ -37,7 +38,7 @@ fn purge(setting: &str) {
 mod tests {
     use super::*;
 
-    /// Resident set size in KB.
+    /// Resident set size of this process in KB.
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -36,22 +36,22 @@ impl Failure {
         Self { text: text.to_owned(), prefix: Some(typed.to_owned()), hint: None, status: 1 }
     }
 
-    /// Everything has been said already.
+    /// A failure of which everything has been said already.
     pub(crate) fn silent(status: u8) -> Self {
         Self { text: String::new(), prefix: None, hint: None, status }
     }
 
-    /// The same, with what a person could do about it.
+    /// This failure, with what a person could do about it.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         self.maybe_hint(Some(hint))
     }
 
-    /// The same, with what a person could do about it, if there is something.
+    /// This failure, with what a person could do about it, if there is something.
     pub(crate) fn maybe_hint<S: Into<String>>(self, hint: Option<S>) -> Self {
         Self { hint: hint.map(Into::into), ..self }
     }
 
-    /// Something that a later version will do.
+    /// A failure for want of something that a later version will do.
     pub(crate) fn not_yet(what: impl fmt::Display) -> Self {
         Self::new(format!("{what} is not supported yet by Weir {WEIR_VERSION}"))
     }
@@ -89,7 +89,7 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     say_bytes(&[text.as_bytes()])
 }
 
-/// As [`say`], of bytes that need not be UTF-8, in pieces.
+/// Writes bytes that need not be UTF-8, in pieces, to standard output, as [`say`] does.
 pub(crate) fn say_bytes(pieces: &[&[u8]]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let mut written = pieces.iter().map(|piece| out.write_all(piece));

@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Nothing is shown of what is done sooner: nobody has wondered yet.
+/// Work that is done sooner shows no progress: nobody has wondered yet.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
 
-/// Between two drawings of the line.
+/// Time between two drawings of the line.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Characters of a full bar.
@@ -20,25 +20,25 @@ enum Unit {
     Rows,
 }
 
-/// The line; it is wiped at the end.
+/// A line on the terminal about the progress of some work; it is wiped at the end.
 pub(crate) struct Progress {
     what: &'static str,
     unit: Unit,
-    /// In all, if that is known.
+    /// How many there are in all, if that is known.
     total: Option<u64>,
     begun: Instant,
-    /// When it may be drawn; never without a terminal.
+    /// When the line may be drawn; never without a terminal.
     next: Option<Instant>,
     is_drawn: bool,
 }
 
 impl Progress {
-    /// So many bytes are to be done, if that is known. Nothing is drawn yet.
+    /// A line about so many bytes, if their number is known. Nothing is drawn yet.
     pub(crate) fn bytes(what: &'static str, total: Option<u64>) -> Self {
         Self::new(what, Unit::Bytes, total)
     }
 
-    /// So many rows are to be done.
+    /// A line about so many rows.
     pub(crate) fn rows(what: &'static str, total: u64) -> Self {
         Self::new(what, Unit::Rows, Some(total))
     }
@@ -49,7 +49,7 @@ impl Progress {
         Self { what, unit, total, begun, next, is_drawn: false }
     }
 
-    /// So many are done.
+    /// Tells how many are done.
     pub(crate) fn at(&mut self, done: u64) {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
@@ -71,13 +71,13 @@ impl Drop for Progress {
 
 /// The line of something whose end only the server knows: how long it takes already.
 pub(crate) struct Waiting {
-    /// Its end is the line's.
+    /// The end of this channel ends the line.
     stop: Option<Sender<()>>,
     drawer: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Waiting {
-    /// Nothing is drawn yet.
+    /// A line that is drawn when some time has passed.
     pub(crate) fn new(what: &'static str) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { stop: None, drawer: None };
@@ -107,7 +107,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Puts this in the place of the line. A terminal that went away does not stop the work.
+/// Puts this text in the place of the line. A terminal that went away does not stop the work.
 fn draw(line: &str) {
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }

@@ -17,18 +17,18 @@ use crate::options::logging::{LogOption, open_log};
 use crate::options::tls::TlsOption;
 use crate::program::{Failure, Outcome, say, version_lines};
 pub(crate) use help::manual;
-use options::{Asked, Mistake, ServerOptions};
+use options::{Invocation, Mistake, ServerOptions};
 
 /// Name in messages, pid files and sockets.
 const PROGRAM: &str = "ovsdb-server";
 
-/// `ovsdb-server`, called as `typed`.
+/// Runs `ovsdb-server`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let given = match options::parse(args) {
-        Ok(Asked::Serve(given)) => *given,
-        Ok(Asked::Help) => return print(&manual().help(&dirs)),
-        Ok(Asked::Version) => return print(&version_lines(PROGRAM)),
+        Ok(Invocation::Serve(given)) => *given,
+        Ok(Invocation::Help) => return print(&manual().help(&dirs)),
+        Ok(Invocation::Version) => return print(&version_lines(PROGRAM)),
         Err(Mistake::Usage(text)) => return Err(Failure::usage(typed, &text)),
         Err(Mistake::Fatal(failure)) => return Err(failure),
     };
@@ -40,7 +40,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     Ok(weir_host::run(host_options(given, &dirs)?, &log))
 }
 
-/// `--user` of another program.
+/// Does what `--user` asks of another program than the server.
 pub(crate) fn become_user(spec: &str) -> Result<(), Failure> {
     user::become_user(spec, None)
 }
@@ -50,7 +50,7 @@ fn print(text: &str) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The last log file of the command line.
+/// The last log file that the command line names.
 fn log_file(given: &ServerOptions, dirs: &Dirs) -> Option<PathBuf> {
     let default = format!("{PROGRAM}.log");
     given.process.log.iter().rev().find_map(|option| match option {
@@ -59,7 +59,7 @@ fn log_file(given: &ServerOptions, dirs: &Dirs) -> Option<PathBuf> {
     })
 }
 
-/// What the host wants to know, paths made absolute.
+/// What the host wants to know of the command line, paths made absolute.
 fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
     let databases = databases(&given, dirs)?;
     Ok(Options {

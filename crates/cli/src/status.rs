@@ -20,7 +20,7 @@ use manual::{Id, TABLE};
 
 pub(crate) use manual::manual;
 
-/// Between two looks.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Moves to the top of the terminal and clears what is below.
@@ -36,7 +36,7 @@ struct View {
     between: &'static str,
 }
 
-/// `weir status`, called as `typed`.
+/// Runs `weir status`, called as `typed`.
 pub(crate) fn status(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let (mut target, mut is_json, mut is_watching) = ("ovsdb-server".to_owned(), false, false);

@@ -35,7 +35,7 @@ const ADMIN_SOCKET: &str = "weir.ctl";
 /// How long the server may take until it answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between looks whether it does.
+/// Time between looks whether the server answers.
 const START_POLL: Duration = Duration::from_millis(10);
 
 const PORT: About =
@@ -52,7 +52,7 @@ const TABLE: &[Spec<Id>] = &[
     both('h', "help", Nothing, Id::Help).with(about::HELP),
 ];
 
-/// What people are told about it.
+/// What people are told about `weir up`.
 pub(crate) fn manual() -> Manual {
     Manual {
         program: "weir up",
@@ -70,7 +70,7 @@ pub(crate) fn manual() -> Manual {
     }
 }
 
-/// `weir up`, called as `typed`.
+/// Runs `weir up`, called as `typed`.
 pub(crate) fn up(typed: &str, args: Vec<String>) -> Outcome {
     let mut port = None;
     let mut options = Options::new(TABLE, args);
@@ -106,7 +106,7 @@ fn open_folder(folder: &Path) -> Result<PathBuf, Failure> {
     folder.canonicalize().map_err(fail)
 }
 
-/// A TCP port that can be listened on, and the remark that explains it.
+/// A TCP port that can be listened on, and a remark on why it is this one.
 struct Port {
     number: Option<u16>,
     remark: Option<String>,

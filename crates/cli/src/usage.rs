@@ -37,27 +37,27 @@ pub(crate) enum Complete {
 /// What people are told about an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
-    /// The heading in the help that it stands under; none for an option that is not shown.
+    /// The heading in the help that the option stands under; none for an option that is not shown.
     pub(crate) section: &'static str,
-    /// What its value is called.
+    /// What the option's value is called.
     pub(crate) value: &'static str,
-    /// One line.
+    /// One line about the option.
     pub(crate) help: &'static str,
-    /// What its value may be.
+    /// What the option's value may be.
     pub(crate) complete: Complete,
 }
 
 impl About {
-    /// Of an option that is understood and not shown.
+    /// What is told of an option that is understood and not shown: nothing.
     pub(crate) const HIDDEN: Self = about("", "", "");
 
-    /// The same, with what the value may be.
+    /// What is told of this option, with what the value may be.
     pub(crate) const fn complete(self, complete: Complete) -> Self {
         Self { complete, ..self }
     }
 }
 
-/// Shorthand for the tables.
+/// What is told of an option, short for the tables.
 pub(crate) const fn about(section: &'static str, value: &'static str, help: &'static str) -> About {
     About { section, value, help, complete: Complete::Nothing }
 }
@@ -65,11 +65,11 @@ pub(crate) const fn about(section: &'static str, value: &'static str, help: &'st
 /// What people are told about a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandUsage {
-    /// Its name.
+    /// The command's name.
     pub(crate) name: &'static str,
-    /// Its arguments.
+    /// The command's arguments.
     pub(crate) args: &'static str,
-    /// What it does; lines are wrapped when shown.
+    /// What the command does; lines are wrapped when shown.
     pub(crate) help: &'static str,
     /// What each argument may be; the last one stands for all that follow.
     pub(crate) complete: &'static [Complete],
@@ -93,7 +93,7 @@ pub(crate) struct OptionUsage {
     pub(crate) short: Option<char>,
     /// Whether a value follows.
     pub(crate) takes: Takes,
-    /// The rest.
+    /// What else people are told about the option.
     pub(crate) about: About,
 }
 
@@ -101,13 +101,13 @@ pub(crate) struct OptionUsage {
 /// `@PROGRAM@` stand for the places of this machine and the program's name.
 #[derive(Clone, Debug)]
 pub(crate) struct Manual {
-    /// The name of its link, or `weir WORD` for one that has none.
+    /// The name of the program's link, or `weir WORD` for one that has none.
     pub(crate) program: &'static str,
-    /// What stands behind `weir` to call it.
+    /// What stands behind `weir` to call the program.
     pub(crate) word: &'static str,
-    /// One line.
+    /// One line about the program.
     pub(crate) summary: &'static str,
-    /// What stands behind its name, one line for each form.
+    /// What stands behind the program's name, one line for each form.
     pub(crate) usage: &'static [&'static str],
     /// What somebody should know first; paragraphs are separated by an empty line.
     pub(crate) intro: &'static str,
@@ -153,12 +153,12 @@ pub(crate) fn option_list<T>(table: &[Spec<T>]) -> String {
 }
 
 impl Manual {
-    /// The name of its man page.
+    /// The name of the program's man page.
     fn page(&self) -> String {
         self.program.replace(' ', "-")
     }
 
-    /// Whether it can be called by its name alone.
+    /// Whether the program can be called by its name alone.
     fn has_link(&self) -> bool {
         !self.program.contains(' ')
     }
@@ -221,7 +221,7 @@ fn manuals() -> Vec<Manual> {
     ]
 }
 
-/// `weir man PROGRAM`, or the word behind `weir`
+/// Runs `weir man PROGRAM`; the program may be named by its word behind `weir`.
 pub(crate) fn man_page(typed: &str, args: Vec<String>) -> Outcome {
     let Some(words) = own::words(typed, args, &own::man())? else { return Ok(ExitCode::SUCCESS) };
     let manuals = manuals();
@@ -236,7 +236,7 @@ pub(crate) fn man_page(typed: &str, args: Vec<String>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `weir completions SHELL`
+/// Runs `weir completions SHELL`.
 pub(crate) fn completions(typed: &str, args: Vec<String>) -> Outcome {
     let manual = own::completions();
     let Some(words) = own::words(typed, args, &manual)? else { return Ok(ExitCode::SUCCESS) };

@@ -106,7 +106,7 @@ impl Room {
         format!("{status}\n{}--\n{}", self.read("out"), without_numbers(&self.read("err")))
     }
 
-    /// The same with both clients; what ours says.
+    /// What our client says of a command of which both clients say the same.
     fn alike(&self, place: &str, args: &[&str], leave_after: &str) -> String {
         let said: Vec<String> =
             self.clients.iter().map(|client| self.run(client, place, args, leave_after)).collect();

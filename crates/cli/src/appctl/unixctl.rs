@@ -41,7 +41,7 @@ impl Daemon {
         Ok(Self { stream, target: target.to_owned(), requests: 0 })
     }
 
-    /// What it was called.
+    /// What the daemon was called on the command line.
     pub(crate) fn target(&self) -> &str {
         &self.target
     }

@@ -20,7 +20,7 @@ pub(crate) const DEFAULT_PORT: u16 = 6640;
 /// Bytes read at once over TLS.
 const TLS_READ_SIZE: usize = 64 << 10;
 
-/// How long a TCP connection may take.
+/// How long connecting over TCP may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server's address.
@@ -39,7 +39,7 @@ pub(crate) enum Address {
 /// Why a text is no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressError {
-    /// What stands in brackets behind a message.
+    /// The reason, which stands in brackets behind a message.
     pub(crate) reason: String,
     /// Lines for the log: module and text.
     pub(crate) log: Vec<(&'static str, String)>,
@@ -52,8 +52,8 @@ impl AddressError {
     }
 }
 
-/// Whether a first argument is a server, by the rule of ovsdb-client: it starts with a letter and
-/// contains a colon.
+/// Whether a first argument is a server, by the rule of ovsdb-client: a server starts with a letter
+/// and contains a colon.
 pub(crate) fn looks_like_server(arg: &str) -> bool {
     arg.starts_with(|c: char| c.is_ascii_alphabetic()) && arg.contains(':')
 }
@@ -160,13 +160,13 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 /// An open connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// Over a unix domain socket.
+    /// A connection over a unix domain socket.
     Unix(UnixStream),
-    /// Over TCP.
+    /// A connection over TCP.
     Tcp(TcpStream),
-    /// Over TCP, with TLS.
+    /// A connection over TCP with TLS.
     Tls(Box<BlockingStream>),
-    /// Of a replay: what is written is lost.
+    /// The connection of a replay: what is written is lost.
     Nowhere(File),
 }
 

@@ -12,7 +12,7 @@ use super::tape::{Command, Tape};
 use super::{Client, PROGRAM, process};
 use crate::program::{Failure, strerror};
 
-/// Name, usage, least and most arguments.
+/// Admin commands: name, usage, least and most arguments of each.
 pub(super) type AdminCommands = &'static [(&'static str, &'static str, u32, u32)];
 
 /// The admin socket of a command in the background; in the foreground there is none.
@@ -23,15 +23,15 @@ pub(super) struct Background {
     pub(super) blocked: bool,
 }
 
-/// What happened.
+/// What a command in the background has to react to.
 pub(super) enum Happened {
     /// The server sent something.
     Notification(Notification),
     /// The server sent a reply that nobody waits for: the JSON text of its result.
     Reply(Option<String>),
-    /// Somebody asks something.
+    /// Somebody sent an admin command.
     Admin(AdminRequest),
-    /// Somebody said `exit`.
+    /// Somebody sent the admin command `exit`.
     Exit,
 }
 
@@ -98,7 +98,7 @@ impl Background {
         }
     }
 
-    /// Answers a command.
+    /// Answers an admin command.
     pub(super) fn reply(&mut self, request: &AdminRequest, result: Result<String, String>) {
         if let Some((socket, _)) = &mut self.socket {
             socket.reply(request.id, result);
@@ -106,7 +106,7 @@ impl Background {
     }
 }
 
-/// The connection ended.
+/// What a command fails with when its connection ends.
 fn lost(session: &Session) -> impl Fn(Lost) -> Failure + use<> {
     let peer = session.peer().to_owned();
     move |lost| receive_failed(&peer, &lost)

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 /// Pieces of a record are collected up to this many bytes.
 const PIECE_SIZE: usize = 256 << 10;
 
-/// `backup`
+/// Runs the command `backup`.
 pub(super) fn backup(_client: &Client, mut target: Target) -> Outcome {
     if io::stdout().is_terminal() {
         let text = "not writing backup to a terminal; please redirect stdout to a file";
@@ -46,7 +46,7 @@ pub(super) fn backup(_client: &Client, mut target: Target) -> Outcome {
     finish(out.flush())
 }
 
-/// All that the file keeps of a table.
+/// The operation that selects all that the file keeps of a table.
 fn select(table: &TableSchema) -> Value {
     let kept = table.data_columns().filter(|(_, column)| column.persistent);
     let mut columns: Vec<Value> = vec!["_uuid".into()];

@@ -11,7 +11,7 @@ use crate::options::getopt::{Spec, Takes, both};
 use crate::program::{Failure, Outcome, say};
 use crate::usage::{self, Complete, Manual, about};
 
-/// All that these two take; their words are otherwise the request's own.
+/// The options of `weir call` and `weir transact`: their words are otherwise the request's own.
 const TABLE: &[Spec<()>] = &[both('h', "help", Takes::Nothing, ()).with(about::HELP)];
 
 /// What people are told about `weir call`.
@@ -83,7 +83,7 @@ pub(super) fn wants_help(args: &[String]) -> bool {
     args.iter().any(|arg| arg == "-h" || arg == "--help")
 }
 
-/// `weir call`
+/// Runs `weir call`.
 pub(crate) fn call(mut args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     if wants_help(&args) {
@@ -103,7 +103,7 @@ pub(crate) fn call(mut args: Vec<String>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `weir transact`
+/// Runs `weir transact`.
 pub(crate) fn transact(mut args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     if wants_help(&args) {

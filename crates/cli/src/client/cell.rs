@@ -15,7 +15,7 @@ pub(crate) enum Key {
     Text(String),
 }
 
-/// One value.
+/// The value of one column.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// A scalar, or the empty set of an optional one.
@@ -33,18 +33,18 @@ pub(crate) enum CellChange {
     Replaced(Value, Value),
     /// Elements came and went.
     Elements {
-        /// Those that came.
+        /// Elements that came.
         added: Vec<Value>,
-        /// Those that went.
+        /// Elements that went.
         removed: Vec<Value>,
     },
     /// Pairs came, went, or have another value.
     Pairs {
-        /// Those that came.
+        /// Pairs that came.
         added: Vec<(Value, Value)>,
-        /// Those that went.
+        /// Pairs that went.
         removed: Vec<(Value, Value)>,
-        /// Key, old value, new value.
+        /// Pairs whose key has another value: key, old value, new value.
         changed: Vec<(Value, Value, Value)>,
     },
 }

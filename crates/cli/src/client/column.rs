@@ -18,10 +18,10 @@ pub(crate) enum Shape {
     Map,
 }
 
-/// One column.
+/// A column, as far as its values must be understood.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
-    /// Its shape.
+    /// How the column's value is written and changes are sent.
     pub(crate) shape: Shape,
     /// What a [`Shape::One`] column holds when nobody set it.
     pub(crate) default: Value,
@@ -44,7 +44,7 @@ fn columns(table: &Value) -> Option<BTreeMap<String, Column>> {
         .collect()
 }
 
-/// RFC 7047 section 5.2.1.
+/// The default value of a column (RFC 7047 section 5.2.1).
 fn default(kind: &Value) -> Value {
     if kind.get("min") == Some(&Value::Integer(0)) {
         return array(["set".into(), array::<Value>([])]);

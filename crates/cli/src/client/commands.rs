@@ -7,15 +7,15 @@ use crate::usage::{CommandGroup, CommandUsage, Complete};
 
 /// What must be there before a command runs, and what runs it.
 enum Work {
-    /// Nothing: it connects by itself.
+    /// Nothing must be there: the command connects by itself.
     Alone(fn(&Client, &[String]) -> Outcome),
-    /// A server.
+    /// A server must be there.
     Server(fn(&Client, Target) -> Outcome),
-    /// A server and the database meant.
+    /// A server and the database meant must be there.
     Database(fn(&Client, Target) -> Outcome),
 }
 
-/// Name, least and most arguments without server and database, work.
+/// A command: its name, least and most arguments without server and database, its work.
 type Command = (&'static str, usize, usize, Work);
 
 /// No upper limit of arguments.
@@ -105,7 +105,7 @@ const fn command(
     CommandUsage { name, args, help, complete }
 }
 
-/// What people are told.
+/// What people are told about each command, in groups.
 pub(super) const GROUPS: &[CommandGroup] = &[
     CommandGroup {
         title: "Looking at a server",

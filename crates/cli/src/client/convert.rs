@@ -12,11 +12,11 @@ use super::session::{Session, select, transaction};
 use crate::program::{Failure, Outcome};
 use crate::progress::Waiting;
 
-/// `convert`
+/// Runs the command `convert`.
 pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
     let (name, mut schema, mut session) = open(client, args)?;
     if is_clustered(&mut session, &name)? {
-        keep_ephemeral_columns(&mut schema);
+        make_columns_persistent(&mut schema);
     }
     session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
     let _waiting = Waiting::new("convert");
@@ -24,11 +24,11 @@ pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `needs-conversion`
+/// Runs the command `needs-conversion`.
 pub(super) fn needs_conversion(client: &Client, args: &[String]) -> Outcome {
     let (name, mut wanted, mut session) = open(client, args)?;
     if is_clustered(&mut session, &name)? {
-        keep_ephemeral_columns(&mut wanted);
+        make_columns_persistent(&mut wanted);
     }
     let wanted = weir_data::Schema::parse_bytes(wanted.to_string().as_bytes());
     let wanted = wanted.map_err(Failure::new)?;
@@ -56,8 +56,8 @@ fn is_clustered(session: &mut Session, database: &str) -> Result<bool, Failure> 
     Ok(model == Some("clustered"))
 }
 
-/// Clusters have no ephemeral columns.
-fn keep_ephemeral_columns(schema: &mut Value) {
+/// Makes every column persistent, as clusters have no ephemeral ones.
+fn make_columns_persistent(schema: &mut Value) {
     let tables = members(schema).and_then(|schema| schema.get_mut("tables"));
     let Some(tables) = tables.and_then(members) else { return };
     for table in tables.values_mut() {

@@ -31,7 +31,7 @@ struct Shown<'s> {
     columns: Vec<&'s ColumnSchema>,
 }
 
-/// `dump`
+/// Runs the command `dump`.
 pub(super) fn dump(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     let shown = choose(&schema, &target.args)?;
@@ -281,7 +281,8 @@ struct Keys {
 
 /// Where the key of a row is.
 struct Key {
-    /// Its first bytes that may differ, behind the number of entries: mostly they decide.
+    /// The first bytes of the key that may differ, behind the number of entries: mostly they
+    /// decide.
     prefix: u64,
     start: usize,
     end: usize,

@@ -11,32 +11,32 @@ use super::remote::{Target, list_databases};
 use super::schema::{fetch, sorted_columns, sorted_tables};
 use crate::program::Outcome;
 
-/// `list-dbs`
+/// Runs the command `list-dbs`.
 pub(super) fn list_dbs(_client: &Client, mut target: Target) -> Outcome {
     let names = list_databases(&mut target.session)?;
     let lines: String = names.iter().map(|name| format!("{name}\n")).collect();
     finish(write_all(lines.as_bytes()))
 }
 
-/// `get-schema`
+/// Runs the command `get-schema`.
 pub(super) fn get_schema(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     finish(print_value(&schema.to_value(), client.options.style.pretty))
 }
 
-/// `get-schema-version`
+/// Runs the command `get-schema-version`.
 pub(super) fn get_schema_version(_client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     finish(write_all(format!("{}\n", schema.version).as_bytes()))
 }
 
-/// `get-schema-cksum`
+/// Runs the command `get-schema-cksum`.
 pub(super) fn get_schema_cksum(_client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     finish(write_all(format!("{}\n", schema.cksum).as_bytes()))
 }
 
-/// `list-tables`
+/// Runs the command `list-tables`.
 pub(super) fn list_tables(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     let names: Vec<&str> =
@@ -51,7 +51,7 @@ pub(super) fn list_tables(client: &Client, mut target: Target) -> Outcome {
     print_table(client, &table)
 }
 
-/// `list-columns`
+/// Runs the command `list-columns`.
 pub(super) fn list_columns(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     let only = target.args.first();

@@ -14,7 +14,7 @@ use super::Client;
 use super::address::Stream;
 use super::process::{forget_file, remember_file};
 
-/// How far it has come.
+/// How far waiting for a server to connect has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// There is no socket yet.
@@ -35,12 +35,12 @@ pub(super) fn wait_for_server(
     stage: &mut Stage,
 ) -> io::Result<(Stream, String)> {
     *stage = Stage::Listen;
-    let place = Place::open(client, address, remote)?;
+    let socket = ListeningSocket::open(client, address, remote)?;
     listening();
     *stage = Stage::Accept;
-    let Accepted { stream, peer } = place.accept()?;
+    let Accepted { stream, peer } = socket.accept()?;
     let name = peer.name(0);
-    if place.listener.is_tls() {
+    if socket.listener.is_tls() {
         let acceptor = client.acceptor()?;
         *stage = Stage::Handshake;
         return Ok((client.shake_hands(stream.accept_tls(&acceptor)?)?, name));
@@ -49,12 +49,12 @@ pub(super) fn wait_for_server(
 }
 
 /// A socket that listens; a fatal signal removes its file too.
-struct Place {
+struct ListeningSocket {
     listener: Listener,
     file: Option<PathBuf>,
 }
 
-impl Place {
+impl ListeningSocket {
     fn open(client: &Client, address: &Address, remote: &str) -> io::Result<Self> {
         let listener = Listener::open(address, remote, None).map_err(|failure| {
             client.log.log(failure.module, Level::Err, &failure.text);
@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
             forget_file(file);
@@ -89,7 +89,7 @@ impl Drop for Place {
     }
 }
 
-/// The same connection, for reads and writes that wait.
+/// Makes reads and writes of a connection wait.
 fn blocking(stream: weir_net::Stream) -> io::Result<Stream> {
     let awaken = |fd: &OwnedFd| rustix::io::ioctl_fionbio(fd, false);
     match stream {

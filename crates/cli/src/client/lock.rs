@@ -12,17 +12,17 @@ use crate::program::{Failure, Outcome};
 const ADMIN_COMMANDS: AdminCommands =
     &[("lock", "LOCK", 1, 1), ("steal", "LOCK", 1, 1), ("unlock", "LOCK", 1, 1)];
 
-/// `lock`
+/// Runs the command `lock`.
 pub(super) fn lock(client: &Client, target: Target) -> Outcome {
     follow(client, "lock", target)
 }
 
-/// `steal`
+/// Runs the command `steal`.
 pub(super) fn steal(client: &Client, target: Target) -> Outcome {
     follow(client, "steal", target)
 }
 
-/// `unlock`
+/// Runs the command `unlock`.
 pub(super) fn unlock(client: &Client, target: Target) -> Outcome {
     follow(client, "unlock", target)
 }

@@ -28,7 +28,7 @@ const ADMIN_COMMANDS: AdminCommands = &[
     ("ovsdb-client/unblock", "", 0, 0),
 ];
 
-/// The transaction that a client has seen which has seen nothing.
+/// The transaction id of a client that has seen nothing.
 const NO_TRANSACTION: &str = "00000000-0000-0000-0000-000000000000";
 
 /// How changes are told, by the method of the request.
@@ -50,7 +50,7 @@ struct Watched<'s> {
     request: Value,
 }
 
-/// `monitor`
+/// Runs the command `monitor`.
 pub(super) fn monitor(client: &Client, mut target: Target) -> Outcome {
     let schema = fetch(&mut target.session, &target.database)?;
     let args = std::mem::take(&mut target.args);
@@ -68,12 +68,12 @@ pub(super) fn monitor(client: &Client, mut target: Target) -> Outcome {
     follow(client, target, Version::Rows, &watched, None)
 }
 
-/// `monitor-cond`
+/// Runs the command `monitor-cond`.
 pub(super) fn monitor_cond(client: &Client, target: Target) -> Outcome {
     conditional(client, target, Version::Differences)
 }
 
-/// `monitor-cond-since`
+/// Runs the command `monitor-cond-since`.
 pub(super) fn monitor_cond_since(client: &Client, target: Target) -> Outcome {
     conditional(client, target, Version::Since)
 }

@@ -48,7 +48,8 @@ const PRETTY: About = shown(OUTPUT, "", "JSON with line breaks");
 const BARE: About = shown(OUTPUT, "", "--format=list --data=bare --no-headings");
 const MAX_COLUMN_WIDTH: About = shown(OUTPUT, "N", "cut cells of tables to N columns");
 
-/// In the reference's order, which its messages about ambiguous options show.
+/// The options of ovsdb-client in the reference's order, which its messages about ambiguous options
+/// show.
 pub(super) fn table() -> Vec<Spec<Id>> {
     let shared =
         |rows: &[Spec<ProcessOption>]| rows.iter().map(|row| row.map(Id::Process)).collect();
@@ -83,7 +84,7 @@ pub(super) fn table() -> Vec<Spec<Id>> {
 
 /// What was asked for.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     /// `--help`
     Help,
     /// `--version`
@@ -98,9 +99,9 @@ pub(crate) struct ClientOptions {
     pub(super) style: Style,
     pub(super) timestamp: bool,
     pub(super) force: bool,
-    /// Seconds; none is for ever.
+    /// `--timeout` in seconds; none is for ever.
     pub(super) timeout: Option<u32>,
-    /// `--db-change-aware` and its opposite; none is what the command does by itself.
+    /// `--db-change-aware` or `--no-db-change-aware`; none is what the command does by itself.
     pub(super) db_change_aware: Option<bool>,
     /// `--no-leader-only`.
     pub(super) any_member: bool,
@@ -116,7 +117,7 @@ pub(crate) enum Mistake {
 }
 
 /// Reads the arguments behind the program's name.
-pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
+pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
     // Not a number or none at all: no limit, as for the reference.
     let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
     let mut given = ClientOptions { timeout, ..ClientOptions::default() };
@@ -125,13 +126,13 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
         match id {
-            Id::Help => return Ok(Asked::Help),
-            Id::Version => return Ok(Asked::Version),
+            Id::Help => return Ok(Invocation::Help),
+            Id::Version => return Ok(Invocation::Version),
             id => given.take(id, value).map_err(Mistake::Fatal)?,
         }
     }
     given.words = options.into_positional();
-    Ok(Asked::Run(Box::new(given)))
+    Ok(Invocation::Run(Box::new(given)))
 }
 
 /// A number of seconds, at least one; blanks before it are passed over, as strtol(3) does.
@@ -195,7 +196,7 @@ mod tests {
     fn parsed(args: &[&str]) -> String {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         match parse(args) {
-            Ok(Asked::Run(given)) => format!("{:?} {}", given.style, given.words.join(" ")),
+            Ok(Invocation::Run(given)) => format!("{:?} {}", given.style, given.words.join(" ")),
             Ok(other) => format!("{other:?}"),
             Err(Mistake::Usage(text)) => format!("usage: {text}"),
             Err(Mistake::Fatal(failure)) => format!("fatal: {}", failure.text),

@@ -49,7 +49,7 @@ pub(super) fn print_json(json: Text<'_>, pretty: bool) -> io::Result<()> {
     write_all(&bytes)
 }
 
-/// As [`print_json`], of an owned value.
+/// Writes an owned JSON value, as [`print_json`] does.
 pub(super) fn print_value(value: &Value, pretty: bool) -> io::Result<()> {
     let mut text = String::new();
     if pretty {
@@ -61,7 +61,7 @@ pub(super) fn print_value(value: &Value, pretty: bool) -> io::Result<()> {
     write_all(text.as_bytes())
 }
 
-/// Writes at once.
+/// Writes bytes to standard output at once.
 pub(super) fn write_all(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;

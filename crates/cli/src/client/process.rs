@@ -35,7 +35,7 @@ impl Process {
         Self { timeout, guarded: Cell::new(false), daemon: RefCell::new(None) }
     }
 
-    /// One that never begins to wait for signals.
+    /// A process that never begins to wait for signals.
     #[cfg(fuzzing)]
     pub(super) fn unguarded() -> Self {
         Self { timeout: None, guarded: Cell::new(true), daemon: RefCell::new(None) }
@@ -75,7 +75,7 @@ impl Process {
         }
     }
 
-    /// Releases the parent that waits; more than one call does nothing more.
+    /// Releases the parent that waits; further calls do nothing.
     pub(super) fn ready(&self, log: &Vlog) -> Result<(), Failure> {
         match self.daemon.borrow_mut().as_mut() {
             Some(daemon) => daemon.ready(log).map_err(|error| Failure::new(strerror(&error))),
@@ -84,12 +84,12 @@ impl Process {
     }
 }
 
-/// A fatal signal removes this file.
+/// Has a fatal signal remove this file.
 pub(super) fn remember_file(path: PathBuf) {
     FILES.lock().unwrap_or_else(PoisonError::into_inner).push(path);
 }
 
-/// A file that is gone, or somebody else's.
+/// Forgets a file that is gone, or somebody else's.
 pub(super) fn forget_file(path: &Path) {
     FILES.lock().unwrap_or_else(PoisonError::into_inner).retain(|file| file != path);
 }

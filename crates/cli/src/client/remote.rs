@@ -124,7 +124,7 @@ pub(super) fn open_database(
     Ok(Target { session, server, database, args })
 }
 
-/// Names of the databases of a server, sorted.
+/// The names of the databases of a server, sorted.
 pub(super) fn list_databases(session: &mut Session) -> Result<Vec<String>, Failure> {
     let list = session.call("list_dbs", array::<Value>([]))?;
     let list = list.as_array();
@@ -161,13 +161,13 @@ fn which_database(
 
 /// Why a server could not be reached.
 enum Unreachable {
-    /// It is no address that could be used.
+    /// The server's name is no address that could be used.
     Method(String),
-    /// Nobody answered.
+    /// The server did not answer.
     Connection(io::Error),
-    /// Nobody could be let in.
+    /// No connection could be accepted.
     Accept(io::Error),
-    /// Who came does not speak TLS as it should.
+    /// The peer that connected does not speak TLS as it should.
     Handshake(io::Error),
 }
 
@@ -265,7 +265,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// None has been made yet.
+    /// No attempt has been made yet.
     pub(super) fn new(server: &str) -> Self {
         Self { servers: Remotes::parse(server).servers, made: 0 }
     }

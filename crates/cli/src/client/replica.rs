@@ -14,9 +14,9 @@ pub(crate) type Row = BTreeMap<String, Cell>;
 /// What happened to a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// It came.
+    /// The row came.
     Inserted,
-    /// It went; this is what it was.
+    /// The row went; this is what it was.
     Deleted(Row),
     /// These columns changed.
     Modified(Vec<(String, CellChange)>),
@@ -42,7 +42,7 @@ pub(crate) enum Form {
     Differences,
 }
 
-/// The copy.
+/// A copy of what a server has sent of a database.
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     tables: Tables,

@@ -42,7 +42,7 @@ const PIECES_MIN: u64 = 1 << 20;
 /// What messages call standard input.
 const INPUT: &str = "/dev/stdin";
 
-/// `restore`
+/// Runs the command `restore`.
 pub(super) fn restore(client: &Client, mut target: Target) -> Outcome {
     if io::stdin().is_terminal() {
         let text = "not reading backup from a terminal; please redirect stdin from a file";
@@ -89,7 +89,7 @@ fn check_version(client: &Client, backup: &Schema, database: &Schema) -> Result<
 
 /// Why a file is not sent while it is read.
 enum Direct {
-    /// It is not a snapshot, or one that must be looked at first.
+    /// The file is not a snapshot, or one that must be looked at first.
     Other {
         /// A part of the message has been sent.
         is_begun: bool,

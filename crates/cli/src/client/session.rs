@@ -88,13 +88,13 @@ impl fmt::Display for Refusal {
 /// A notification of the server.
 #[derive(Debug)]
 pub(crate) struct Notification {
-    /// Its method.
+    /// The notification's method.
     pub(crate) method: String,
-    /// Its parameters.
+    /// The notification's parameters.
     pub(crate) params: Vec<Value>,
 }
 
-/// An open session.
+/// An open session with a server.
 pub(crate) struct Session {
     stream: Stream,
     /// What the log calls the server, and the log.
@@ -109,7 +109,7 @@ pub(crate) struct Session {
     /// Bytes from `used` on that the framer has seen.
     scanned: usize,
     next_id: i64,
-    /// What came while a reply was awaited.
+    /// Notifications that came while a reply was awaited.
     waiting: VecDeque<Notification>,
     /// Told how many bytes of a message are here.
     progress: Option<Box<dyn FnMut(u64)>>,
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// All that comes is written down there, or comes from there.
+    /// Has all that comes written down on a tape, or taken from it.
     pub(crate) fn taped(self, tape: Rc<Tape>) -> Self {
         Self { tape: Some(tape), ..self }
     }
@@ -151,7 +151,7 @@ impl Session {
         &self.peer
     }
 
-    /// Somebody wants to know how much of a message is here.
+    /// Has `progress` told how much of a message is here.
     pub(crate) fn watch_progress(&mut self, progress: impl FnMut(u64) + 'static) {
         self.progress = Some(Box::new(progress));
     }
@@ -163,8 +163,8 @@ impl Session {
         self.call_text(method, &bytes, |result| result.to_value())
     }
 
-    /// As [`Session::call`], with parameters that are written already and a result that is read
-    /// where it was received.
+    /// Sends a request and waits for its reply, as [`Session::call`] does, with parameters that are
+    /// written already and a result that is read where it was received.
     pub(crate) fn call_text<R>(
         &mut self,
         method: &str,

@@ -38,12 +38,12 @@ impl Palette {
         if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// For what matters less.
+    /// Text that matters less, in its colour.
     pub(crate) fn dim(self, text: &str) -> String {
         self.paint(DIM, text)
     }
 
-    /// For headings.
+    /// The text of a heading, in its colour.
     pub(crate) fn bold(self, text: &str) -> String {
         self.paint(BOLD, text)
     }
@@ -54,7 +54,7 @@ impl Palette {
 pub(crate) struct Show<'r> {
     /// Where names of referenced rows come from.
     pub(crate) replica: &'r Replica,
-    /// How it looks.
+    /// The colours to write in.
     pub(crate) palette: Palette,
 }
 

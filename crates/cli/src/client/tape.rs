@@ -21,7 +21,8 @@ use weir_server::event::CommandId;
 use super::PROGRAM;
 use super::address::Stream;
 
-/// The sequence.
+/// All that came in from outside in one run, in its order: written down, or taken instead of the
+/// world (`--record`, `--replay`).
 pub(crate) struct Tape {
     state: RefCell<State>,
     log: Vlog,
@@ -61,14 +62,14 @@ enum Trouble {
     Text(String),
 }
 
-/// What a command has come to.
+/// What an admin command of a recording was.
 pub(super) enum Command {
     Request(AdminRequest),
     Exit,
 }
 
 impl Tape {
-    /// As the command line says.
+    /// A tape as the command line asks for it.
     pub(super) fn new(recording: Recording, log: Vlog) -> Rc<Self> {
         let state = match recording {
             Recording::Off => State::Off,
@@ -139,7 +140,7 @@ impl Tape {
         result
     }
 
-    /// A command came.
+    /// Writes down that an admin command came.
     pub(super) fn note_command(&self, request: Option<&AdminRequest>) {
         if self.is_recording() {
             let command = request.map(|request| (request.name.clone(), request.args.clone()));

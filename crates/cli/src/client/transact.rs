@@ -8,7 +8,7 @@ use super::output::{print_json, print_value};
 use super::remote::open_database;
 use crate::program::{Failure, Outcome};
 
-/// `transact`
+/// Runs the command `transact`.
 pub(super) fn transact(client: &Client, args: &[String]) -> Outcome {
     let transaction = parse(args)?;
     let text = json(transaction)?;
@@ -20,7 +20,7 @@ pub(super) fn transact(client: &Client, args: &[String]) -> Outcome {
     finish(session.call_text("transact", &params, |result| print_json(result, pretty))?)
 }
 
-/// `query`: the same with an `abort` behind it.
+/// Runs the command `query`: a transaction with an `abort` behind it.
 pub(super) fn query(client: &Client, args: &[String]) -> Outcome {
     let transaction = parse(args)?;
     let text = json(transaction)?;

@@ -16,7 +16,7 @@ use super::restore::check_results;
 use super::session::{Lost, Refusal, Session, transaction};
 use crate::program::{Failure, Outcome};
 
-/// `wait`
+/// Runs the command `wait`.
 pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
     let (server, args) = take_server(client, args, 2);
     let [.., database, state] = &args[..] else {

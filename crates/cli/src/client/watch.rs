@@ -26,7 +26,7 @@ const COUNT: About = about(OPTIONS, "N", "end after N changes");
 /// More rows than this are counted at the start, not shown.
 const INITIAL_ROWS_SHOWN: usize = 50;
 
-/// Between attempts to reach a server that went away.
+/// Time between attempts to reach a server that went away.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The transaction id of a client that has seen nothing.
@@ -45,7 +45,7 @@ const TABLE: &[Spec<Id>] = &[
     both('h', "help", Nothing, Id::Help).with(about::HELP),
 ];
 
-/// What people are told about it.
+/// What people are told about `weir watch`.
 pub(crate) fn manual() -> Manual {
     Manual {
         program: "weir watch",
@@ -95,7 +95,7 @@ struct Initial {
     updates: Value,
 }
 
-/// `weir watch`
+/// Runs `weir watch`.
 pub(crate) fn watch(args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let (mut initial, mut left) = (true, None);
@@ -240,7 +240,7 @@ impl Watch {
 
 /// Why a connection is no longer followed.
 enum Stop {
-    /// It ended; another one may do.
+    /// The connection ended; another one may do.
     Lost(Lost),
     /// Trying again would not help.
     Failure(Failure),

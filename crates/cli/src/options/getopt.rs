@@ -11,11 +11,11 @@ use crate::usage::About;
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// Never.
+    /// The option never takes a value.
     Nothing,
-    /// Always: attached, or the next argument.
+    /// The option takes a value always: attached, or the next argument.
     Value,
-    /// Only when attached.
+    /// The option takes a value only when it is attached.
     MaybeValue,
 }
 
@@ -45,12 +45,12 @@ pub(crate) const fn both<T>(short: char, long: &'static str, takes: Takes, id: T
 }
 
 impl<T: Copy> Spec<T> {
-    /// The same option, with what people are told about it.
+    /// This option, with what people are told about it.
     pub(crate) const fn with(self, about: About) -> Self {
         Self { about, ..self }
     }
 
-    /// The same option, in the table of a program that means more by its options.
+    /// This option, in the table of a program that means more by its options.
     pub(crate) fn map<U>(&self, id: impl Fn(T) -> U) -> Spec<U> {
         let Self { long, short, takes, about, .. } = *self;
         Spec { long, short, takes, id: id(self.id), about }
@@ -73,7 +73,7 @@ pub(crate) struct Options<'t, T> {
 pub(crate) type Found<T> = (T, Option<String>);
 
 impl<'t, T: Copy + PartialEq> Options<'t, T> {
-    /// Options of `args`, without the program's name.
+    /// A reader of the options of `args`, which are without the program's name.
     pub(crate) fn new(table: &'t [Spec<T>], args: Vec<String>) -> Self {
         Self {
             table,
@@ -84,13 +84,13 @@ impl<'t, T: Copy + PartialEq> Options<'t, T> {
         }
     }
 
-    /// Options end at the first argument that is none, as with a `+` in the option string: what
+    /// Has options end at the first argument that is none, as with a `+` in the option string: what
     /// follows is somebody else's.
     pub(crate) fn until_positional(self) -> Self {
         Self { is_posix: true, ..self }
     }
 
-    /// The arguments that are not options, in order. Complete once `next` has returned `None`.
+    /// The arguments that are not options, in order: complete once `next` has returned `None`.
     pub(crate) fn into_positional(self) -> Vec<String> {
         self.positional
     }

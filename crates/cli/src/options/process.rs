@@ -14,7 +14,7 @@ use ProcessOption::{
     Tls, User,
 };
 
-/// One of the options.
+/// An option about how the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessOption {
     /// `--detach`
@@ -31,9 +31,9 @@ pub(crate) enum ProcessOption {
     Monitor,
     /// `--user`
     User,
-    /// The log.
+    /// An option about logging.
     Log(LogId),
-    /// Certificates and protocols.
+    /// An option about certificates and protocols.
     Tls(TlsOption),
     /// `--record`
     Record,
@@ -41,7 +41,7 @@ pub(crate) enum ProcessOption {
     Replay,
 }
 
-/// What makes a daemon, in the reference's order, as in all tables here.
+/// The options that make a daemon, in the reference's order, as in all tables here.
 pub(crate) const DAEMON: &[Spec<ProcessOption>] = &[
     long("detach", Nothing, Detach).with(about::DETACH),
     long("no-self-confinement", Nothing, NoSelfConfinement).with(about::NO_SELF_CONFINEMENT),
@@ -52,7 +52,7 @@ pub(crate) const DAEMON: &[Spec<ProcessOption>] = &[
     long("user", Value, User).with(about::USER),
 ];
 
-/// The log.
+/// The options about logging.
 pub(crate) const LOGGING: &[Spec<ProcessOption>] = &[
     both('v', "verbose", MaybeValue, Log(LogId::Verbose)).with(about::VERBOSE),
     long("log-file", MaybeValue, Log(LogId::File)).with(about::LOG_FILE),
@@ -60,12 +60,12 @@ pub(crate) const LOGGING: &[Spec<ProcessOption>] = &[
     long("syslog-target", Value, Log(LogId::SyslogTarget)).with(about::SYSLOG_TARGET),
 ];
 
-/// The first of TLS; a server has one more between it and the others.
+/// The first option about TLS; a server has one more between it and the others.
 pub(crate) const BOOTSTRAP: &[Spec<ProcessOption>] =
     &[long("bootstrap-ca-cert", Value, Tls(TlsOption::BootstrapCaCert))
         .with(about::BOOTSTRAP_CA_CERT)];
 
-/// The others of TLS.
+/// The other options about TLS.
 pub(crate) const TLS: &[Spec<ProcessOption>] = &[
     both('p', "private-key", Value, Tls(TlsOption::PrivateKey)).with(about::PRIVATE_KEY),
     both('c', "certificate", Value, Tls(TlsOption::Certificate)).with(about::CERTIFICATE),
@@ -76,13 +76,13 @@ pub(crate) const TLS: &[Spec<ProcessOption>] = &[
     long("ssl-server-name", Value, Tls(TlsOption::ServerName)).with(about::SSL_SERVER_NAME),
 ];
 
-/// Recordings.
+/// The options about recordings.
 pub(crate) const RECORDING: &[Spec<ProcessOption>] = &[
     long("record", MaybeValue, Record).with(about::RECORD),
     long("replay", MaybeValue, Replay).with(about::REPLAY),
 ];
 
-/// What they say.
+/// What the options about the process say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessOptions {
     /// `--detach`
@@ -124,7 +124,7 @@ impl ProcessOptions {
         }
     }
 
-    /// Whether it leaves the directory that relative names start from.
+    /// Whether the process leaves the directory that relative names start from.
     pub(crate) fn leaves_directory(&self) -> bool {
         self.detach && !self.no_chdir
     }

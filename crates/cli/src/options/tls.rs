@@ -2,7 +2,7 @@
 
 use weir_net::TlsOptions;
 
-/// What one of them is about.
+/// An option about TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsOption {
     /// `--private-key`
@@ -25,7 +25,8 @@ pub(crate) enum TlsOption {
     ServerName,
 }
 
-/// What they say, taken as they are: files and texts. Of equal ones the last counts.
+/// The settings that the options give, taken as they are: files and texts. Of equal options the
+/// last counts.
 pub(crate) fn plain_settings(given: &[(TlsOption, String)]) -> TlsOptions {
     let mut tls = TlsOptions::default();
     for (option, value) in given {

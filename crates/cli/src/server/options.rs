@@ -26,11 +26,11 @@ enum Id {
     NoDataConversion,
 }
 
-/// The heading of where clients connect.
+/// The heading of the options about where clients connect.
 pub(super) const REMOTES: &str = "Where clients connect";
-/// The heading of what is about databases.
+/// The heading of the options about databases.
 pub(super) const DATABASES: &str = "Databases";
-/// The heading of what makes it follow another server.
+/// The heading of the options about following another server.
 pub(super) const BACKUP: &str = "Backup of another server";
 
 const REMOTE: About =
@@ -60,7 +60,8 @@ const SYNC_FROM: About =
 const SYNC_EXCLUDE: About = shown(BACKUP, "DB:TABLE,...", "leave these tables alone");
 const ACTIVE: About = shown(BACKUP, "", "be ready for it, but begin as an active server");
 
-/// In the reference's order, which shows in its message about ambiguous abbreviations.
+/// The options of ovsdb-server in the reference's order, which shows in its message about ambiguous
+/// abbreviations.
 fn table() -> Vec<Spec<Id>> {
     let shared =
         |rows: &[Spec<ProcessOption>]| rows.iter().map(|row| row.map(Id::Process)).collect();
@@ -103,7 +104,7 @@ pub(super) fn shown_options() -> Vec<usage::OptionUsage> {
 /// A command line that starts a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerOptions {
-    /// As given, in order.
+    /// The databases as given, in order.
     pub(crate) databases: Vec<String>,
     /// `--remote`, in order.
     pub(crate) remotes: Vec<String>,
@@ -131,7 +132,7 @@ pub(crate) struct ServerOptions {
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     /// Run a server.
     Serve(Box<ServerOptions>),
     /// `--help`
@@ -150,15 +151,15 @@ pub(crate) enum Mistake {
 }
 
 /// Reads the command line behind the program's name.
-pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
+pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
     let mut given = ServerOptions::default();
     let table = table();
     let mut options = Options::new(&table, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
         match id {
-            Id::Help => return Ok(Asked::Help),
-            Id::Version => return Ok(Asked::Version),
+            Id::Help => return Ok(Invocation::Help),
+            Id::Version => return Ok(Invocation::Version),
             Id::SyncExclude => {
                 let list = value.unwrap_or_default();
                 check_excluded(&list).map_err(|error| Mistake::Fatal(Failure::new(error)))?;
@@ -173,7 +174,7 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Asked, Mistake> {
         let what = format!("{relay}: a relay database");
         return Err(Mistake::Fatal(Failure::not_yet(what)));
     }
-    Ok(Asked::Serve(Box::new(given)))
+    Ok(Invocation::Serve(Box::new(given)))
 }
 
 impl ServerOptions {
@@ -195,7 +196,7 @@ impl ServerOptions {
         }
     }
 
-    /// A configuration file says all of what it can say.
+    /// Checks that nothing is given that a configuration file says.
     fn check_config_file(&self) -> Result<(), &'static str> {
         if self.config_file.is_none() {
             return Ok(());
@@ -222,13 +223,13 @@ mod tests {
     use crate::dirs::Dirs;
     use crate::options::logging::LogOption;
 
-    fn asked(args: &[&str]) -> Result<Asked, Mistake> {
+    fn asked(args: &[&str]) -> Result<Invocation, Mistake> {
         parse(args.iter().map(|&arg| arg.to_owned()).collect())
     }
 
     fn served(args: &[&str]) -> ServerOptions {
         match asked(args) {
-            Ok(Asked::Serve(options)) => *options,
+            Ok(Invocation::Serve(options)) => *options,
             other => panic!("{args:?}: {other:?}"),
         }
     }
@@ -305,9 +306,9 @@ mod tests {
 
     #[test]
     fn help_and_version_act_at_once() {
-        assert_eq!(asked(&["-V", "--nonsense"]).ok(), Some(Asked::Version));
-        assert_eq!(asked(&["x.db", "--help"]).ok(), Some(Asked::Help));
-        assert_eq!(asked(&["-hV"]).ok(), Some(Asked::Help));
+        assert_eq!(asked(&["-V", "--nonsense"]).ok(), Some(Invocation::Version));
+        assert_eq!(asked(&["x.db", "--help"]).ok(), Some(Invocation::Help));
+        assert_eq!(asked(&["-hV"]).ok(), Some(Invocation::Help));
     }
 
     #[test]

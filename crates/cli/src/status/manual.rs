@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Spec<Id>] = &[
     both('h', "help", Nothing, Id::Help).with(about::HELP),
 ];
 
-/// What people are told about it.
+/// What people are told about `weir status`.
 pub(crate) fn manual() -> Manual {
     Manual {
         program: "weir status",
@@ -68,7 +68,7 @@ QUEUED   bytes sent to a client that it has not read
 SILENT   time since the client said something
 SLOW     what takes longer than it should";
 
-/// Those of `weir/status` of the server.
+/// The members of the object that the server's admin command `weir/status` answers.
 const MEMBERS: &str = "\
 databases       name, rows (null while a long transaction has them), atoms,
                 monitors, pending_bytes, waiting, oldest_waiting_ms, queued

@@ -5,13 +5,13 @@ use weir_json::Value;
 /// Most sessions shown; the server tells those that are furthest behind first.
 const SESSIONS_SHOWN: usize = 20;
 
-/// A round of the loop from here on is worth a word, in microseconds.
+/// Rounds of the loop that take so long, in microseconds, are worth a word.
 const SLOW_ROUND_US: i64 = 50_000;
 
-/// Work from here on is worth a word, in milliseconds.
+/// Work that takes so long, in milliseconds, is worth a word.
 const SLOW_WORK_MS: i64 = 1000;
 
-/// From here on what a client has not read, or has not been told, is worth a word.
+/// So many bytes that a client has not read, or has not been told, are worth a word.
 const FAR_BEHIND_BYTES: i64 = 1 << 20;
 
 /// The screen.

@@ -20,22 +20,22 @@ use crate::program::{Failure, Outcome, say};
 /// Exit status when the answer is not known.
 const UNKNOWN: u8 = 2;
 
-/// What the header says, apart from the snapshot.
+/// What the header of a clustered database's file says, apart from the snapshot.
 pub(super) struct Identity {
-    /// This server.
+    /// The id of the server whose file it is.
     pub(super) server_id: Uuid,
-    /// Its address.
+    /// The server's address.
     local_address: String,
     /// The database's name.
     pub(super) name: String,
-    /// The cluster, if it is known.
+    /// The cluster's id, if it is known.
     pub(super) cluster_id: Option<Uuid>,
     /// Whether the server has not joined yet.
     pub(super) is_joining: bool,
 }
 
 impl Identity {
-    /// Of a header.
+    /// The identity in a header.
     pub(super) fn of(header: &Header<'_>) -> Self {
         Self {
             server_id: header.server_id,
@@ -71,7 +71,7 @@ fn answer(text: &str) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `db-cid DB`
+/// Runs `db-cid DB`.
 pub(super) fn db_cid(tool: &Tool, args: &[String]) -> Outcome {
     match identity(tool, args)?.cluster_id {
         Some(id) => answer(&id.to_string()),
@@ -84,17 +84,17 @@ pub(super) fn db_cid(tool: &Tool, args: &[String]) -> Outcome {
     }
 }
 
-/// `db-sid DB`
+/// Runs `db-sid DB`.
 pub(super) fn db_sid(tool: &Tool, args: &[String]) -> Outcome {
     answer(&identity(tool, args)?.server_id.to_string())
 }
 
-/// `db-local-address DB`
+/// Runs `db-local-address DB`.
 pub(super) fn db_local_address(tool: &Tool, args: &[String]) -> Outcome {
     answer(&identity(tool, args)?.local_address)
 }
 
-/// The first four digits, by which people know a server.
+/// The first four digits of an id, by which people know a server.
 pub(super) fn short(id: Uuid) -> String {
     let text = id.text();
     String::from_utf8_lossy(text.get(..4).unwrap_or_default()).into_owned()

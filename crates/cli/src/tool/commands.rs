@@ -9,9 +9,9 @@ type Work = fn(&Tool, &[String]) -> Outcome;
 
 /// One command.
 pub(super) struct Command {
-    /// Its name.
+    /// The command's name.
     name: &'static str,
-    /// Its arguments, for people.
+    /// The command's arguments, for people.
     usage: &'static str,
     least: usize,
     most: usize,
@@ -30,7 +30,7 @@ const fn command(
 
 const ANY: usize = usize::MAX;
 
-/// In the reference's order.
+/// All commands in the reference's order.
 const COMMANDS: &[Command] = &[
     command("create", "[db [schema]]", 0, 2, create::create),
     command("create-cluster", "db contents local", 3, 3, cluster::create::create_cluster),

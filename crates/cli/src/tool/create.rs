@@ -11,7 +11,7 @@ use super::{queries, schema_file};
 use crate::program::{Failure, Outcome};
 use crate::tool::database_file::{self, CreateError};
 
-/// `create [DB [SCHEMA]]`
+/// Runs `create [DB [SCHEMA]]`.
 pub(super) fn create(tool: &Tool, args: &[String]) -> Outcome {
     let database = queries::database(tool, args);
     let schema = schema_file::read(&queries::schema_path(tool, args.get(1)))?;

@@ -12,7 +12,7 @@ use crate::program::{Failure, strerror};
 
 /// Bytes of the first read: most schemas are shorter.
 const FIRST_READ_BYTES: usize = 64 << 10;
-/// Bytes of the others.
+/// Bytes of each further read.
 const READ_BYTES: usize = 1 << 20;
 
 /// A file being read; messages name it as the user did.

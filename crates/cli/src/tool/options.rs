@@ -34,7 +34,7 @@ const CID: About = shown(COMMANDS, "UUID", "join-cluster: only the cluster with 
 const ELECTION_TIMER: About =
     shown(COMMANDS, "MS", "create-cluster: time without a leader before an election");
 
-/// In the reference's order, which `--option` prints.
+/// The options of ovsdb-tool in the reference's order, which `--option` prints.
 pub(crate) const TABLE: &[Spec<Id>] = &[
     both('m', "more", Nothing, Id::More).with(MORE),
     long("rbac-role", Value, Id::RbacRole).with(RBAC_ROLE),
@@ -53,7 +53,7 @@ pub(crate) const TABLE: &[Spec<Id>] = &[
 /// do what the manual says, and are not listed.
 const UNLISTED: usize = 3;
 
-/// What `--option` prints.
+/// The options that `--option` prints.
 fn listed() -> &'static [Spec<Id>] {
     TABLE.get(..TABLE.len() - UNLISTED).unwrap_or(TABLE)
 }
@@ -82,7 +82,7 @@ pub(super) struct Tool {
     pub(super) election_timer: Option<String>,
 }
 
-/// `ovsdb-tool`, called as `typed`.
+/// Runs `ovsdb-tool`, called as `typed`.
 pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let dirs = Dirs::from_env();
     let mut logging = vec![];

@@ -32,7 +32,7 @@ fn schema_of_database(path: &Path) -> Result<Schema, Failure> {
     Ok(LogFile::open_with_schema(path)?.1)
 }
 
-/// `db-name [DB]`
+/// Runs `db-name [DB]`.
 pub(super) fn db_name(tool: &Tool, args: &[String]) -> Outcome {
     let path = database(tool, args);
     match LogFile::open(&path)? {
@@ -43,37 +43,37 @@ pub(super) fn db_name(tool: &Tool, args: &[String]) -> Outcome {
     }
 }
 
-/// `db-version [DB]`
+/// Runs `db-version [DB]`.
 pub(super) fn db_version(tool: &Tool, args: &[String]) -> Outcome {
     answer(&schema_of_database(&database(tool, args))?.version)
 }
 
-/// `db-cksum [DB]`
+/// Runs `db-cksum [DB]`.
 pub(super) fn db_cksum(tool: &Tool, args: &[String]) -> Outcome {
     answer(&schema_of_database(&database(tool, args))?.cksum)
 }
 
-/// `db-is-standalone DB`
+/// Runs `db-is-standalone DB`.
 pub(super) fn db_is_standalone(tool: &Tool, args: &[String]) -> Outcome {
     verdict(LogFile::open(&database(tool, args))?.1 == Magic::Standalone)
 }
 
-/// `db-is-clustered DB`
+/// Runs `db-is-clustered DB`.
 pub(super) fn db_is_clustered(tool: &Tool, args: &[String]) -> Outcome {
     verdict(LogFile::open(&database(tool, args))?.1 == Magic::Clustered)
 }
 
-/// `schema-name [SCHEMA]`
+/// Runs `schema-name [SCHEMA]`.
 pub(super) fn schema_name(tool: &Tool, args: &[String]) -> Outcome {
     answer(&schema_file::read(&schema_path(tool, args.first()))?.name)
 }
 
-/// `schema-version [SCHEMA]`
+/// Runs `schema-version [SCHEMA]`.
 pub(super) fn schema_version(tool: &Tool, args: &[String]) -> Outcome {
     answer(&schema_file::read(&schema_path(tool, args.first()))?.version)
 }
 
-/// `schema-cksum [SCHEMA]`
+/// Runs `schema-cksum [SCHEMA]`.
 pub(super) fn schema_cksum(tool: &Tool, args: &[String]) -> Outcome {
     answer(&schema_file::read(&schema_path(tool, args.first()))?.cksum)
 }
@@ -83,7 +83,7 @@ pub(super) fn schema_path(tool: &Tool, arg: Option<&String>) -> PathBuf {
     arg.map_or_else(|| tool.dirs.default_schema(), PathBuf::from)
 }
 
-/// `needs-conversion [DB [SCHEMA]]`
+/// Runs `needs-conversion [DB [SCHEMA]]`.
 pub(super) fn needs_conversion(tool: &Tool, args: &[String]) -> Outcome {
     let path = schema_path(tool, args.get(1));
     let old = schema_of_database(&database(tool, args))?;
@@ -91,7 +91,7 @@ pub(super) fn needs_conversion(tool: &Tool, args: &[String]) -> Outcome {
     answer(if old == new { "no" } else { "yes" })
 }
 
-/// `compare-versions A OP B`
+/// Runs `compare-versions A OP B`.
 pub(super) fn compare_versions(_tool: &Tool, args: &[String]) -> Outcome {
     let [a, op, b] = args else { return Err(Failure::silent(1)) };
     let (a, b) = (version(a)?, version(b)?);

@@ -34,12 +34,12 @@ use crate::tool::database_file::{FILE_MODE, follow_links, sync_folder};
 /// Bytes gathered before a write to a file that is not replaced.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// `compact [DB [DST]]`
+/// Runs `compact [DB [DST]]`.
 pub(super) fn compact(tool: &Tool, args: &[String]) -> Outcome {
     rewrite(tool, &queries::database(tool, args), args.get(1), "compacted", Ok)
 }
 
-/// `convert [DB [SCHEMA [DST]]]`
+/// Runs `convert [DB [SCHEMA [DST]]]`.
 pub(super) fn convert(tool: &Tool, args: &[String]) -> Outcome {
     let schema = Arc::new(schema_file::read(&queries::schema_path(tool, args.get(1)))?);
     let database = queries::database(tool, args);

@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Dates below are seconds, all others milliseconds: files of OVS before 2.4 have seconds.
 const SECONDS_END: i64 = i32::MAX as i64;
 
-/// `show-log [DB]`
+/// Runs `show-log [DB]`.
 pub(super) fn show_log(tool: &Tool, args: &[String]) -> Outcome {
     let path = queries::database(tool, args);
     let mut out = Output { out: std::io::stdout().lock(), buffer: Vec::new() };
@@ -90,7 +90,7 @@ fn standalone(mut log: LogFile, more: u8, out: &mut Output<'_>) -> Result<(), Fa
     }
 }
 
-/// The first record.
+/// Shows the first record of a standalone database, its schema.
 fn schema(json: Text<'_>, changes: &mut Changes, out: &mut Output<'_>) -> Result<(), Failure> {
     let schema = Schema::parse(json).map_err(|error| Failure::new(error.to_string()))?;
     out.push(&format!(" {}\n\n", describe(&schema)));

@@ -17,12 +17,12 @@ use super::rewrite::{failed, random};
 use crate::program::{Failure, Outcome, say_bytes, strerror};
 use crate::tool::database_file::follow_links;
 
-/// `query [DB] TXN`
+/// Runs `query [DB] TXN`.
 pub(super) fn query(tool: &Tool, args: &[String]) -> Outcome {
     run(tool, args, false)
 }
 
-/// `transact [DB] TXN`
+/// Runs `transact [DB] TXN`.
 pub(super) fn transact(tool: &Tool, args: &[String]) -> Outcome {
     run(tool, args, true)
 }

@@ -23,9 +23,9 @@ pub(super) struct Hello {
     pub(super) socket: PathBuf,
     /// The TCP port on 127.0.0.1.
     pub(super) port: Option<u16>,
-    /// Why it is this port.
+    /// Why the TCP port is this one.
     pub(super) remark: Option<String>,
-    /// The database is new.
+    /// Whether the database is new.
     pub(super) created: bool,
 }
 
@@ -55,7 +55,7 @@ impl Hello {
         )
     }
 
-    /// Somebody did this before.
+    /// What is said where a server runs in this folder already.
     pub(super) fn already_running(&self) -> String {
         let [watch, _, _] = self.lines();
         let folder = self.folder.display();

@@ -6,10 +6,10 @@ use crate::dirs::Dirs;
 /// Lines are wrapped to this many columns.
 const WIDTH: usize = 80;
 
-/// Where what is said about an option begins.
+/// The column where what is said about an option begins.
 const TEXT_COLUMN: usize = 28;
 
-/// Where what is said about a command begins.
+/// The column where what is said about a command begins.
 const COMMAND_COLUMN: usize = 6;
 
 impl Manual {

@@ -5,7 +5,7 @@ use crate::dirs::Dirs;
 use crate::options::getopt::{Options, Spec, Takes, both};
 use crate::program::{Failure, say};
 
-/// All that these two take.
+/// The options of `weir man` and `weir completions`.
 const TABLE: &[Spec<()>] = &[both('h', "help", Takes::Nothing, ()).with(about::HELP)];
 
 /// What `weir man` knows a page of.
@@ -63,7 +63,8 @@ pub(super) fn completions() -> Manual {
     }
 }
 
-/// The words of a command line of theirs; none once it has been answered with the help.
+/// The words of a command line of `weir man` or `weir completions`; none once it has been answered
+/// with the help.
 pub(super) fn words(
     typed: &str,
     args: Vec<String>,

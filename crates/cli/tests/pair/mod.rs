@@ -25,7 +25,7 @@ impl Pair {
         Some(Self { theirs, ours, reference, tool })
     }
 
-    /// The same file on both sides.
+    /// Writes a file with the same content on both sides.
     pub(crate) fn write(&self, name: &str, content: &[u8]) {
         for side in [&self.theirs, &self.ours] {
             std::fs::write(side.path(name), content).expect("a file");

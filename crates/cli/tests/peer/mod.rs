@@ -187,7 +187,7 @@ impl Client {
         self.try_call(request).expect("the server answers")
     }
 
-    /// The same; `None` if the server closes the connection.
+    /// Sends a request and waits for its reply; `None` if the server closes the connection.
     pub(crate) fn try_call(&mut self, request: &str) -> Option<String> {
         self.send(request).ok()?;
         loop {

@@ -27,31 +27,31 @@ struct Server {
     /// Index of the first entry behind the snapshot.
     log_start: u64,
     snapshot_term: u64,
-    /// From `log_start` on.
-    entries: Vec<Seen>,
-    /// Terms in which it led, and the end of its log when it began to.
+    /// The entries from `log_start` on.
+    entries: Vec<CheckedEntry>,
+    /// Terms in which the server led, and the end of its log when it began to.
     led: Vec<(u64, u64)>,
     /// Who led in a term, and the record that said so.
     leaders: BTreeMap<u64, (Uuid, u64)>,
-    /// What it knew to be committed, by the term in which it learned that.
+    /// What the server knew to be committed, by the term in which it learned that.
     commits: Vec<(u64, u64)>,
     commit_index: u64,
     term: u64,
     vote: Option<Uuid>,
     /// Whether any record tells of a term.
     has_terms: bool,
-    /// Whether it was ever among the cluster's servers.
+    /// Whether the server was ever among the cluster's.
     is_member: bool,
 }
 
 /// An entry, as far as it is compared.
-struct Seen {
+struct CheckedEntry {
     term: u64,
     content: u64,
     record: u64,
 }
 
-/// `check-cluster DB...`
+/// Runs `check-cluster DB...`.
 pub(in crate::tool) fn check_cluster(_tool: &Tool, args: &[String]) -> Outcome {
     let mut servers: Vec<Server> = Vec::new();
     for file in args {
@@ -115,7 +115,7 @@ fn open(file: &str) -> Result<Option<(Server, LogFile)>, Failure> {
     Ok(Some((server, log)))
 }
 
-/// Files of one cluster and of different servers?
+/// Checks that files are of one cluster and of different servers.
 fn check_identity(first: &Server, others: &[Server], server: &Server) -> Result<(), Failure> {
     let this = &server.identity;
     if let Some(other) = others.iter().find(|other| other.identity.server_id == this.server_id) {
@@ -226,7 +226,7 @@ impl Server {
         let mut content = Vec::new();
         json.write(&mut content);
         content.hash(&mut hasher);
-        self.entries.push(Seen { term, content: hasher.finish(), record: number });
+        self.entries.push(CheckedEntry { term, content: hasher.finish(), record: number });
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl Server {
     }
 }
 
-/// One leader a term, whoever tells.
+/// Checks that each term had one leader, whoever tells.
 fn check_leaders(servers: &[Server]) -> Result<(), Failure> {
     let mut leaders: BTreeMap<u64, (Uuid, &Server)> = BTreeMap::new();
     for server in servers {
@@ -301,7 +301,7 @@ fn name(servers: &[Server], id: Uuid) -> String {
     server.map_or_else(|| short(id), |server| server.file.clone())
 }
 
-/// What was committed in a term is in the logs of the leaders of all later ones.
+/// Checks that what was committed in a term is in the logs of the leaders of all later ones.
 fn check_completeness(servers: &[Server]) -> Result<(), Failure> {
     for leader in servers {
         for (term, end) in &leader.led {
@@ -323,9 +323,9 @@ fn check_completeness(servers: &[Server]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Entries of one index and one term are equal, and so are all before them.
+/// Checks that entries of one index and one term are equal, and so are all before them.
 fn check_entries(servers: &[Server]) -> Result<(), Failure> {
-    let mut seen: BTreeMap<(u64, u64), (&Server, &Seen)> = BTreeMap::new();
+    let mut seen: BTreeMap<(u64, u64), (&Server, &CheckedEntry)> = BTreeMap::new();
     for server in servers {
         for (index, entry) in (server.log_start..).zip(&server.entries) {
             let (other, before) = *seen.entry((index, entry.term)).or_insert((server, entry));
@@ -342,7 +342,7 @@ fn check_entries(servers: &[Server]) -> Result<(), Failure> {
 }
 
 /// An entry's text, read again.
-fn content(server: &Server, entry: &Seen) -> Result<String, Failure> {
+fn content(server: &Server, entry: &CheckedEntry) -> Result<String, Failure> {
     let mut log = LogFile::open_clustered(Path::new(&server.file))?;
     for _ in 0..entry.record {
         log.next(|_| ())?;

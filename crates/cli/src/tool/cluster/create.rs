@@ -25,7 +25,7 @@ use crate::tool::schema_file;
 /// Bounds of the election timer in milliseconds.
 const ELECTION_TIMER_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
 
-/// `create-cluster DB CONTENTS LOCAL`, `CONTENTS` being a database or a schema.
+/// Runs `create-cluster DB CONTENTS LOCAL`, `CONTENTS` being a database or a schema.
 pub(in crate::tool) fn create_cluster(tool: &Tool, args: &[String]) -> Outcome {
     let [db, contents, local] = args else { return Err(Failure::silent(1)) };
     let timer = tool.election_timer.as_deref().map(election_timer).transpose()?;
@@ -58,7 +58,7 @@ pub(in crate::tool) fn create_cluster(tool: &Tool, args: &[String]) -> Outcome {
     finish(tool, Path::new(db), &content)
 }
 
-/// `join-cluster DB NAME LOCAL REMOTE...`
+/// Runs `join-cluster DB NAME LOCAL REMOTE...`.
 pub(in crate::tool) fn join_cluster(tool: &Tool, args: &[String]) -> Outcome {
     let [db, name, local, remotes @ ..] = args else { return Err(Failure::silent(1)) };
     if !is_id(name) {
@@ -93,7 +93,7 @@ fn finish(tool: &Tool, db: &Path, content: &[u8]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An address that will not do.
+/// The failure for an address that will not do.
 fn refused(tool: &Tool, error: &Error) -> Failure {
     let details = error.details().unwrap_or_default();
     if let Some(address) = details.strip_suffix(": syntax error in address") {
@@ -130,7 +130,7 @@ fn read_contents(tool: &Tool, path: &Path, seed: u64) -> Result<(Schema, String)
     Ok((persistent(tool, path, schema), text))
 }
 
-/// Clusters keep every column.
+/// Makes every column of the schema persistent: clusters keep them all.
 fn persistent(tool: &Tool, path: &Path, mut schema: Schema) -> Schema {
     let mut changed = Vec::new();
     for table in &mut schema.tables {

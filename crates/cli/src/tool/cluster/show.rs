@@ -10,7 +10,7 @@ use crate::tool::log_file::LogFile;
 use crate::tool::show_log::changes::Changes;
 use crate::tool::show_log::{Output, describe, transaction};
 
-/// Shows all records.
+/// Shows all records of a clustered database's file.
 pub(in crate::tool) fn show(
     mut log: LogFile,
     more: u8,

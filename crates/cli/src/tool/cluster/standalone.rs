@@ -25,7 +25,7 @@ use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
 use crate::tool::rewrite::random;
 
-/// `cluster-to-standalone DB CLUSTERDB`
+/// Runs `cluster-to-standalone DB CLUSTERDB`.
 pub(in crate::tool) fn cluster_to_standalone(tool: &Tool, args: &[String]) -> Outcome {
     let [destination, source] = args else { return Err(Failure::silent(1)) };
     let (destination, source) = (Path::new(destination), Path::new(source));
@@ -73,7 +73,7 @@ fn surviving_entries(path: &Path) -> Result<Vec<u64>, Failure> {
     Ok(entries.into_iter().map(|(_, number)| number).collect())
 }
 
-/// The header's snapshot begins the file.
+/// Begins the file with the header's snapshot.
 fn begin(json: Text<'_>, content: &mut Vec<u8>) -> Result<(), Failure> {
     let header = Header::parse(json).map_err(|error| Failure::new(error.to_string()))?;
     let State::Joined { snapshot: Some(snapshot), .. } = header.state else { return Ok(()) };
@@ -87,7 +87,7 @@ fn begin(json: Text<'_>, content: &mut Vec<u8>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An entry's transaction is appended.
+/// Appends an entry's transaction.
 fn append(json: Text<'_>, content: &mut Vec<u8>) -> Result<(), Failure> {
     let record = Record::parse(json).map_err(|error| Failure::new(error.to_string()))?;
     let Kind::Entry(entry) = record.kind else { return Ok(()) };
@@ -113,7 +113,7 @@ fn canonical(text: Text<'_>) -> Vec<u8> {
     json
 }
 
-/// What was written so far, under another schema.
+/// Converts what was written so far to another schema.
 fn convert(content: &[u8], schema: Text<'_>) -> Result<Vec<u8>, Failure> {
     let wrong = |error: weir_data::Error| Failure::new(error.to_string());
     let random = random()?;

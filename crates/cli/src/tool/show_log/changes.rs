@@ -9,7 +9,7 @@ use super::value;
 
 /// Shows changes, and knows the names of the rows so far.
 pub(in crate::tool) struct Changes {
-    /// 0: nothing, 1: rows, 2: columns.
+    /// How much is shown: 0 nothing, 1 rows, 2 columns.
     more: u8,
     schema: Option<Schema>,
     /// JSON texts of names by UUID, empty for a row without one.
