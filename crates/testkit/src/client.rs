@@ -31,7 +31,7 @@ pub enum Trouble {
     NotJson(String),
     /// The server did not start: its status and log.
     Start(String),
-    /// An error answer.
+    /// The server answered with an error.
     Refused(String),
 }
 
@@ -65,7 +65,7 @@ impl From<io::Error> for Trouble {
 pub struct Message {
     /// The bytes as they came.
     pub raw: Vec<u8>,
-    /// Their meaning; bytes that are not UTF-8 are replaced.
+    /// The message parsed; bytes that are not UTF-8 are replaced.
     pub value: Value,
 }
 

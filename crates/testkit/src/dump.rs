@@ -12,7 +12,7 @@ use crate::normalise::Correspondence;
 /// Rows by UUID, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dump {
-    /// The tables.
+    /// The rows by table and UUID.
     pub tables: BTreeMap<String, BTreeMap<String, Map<String, Value>>>,
 }
 
@@ -91,7 +91,7 @@ impl Dump {
         }
     }
 
-    /// The same without versions, and without the columns that a restart empties.
+    /// The dump without versions, and without the columns that a restart empties.
     pub fn persistent(&self, schema: &Schema) -> Self {
         let mut dump = self.clone();
         for (name, rows) in &mut dump.tables {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use weir_net::TlsOptions;
 
-/// A directory with keys and certificates; it goes when this is dropped.
+/// A directory with keys and certificates; it is removed when this is dropped.
 #[derive(Debug)]
 pub struct Pki {
     directory: PathBuf,
@@ -18,9 +18,9 @@ pub struct Pki {
 pub struct Shape<'a> {
     /// Lines of an OpenSSL extension section; none for X.509 version 1.
     pub extensions: &'a [&'a str],
-    /// It was valid for a day, in 2020.
+    /// Whether the certificate was valid for a day only, in 2020.
     pub is_expired: bool,
-    /// RSA instead of P-256.
+    /// Whether the key is RSA instead of P-256.
     pub is_rsa: bool,
 }
 
@@ -31,7 +31,7 @@ pub const AUTHORITY: &[&str] = &["basicConstraints=critical,CA:TRUE", "subjectKe
 pub const LEAF: &[&str] = &["basicConstraints=CA:FALSE", "subjectAltName=DNS:leaf"];
 
 impl Pki {
-    /// An empty one; `None` where there is no `openssl`.
+    /// An empty directory; `None` where there is no `openssl`.
     pub fn new(name: &str) -> Option<Self> {
         Command::new("openssl").arg("version").output().ok()?;
         let directory =
@@ -41,7 +41,7 @@ impl Pki {
         Some(Self { directory })
     }
 
-    /// An authority `ca` and two leaves of it, `server` and `client`.
+    /// A directory with an authority `ca` and two leaves of it, `server` and `client`.
     pub fn usual(name: &str) -> Option<Self> {
         let pki = Self::new(name)?;
         pki.authority("ca");
@@ -51,22 +51,22 @@ impl Pki {
         Some(pki)
     }
 
-    /// The directory.
+    /// The directory's path.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A file of it.
+    /// The path of a file in the directory.
     pub fn path(&self, file: &str) -> String {
         self.directory.join(file).to_str().expect("a plain path").to_owned()
     }
 
-    /// The certificate called so.
+    /// The path of the certificate `name`.
     pub fn certificate(&self, name: &str) -> String {
         self.path(&format!("{name}-cert.pem"))
     }
 
-    /// Its key.
+    /// The path of the key of the certificate `name`.
     pub fn key(&self, name: &str) -> String {
         self.path(&format!("{name}-key.pem"))
     }
@@ -81,7 +81,8 @@ impl Pki {
         }
     }
 
-    /// The same on a command line, with the authority `ca`.
+    /// The options of a command line for somebody who shows the certificate `name` and believes the
+    /// authority `ca`.
     pub fn arguments(&self, name: &str) -> [String; 3] {
         [
             format!("--private-key={}", self.key(name)),
@@ -90,7 +91,7 @@ impl Pki {
         ]
     }
 
-    /// A root.
+    /// Makes a root authority.
     pub fn authority(&self, name: &str) {
         self.self_signed(
             name,
@@ -99,14 +100,14 @@ impl Pki {
         );
     }
 
-    /// A certificate that its own key signs.
+    /// Makes a certificate that its own key signs.
     pub fn self_signed(&self, name: &str, common_name: &str, shape: Shape<'_>) {
         self.request(name, common_name, shape);
         let key = self.key(name);
         self.sign(name, &["-signkey", &key], shape);
     }
 
-    /// A certificate that `issuer` signs.
+    /// Makes a certificate that `issuer` signs.
     pub fn signed(&self, name: &str, issuer: &str, common_name: &str, shape: Shape<'_>) {
         self.request(name, common_name, shape);
         let (certificate, key) = (self.certificate(issuer), self.key(issuer));

@@ -21,7 +21,7 @@ const REFERENCE: &str = "/usr/sbin/ovsdb-server";
 /// A server program and the name it goes by in reports.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// "reference" or "weir".
+    /// The name that the program goes by in reports: "reference" or "weir".
     pub label: &'static str,
     /// The executable, or a link to it, named `ovsdb-server`.
     pub path: PathBuf,
@@ -96,12 +96,12 @@ impl Scratch {
         Self(path)
     }
 
-    /// Its path.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The path of a file in it.
+    /// The path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -199,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Where it listens for clients.
+    /// The socket on which the server listens for clients.
     pub fn socket(&self) -> PathBuf {
         self.run_dir.file("db.sock")
     }
@@ -210,12 +210,12 @@ impl Server {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// "reference" or "weir".
+    /// The name that the server goes by in reports: "reference" or "weir".
     pub fn label(&self) -> &'static str {
         self.label
     }
 
-    /// The process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -34,7 +34,7 @@ const PHASES: [&str; 7] = [
 /// The operations that name columns, and in which member.
 const COLUMN_OPERATIONS: [&str; 6] = ["insert", "select", "update", "mutate", "wait", "where"];
 
-/// Counts by case.
+/// Counts of the cases that transactions have met.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     counts: BTreeMap<String, u64>,

@@ -182,7 +182,7 @@ impl Play<'_> {
     }
 }
 
-/// A wait takes a little longer than it may; how long is not told.
+/// The text without the time that a `wait` took: how much longer than it may is not told.
 fn without_duration(text: &str) -> String {
     match text.split_once("timed out after ") {
         Some((before, after)) => {

@@ -13,9 +13,9 @@ use crate::pki::Pki;
 /// A connection whose reads and writes wait, up to its patience.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// `unix:`
+    /// A connection to `unix:PATH`.
     Unix(UnixStream),
-    /// `ssl:`, and how long a read or write may wait.
+    /// A connection to `ssl:HOST:PORT`, and how long a read or write may wait.
     Tls(Box<BlockingStream>, Duration),
 }
 

@@ -9,9 +9,9 @@ use crate::normalise::replace_uuids;
 
 /// One known difference.
 struct Known {
-    /// Where it is listed.
+    /// Where the difference is listed.
     listed: &'static str,
-    /// Whether this is it, by the operation and the two results.
+    /// Whether an operation and its two results are this difference.
     matches: fn(op: &Value, a: &Value, b: &Value) -> bool,
 }
 
@@ -35,7 +35,7 @@ const KNOWN: [Known; 4] = [
     },
     Known {
         listed: "COMPAT.md: a value that is not UTF-8 for a column with an enumeration",
-        // In the room, the reference would not say what Weir says of such a value.
+        // On the replayed server, the reference would not say what Weir says of such a value.
         matches: |op, a, b| {
             let is_utf8 = |one: &Value| one["details"].as_str().unwrap_or("").contains("UTF-8");
             op.to_string().contains(NOT_UTF8) && a["error"].is_string() && is_utf8(b)
@@ -60,7 +60,7 @@ fn unknown_member(details: &Value) -> Option<(&str, &str, &str)> {
 /// Lets known differences pass and counts them.
 #[derive(Clone, Debug, Default)]
 pub struct Judge {
-    /// How often each was met.
+    /// How often each known difference was met.
     pub met: BTreeMap<String, u64>,
 }
 

@@ -2,8 +2,8 @@
 
 pub mod known;
 pub mod pair;
+pub mod replayed;
 pub mod roles;
-pub mod room;
 pub mod run;
 pub mod shrink;
 pub mod watch;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Message, Trouble, parse};
 use crate::differential::known::Judge;
-use crate::differential::room::{History, Room, is_choice};
+use crate::differential::replayed::{History, ReplayedServer, is_choice};
 use crate::dump::{Dump, select_all, table_names};
 use crate::files;
 use crate::generate::Schema;
@@ -14,22 +14,23 @@ use crate::generate::transaction::{HELD_LOCK, params_text, request_bytes};
 use crate::normalise::Correspondence;
 use crate::process::{Program, Scratch, Server};
 
-/// 3.1.0 loses count of weak references at times, and stops.
+/// What the installed reference, 3.1.0, says when it stops because it has lost count of weak
+/// references.
 const OLD_REFERENCE_DIED: &str = "assertion !ovsdb_row_find_weak_ref";
 
 /// What a server is started with beside its database.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
-    /// Further database files.
+    /// Further database files to serve.
     pub files: Vec<PathBuf>,
-    /// Further options.
+    /// Further options of the command line.
     pub options: Vec<String>,
 }
 
 /// Why two servers are not taken for equal.
 #[derive(Debug)]
 pub enum Finding {
-    /// They answered differently: what was sent, what came, where it differs.
+    /// The servers answered differently: what was sent, what came, where it differs.
     Difference(String),
     /// A server could not be used at all.
     Trouble(String),
@@ -50,9 +51,9 @@ pub struct Pair {
     pub a: Server,
     /// The server under test.
     pub b: Server,
-    /// Their database files.
+    /// The database files of the two servers.
     pub files: [PathBuf; 2],
-    /// Which UUID of one is which of the other.
+    /// Which UUID of one server is which of the other.
     pub known: Correspondence,
     /// Differences that were expected, and how often.
     pub judge: Judge,
@@ -68,9 +69,9 @@ pub struct Pair {
 /// Both servers' results of one transaction, in A's UUIDs.
 #[derive(Debug)]
 pub struct Answer {
-    /// A's.
+    /// The result of the reference.
     pub a: Value,
-    /// False when a known difference was let pass.
+    /// Whether the results are equal; false when a known difference was let pass.
     pub equal: bool,
 }
 
@@ -142,7 +143,8 @@ impl Pair {
         self.a.is_alive()
     }
 
-    /// A difference that follows from what the reference holds and should not is none.
+    /// What is left of a difference: none where it follows from what the reference holds and should
+    /// not.
     pub fn excuse(&mut self, finding: Finding) -> Finding {
         if !matches!(finding, Finding::Difference(_)) {
             return finding;
@@ -265,7 +267,7 @@ impl Pair {
         }
     }
 
-    /// Rows inserted without a UUID got one that is now known by both names.
+    /// Learns that rows inserted without a UUID got one that is now known by both names.
     fn learn_inserted(&mut self, ops: &[Value], a: &Value, b: &Value) {
         for (i, op) in ops.iter().enumerate() {
             if op["op"] == "insert" {
@@ -277,7 +279,7 @@ impl Pair {
         }
     }
 
-    /// True when the results are equal, false when they differ as is known.
+    /// Whether the results are equal; false when they differ as is known.
     fn judge_results(&mut self, ops: &[Value], a: &Value, b: &Value) -> Result<bool, String> {
         let (Some(x), Some(y)) = (a.as_array(), b.as_array()) else {
             return self.known.compare(a, b, true).map(|()| true);
@@ -305,21 +307,21 @@ impl Pair {
     /// Whether a reference server that saw the same held a dangling reference at this point, or
     /// holds one after `ops`: the rest of the batch may have taken it away meanwhile.
     fn was_dangling(&self, ops: &[Value]) -> Option<String> {
-        let mut room = Room::open(&self.reference, &self.schema, &self.history).ok()?;
+        let mut server = ReplayedServer::open(&self.reference, &self.schema, &self.history).ok()?;
         let tables = table_names(&self.schema);
-        let dangling = |room: &mut Room| {
-            let dump = Dump::read(&mut room.session, &self.schema.name, &tables).ok()?;
+        let dangling = |server: &mut ReplayedServer| {
+            let dump = Dump::read(&mut server.session, &self.schema.name, &tables).ok()?;
             dump.dangling(&self.schema)
         };
-        dangling(&mut room).or_else(|| {
-            room.transact(ops).ok()?;
-            dangling(&mut room)
+        dangling(&mut server).or_else(|| {
+            server.transact(ops).ok()?;
+            dangling(&mut server)
         })
     }
 
     fn is_choice(&self, ops: &[Value], at: usize, told: &Value) -> bool {
-        let room = Room::open(&self.reference, &self.schema, &self.history);
-        room.and_then(|mut room| is_choice(&mut room, ops, at, told)).unwrap_or(false)
+        let replayed = ReplayedServer::open(&self.reference, &self.schema, &self.history);
+        replayed.and_then(|mut server| is_choice(&mut server, ops, at, told)).unwrap_or(false)
     }
 
     /// Reads both databases, compares them, and returns what A holds.

@@ -13,15 +13,15 @@ use crate::process::{Program, Scratch, Server};
 /// What led to the current state.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The content at the last look.
+    /// The content at the last look at the whole database.
     pub before: Dump,
-    /// The transactions since then.
+    /// The transactions since the last look.
     pub since: Vec<Vec<Value>>,
 }
 
-/// A server of its own that holds what a [`History`] leads to.
+/// A server of its own that holds what a [`History`] leads to, to try further transactions on.
 #[derive(Debug)]
-pub struct Room {
+pub struct ReplayedServer {
     /// A session that holds the lock.
     pub session: Client,
     db: String,
@@ -29,27 +29,27 @@ pub struct Room {
     _scratch: Scratch,
 }
 
-impl Room {
+impl ReplayedServer {
     /// Starts `program` and plays `history` to it.
     ///
     /// # Errors
     /// When the server does not start.
     pub fn open(program: &Program, schema: &Schema, history: &History) -> Result<Self, Trouble> {
-        let scratch = Scratch::new("room");
-        let file = scratch.file("room.db");
+        let scratch = Scratch::new("replayed");
+        let file = scratch.file("replayed.db");
         files::create(&file, &schema.json())?;
         let server = Server::start(program, std::slice::from_ref(&file))?;
         let session = server.connect()?;
         let db = schema.name.clone();
-        let mut room = Self { session, db, _server: server, _scratch: scratch };
-        room.session.request("lock", &json!([HELD_LOCK]))?;
+        let mut replayed = Self { session, db, _server: server, _scratch: scratch };
+        replayed.session.request("lock", &json!([HELD_LOCK]))?;
         if history.before.rows().next().is_some() {
-            room.transact(&history.before.insertions())?;
+            replayed.transact(&history.before.insertions())?;
         }
         for ops in &history.since {
-            room.transact(ops)?;
+            replayed.transact(ops)?;
         }
-        Ok(room)
+        Ok(replayed)
     }
 
     /// The result of a generated transaction.
@@ -69,18 +69,23 @@ impl Room {
 ///
 /// # Errors
 /// When the session ends.
-pub fn is_choice(room: &mut Room, ops: &[Value], at: usize, told: &Value) -> Result<bool, Trouble> {
+pub fn is_choice(
+    replayed: &mut ReplayedServer,
+    ops: &[Value],
+    at: usize,
+    told: &Value,
+) -> Result<bool, Trouble> {
     let Some(op) = ops.get(at) else { return Ok(false) };
     let wanted = sentence(told);
     let mut candidates = by_column(op);
     candidates.push(op.clone());
     for candidate in candidates {
-        for variant in by_row(room, &ops[..at], &candidate)? {
-            // Alone as well: an earlier operation may depend on versions, which the room has not.
+        for variant in by_row(replayed, &ops[..at], &candidate)? {
+            // Alone as well: an earlier operation may depend on versions, which the replayed has not.
             for start in [0, at] {
                 let mut attempt = ops[start..at].to_vec();
                 attempt.extend([variant.clone(), json!({"op": "abort"})]);
-                if sentence(&room.transact(&attempt)?[at - start]) == wanted {
+                if sentence(&replayed.transact(&attempt)?[at - start]) == wanted {
                     return Ok(true);
                 }
             }
@@ -114,7 +119,11 @@ fn by_column(op: &Value) -> Vec<Value> {
 }
 
 /// The operation on one row at a time, and as it is.
-fn by_row(room: &mut Room, before: &[Value], op: &Value) -> Result<Vec<Value>, Trouble> {
+fn by_row(
+    replayed: &mut ReplayedServer,
+    before: &[Value],
+    op: &Value,
+) -> Result<Vec<Value>, Trouble> {
     let mut variants = vec![op.clone()];
     let (Some(table), Some(clauses)) = (op["table"].as_str(), op["where"].as_array()) else {
         return Ok(variants);
@@ -125,7 +134,7 @@ fn by_row(room: &mut Room, before: &[Value], op: &Value) -> Result<Vec<Value>, T
     for start in [0, before.len()] {
         let mut ops = before[start..].to_vec();
         ops.extend([select.clone(), json!({"op": "abort"})]);
-        let mut result = room.transact(&ops)?;
+        let mut result = replayed.transact(&ops)?;
         if let Value::Array(found) = result[before.len() - start]["rows"].take() {
             rows.extend(found.into_iter().filter(|row| !rows.contains(row)).collect::<Vec<_>>());
         }

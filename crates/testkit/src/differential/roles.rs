@@ -25,11 +25,11 @@ const BATCHES_A_RULE: usize = 4;
 /// How long a server may take to say where it listens.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Host and role of each remote that speaks TLS.
-const DOORS: [(&str, &str); 3] =
+/// The remotes that speak TLS: host and role of each.
+const REMOTES: [(&str, &str); 3] =
     [("127.0.0.2", ROLES[0]), ("127.0.0.3", ROLES[1]), ("127.0.0.4", GHOST)];
 
-/// Who comes through which of them.
+/// Clients: the remote that each comes through, and its common name.
 const GUESTS: [(usize, &str); 6] = [
     (0, CLIENTS[0]),
     (0, CLIENTS[1]),
@@ -39,7 +39,7 @@ const GUESTS: [(usize, &str); 6] = [
     (2, CLIENTS[0]),
 ];
 
-/// How often each is heard, those without rights and the one without a certificate less.
+/// How often each client is heard: those without rights and the one without a certificate less.
 const WEIGHTS: [usize; GUESTS.len() + 1] = [4, 4, 4, 4, 4, 1, 1];
 
 /// A client with a role and the sessions that it has.
@@ -108,7 +108,7 @@ pub fn run(
     Ok(reach)
 }
 
-/// Nobody with a role may convert a database.
+/// Checks that nobody with a role may convert a database.
 fn conversions(guests: &mut [Guest], schema: &Schema) -> Result<(), Finding> {
     let params = json!([schema.name, schema.json()]);
     for guest in guests {
@@ -157,9 +157,10 @@ fn remotes(scratch: &Scratch, pki: &Pki) -> Result<[Extra; 2], Trouble> {
             "inactivity_probe": {"type": "integer"}}}}});
     let mut sides = vec![];
     for side in ["a", "b"] {
-        let (file, socket) = (scratch.file(&format!("{side}-remotes.db")), door(scratch, side));
+        let (file, socket) =
+            (scratch.file(&format!("{side}-remotes.db")), plain_socket(scratch, side));
         let mut doors: Vec<_> =
-            DOORS.iter().map(|(host, role)| (format!("pssl:0:{host}"), *role)).collect();
+            REMOTES.iter().map(|(host, role)| (format!("pssl:0:{host}"), *role)).collect();
         doors.push((format!("punix:{}", socket.display()), ROLES[0]));
         let uuid = |number: usize| format!("00000000-0000-4000-8000-{number:012}");
         let rows: serde_json::Map<String, Value> = (1..)
@@ -178,8 +179,8 @@ fn remotes(scratch: &Scratch, pki: &Pki) -> Result<[Extra; 2], Trouble> {
     <[Extra; 2]>::try_from(sides).map_err(|_| Trouble::Closed)
 }
 
-/// The socket for those without a certificate.
-fn door(scratch: &Scratch, side: &str) -> std::path::PathBuf {
+/// The socket for clients without a certificate.
+fn plain_socket(scratch: &Scratch, side: &str) -> std::path::PathBuf {
     scratch.file(&format!("{side}.sock"))
 }
 
@@ -187,11 +188,11 @@ fn guests(pair: &Pair, pki: &Pki) -> Result<Vec<Guest>, Finding> {
     let mut guests = vec![];
     for (at, name) in GUESTS {
         let enter = |server: &Server| -> Result<Client, Trouble> {
-            Client::connect_tls(listening(server, DOORS[at].0)?, pki, name)
+            Client::connect_tls(listening(server, REMOTES[at].0)?, pki, name)
         };
         guests.push(Guest { name, sessions: [enter(&pair.a)?, enter(&pair.b)?] });
     }
-    let nameless = |side| Client::connect(&door(&pair.scratch, side));
+    let nameless = |side| Client::connect(&plain_socket(&pair.scratch, side));
     guests.push(Guest { name: "", sessions: [nameless("a")?, nameless("b")?] });
     Ok(guests)
 }

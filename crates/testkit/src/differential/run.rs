@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Message, parse};
 use crate::differential::pair::{Answer, Finding, Pair};
-use crate::differential::room::History;
+use crate::differential::replayed::History;
 use crate::differential::watch::{Replica, Scene, Watch};
 use crate::dump::{Dump, table_names};
 use crate::generate::{Generator, Schema};
@@ -33,9 +33,9 @@ const OLD_REFERENCE: &str = "ovsdb-server (Open vSwitch) 3.1.0";
 pub struct Report {
     /// Transactions compared.
     pub transactions: usize,
-    /// What they reached.
+    /// What the transactions reached.
     pub reach: Reach,
-    /// Known differences met.
+    /// Known differences that were met, and how often.
     pub met: BTreeMap<String, u64>,
 }
 
@@ -53,9 +53,9 @@ impl Report {
 /// A difference with what it takes to see it again.
 #[derive(Debug)]
 pub struct Failure {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The schema.
+    /// The schema that was drawn.
     pub schema: Schema,
     /// What was sent before, the last batch included.
     pub history: History,
@@ -231,7 +231,7 @@ impl Run {
         Ok(())
     }
 
-    /// The watch in B's UUIDs.
+    /// The watch in the UUIDs of server B.
     fn translated(&self, watch: &Watch) -> Result<Watch, Finding> {
         let mut watch = watch.clone();
         for table in watch.tables.values_mut() {
@@ -273,7 +273,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// True when both sides agree that it succeeds.
+    /// Sends a request to both sides: whether both agree that it succeeds.
     fn request(&mut self, pair: &mut Pair, method: &str, params: &Value) -> Result<bool, Finding> {
         let reply = self.request_both(pair, method, params)?;
         let done = reply["error"].is_null();
@@ -397,7 +397,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// None where the server refuses the monitor.
+    /// Starts a session with one monitor; `None` where the server refuses the monitor.
     fn start(
         schema: &Schema,
         watch: Watch,

@@ -35,11 +35,11 @@ impl TableWatch {
 /// A monitor.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// Its id.
+    /// The monitor's id.
     pub id: Value,
     /// The protocol version: 1, 2 or 3.
     pub version: usize,
-    /// The tables.
+    /// The tables that are watched.
     pub tables: BTreeMap<String, TableWatch>,
 }
 
@@ -48,7 +48,7 @@ pub struct Watch {
 pub struct Scene<'a> {
     /// The schema.
     pub schema: &'a Schema,
-    /// Rows whose values conditions are drawn from.
+    /// The rows whose values conditions are drawn from.
     pub live: &'a Dump,
 }
 
@@ -70,14 +70,15 @@ impl Scene<'_> {
 }
 
 impl Watch {
-    /// All tables, all columns, in protocol version 1.
+    /// A monitor of all tables and all columns, in protocol version 1.
     pub fn everything(schema: &Schema) -> Self {
         let whole = TableWatch { columns: None, clauses: None, select: None, second: None };
         let tables = schema.tables.iter().map(|table| (table.name.clone(), whole.clone()));
         Self { id: json!("everything"), version: 1, tables: tables.collect() }
     }
 
-    /// Some tables in some way; `whole` leaves out what a replica cannot be composed from.
+    /// A monitor of some tables in some way; `whole` leaves out what a replica cannot be composed
+    /// from.
     pub fn generate(rng: &mut Rng, scene: &Scene<'_>, name: &str, whole: bool) -> Self {
         let version = rng.between(1, 3);
         let mut tables = BTreeMap::new();
@@ -102,7 +103,7 @@ impl Watch {
         Self { id, version, tables }
     }
 
-    /// The method and parameters that start it.
+    /// The method and parameters that start the monitor.
     pub fn request(&self, db: &str) -> (&'static str, Value) {
         let mut requests = Map::new();
         for (table, watch) in &self.tables {
@@ -272,7 +273,7 @@ impl Replica {
     }
 }
 
-/// Equal, where -0 is 0: a default is not sent, and it may be either.
+/// Whether two values are equal, where -0 is 0: a default is not sent, and it may be either.
 fn same(x: &Value, y: &Value) -> bool {
     match (x, y) {
         (Value::Array(x), Value::Array(y)) => {

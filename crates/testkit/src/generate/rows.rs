@@ -33,7 +33,7 @@ pub struct Rows<'a> {
     pub live: &'a Dump,
     /// UUIDs of rows that are gone.
     pub gone: &'a [String],
-    /// The transaction's own rows.
+    /// The rows that the transaction itself inserts.
     pub draft: &'a mut Draft,
 }
 

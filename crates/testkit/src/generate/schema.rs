@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::generate::value;
 use crate::rng::Rng;
 
-/// "unlimited".
+/// The most elements of a column with `"max": "unlimited"`.
 pub const UNLIMITED: usize = usize::MAX;
 
 /// Tables a schema has at least and at most.
@@ -17,23 +17,23 @@ const COLUMNS: (usize, usize) = (4, 9);
 /// The five atomic types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atom {
-    /// 64 bits, signed.
+    /// 64-bit signed integers.
     Integer,
     /// A finite double.
     Real,
-    /// true or false.
+    /// `true` or `false`.
     Boolean,
-    /// UTF-8.
+    /// UTF-8 text.
     String,
-    /// A row's name.
+    /// UUIDs: references to rows, or bare ones.
     Uuid,
 }
 
-/// All of them.
+/// All five atomic types.
 pub const ATOMS: [Atom; 5] = [Atom::Integer, Atom::Real, Atom::Boolean, Atom::String, Atom::Uuid];
 
 impl Atom {
-    /// The word in a schema.
+    /// The type's name in a schema.
     pub fn word(self) -> &'static str {
         match self {
             Self::Integer => "integer",
@@ -58,11 +58,11 @@ pub enum Shape {
     Map,
 }
 
-/// All of them.
+/// All shapes.
 pub const SHAPES: [Shape; 4] = [Shape::Scalar, Shape::Optional, Shape::Set, Shape::Map];
 
 impl Shape {
-    /// The word used in reports.
+    /// The shape's name in reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -121,19 +121,19 @@ impl Base {
 /// A column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// What it holds, or the keys of a map.
+    /// What the column holds, or the keys of a map.
     pub key: Base,
-    /// The values of a map.
+    /// The values of a map; `None` for a column that holds no map.
     pub value: Option<Base>,
-    /// 0 or 1.
+    /// The fewest elements: 0 or 1.
     pub min: usize,
-    /// 1 and more, or [`UNLIMITED`].
+    /// The most elements: 1 and more, or [`UNLIMITED`].
     pub max: usize,
-    /// May change after insertion.
+    /// Whether the column may change after insertion.
     pub mutable: bool,
-    /// Not written to the file.
+    /// Whether the column is not written to the file.
     pub ephemeral: bool,
 }
 
@@ -156,7 +156,7 @@ impl Column {
         }
     }
 
-    /// Its shape.
+    /// How many atoms the column holds.
     pub fn shape(&self) -> Shape {
         match (&self.value, self.min, self.max) {
             (Some(_), _, _) => Shape::Map,
@@ -209,13 +209,13 @@ impl Column {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Its columns.
+    /// The table's columns.
     pub columns: Vec<Column>,
-    /// Rows stay without being referred to.
+    /// Whether rows stay without being referred to.
     pub is_root: bool,
-    /// The limit of rows.
+    /// The most rows that the table may have.
     pub max_rows: Option<usize>,
     /// Unique indexes, by column name.
     pub indexes: Vec<Vec<String>>,
@@ -249,11 +249,11 @@ impl Table {
 pub struct Schema {
     /// The database's name.
     pub name: String,
-    /// Its tables.
+    /// The database's tables.
     pub tables: Vec<Table>,
-    /// True with columns whose differences the installed reference does not read back: 3.1.0
-    /// refuses one with more elements than the column may have, and takes one from a default
-    /// that is not empty for the whole value.
+    /// Whether columns have limits of their number of elements. The installed reference, 3.1.0, does
+    /// not read all differences of such columns back: it refuses one with more elements than the
+    /// column may have, and takes one from a default that is not empty for the whole value.
     pub limited: bool,
     all_root: bool,
 }

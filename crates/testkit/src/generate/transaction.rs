@@ -29,7 +29,8 @@ pub struct Generator {
     pub rng: Rng,
     live: Dump,
     gone: Vec<String>,
-    /// Every UUID it ever gave to a row: those that a server chose would make a run unrepeatable.
+    /// Every UUID that the generator ever gave to a row: those that a server chose would make a run
+    /// unrepeatable.
     given: BTreeSet<String>,
 }
 
@@ -39,7 +40,7 @@ impl Generator {
         Self { schema, rng, live: Dump::default(), gone: vec![], given: BTreeSet::new() }
     }
 
-    /// Tells what the database now holds.
+    /// Tells the generator what the database now holds.
     pub fn observe(&mut self, mut live: Dump) {
         for rows in live.tables.values_mut() {
             rows.retain(|uuid, _| self.given.contains(uuid));
