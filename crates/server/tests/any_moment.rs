@@ -13,7 +13,8 @@ use weir_server::event::SessionId;
 
 const CLIENTS: usize = 4;
 
-/// The row is told, is told by another clause, is not, is not for another reason.
+/// Conditions of which the first two tell the row, each by another clause, and the others do not,
+/// each for another reason.
 const CONDITIONS: [&str; 4] =
     [r#"["name","==","log"]"#, r#"["name","includes","log"]"#, r#"["name","==","other"]"#, "false"];
 
@@ -87,7 +88,7 @@ struct World {
     clients: Vec<(SessionId, Client)>,
     next: u32,
     busy: BTreeSet<usize>,
-    /// What was answered, by the number of the request: a state, or that it was committed.
+    /// Requests that were refused, by number.
     refused: BTreeSet<u32>,
     /// Moments seen by reads and monitors: the numbers in row `log`.
     seen: Vec<BTreeSet<String>>,

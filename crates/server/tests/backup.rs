@@ -331,7 +331,7 @@ fn reload(shell: &mut Shell, config: &str) -> Result<String, String> {
 
 const FAILED: &str = "Configuration failed.  See the log file for details.";
 
-/// One listener and the database at [`PATH`], configured so.
+/// A configuration of one listener and the database at [`PATH`], configured so.
 fn of(database: &str) -> String {
     format!(r#"{{"remotes":{{"punix:/a":{{}}}},"databases":{{"{PATH}":{database}}}}}"#)
 }

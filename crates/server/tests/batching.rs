@@ -7,7 +7,7 @@ use weir_server::event::SessionId;
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
 
-/// One transaction, in a round of its own.
+/// Inserts a port in a transaction and round of its own.
 fn insert_port(shell: &mut Shell, writer: SessionId, n: u32) {
     shell.send(writer, &transact(n, &insert(&format!("p{n}"))));
     shell.round();

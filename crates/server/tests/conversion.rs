@@ -15,7 +15,7 @@ const WIDER: &str = r#"{"name":"Net","version":"2.0.0","tables":{
         "indexes":[["name"]]},
     "Added":{"columns":{"x":{"type":"integer"}}}}}"#;
 
-/// With another table only: ports are what they were.
+/// [`shell::SCHEMA`] with another table only: ports are what they were.
 const BESIDE: &str = r#"{"name":"Net","version":"1.1.0","tables":{
     "Added":{"columns":{"x":{"type":"integer"}}},
     "Port":{"columns":{

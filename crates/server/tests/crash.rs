@@ -33,15 +33,15 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Insert,
-    /// The row of an earlier transaction.
+    /// Deletes the row of an earlier transaction.
     Delete(u32),
-    /// Adds this transaction's number to the tags of that row.
+    /// Adds this transaction's number to the tags of a row.
     Tag(u32),
-    /// Gives that row these tags only.
+    /// Gives a row these tags only.
     Set(u32),
 }
 
-/// How it ends.
+/// How a life ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Kill,

@@ -242,7 +242,7 @@ fn a_full_disk_undoes_a_long_transaction_too() {
     assert!(reply.contains(r#"{"tags":["set",[]]}"#), "{reply}");
 }
 
-/// Its text is gone when it turns out that the record cannot be written.
+/// The text of a transaction is gone when it turns out that its record cannot be written.
 #[test]
 fn a_full_disk_undoes_a_big_transaction_too() {
     let mut shell = start();

@@ -7,7 +7,7 @@ use weir_server::event::{DbId, Event};
 
 use super::Shell;
 
-/// What the system may lose when the power fails.
+/// A disk, as far as the system may lose what is on it when the power fails.
 #[derive(Default)]
 pub(crate) struct Disk {
     /// How much of each file is on the disk.
@@ -25,9 +25,9 @@ pub(crate) struct Disk {
 /// What a power failure does with bytes that are not synced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
-    /// Part of them that stays, of 65,536.
+    /// The part of the lost bytes that stays, of 65,536.
     pub(crate) kept: u16,
-    /// What the lost ones read as, if the file kept its length.
+    /// What the lost bytes read as, if the file kept its length.
     pub(crate) filler: Option<u8>,
     /// The directory shows the file from before a compaction, if it may.
     pub(crate) old_name: bool,
@@ -77,7 +77,7 @@ impl Shell {
         file.extend_from_slice(bytes);
     }
 
-    /// fdatasync(2); the directory first.
+    /// Does what fdatasync(2) does; the directory first.
     fn sync(&mut self, db: DbId) {
         let path = &self.open[&db];
         self.disk.promised = true;
@@ -85,7 +85,7 @@ impl Shell {
         self.disk.synced.insert(path.clone(), self.files[path].len());
     }
 
-    /// What a helper does: a copy beside the file, on the disk.
+    /// Does what a helper does: writes a copy beside the file, which is on the disk then.
     pub(super) fn write_copy(
         &mut self,
         db: DbId,

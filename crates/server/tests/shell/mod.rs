@@ -25,7 +25,7 @@ pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
         "up":{"type":"boolean","ephemeral":true}},
         "indexes":[["name"]]}}}"#;
 
-/// Longest that updates wait.
+/// The longest that updates wait.
 const FLUSH_DELAY_US_MIN: u64 = 500;
 const FLUSH_DELAY_US_MAX: u64 = 2000;
 const FLUSH_DELAY_US_EACH: u64 = 16;
@@ -42,20 +42,20 @@ pub(crate) struct Shell {
     /// Files by path, as the system shows them.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     disk: disk::Disk,
-    /// The machinery stops after so many effects.
+    /// After so many effects nothing happens any more.
     pub(crate) fuse: Option<usize>,
     /// Compactions are written only when [`Shell::helper_is_done`] says so.
     pub(crate) slow_helper: bool,
     helper: VecDeque<Event>,
     /// Appends are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_disk: bool,
-    /// As with `slow_disk`, but for these files only.
+    /// Appends to these files are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_files: BTreeSet<String>,
-    /// Those that wait for that.
+    /// Appends that wait for [`Shell::disk_is_done`].
     appending: VecDeque<(DbId, Vec<u8>, bool)>,
     /// Work is done only when [`Shell::do_work`] says so.
     pub(crate) slow_work: bool,
-    /// Work that waits for that.
+    /// Work that waits for [`Shell::do_work`].
     pub(crate) work: Vec<(WorkId, Work)>,
     /// Pieces of work that the core has sent out, by kind.
     pub(crate) sent_out: Vec<String>,
@@ -63,10 +63,10 @@ pub(crate) struct Shell {
     pub(crate) hoard: bool,
     /// Clients that read nothing.
     pub(crate) stuck: BTreeSet<SessionId>,
-    /// Of whom the core wants to know when they have read everything.
+    /// Sessions of which the core wants to know when they have read everything.
     undrained: Vec<SessionId>,
     hoarded: Vec<Bytes>,
-    /// From whom no messages are taken.
+    /// Sessions from which no messages are taken.
     pub(crate) stopped: BTreeSet<SessionId>,
     open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
@@ -92,9 +92,9 @@ pub(crate) struct Shell {
     next_session: u64,
     /// What the core has sent on each connection of its own.
     pub(crate) links: BTreeMap<LinkId, Vec<u8>>,
-    /// Connections that it has begun to make, and where to.
+    /// Connections that the core has begun to make, and where to.
     pub(crate) connecting: Vec<(LinkId, String)>,
-    /// What it wants to be told after a crash.
+    /// What the core wants to be told after a crash.
     pub(crate) saved: Option<Vec<u8>>,
 }
 
@@ -104,7 +104,7 @@ impl Shell {
         Self::start_in(FileForms::default())
     }
 
-    /// The same, written in another form.
+    /// A server with one database of [`SCHEMA`], empty, whose file is written in this form.
     pub(crate) fn start_in(files: FileForms) -> Self {
         let mut file = Vec::new();
         let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
@@ -112,19 +112,21 @@ impl Shell {
         Self::start_with(file, Config { files, ..Config::default() })
     }
 
-    /// The same, on the bytes of a file.
+    /// A server with one database, in a file of these bytes.
     pub(crate) fn start_on(file: Vec<u8>) -> Self {
         let shell = Self::start_with(file, Config::default());
         assert_eq!(shell.server.start_status(), StartStatus::Ready);
         shell
     }
 
-    /// The same, with more options than the file; perhaps it does not start.
+    /// A server with one database, in a file of these bytes, with these options; perhaps it does
+    /// not start.
     pub(crate) fn start_with(file: Vec<u8>, config: Config) -> Self {
         Self::start_on_files(file, BTreeMap::new(), config)
     }
 
-    /// The same, with more files than that of the database.
+    /// A server with one database, in a file of these bytes, with these options, where other files
+    /// are.
     pub(crate) fn start_on_files(
         file: Vec<u8>,
         mut files: BTreeMap<String, Vec<u8>>,
