@@ -16,7 +16,7 @@ pub struct Error {
     pub column: u64,
     /// Bytes between the place of the error and the start of the text.
     pub byte: u64,
-    /// What is wrong.
+    /// What is wrong, in the reference's words.
     pub text: String,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Nesting {
 /// What the brackets of a block did.
 enum Step {
     Inside,
-    /// The message ends with this byte.
+    /// The brackets close with this byte: it ends the message.
     End(usize),
     /// This byte is one level too many.
     TooDeep(usize),

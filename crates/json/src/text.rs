@@ -59,7 +59,7 @@ impl<'a> Text<'a> {
         self.0
     }
 
-    /// `true` or `false`.
+    /// The value of a boolean; `None` for any other kind.
     pub fn bool(self) -> Option<bool> {
         match self.0.first() {
             Some(b't') => Some(true),
@@ -80,7 +80,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The value of an integer.
+    /// The value of an integer; `None` for any other kind.
     #[inline]
     pub fn integer(self) -> Option<i64> {
         match self.number()? {
@@ -112,7 +112,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The elements of an array.
+    /// The elements of an array; `None` for any other kind.
     pub fn elements(self) -> Option<Elements<'a>> {
         let mut reader = self.reader();
         reader.begin_array().then_some(Elements(reader))
@@ -177,7 +177,7 @@ impl TextBuf {
         Ok(Self { source, range })
     }
 
-    /// The value.
+    /// The value that was validated.
     pub fn text(&self) -> Text<'_> {
         Text(self.source.get(self.range.clone()).unwrap_or_default())
     }
@@ -270,7 +270,7 @@ impl<'a> Object<'a> {
         Self(sorted)
     }
 
-    /// The value of a key.
+    /// The value of the member called `key`.
     pub fn get(&self, key: &str) -> Option<Text<'a>> {
         let at = self.0.binary_search_by(|(k, _)| k.as_ref().cmp(key.as_bytes())).ok()?;
         self.0.get(at).map(|(_, value)| *value)
