@@ -13,15 +13,15 @@ use crate::uuid::Uuid;
 /// The five atomic types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AtomType {
-    /// 64-bit signed.
+    /// `integer`: 64-bit signed.
     Integer,
-    /// IEEE 754 double.
+    /// `real`: IEEE 754 double.
     Real,
-    /// `true` or `false`.
+    /// `boolean`: `true` or `false`.
     Boolean,
-    /// UTF-8 text without NUL.
+    /// `string`: UTF-8 text without NUL.
     String,
-    /// A row reference or a bare UUID.
+    /// `uuid`: a row reference or a bare UUID.
     Uuid,
 }
 
@@ -73,30 +73,30 @@ impl fmt::Debug for Str {
 /// One atomic value.
 #[derive(Clone, Debug)]
 pub enum Atom {
-    /// `integer`
+    /// An atom of type `integer`.
     Integer(i64),
-    /// `real`; never NaN.
+    /// An atom of type `real`; never NaN.
     Real(f64),
-    /// `boolean`
+    /// An atom of type `boolean`.
     Boolean(bool),
-    /// `string`
+    /// An atom of type `string`.
     String(Str),
-    /// `uuid`
+    /// An atom of type `uuid`.
     Uuid(Uuid),
 }
 
 /// A borrowed atom.
 #[derive(Clone, Copy, Debug)]
 pub enum AtomRef<'a> {
-    /// `integer`
+    /// An atom of type `integer`.
     Integer(i64),
-    /// `real`
+    /// An atom of type `real`.
     Real(f64),
-    /// `boolean`
+    /// An atom of type `boolean`.
     Boolean(bool),
-    /// `string`
+    /// An atom of type `string`.
     String(&'a Str),
-    /// `uuid`
+    /// An atom of type `uuid`.
     Uuid(Uuid),
 }
 
@@ -133,7 +133,7 @@ impl Atom {
         self.as_ref().atom_type()
     }
 
-    /// The UUID, if it is one.
+    /// The UUID, if the atom is one.
     pub fn as_uuid(&self) -> Option<Uuid> {
         match self {
             Self::Uuid(uuid) => Some(*uuid),
@@ -238,7 +238,7 @@ impl<'a> AtomRef<'a> {
         }
     }
 
-    /// The UUID, if it is one.
+    /// The UUID, if the atom is one.
     pub fn as_uuid(self) -> Option<Uuid> {
         match self {
             Self::Uuid(uuid) => Some(uuid),
@@ -246,7 +246,7 @@ impl<'a> AtomRef<'a> {
         }
     }
 
-    /// The text, if it is a string.
+    /// The text, if the atom is a string.
     pub fn as_str(self) -> Option<&'a str> {
         match self {
             Self::String(text) => Some(text.as_str()),
@@ -254,7 +254,7 @@ impl<'a> AtomRef<'a> {
         }
     }
 
-    /// Whether it equals [`Atom::default_of`] its type.
+    /// Whether the atom equals [`Atom::default_of`] its type.
     pub fn is_default(self) -> bool {
         match self {
             Self::Integer(v) => v == 0,

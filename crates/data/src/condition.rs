@@ -17,21 +17,21 @@ use crate::types::ColumnType;
 /// How a clause compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Function {
-    /// `<`
+    /// The column's value is less: `<`.
     Less,
-    /// `<=`
+    /// The column's value is less or equal: `<=`.
     LessOrEqual,
-    /// `==`
+    /// The column's value is equal: `==`.
     Equal,
-    /// `!=`
+    /// The column's value is another one: `!=`.
     NotEqual,
-    /// `>=`
+    /// The column's value is greater or equal: `>=`.
     GreaterOrEqual,
-    /// `>`
+    /// The column's value is greater: `>`.
     Greater,
-    /// `includes`
+    /// The column's value has every entry of the argument: `includes`.
     Includes,
-    /// `excludes`
+    /// The column's value has no entry of the argument: `excludes`.
     Excludes,
 }
 
@@ -51,7 +51,7 @@ const FUNCTIONS: [(&str, Function); 8] = [
 pub enum Clause {
     /// A bare `true` or `false` (ovsdb-server(7) §5.1).
     Constant(bool),
-    /// `[column, function, value]`
+    /// A comparison, `[column, function, value]`.
     Compare {
         /// The column that is compared.
         column: ColumnId,
@@ -70,7 +70,7 @@ pub struct Condition {
 }
 
 impl Function {
-    /// The function's name on the wire.
+    /// The name of the function on the wire.
     pub fn name(self) -> &'static str {
         FUNCTIONS.iter().find(|(_, f)| *f == self).map_or("", |(name, _)| name)
     }

@@ -273,7 +273,7 @@ impl<'a> DatumRef<'a> {
         }
     }
 
-    /// Whether the entry (an element, or a key with this value) is present.
+    /// Whether the value has the entry: an element, or a key with this value.
     pub fn has_entry(self, (key, value): (AtomRef<'_>, Option<AtomRef<'_>>)) -> bool {
         match value {
             None => self.contains(key),

@@ -65,7 +65,7 @@ pub enum RowDelta {
 /// The changed rows of one table, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableDelta {
-    /// Which table.
+    /// The table of the rows.
     pub table: TableId,
     /// The rows, in the order in which the transaction first touched them.
     pub rows: Vec<(Uuid, RowDelta)>,
@@ -86,7 +86,7 @@ pub struct Committed {
     pub position: u64,
     /// The transaction's id for `monitor_cond_since`, or zero where there is no history.
     pub txn_id: Uuid,
-    /// What it changed.
+    /// What the transaction changed.
     pub delta: Arc<Delta>,
 }
 
@@ -109,7 +109,7 @@ impl Change {
         })
     }
 
-    /// Whether nothing changes.
+    /// Whether the change leaves every value as it is.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Replace { old, new } => old == new,
@@ -128,7 +128,7 @@ impl Change {
         }
     }
 
-    /// Makes the change to a value.
+    /// Changes a value.
     pub fn apply(&self, datum: &mut Datum) {
         match self {
             Self::Replace { new, .. } => *datum = new.clone(),
@@ -217,12 +217,12 @@ impl Change {
         }
     }
 
-    /// Entries that came.
+    /// Entries that are only in the value after the change.
     pub fn added(&self) -> impl Iterator<Item = (AtomRef<'_>, Option<AtomRef<'_>>)> {
         self.side(true)
     }
 
-    /// Entries that went.
+    /// Entries that are only in the value before the change.
     pub fn removed(&self) -> impl Iterator<Item = (AtomRef<'_>, Option<AtomRef<'_>>)> {
         self.side(false)
     }
@@ -389,7 +389,7 @@ impl RowDelta {
 }
 
 impl Delta {
-    /// Whether nothing changed.
+    /// Whether the transaction changed nothing.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }

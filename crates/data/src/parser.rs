@@ -12,23 +12,23 @@ use crate::error::{Error, Result};
 /// What a member may be: a union of the constants below.
 pub type Types = u16;
 
-/// `null`
+/// The member may be `null`.
 pub const NULL: Types = 1;
-/// `true` or `false`
+/// The member may be `true` or `false`.
 pub const BOOL: Types = 1 << 1;
-/// An integer by value.
+/// The member may be an integer by value.
 pub const INTEGER: Types = 1 << 2;
-/// Any number.
+/// The member may be any number.
 pub const NUMBER: Types = INTEGER | 1 << 3;
-/// A string.
+/// The member may be a string.
 pub const STRING: Types = 1 << 4;
-/// An array.
+/// The member may be an array.
 pub const ARRAY: Types = 1 << 5;
-/// An object.
+/// The member may be an object.
 pub const OBJECT: Types = 1 << 6;
-/// Any JSON value.
+/// The member may be any JSON value.
 pub const ANY: Types = (1 << 7) - 1;
-/// A string that is an `<id>` (RFC 7047 §3.1).
+/// The member may be a string that is an `<id>` (RFC 7047 §3.1).
 pub const ID: Types = 1 << 7;
 /// The member may be missing.
 pub const OPTIONAL: Types = 1 << 8;

@@ -91,7 +91,7 @@ impl Row {
         (present & bit != 0).then(|| (present & (bit - 1)).count_ones() as usize)
     }
 
-    /// The row's identity.
+    /// The row's `_uuid`.
     pub fn uuid(&self) -> Uuid {
         self.get(ColumnId::UUID).scalar().and_then(|atom| atom.as_uuid()).unwrap_or_default()
     }

@@ -25,9 +25,9 @@ impl TableId {
 }
 
 impl ColumnId {
-    /// `_uuid`
+    /// The column `_uuid`, which every table has.
     pub const UUID: Self = Self(0);
-    /// `_version`
+    /// The column `_version`, which every table has.
     pub const VERSION: Self = Self(1);
 
     /// The column's number as an index into [`TableSchema::columns`].
@@ -36,7 +36,7 @@ impl ColumnId {
     }
 }
 
-/// A column.
+/// The schema of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSchema {
     /// The column's name.
@@ -67,7 +67,7 @@ impl ColumnRefs {
     }
 }
 
-/// A table.
+/// The schema of a table.
 #[derive(Clone, Debug)]
 pub struct TableSchema {
     /// The table's name.
@@ -80,12 +80,12 @@ pub struct TableSchema {
     pub is_root: bool,
     /// The most rows that the table may have; `u32::MAX` for no limit.
     pub max_rows: u32,
-    /// Column sets whose values are unique.
+    /// Unique indexes: sets of columns whose values no two rows share.
     pub indexes: Vec<Vec<ColumnId>>,
     by_name: HashMap<String, ColumnId, foldhash::fast::FixedState>,
 }
 
-/// A database.
+/// The schema of a database.
 #[derive(Clone, Debug)]
 pub struct Schema {
     /// The database's name.
@@ -127,7 +127,7 @@ impl TableSchema {
         self.columns.iter().enumerate().map(|(i, column)| (ColumnId(i as u16), column))
     }
 
-    /// All but `_uuid` and `_version`.
+    /// All columns but `_uuid` and `_version`, with their numbers.
     pub fn data_columns(&self) -> impl Iterator<Item = (ColumnId, &ColumnSchema)> {
         self.column_ids().skip(2)
     }

@@ -44,7 +44,7 @@ impl Element for Pair {
     }
 }
 
-/// The sorted run; cloning shares it.
+/// Elements in ascending order of keys, each key once; cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Sorted<E>(Shape<E>);
 
@@ -105,7 +105,7 @@ impl<E: Element> Sorted<E> {
         Ok(Self::from_sorted(elements))
     }
 
-    /// How many elements.
+    /// Number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -233,13 +233,13 @@ impl<E: Element> Sorted<E> {
         Iter { nodes: [].iter(), leaves: [].iter(), run: run.iter(), left: run.len() }
     }
 
-    /// The first element.
+    /// The element with the smallest key.
     pub fn first(&self) -> Option<&E> {
         self.iter().next()
     }
 }
 
-/// Two elements had the same key.
+/// The error of elements that are to be sorted: two had the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duplicate;
 

@@ -15,7 +15,7 @@ use crate::row::{Row, datum_atoms};
 use crate::schema::{ColumnId, Schema, TableId};
 use crate::uuid::Uuid;
 
-/// Rows in a page.
+/// Rows in a page: what a change copies that a snapshot still holds.
 pub const PAGE_ROWS: usize = 256;
 
 type Page = Arc<Vec<Option<Row>>>;
@@ -82,7 +82,7 @@ impl Table {
         Self { pages: Vec::new(), slots: HashTable::new(), hasher, free: Vec::new() }
     }
 
-    /// Number of rows.
+    /// Number of rows of the table.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -92,7 +92,7 @@ impl Table {
         self.slots.is_empty()
     }
 
-    /// Where the row is.
+    /// The slot of the row called `uuid`.
     pub fn slot(&self, uuid: Uuid) -> Option<Slot> {
         let wanted = IndexEntry { slot: Slot(0), hash: self.hash(uuid) };
         let is_it = |entry: &IndexEntry| {
@@ -115,7 +115,7 @@ impl Table {
         self.at(self.slot(uuid)?)
     }
 
-    /// All rows, in slot order.
+    /// All rows of the table, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         rows(&self.pages)
     }
@@ -187,12 +187,12 @@ impl Store {
         &self.tables[table.index()]
     }
 
-    /// A row.
+    /// The row called `uuid` of a table.
     pub fn get(&self, table: TableId, uuid: Uuid) -> Option<&Row> {
         self.table(table).get(uuid)
     }
 
-    /// Number of atoms in all rows.
+    /// Number of atoms in all rows of the database.
     pub fn atoms(&self) -> usize {
         self.atoms
     }
@@ -208,7 +208,7 @@ impl Store {
         self.tables[table.index()].insert(row)
     }
 
-    /// Removes a row.
+    /// Removes a row; returns it with the slot that it had.
     pub fn remove(&mut self, table: TableId, uuid: Uuid) -> Option<(Slot, Row)> {
         let (slot, row) = self.tables[table.index()].remove(uuid)?;
         self.atoms -= row.atoms();
@@ -237,7 +237,7 @@ impl Store {
         }
     }
 
-    /// Makes one row's change.
+    /// Changes one row as a delta says.
     pub fn apply_row(&mut self, table: TableId, uuid: Uuid, delta: &RowDelta) {
         match delta {
             RowDelta::Insert(row) => {
@@ -254,7 +254,7 @@ impl Store {
         }
     }
 
-    /// Makes a transaction's change.
+    /// Changes all rows that a delta names, as it says.
     pub fn apply(&mut self, delta: &Delta) {
         for (table, uuid, row) in delta.rows() {
             self.apply_row(table, uuid, row);

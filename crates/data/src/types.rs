@@ -26,32 +26,32 @@ pub enum Constraint {
     None,
     /// One of these values (a set of the base type).
     Enum(Arc<Datum>),
-    /// Integers from `min` to `max`, inclusive.
+    /// Only integers from `min` to `max`, inclusive.
     Integer {
-        /// Smallest value.
+        /// The smallest value allowed.
         min: i64,
-        /// Largest value.
+        /// The largest value allowed.
         max: i64,
     },
-    /// Reals; an absent bound is open.
+    /// Only reals from `min` to `max`, inclusive; an absent bound is open.
     Real {
-        /// Smallest value.
+        /// The smallest value allowed.
         min: Option<f64>,
-        /// Largest value.
+        /// The largest value allowed.
         max: Option<f64>,
     },
-    /// String lengths in UTF-8 characters.
+    /// Only strings of so many UTF-8 characters.
     Length {
-        /// Fewest characters.
+        /// The fewest characters allowed.
         min: u32,
-        /// Most characters.
+        /// The most characters allowed.
         max: u32,
     },
-    /// UUIDs of rows in a table.
+    /// Only UUIDs of rows in a table.
     Ref {
-        /// The table's name.
+        /// The name of the table that is referred to.
         table: String,
-        /// Strong or weak.
+        /// Whether the reference is strong or weak.
         kind: RefKind,
     },
 }
@@ -150,7 +150,7 @@ impl BaseType {
         Ok(base)
     }
 
-    /// The JSON form, defaults left out.
+    /// The JSON form as a schema has it, defaults left out.
     pub fn to_value(&self) -> Value {
         let mut members = vec![("type", Value::from(self.ty.name()))];
         match &self.constraint {
@@ -347,7 +347,7 @@ impl ColumnType {
         Ok(Self { key, value, n_min, n_max })
     }
 
-    /// The JSON form, defaults left out.
+    /// The JSON form as a schema has it, defaults left out.
     pub fn to_value(&self) -> Value {
         if self.is_scalar() && self.key.constraint == Constraint::None {
             return self.key.to_value();

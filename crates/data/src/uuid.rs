@@ -62,7 +62,7 @@ impl Uuid {
     /// The all-zeros UUID.
     pub const ZERO: Self = Self { high: 0, low: 0 };
 
-    /// From the big-endian integer value.
+    /// The UUID of this big-endian integer value.
     pub const fn from_u128(value: u128) -> Self {
         Self { high: (value >> 64) as u64, low: value as u64 }
     }
@@ -77,7 +77,7 @@ impl Uuid {
         Self::parse_bytes(text.as_bytes())
     }
 
-    /// As [`Uuid::parse`], on bytes.
+    /// Parses exactly the 36-character text form, in either case, from bytes.
     pub fn parse_bytes(text: &[u8]) -> Option<Self> {
         (text.len() == TEXT_LEN).then(|| Self::parse_prefix(text)).flatten()
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::{Element, search};
 use crate::atom::AtomRef;
 
-/// Largest chunk.
+/// Most elements of one chunk.
 pub const CHUNK_MAX: usize = 256;
 /// Most leaves in one node.
 const NODE_MAX: usize = 256;
@@ -34,7 +34,7 @@ pub(super) struct Node<E> {
     pub(super) leaves: Vec<Leaf<E>>,
 }
 
-/// A chunk.
+/// A leaf of the tree: a chunk of elements that ascend.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf<E> {
     /// The [`rank`] of the last key.
