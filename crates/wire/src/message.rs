@@ -23,7 +23,7 @@ pub enum Message<'a> {
         /// The notification's parameters: a JSON array.
         params: Text<'a>,
     },
-    /// A successful answer.
+    /// An answer that the request succeeded.
     Reply {
         /// What the server answered.
         result: Text<'a>,

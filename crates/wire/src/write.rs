@@ -1,6 +1,6 @@
 //! Putting messages together from JSON text.
 
-/// A successful reply.
+/// A successful reply with this result, which is JSON text.
 pub fn reply_result(id: &[u8], result: &[u8]) -> Vec<u8> {
     let mut out = result_head(id, result.len());
     out.extend_from_slice(result);
