@@ -17,7 +17,7 @@ use weir_json::{Kind as Json, Text, Value};
 
 use crate::record::write_clustered_record;
 
-/// Addresses by server id.
+/// The servers of a cluster: addresses by server id.
 pub type Servers = BTreeMap<Uuid, String>;
 
 /// Checks an address as the tools take it: `unix:` anything, else `tcp:` or `ssl:` and what looks

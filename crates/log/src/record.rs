@@ -21,9 +21,9 @@ const BUFFER_KEPT: usize = 4 << 20;
 /// Which kind of log a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magic {
-    /// `JSON`, a standalone database.
+    /// The magic `JSON`: a standalone database.
     Standalone,
-    /// `CLUSTER`, one server's part of a clustered database.
+    /// The magic `CLUSTER`: one server's part of a clustered database.
     Clustered,
 }
 
@@ -34,7 +34,7 @@ pub enum Error {
     Unidentified,
     /// The file does not begin like an OVSDB log.
     NotALog,
-    /// A header line that is none.
+    /// A line is there in place of a record's header.
     Header {
         /// File offset at which the header line begins.
         offset: u64,
@@ -49,7 +49,7 @@ pub enum Error {
         /// File offset at which the body begins.
         offset: u64,
     },
-    /// The checksum does not match.
+    /// The checksum of a record does not match its body.
     Hash {
         /// Length of the record's body.
         length: u64,
@@ -60,7 +60,7 @@ pub enum Error {
         /// SHA-1 according to the header.
         expected: Hash,
     },
-    /// The body is no JSON.
+    /// The body of a record is no JSON.
     Json {
         /// Length of the record's body.
         length: u64,
@@ -69,7 +69,7 @@ pub enum Error {
         /// What the parser said.
         error: String,
     },
-    /// The body is JSON but no object.
+    /// The body of a record is JSON but no object.
     NotAnObject {
         /// Length of the record's body.
         length: u64,
@@ -395,7 +395,7 @@ pub struct Piece<'a> {
     pub end: Option<u64>,
 }
 
-/// One record.
+/// One record of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// The JSON text with its newline.

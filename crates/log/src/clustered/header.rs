@@ -8,7 +8,7 @@ use super::{
     Servers, check_address, optional_servers, required_unsigned, servers_value, unsigned, uuid,
 };
 
-/// The header.
+/// The first record of a clustered database's file.
 #[derive(Clone, Debug)]
 pub struct Header<'a> {
     /// The id of the server whose file this is.
@@ -40,7 +40,7 @@ pub enum State<'a> {
     },
 }
 
-/// The state before the first entry.
+/// A snapshot: the state of the database before the log's first entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     /// Index of the last entry in the snapshot.

@@ -24,17 +24,17 @@ pub enum Kind<'a> {
     Note(String),
     /// Entries up to this index are committed.
     CommitIndex(u64),
-    /// The term has begun.
+    /// The record's term has begun.
     Term,
-    /// Who leads in the term.
+    /// The server of this id leads in the record's term.
     Leader(Uuid),
-    /// Whom this server votes for in the term.
+    /// The file's server votes for the server of this id in the record's term.
     Vote(Uuid),
     /// An entry of the log; one whose index is there already replaces it and all behind it.
     Entry(Entry<'a>),
 }
 
-/// An entry of the log.
+/// An entry of the cluster's log.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// The entry's index in the log.

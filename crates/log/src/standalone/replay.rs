@@ -24,7 +24,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// What a file holds.
+/// What a standalone database's file holds.
 #[derive(Debug)]
 pub struct Loaded {
     /// The schema, from the first record.
@@ -96,7 +96,7 @@ impl Replayer {
         }
     }
 
-    /// A replayer for [`Replayer::feed_with`].
+    /// A replayer that notes the rows of each record, for [`Replayer::feed_with`].
     pub fn noting(path: &str, seed: u64) -> Self {
         Self { notes: true, ..Self::new(path, seed) }
     }
@@ -208,7 +208,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// The file has ended.
+    /// Ends the replay where the file has ended: what the file holds.
     pub fn finish(mut self) -> Result<Loaded, LoadError> {
         if self.warning.is_none()
             && let Err(error) = std::mem::take(&mut self.reader).finish()

@@ -12,7 +12,7 @@ use crate::record::{self, Hash, Unfinished};
 /// Size of the pieces in which a snapshot is written.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Appends the schema record.
+/// Appends the record of a schema, the first of a file.
 pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) {
     record::write_record(out, schema.to_string().as_bytes());
 }
