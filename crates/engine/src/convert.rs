@@ -24,10 +24,10 @@ use crate::database::Database;
 use crate::load;
 use crate::transaction::Transaction;
 
-/// A converted database.
+/// A database that was converted to another schema.
 #[derive(Debug)]
 pub struct Converted {
-    /// The rows under the new schema.
+    /// The converted database, under the new schema.
     pub database: Database,
     /// Tables of the new schema from which the commit's checks removed something that the old
     /// database has: rows that nothing refers to any more, weak references that lead nowhere.

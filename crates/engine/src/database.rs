@@ -1,7 +1,7 @@
 //! A database: its rows, and what is derived from them.
 //!
-//! Rows live in the [`Store`]; reference counts and back-links in [`Links`], unique indexes in
-//! [`Indexes`]. A transaction edits rows in place and keeps a journal; the derived structures
+//! Rows live in the [`Store`]; reference counts and back-links in `Links`, unique indexes in
+//! `Indexes`. A transaction edits rows in place and keeps a journal; the derived structures
 //! follow only when it commits. [`Database::apply`] and [`Database::revert`] do rows and derived
 //! structures alike: log replay, replication and undo are made of them.
 
@@ -60,7 +60,7 @@ impl Database {
         Self { store, links, indexes, position: 0, seed }
     }
 
-    /// The rows.
+    /// All rows, as the last transaction left them.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -75,7 +75,7 @@ impl Database {
         self.position
     }
 
-    /// All rows as they are now.
+    /// All rows as they are now, to be read while the database goes on.
     pub fn snapshot(&self) -> Snapshot {
         self.store.snapshot()
     }

@@ -20,7 +20,7 @@ use crate::ops::{self, Op, Run, Stop};
 use crate::planner::Work;
 use crate::rbac::Client;
 
-/// What a request needs besides the database.
+/// What executing a request needs besides the database.
 pub struct Env<'e> {
     /// Where new rows and versions get their UUIDs.
     pub uuids: &'e mut UuidSource,
@@ -80,7 +80,7 @@ pub enum Outcome {
     TooLong,
 }
 
-/// A finished request.
+/// What became of a request that was answered.
 #[derive(Debug)]
 pub struct Done {
     /// The JSON array of results: one an operation, and one more if the commit failed.

@@ -42,7 +42,7 @@ const MUTATORS: [(&str, Mutator); 7] = [
     ("delete", Mutator::Delete),
 ];
 
-/// `[column, mutator, value]`
+/// A mutation of a row: `[column, mutator, value]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Mutation {
     pub(crate) column: ColumnId,

@@ -4,7 +4,7 @@
 //! how many rows are visited. The result is in slot order under every plan.
 //!
 //! Indexes hold committed values. What the transaction itself has moved in them, rows that it
-//! inserted or changed in an index column, is found through [`Moved`].
+//! inserted or changed in an index column, is found through `Moved`.
 
 use std::hash::{BuildHasher, Hasher};
 

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::{AtomRef, AtomType, ColumnId, DatumRef, Error, Row, Store, TableId, TableSchema};
 
-/// Who asks.
+/// The client that asks for something, as role-based access control sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client<'a> {
     /// The role of the remote that the client came through; empty for none.
     pub role: &'a str,
-    /// Common name of the client's verified certificate.
+    /// The common name of the client's verified certificate.
     pub id: Option<&'a str>,
 }
 
