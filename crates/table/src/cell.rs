@@ -15,10 +15,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A column of one string.
+    /// The shape of a column of one string.
     pub const STRING: Self = Self { key: AtomType::String, value: None, many: false };
 
-    /// A column of one UUID.
+    /// The shape of a column of one UUID.
     pub const UUID: Self = Self { key: AtomType::Uuid, value: None, many: false };
 }
 
@@ -32,7 +32,7 @@ impl From<&ColumnType> for Shape {
     }
 }
 
-/// One cell.
+/// What one cell of a table holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell<'a> {
     /// An empty cell; `null` in JSON.
