@@ -58,13 +58,13 @@ enum Family {
 /// A connection that came in.
 #[derive(Debug)]
 pub struct Accepted {
-    /// The connection, non-blocking.
+    /// The accepted connection, non-blocking.
     pub stream: Stream,
-    /// Who connected.
+    /// The peer of a connection that came in.
     pub peer: Peer,
 }
 
-/// Who connected.
+/// The peer of a connection that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Somebody on this machine.
@@ -89,11 +89,11 @@ impl Peer {
 /// Why listening failed, and what the reference logs about it.
 #[derive(Debug)]
 pub struct ListenError {
-    /// The system's error.
+    /// The system's error that listening failed with.
     pub error: io::Error,
     /// The vlog module that logs `text`.
     pub module: &'static str,
-    /// The log line.
+    /// The line that the reference logs.
     pub text: String,
 }
 

@@ -19,11 +19,11 @@ use crate::unix::unix_address;
 /// A connection; reads and writes never block.
 #[derive(Debug)]
 pub enum Stream {
-    /// A Unix domain socket.
+    /// A connection over a Unix domain socket.
     Unix(OwnedFd),
-    /// TCP without TLS.
+    /// A connection over TCP without TLS.
     Tcp(OwnedFd),
-    /// TCP with TLS.
+    /// A connection over TCP with TLS.
     Tls(Box<TlsStream>),
 }
 
