@@ -24,7 +24,7 @@ pub(crate) enum RowChange {
     Insert,
     /// The row is gone; as it was first.
     Delete(Row),
-    /// These columns changed, ascending.
+    /// Columns of the row changed: these, ascending.
     Modify(Vec<ColumnDelta>),
     /// The row was deleted, and inserted again under the same UUID; as it was first.
     Replace(Row),

@@ -50,7 +50,7 @@ impl Initial {
 }
 
 impl InitialPieces {
-    /// Appends the next piece, of [`PIECE_BYTES`] or a row more; false if it is the last.
+    /// Appends the next piece, of 1 MiB (`PIECE_BYTES`) or a row more; false if it is the last.
     pub fn write_piece(&mut self, out: &mut Vec<u8>) -> bool {
         let enough = out.len() + PIECE_BYTES;
         let Self { subscription, snapshot, progress } = self;

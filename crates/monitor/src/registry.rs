@@ -25,10 +25,10 @@ pub struct MonitorKey(pub u64);
 /// Number of a group; ascending, never reused.
 pub type GroupId = u64;
 
-/// Sizes, for memory/show.
+/// Sizes of a database's monitors, for memory/show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of monitors.
+    /// Number of the database's monitors.
     pub monitors: usize,
     /// Number of groups of equal subscriptions.
     pub groups: usize,
@@ -264,7 +264,7 @@ impl Monitors {
         Some(membership)
     }
 
-    /// Ends a monitor.
+    /// Ends a monitor, which is told nothing more.
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
         self.leave_group(key);
         if let Some(place) = self.strays.remove(&key) {
@@ -405,7 +405,7 @@ impl Monitors {
         self.pending.bytes()
     }
 
-    /// Number of monitors.
+    /// Number of the database's monitors.
     pub fn len(&self) -> usize {
         self.memberships.len()
     }
@@ -425,7 +425,7 @@ impl Monitors {
         self.groups.values().map(outline).collect::<BTreeSet<_>>().len()
     }
 
-    /// Sizes, for memory/show and tests.
+    /// Sizes of the database's monitors, for memory/show and tests.
     pub fn counts(&self) -> Counts {
         Counts {
             monitors: self.memberships.len(),
