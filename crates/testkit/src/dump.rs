@@ -9,7 +9,7 @@ use crate::differential::watch::pairs;
 use crate::generate::Schema;
 use crate::normalise::Correspondence;
 
-/// Rows by UUID, by table.
+/// What a database holds: rows by UUID, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dump {
     /// The rows by table and UUID.
@@ -55,7 +55,7 @@ impl Dump {
         Ok(dump)
     }
 
-    /// All rows.
+    /// All rows, each with its table and UUID.
     pub fn rows(&self) -> impl Iterator<Item = (&String, &String, &Map<String, Value>)> {
         self.tables
             .iter()

@@ -47,9 +47,9 @@ impl From<Trouble> for Finding {
 /// The two servers with one transacting session each.
 #[derive(Debug)]
 pub struct Pair {
-    /// The reference.
+    /// The running reference.
     pub a: Server,
-    /// The server under test.
+    /// The running server under test.
     pub b: Server,
     /// The database files of the two servers.
     pub files: [PathBuf; 2],
@@ -62,7 +62,7 @@ pub struct Pair {
     reference: Program,
     schema: Schema,
     sessions: [Client; 2],
-    /// Where the files live.
+    /// The directory of all files.
     pub scratch: Scratch,
 }
 

@@ -28,10 +28,10 @@ const WATCHES: usize = 5;
 /// What the installed reference calls itself.
 const OLD_REFERENCE: &str = "ovsdb-server (Open vSwitch) 3.1.0";
 
-/// What a run did.
+/// What a run of the oracle did.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Transactions compared.
+    /// Number of transactions that were compared.
     pub transactions: usize,
     /// What the transactions reached.
     pub reach: Reach,
@@ -40,7 +40,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds another run.
+    /// Adds what another run did.
     pub fn merge(&mut self, other: &Self) {
         self.transactions += other.transactions;
         self.reach.merge(&other.reach);
@@ -59,7 +59,7 @@ pub struct Failure {
     pub schema: Schema,
     /// What was sent before, the last batch included.
     pub history: History,
-    /// What was found.
+    /// The difference that was found, in words.
     pub finding: String,
 }
 

@@ -18,11 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A schema and transactions that two servers answer differently.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The schema.
+    /// The schema, without what the script can do without.
     pub schema: Schema,
     /// The transactions, in order.
     pub script: Vec<Vec<Value>>,
-    /// What differs.
+    /// The difference between the two servers' answers.
     pub difference: String,
 }
 

@@ -32,7 +32,7 @@ impl TableWatch {
     }
 }
 
-/// A monitor.
+/// A generated monitor.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// The monitor's id.
@@ -46,7 +46,7 @@ pub struct Watch {
 /// What the generator of monitors needs.
 #[derive(Debug)]
 pub struct Scene<'a> {
-    /// The schema.
+    /// The schema of the database.
     pub schema: &'a Schema,
     /// The rows whose values conditions are drawn from.
     pub live: &'a Dump,

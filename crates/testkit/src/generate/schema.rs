@@ -48,13 +48,13 @@ impl Atom {
 /// How many atoms a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Exactly one.
+    /// A column of exactly one atom.
     Scalar,
-    /// None or one.
+    /// A column of one atom or none.
     Optional,
-    /// A set of more than one.
+    /// A column of a set that may have more than one atom.
     Set,
-    /// Pairs.
+    /// A column of a map.
     Map,
 }
 
@@ -118,7 +118,7 @@ impl Base {
     }
 }
 
-/// A column.
+/// A generated column.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// The column's name.
@@ -206,7 +206,7 @@ impl Column {
     }
 }
 
-/// A table.
+/// A generated table.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// The table's name.
@@ -244,7 +244,7 @@ impl Table {
     }
 }
 
-/// A database schema.
+/// A generated database schema.
 #[derive(Clone, Debug)]
 pub struct Schema {
     /// The database's name.

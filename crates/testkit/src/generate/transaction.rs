@@ -23,9 +23,9 @@ const PROMISE_ROUNDS: usize = 3;
 /// A source of transactions for one schema.
 #[derive(Debug)]
 pub struct Generator {
-    /// The schema.
+    /// The schema of the database.
     pub schema: Schema,
-    /// The random stream.
+    /// The random numbers that transactions are drawn from.
     pub rng: Rng,
     live: Dump,
     gone: Vec<String>,
