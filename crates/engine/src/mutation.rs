@@ -67,7 +67,7 @@ impl Mutator {
     }
 
     /// Whether the mutation can be applied to columns of this type.
-    fn fits(self, ty: &ColumnType) -> bool {
+    fn applies_to(self, ty: &ColumnType) -> bool {
         if self.is_arithmetic() {
             let number = match ty.key.ty {
                 AtomType::Integer => true,
@@ -99,7 +99,7 @@ impl Mutation {
             return Err(Error::syntax_tagged(text, "constraint violation", details));
         }
         let mutator = Mutator::parse(&String::from_utf8_lossy(&mutator))?;
-        if !mutator.fits(&schema.ty) {
+        if !mutator.applies_to(&schema.ty) {
             let details = format!(
                 "Type mismatch: \"{}\" operator may not be applied to column {name} of type {}.",
                 mutator.name(),
