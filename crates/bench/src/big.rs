@@ -43,7 +43,7 @@ struct Config {
     template: Template,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `big`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let monitors: Vec<usize> = args.list("--monitors")?.unwrap_or_else(|| vec![MONITORS]);
     let ops = args.value("--ops")?.unwrap_or(OPS).max(1);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             config.ops = ops.min((affordable as usize).max(OPS_MIN));
             let running = bench.start(peer, Source::Schema(&schema))?;
             if peer.is_floor() {
-                sizes.impose(&mut Client::connect(&running.target)?)?;
+                sizes.configure_floor(&mut Client::connect(&running.target)?)?;
             }
             let section = format!("{monitors} monitors");
             bench.progress.phase(&section, config.ops);

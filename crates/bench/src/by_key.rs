@@ -73,7 +73,7 @@ impl Key {
     }
 }
 
-/// Runs the scenario.
+/// Runs the scenario `by-name`, `by-column` or `may-exist`, as `key` says.
 pub(crate) fn run(key: Key, args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let name = key.scenario();
     let sizes: Vec<usize> = args.list("--rows")?.unwrap_or_else(|| SIZES.to_vec());

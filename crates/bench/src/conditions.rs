@@ -39,7 +39,7 @@ struct Config {
     writers: usize,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `conditions`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let monitors: Vec<usize> = args.list("--monitors")?.unwrap_or_else(|| MONITORS.to_vec());
     let config = Config {
@@ -108,7 +108,7 @@ fn measure(
     let target = &running.target;
     let mut control = Client::connect(target)?;
     if peer.is_floor() {
-        shape.impose(&mut control)?;
+        shape.configure_floor(&mut control)?;
     } else {
         fill(&mut control, (0..BUSY).map(busy), &mut [])?;
     }

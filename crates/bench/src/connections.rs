@@ -38,7 +38,7 @@ struct Config {
     unseen: usize,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `connections`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let config = Config {
         clients: args.value("--clients")?.unwrap_or(CLIENTS).max(1),
@@ -106,7 +106,7 @@ fn measure(
     for ((table, ops), sizes) in [("Unseen", config.unseen), ("Seen", SEEN)].into_iter().zip(sizes)
     {
         if peer.is_floor() {
-            sizes.impose(&mut control)?;
+            sizes.configure_floor(&mut control)?;
         }
 
         let section = match table {
@@ -203,7 +203,7 @@ mod tests {
         let mut control = Client::connect(&target).unwrap();
         let running = Running::found(target, None, None);
         for (table, update) in [("Unseen", 0), ("Seen", 150)] {
-            Sizes { update, ..USUAL }.impose(&mut control).unwrap();
+            Sizes { update, ..USUAL }.configure_floor(&mut control).unwrap();
             let tally = commit(&mut driver, &running, table, 20).unwrap();
             assert!(tally.delivered >= 5 * 20 * update && (update > 0 || tally.delivered == 0));
         }

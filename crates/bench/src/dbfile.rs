@@ -57,7 +57,7 @@ pub(crate) fn read_schema(path: &Path, hint: &str) -> Result<Value, Error> {
         .map_err(|e| Error::Check(format!("{} is not JSON: {e}", path.display())))
 }
 
-/// Creates an empty database.
+/// Creates the file of an empty database.
 pub(crate) fn create(path: &Path, schema: &Value) -> Result<(), Error> {
     let mut bytes = Vec::new();
     let text = schema.to_string();

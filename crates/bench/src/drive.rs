@@ -37,7 +37,7 @@ const MONITORS_AT_A_TIME: usize = 8;
 /// Room for a reply.
 const REPLY_SIZE: usize = 64 * 1024;
 
-/// What one phase sends.
+/// The load of one phase: what is sent, how fast, and what must come back.
 pub(crate) struct Load<'a> {
     /// Number of transactions.
     pub(crate) total: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Load<'a> {
 /// Checks a reply; returns the [`crate::watch::uuid_hash`] of the row that changed.
 pub(crate) type CheckReply<'a> = dyn FnMut(usize, &[u8]) -> Result<u64, Error> + 'a;
 
-/// What one phase took.
+/// What one phase took, in time and bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Time until the last monitor had everything.

@@ -36,7 +36,7 @@ const LIST_DBS: &[u8] = br#"{"id":0,"result":["Bench_Connections","_Server"],"er
 const EVENTS: usize = 256;
 const READ_SIZE: usize = 128 * 1024;
 
-/// Which bare loop.
+/// Which bare loop serves as the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A floor for transactions whose updates go at once.

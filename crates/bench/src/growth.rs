@@ -61,7 +61,7 @@ pub(crate) fn relate(what: &str, costs: &[(f64, f64)], figures: &mut Figures) {
     }
 }
 
-/// Runs the scenario.
+/// Runs the scenario `growth`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let rows: Vec<usize> = args.list("--rows")?.unwrap_or_else(|| ROWS.to_vec());
     let elements: Vec<usize> = args.list("--elements")?.unwrap_or_else(|| ELEMENTS.to_vec());
@@ -143,7 +143,7 @@ impl Table {
         while insert.transactions < self.ops && insert.seconds < self.seconds {
             let mut uuids = vec![String::new(); BLOCK];
             if floor {
-                shapes[0].impose(&mut control)?;
+                shapes[0].configure_floor(&mut control)?;
             }
             let mut load = Load {
                 total: BLOCK,
@@ -158,7 +158,7 @@ impl Table {
             };
             insert.run(running, &mut driver, &mut load)?;
             if floor {
-                shapes[1].impose(&mut control)?;
+                shapes[1].configure_floor(&mut control)?;
             }
             let mut gone = 0;
             while let count @ 1.. = delete.next_of(self.ops, self.seconds).min(BLOCK - gone) {

@@ -31,7 +31,7 @@ const STALLED: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// What an initial row begins with.
 const ROW: &[u8] = br#":{"initial""#;
 
-/// Runs the scenario.
+/// Runs the scenario `herd`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let clients = args.value("--clients")?.unwrap_or(CLIENTS).max(1);
     let megabytes: f64 = args.value("--megabytes")?.unwrap_or(MEGABYTES);
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     bench.rounds(about, Floors::Bulk, &mut |peer| {
         let running = bench.start(peer, Source::File(&database.path))?;
         if peer.is_floor() {
-            one.impose(&running.target)?;
+            one.configure_floor(&running.target)?;
         }
         let figures = measure(&database, clients, bench, &running, &mut one);
         figures.map_err(|e| running.explain(&peer.name, &e))

@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// What a row of an initial reply begins with.
 const ROW: &[u8] = br#":{"initial""#;
 
-/// Runs `large`.
+/// Runs the scenario `large`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let megabytes: f64 = args.value("--megabytes")?.unwrap_or(MEGABYTES);
     let records = args.value("--records")?.unwrap_or(1).max(1);
@@ -46,7 +46,9 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         let mut figures = Figures::default();
         let running = bench.start(peer, Source::File(&database.path))?;
         let measured = started(&database, &running, "start", &mut figures)
-            .and_then(|()| if peer.is_floor() { shape.impose(&running.target) } else { Ok(()) })
+            .and_then(
+                |()| if peer.is_floor() { shape.configure_floor(&running.target) } else { Ok(()) },
+            )
             .and_then(|()| whole_life(&database, bench, &running, &mut shape, &mut figures));
         measured.map_err(|e| running.explain(&peer.name, &e))?;
         Ok(figures)
@@ -85,7 +87,7 @@ fn whole_life(
     running.finish("memory and disk", figures)
 }
 
-/// Runs `snapshot-memory`.
+/// Runs the scenario `snapshot-memory`.
 pub(crate) fn snapshots(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let sizes: Vec<f64> = args.list("--megabytes")?.unwrap_or_else(|| vec![125.0, 270.0]);
     let schema = args.text("--schema")?.unwrap_or_else(|| make_db::SCHEMA.into());
@@ -284,7 +286,7 @@ pub(crate) fn dump_request() -> Vec<u8> {
 
 impl Dump {
     /// Has the floor answer with as much.
-    pub(crate) fn impose(&self, target: &Target) -> Result<(), Error> {
+    pub(crate) fn configure_floor(&self, target: &Target) -> Result<(), Error> {
         let params = json!([0, self.bytes, self.rows]);
         Client::connect(target)?.call("floor", &params).map(drop)
     }

@@ -25,7 +25,7 @@ const SAMPLE: usize = 2_000;
 /// 2026-01-01 in milliseconds: the date of the first record; each later one is a second younger.
 const DATE: u64 = 1_767_225_600_000;
 
-/// Runs the command.
+/// Runs the command `make-db`.
 pub(crate) fn command(args: &[String]) -> Result<ExitCode, Error> {
     let mut args = Args::new(args);
     let megabytes: f64 = args.value("--megabytes")?.unwrap_or(162.0);

@@ -31,7 +31,7 @@ const PARTS: usize = 10;
 /// Bytes a transaction, where no server of this run showed them.
 const USUAL: Sizes = Sizes { update: 3_000, record: 3_000, request: 0 };
 
-/// Runs the scenario.
+/// Runs the scenario `openstack`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let ports = args.value("--ports")?.unwrap_or(PORTS).max(PARTS);
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
@@ -62,7 +62,7 @@ fn measure(
     let mut writer = Client::connect(&running.target)?;
     let mut shared = ["00000000-0000-4000-8000-000000000000"; 2].map(str::to_owned);
     if floor {
-        sizes.impose(&mut writer)?;
+        sizes.configure_floor(&mut writer)?;
     } else {
         shared = create_shared(&mut writer)?;
     }
@@ -243,7 +243,7 @@ mod tests {
     fn the_floor_answers_writes_and_tells_the_follower() {
         let (target, file) = floor::tests::spawn("openstack", Kind::Plain);
         let mut writer = Client::connect(&target).unwrap();
-        Sizes { update: 2_000, record: 500, request: 0 }.impose(&mut writer).unwrap();
+        Sizes { update: 2_000, record: 500, request: 0 }.configure_floor(&mut writer).unwrap();
         let mut follower = Client::connect(&target).unwrap();
         follower.call("monitor_cond_since", &json!([])).unwrap();
         let shared = ["01234567-89ab-4cde-8f01-23456789abcd"; 2].map(str::to_owned);

@@ -45,7 +45,7 @@ struct Config {
     schema: Value,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `ports`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
     let config = Config {
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
         for _ in 0..self.config.cycles {
             for (n, step) in STEPS.into_iter().enumerate() {
                 if self.floor {
-                    self.sizes[n].impose(&mut control)?;
+                    self.sizes[n].configure_floor(&mut control)?;
                 }
                 progress.phase(step.name(), self.config.rows);
                 self.step(n, step, &mut driver)?;

@@ -32,7 +32,7 @@ pub(crate) enum Datum {
 /// A row without the columns that have their default value.
 pub(crate) type Row = BTreeMap<String, Datum>;
 
-/// The copy.
+/// A copy of a database, made of a monitor's updates.
 pub(crate) struct Replica {
     kinds: BTreeMap<String, BTreeMap<String, Kind>>,
     /// Rows by table and uuid.

@@ -20,7 +20,7 @@ use crate::stats::median;
 pub(crate) struct Metric {
     /// The figure as the table names it, unit included.
     pub(crate) name: String,
-    /// Digits after the point.
+    /// Digits that are printed after the point.
     pub(crate) digits: usize,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Config {
     pub(crate) clients: Clients,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `set`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let clients = Clients::from_args(args, 20, 10)?;
     let config = Config {
@@ -107,7 +107,7 @@ fn measure(
 ) -> Result<Tally, Error> {
     let mut control = Client::connect(&running.target)?;
     if floor {
-        shape.impose(&mut control)?;
+        shape.configure_floor(&mut control)?;
     } else {
         fill(&mut control, size)?;
     }

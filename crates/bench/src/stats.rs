@@ -34,7 +34,7 @@ impl Latencies {
         self.nanos += &other.nanos;
     }
 
-    /// How many there are.
+    /// The number of operations.
     pub(crate) fn count(&self) -> u64 {
         self.nanos.len()
     }

@@ -49,7 +49,7 @@ struct Setting<'a> {
     operations: usize,
 }
 
-/// Runs the scenario.
+/// Runs the scenario `steps`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let megabytes: f64 = args.value("--megabytes")?.unwrap_or(MEGABYTES);
     let monitors = args.value("--monitors")?.unwrap_or(MONITORS).max(1);

@@ -25,7 +25,7 @@ const MIXES: [(u64, u64); 4] = [(0, 0), (1, 0), (10, 0), (10, 1)];
 const VOLUME: usize = 200_000_000;
 const READS_MIN: usize = 3;
 
-/// Runs the scenario.
+/// Runs the scenario `strings`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let sizes: Vec<usize> = args.list("--sizes")?.unwrap_or_else(|| SIZES.to_vec());
     let volume = args.value("--volume")?.unwrap_or(VOLUME);

@@ -64,7 +64,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Has the floor make transactions of this size.
-    pub(crate) fn impose(self, control: &mut Client) -> Result<(), Error> {
+    pub(crate) fn configure_floor(self, control: &mut Client) -> Result<(), Error> {
         control.call("floor", &json!([self.update, self.record, self.request])).map(drop)
     }
 }

@@ -10,7 +10,7 @@ use weir_net::tls::Connector;
 /// Room for decrypted bytes that is kept while there are none.
 const KEPT: usize = 32 * 1024;
 
-/// One connection.
+/// A connection over TLS that waits or does not, as it is told.
 #[derive(Debug)]
 pub(crate) struct TlsSocket {
     stream: Stream,

@@ -38,7 +38,7 @@ const MEGABYTES: f64 = 162.0;
 /// Runs of a command that is done at once.
 const ONE_SHOTS: usize = 50;
 
-/// Runs `tools`.
+/// Runs the scenario `tools`.
 pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let megabytes: f64 = args.value("--megabytes")?.unwrap_or(MEGABYTES);
     let one_shots = args.value("--one-shots")?.unwrap_or(ONE_SHOTS).max(1);
@@ -50,18 +50,18 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         standard: megabytes == MEGABYTES,
     };
     let Some(last) = bench.last_peer() else { fail!("tools: no server") };
-    let room = Room::new(bench, megabytes, &schema, one_shots)?;
-    let server = bench.start(&last, Source::File(&room.database.path))?;
+    let files = RunFiles::new(bench, megabytes, &schema, one_shots)?;
+    let server = bench.start(&last, Source::File(&files.database.path))?;
     let mut same = Same::default();
     bench.rounds(about, Floors::None, &mut |peer| {
-        let programs = Programs::beside(peer, &room.dir)?;
-        let side = Side { room: &room, bench, last: &last, server: &server, programs, peer };
+        let programs = Programs::beside(peer, &files.dir)?;
+        let side = Side { files: &files, bench, last: &last, server: &server, programs, peer };
         side.run(&mut same)
     })
 }
 
 /// Files of a run.
-struct Room {
+struct RunFiles {
     dir: PathBuf,
     database: Database,
     /// The schema of the database, and what it is converted to.
@@ -70,7 +70,7 @@ struct Room {
     one_shots: usize,
 }
 
-impl Room {
+impl RunFiles {
     fn new(bench: &Bench, megabytes: f64, schema: &str, one_shots: usize) -> Result<Self, Error> {
         let dir = bench.scratch("tools");
         fs::create_dir(&dir).map_err(|e| Error::io("creating", &dir, e))?;
@@ -91,7 +91,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for RunFiles {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -99,7 +99,7 @@ impl Drop for Room {
 
 /// One side's programs at work.
 struct Side<'a> {
-    room: &'a Room,
+    files: &'a RunFiles,
     bench: &'a Bench,
     last: &'a Peer,
     server: &'a Running,
@@ -110,9 +110,9 @@ struct Side<'a> {
 impl Side<'_> {
     fn run(&self, same: &mut Same) -> Result<Figures, Error> {
         let mut figures = Figures::default();
-        let room = self.room;
+        let files = self.files;
         let target = self.server.target.to_string();
-        let out = room.fresh("out");
+        let out = files.fresh("out");
 
         let dump = self.client(&["dump", &target, DB]).to(&out);
         self.measure("dump", &dump, &mut figures)?;
@@ -123,27 +123,27 @@ impl Side<'_> {
         self.measure("backup", &backup, &mut figures)?;
         same.check("dump", self.peer, &self.served(&out)?)?;
 
-        let rows = swallow::during(&room.fresh("swallow"), &room.schema, |target| {
-            let restore = self.client(&["restore", target, DB]).from(&room.database.path);
+        let rows = swallow::during(&files.fresh("swallow"), &files.schema, |target| {
+            let restore = self.client(&["restore", target, DB]).from(&files.database.path);
             self.measure("restore", &restore, &mut figures)
         })?;
-        if rows != room.database.rows {
-            fail!("{}: restore sent {rows} rows of {}", self.peer.name, room.database.rows);
+        if rows != files.database.rows {
+            fail!("{}: restore sent {rows} rows of {}", self.peer.name, files.database.rows);
         }
 
-        let new = room.fresh("new.db");
-        let compact = self.tool(&["compact"]).file(&room.database.path).file(&new);
+        let new = files.fresh("new.db");
+        let compact = self.tool(&["compact"]).file(&files.database.path).file(&new);
         self.measure("compact", &compact, &mut figures)?;
         same.check("dump", self.peer, &self.served(&new)?)?;
 
-        let new = room.fresh("new.db");
-        let convert = self.tool(&["convert"]).file(&room.database.path);
-        self.measure("convert", &convert.file(&room.wider).file(&new), &mut figures)?;
+        let new = files.fresh("new.db");
+        let convert = self.tool(&["convert"]).file(&files.database.path);
+        self.measure("convert", &convert.file(&files.wider).file(&new), &mut figures)?;
         same.check("convert", self.peer, &self.served(&new)?)?;
 
         let select = json!([DB, {"op": "select", "table": "Datapath_Binding",
             "where": [["tunnel_key", "==", 1]], "columns": ["_uuid", "tunnel_key"]}]);
-        let query = self.tool(&["query"]).file(&room.database.path).word(&select.to_string());
+        let query = self.tool(&["query"]).file(&files.database.path).word(&select.to_string());
         self.measure("query", &query.to(&out), &mut figures)?;
         same.check("query", self.peer, &digest(&out)?)?;
 
@@ -162,11 +162,11 @@ impl Side<'_> {
         let tls = self.bench.client_options();
         let words: Vec<&str> =
             tls.iter().map(String::as_str).chain(words.iter().copied()).collect();
-        Task::new(&programs.client, &words, &self.room.dir)
+        Task::new(&programs.client, &words, &self.files.dir)
     }
 
     fn tool(&self, words: &[&str]) -> Task {
-        Task::new(&self.programs.tool, words, &self.room.dir)
+        Task::new(&self.programs.tool, words, &self.files.dir)
     }
 
     /// One run of a long command.
@@ -183,7 +183,7 @@ impl Side<'_> {
 
     /// Many runs of a command that is done at once.
     fn one_shot(&self, section: &str, task: Task, figures: &mut Figures) -> Result<(), Error> {
-        let mut measured = task.run(self.room.one_shots)?;
+        let mut measured = task.run(self.files.one_shots)?;
         measured.seconds.sort_by(f64::total_cmp);
         let runs = measured.seconds.len();
         let median = measured.seconds.get(runs / 2).copied().unwrap_or_default();
@@ -196,8 +196,8 @@ impl Side<'_> {
     fn served(&self, file: &Path) -> Result<String, Error> {
         self.bench.progress.wait(&format!("{}: checking the file", self.peer.name));
         let running = self.bench.start(self.last, Source::File(file))?;
-        let programs = Programs::beside(self.last, &self.room.dir)?;
-        let out = self.room.fresh("served");
+        let programs = Programs::beside(self.last, &self.files.dir)?;
+        let out = self.files.fresh("served");
         let target = running.target.to_string();
         self.client_of(&programs, &["dump", &target, DB]).to(&out).run(1)?;
         digest(&out)

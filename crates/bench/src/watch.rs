@@ -113,7 +113,7 @@ impl Seen {
     }
 }
 
-/// One monitor's connection.
+/// A monitor's connection, and what was seen on it.
 pub(crate) struct Watch {
     stream: Stream,
     tail: Vec<u8>,
@@ -184,7 +184,7 @@ impl Watch {
         !self.partial
     }
 
-    /// Forgets the last phase.
+    /// Forgets what was seen in the last phase.
     pub(crate) fn reset(&mut self) {
         self.seen = Seen::default();
         self.bytes = 0;

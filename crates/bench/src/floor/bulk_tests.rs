@@ -72,7 +72,7 @@ fn a_long_string_is_written_and_comes_back() {
 fn many_get_everything_while_one_commits_and_the_file_is_written_anew() {
     let (target, file) = spawn_on("everything", Kind::Bulk, &content());
     let wanted = Dump { bytes: 3_000_000, rows: 1_000, ..Dump::default() };
-    wanted.impose(&target).unwrap();
+    wanted.configure_floor(&target).unwrap();
     pulse::prepare(&target).unwrap();
     let pulse = Pulse::start(&target).unwrap();
     // All ask before anybody reads.

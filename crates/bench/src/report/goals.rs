@@ -5,17 +5,17 @@ use super::{Column, Report};
 /// A bound on one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
-    /// At most so much.
+    /// The figure is at most so much.
     Most(f64),
-    /// At most so much, or so much above the floor of the same run.
+    /// The figure is at most so much, or so much above the floor of the same run.
     MostOrFloorPlus(f64, f64),
-    /// At least so much.
+    /// The figure is at least so much.
     Least(f64),
-    /// At most so many times the first server's figure.
+    /// The figure is at most so many times the first server's.
     TimesFirst(f64),
-    /// At least so many times the first server's figure.
+    /// The figure is at least so many times the first server's.
     LeastTimesFirst(f64),
-    /// At most so many times the floor's figure.
+    /// The figure is at most so many times the floor's.
     TimesFloor(f64),
 }
 
