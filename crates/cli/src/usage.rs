@@ -20,17 +20,17 @@ use crate::program::{Failure, Outcome, say};
 /// What may stand in the place of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complete {
-    /// Nothing that could be listed.
+    /// The argument is nothing that could be listed.
     Nothing,
-    /// A file.
+    /// The argument is a file.
     File,
-    /// One of these words.
+    /// The argument is one of these words.
     Words(&'static [&'static str]),
-    /// A connection method.
+    /// The argument is a connection method.
     Server,
-    /// A database of the default server.
+    /// The argument is a database of the default server.
     Database,
-    /// A table of the default database of the default server.
+    /// The argument is a table of the default database of the default server.
     Table,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct CommandUsage {
 /// Commands under one heading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandGroup {
-    /// The heading.
+    /// The heading of the commands.
     pub(crate) title: &'static str,
-    /// The commands.
+    /// The commands under the heading.
     pub(crate) commands: &'static [CommandUsage],
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Cell {
 /// What happened to one column.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CellChange {
-    /// The value was replaced.
+    /// The value was replaced: old value, new value.
     Replaced(Value, Value),
     /// Elements came and went.
     Elements {

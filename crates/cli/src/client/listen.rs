@@ -17,11 +17,11 @@ use super::process::{forget_file, remember_file};
 /// How far waiting for a server to connect has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is no socket yet.
+    /// There is no socket that listens yet.
     Listen,
-    /// Nobody has come yet.
+    /// There is a socket, and nobody has connected yet.
     Accept,
-    /// Somebody is there, who is to speak TLS.
+    /// A server has connected, which is to speak TLS.
     Handshake,
 }
 

@@ -82,14 +82,14 @@ pub(super) fn table() -> Vec<Spec<Id>> {
     .concat()
 }
 
-/// What was asked for.
+/// What the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// `--help`
     Help,
     /// `--version`
     Version,
-    /// A command.
+    /// The command line asks for a command.
     Run(Box<ClientOptions>),
 }
 

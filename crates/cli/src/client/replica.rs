@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Inserted,
     /// The row went; this is what it was.
     Deleted(Row),
-    /// These columns changed.
+    /// Columns of the row changed: these.
     Modified(Vec<(String, CellChange)>),
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Change {
     pub(crate) table: String,
     /// The row's uuid.
     pub(crate) uuid: String,
-    /// What happened.
+    /// What happened to the row.
     pub(crate) kind: Kind,
 }
 
@@ -73,7 +73,7 @@ impl Replica {
         self.rows.get(table).map_or(0, BTreeMap::len)
     }
 
-    /// One row.
+    /// The row of a table with this uuid.
     pub(crate) fn row(&self, table: &str, uuid: &str) -> Option<&Row> {
         self.rows.get(table)?.get(uuid)
     }

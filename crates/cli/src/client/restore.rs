@@ -214,7 +214,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Standard input.
+/// Standard input, read in pieces.
 struct Input {
     file: File,
     /// Where in a regular file it begins.

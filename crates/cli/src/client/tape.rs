@@ -44,7 +44,7 @@ struct Replay {
     next: Option<Item>,
 }
 
-/// What came in.
+/// One thing that came in from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
     /// A connection to a server and the server's name in messages, or why there was none.

@@ -5,7 +5,7 @@ use weir_host::vlog::Vlog;
 use crate::dirs::Dirs;
 use crate::program::Failure;
 
-/// Which option about logging.
+/// An option about logging, without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogId {
     /// `-v`, `--verbose`

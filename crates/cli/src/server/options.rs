@@ -8,7 +8,7 @@ use crate::program::Failure;
 use crate::usage::{self, About, Complete, about as shown};
 use weir_server::configuration::check_excluded;
 
-/// What one option means.
+/// An option of ovsdb-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
     Remote,
@@ -133,7 +133,7 @@ pub(crate) struct ServerOptions {
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Invocation {
-    /// Run a server.
+    /// The command line asks to run a server.
     Serve(Box<ServerOptions>),
     /// `--help`
     Help,

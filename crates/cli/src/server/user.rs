@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User, getgid, getuid, initgroups, setgid, set
 
 use crate::program::Failure;
 
-/// Somebody to become.
+/// The user and groups that the process is to become.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     uid: Uid,

@@ -14,7 +14,7 @@ const SLOW_WORK_MS: i64 = 1000;
 /// So many bytes that a client has not read, or has not been told, are worth a word.
 const FAR_BEHIND_BYTES: i64 = 1 << 20;
 
-/// The screen.
+/// The screen that shows a server's status.
 pub(super) fn draw(target: &str, status: &Value) -> String {
     let mut text = process(target, status);
     text.push('\n');

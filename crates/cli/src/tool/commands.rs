@@ -7,7 +7,7 @@ use crate::program::{Failure, Outcome, say};
 /// A command's work, on its arguments.
 type Work = fn(&Tool, &[String]) -> Outcome;
 
-/// One command.
+/// A command of ovsdb-tool.
 pub(super) struct Command {
     /// The command's name.
     name: &'static str,

@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 10;
 pub(crate) struct CreateError {
     /// What failed, in the words of the reference: `create failed`.
     pub(crate) step: &'static str,
-    /// The error itself.
+    /// The system's error.
     pub(crate) error: io::Error,
     /// Lines for the log, module `lockfile`.
     pub(crate) warnings: Vec<String>,

@@ -17,11 +17,11 @@ const QUERY: &str =
 pub(super) struct Hello {
     /// How to call this program from another terminal.
     pub(super) program: String,
-    /// Where everything is kept.
+    /// The folder where everything is kept.
     pub(super) folder: PathBuf,
-    /// The unix socket.
+    /// The unix socket on which the server listens.
     pub(super) socket: PathBuf,
-    /// The TCP port on 127.0.0.1.
+    /// The TCP port on 127.0.0.1 on which the server listens, if there is one.
     pub(super) port: Option<u16>,
     /// Why the TCP port is this one.
     pub(super) remark: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    /// The greeting.
+    /// The greeting of a server that has just started.
     pub(super) fn text(&self) -> String {
         let folder = self.folder.display();
         let state = if self.created { "new" } else { "as you left it" };

@@ -20,7 +20,7 @@ use crate::program::{Failure, Outcome, say};
 use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
 
-/// One server's file.
+/// What the file of one server of a cluster says.
 struct Server {
     file: String,
     identity: Identity,
@@ -44,7 +44,7 @@ struct Server {
     is_member: bool,
 }
 
-/// An entry, as far as it is compared.
+/// An entry of a server's log, as far as it is compared with those of others.
 struct CheckedEntry {
     term: u64,
     content: u64,
