@@ -74,12 +74,12 @@ struct Stage {
     /// Rows that were there before, each once.
     touched: Vec<(TableId, Uuid)>,
     deletes: Vec<(TableId, Uuid)>,
-    changes: Vec<Change>,
+    changes: Vec<StagedChange>,
     inserts: Vec<(TableId, Row)>,
 }
 
 #[derive(Debug)]
-struct Change {
+struct StagedChange {
     table: TableId,
     uuid: Uuid,
     column: ColumnId,
@@ -321,7 +321,7 @@ impl Rows {
             if is_diff {
                 check_size(old.datum(column), &value, ty)?;
             }
-            changes.push(Change { table, uuid, column, value, is_diff });
+            changes.push(StagedChange { table, uuid, column, value, is_diff });
             Ok(())
         };
         plan.read_columns(schema, reader, self.mark, reading, each)
@@ -387,7 +387,7 @@ impl Rows {
             self.store.remove(table, uuid);
         }
         let schema = Arc::clone(self.store.schema());
-        for Change { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
+        for StagedChange { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
             self.store.edit(table, uuid, column, |datum| {
                 if is_diff {
                     datum.apply_diff(&value, &schema.table(table).column(column).ty);
