@@ -152,7 +152,10 @@ fn persistent(tool: &Tool, path: &Path, mut schema: Schema) -> Schema {
 }
 
 /// Which of the changed columns to name, by the text of the schema.
-fn example<'a>(path: &Path, changed: &'a [example::Place]) -> Option<&'a example::Place> {
+fn example<'a>(
+    path: &Path,
+    changed: &'a [example::EphemeralColumn],
+) -> Option<&'a example::EphemeralColumn> {
     let bytes = std::fs::read(path).ok()?;
     if let Ok(schema) = weir_json::validate(&bytes) {
         return example::of(schema, false, changed);

@@ -6,12 +6,16 @@ use weir_json::Text;
 /// Bytes at a time.
 const WORD: usize = 4;
 
-/// A table and a column of it.
-pub(super) type Place = (String, String);
+/// An ephemeral column: its table and its name.
+pub(super) type EphemeralColumn = (String, String);
 
 /// The one of `ephemeral` that the reference names. The schema has this text and was read from a
 /// file of its own, or it is a copy of that of a database.
-pub(super) fn of<'a>(schema: Text<'_>, is_copy: bool, ephemeral: &'a [Place]) -> Option<&'a Place> {
+pub(super) fn of<'a>(
+    schema: Text<'_>,
+    is_copy: bool,
+    ephemeral: &'a [EphemeralColumn],
+) -> Option<&'a EphemeralColumn> {
     let tables = schema.object()?.get("tables")?;
     let names = walk(walk(keys(tables)?));
     let names = if is_copy { walk(names) } else { names };
