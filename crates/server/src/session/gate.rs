@@ -74,6 +74,7 @@ impl Lane {
     /// Whether a message of this lane waits behind something of the other.
     fn waits_behind(self, other: Self) -> bool {
         match (self, other) {
+            (Self::None, Self::None) => true,
             (Self::Probe, _) | (_, Self::Probe | Self::None) => false,
             (_, Self::Conversion(_)) => true,
             (Self::None, _) => false,
@@ -310,6 +311,19 @@ mod tests {
         assert!(pop(&mut gate).is_some());
         gate.hold(Reason::Conversion, Lane::Every);
         assert!(!gate.may_pass(Lane::None) && gate.may_pass(Lane::Probe));
+    }
+
+    #[test]
+    fn what_concerns_no_database_keeps_its_order() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Message, Lane::Every);
+        gate.push_back(message("lock"), Lane::None);
+        gate.push_back(message("unlock"), Lane::None);
+        gate.release(Reason::Message, Lane::Every);
+        assert!(!gate.may_pass(Lane::None), "two came before");
+        assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
+        assert!(!gate.may_pass(Lane::None), "one came before");
+        assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
     }
 
     #[test]
