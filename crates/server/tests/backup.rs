@@ -185,6 +185,23 @@ fn rows_of_a_connection_that_has_ended_are_taken_back() {
 }
 
 #[test]
+fn rows_that_change_nothing_are_not_taken_back() {
+    let mut shell = start(None, false);
+    // Whatever the source says is for helpers.
+    shell.server.set_step_cost_max(0);
+    shell.slow_work = true;
+    let link = replicate(&mut shell, r#"{"Port":{}}"#);
+    assert_eq!(shell.work.len(), 1, "the rows are with a helper");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    finish_work(&mut shell);
+    shell.slow_work = false;
+    shell.pass_ms(10_000);
+    replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    assert_eq!(ports(&mut shell), ["a"]);
+}
+
+#[test]
 fn a_disk_that_refuses_the_first_rows_has_them_asked_for_again() {
     let mut shell = start(None, false);
     let link = open_link(&mut shell);

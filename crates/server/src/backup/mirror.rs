@@ -201,7 +201,10 @@ impl Backups {
                 self.take_over(shell, sessions, databases, id, is_all, result);
             }
             Reading::Read { result, .. } => {
-                if let Ok((delta, _)) = &result {
+                // What changed nothing did not move the database on either.
+                if let Ok((delta, _)) = &result
+                    && !delta.is_empty()
+                {
                     databases.take_back(id, delta);
                 }
             }
