@@ -84,6 +84,19 @@ fn while_a_long_writer_has_the_tables_others_queue_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_long_write_to_a_database_of_the_server_is_refused() {
+    let mut shell = start();
+    let client = shell.connect();
+    shell.slow_work = false;
+    let delete = r#"{"op":"delete","table":"Database","where":[]}"#;
+    let short = transact(1, delete).replace("\"Net\"", "\"_Server\"");
+    let refusal = shell.call(client, &short);
+    assert!(refusal.contains("not allowed"), "{refusal}");
+    let long = short.replace("delete\",", &format!("delete\",{}", " ".repeat(1 << 20)));
+    assert_eq!(shell.call(client, &long), refusal);
+}
+
+#[test]
 fn a_session_is_answered_in_the_order_of_its_requests() {
     let mut shell = start();
     let client = shell.connect();

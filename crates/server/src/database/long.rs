@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, UuidSource};
-use weir_engine::{Database, Outcome, ReadOnly};
+use weir_engine::{Database, Outcome};
 use weir_log::standalone::Form;
 
 use crate::database::commits::Writes;
@@ -110,14 +110,14 @@ impl Databases {
         if !db.tables.is_open() {
             return db.tables.wait(Queued::Trigger(trigger));
         }
-        let read_only = trigger.origin.identity.read_only || db.is_backup;
+        let read_only = db.read_only(&trigger.origin.identity);
         // What may write nothing changes nothing either, whatever it asks for.
         let is_read_only =
-            read_only || trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
+            read_only.is_some() || trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
         let request = Request {
             message: Arc::clone(&trigger.message),
             identity: Arc::clone(&trigger.origin.identity),
-            read_only: read_only.then_some(ReadOnly::Server),
+            read_only,
             locks: trigger.locks.clone().unwrap_or_default(),
             elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
             seed: shell.seed(),

@@ -139,7 +139,7 @@ impl Databases {
         let budget = self.step.budget();
         let elapsed_ms = shell.elapsed_ms(origin.created_us);
         let db = self.open(origin.db);
-        let (is_reserved, is_backup) = (db.is_reserved(), db.is_backup);
+        let (is_reserved, read_only) = (db.is_reserved(), db.read_only(&origin.identity));
         let has_lock = |lock: &str| match (locks, origin.asker) {
             (Some(locks), _) => locks.iter().any(|owned| owned == lock),
             (None, Asker::Session(session)) => sessions.owns_lock(session, lock),
@@ -147,11 +147,7 @@ impl Databases {
         };
         let mut env = Env {
             uuids: shell.uuids(),
-            read_only: match (is_reserved, origin.identity.read_only || is_backup) {
-                (true, _) => Some(ReadOnly::ReservedDatabase),
-                (false, true) => Some(ReadOnly::Server),
-                (false, false) => None,
-            },
+            read_only,
             client: origin.identity.client(),
             has_lock: &has_lock,
             elapsed_ms,
@@ -357,6 +353,15 @@ impl Databases {
 }
 
 impl Db {
+    /// Why this client may not write, if it may not.
+    pub(super) fn read_only(&self, identity: &Identity) -> Option<ReadOnly> {
+        match (self.is_reserved(), identity.read_only || self.is_backup) {
+            (true, _) => Some(ReadOnly::ReservedDatabase),
+            (false, true) => Some(ReadOnly::Server),
+            (false, false) => None,
+        }
+    }
+
     /// When the first transaction gives up that waits; nobody can say while the tables are closed.
     pub(super) fn wait_us(&self) -> Option<u64> {
         self.waiting.deadline_us().filter(|_| self.tables.is_open())
