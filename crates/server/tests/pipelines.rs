@@ -138,6 +138,18 @@ fn what_fails_late_is_undone_and_those_behind_go_on() {
 }
 
 #[test]
+fn what_fails_late_and_becomes_long_is_still_answered_before_what_is_behind_it() {
+    let (mut shell, one, _) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    send(&mut shell, one, &[request(2, "get_schema", json!(["Net"])), transact(3, select())]);
+    shell.disk_error = Some("No space left on device");
+    // It runs again, now with a helper.
+    shell.server.set_step_cost_max(0);
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [1, 2, 3]);
+}
+
+#[test]
 fn a_session_may_leave_while_its_requests_wait() {
     let (mut shell, one, two) = start();
     send(&mut shell, one, &[transact(1, &insert("a"))]);

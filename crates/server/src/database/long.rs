@@ -273,6 +273,12 @@ impl Databases {
         change(database.expect("only open tables are changed"), shell.uuids())
     }
 
+    /// Whether a long transaction of a session is about to go to a helper, which holds the session.
+    pub(crate) fn has_long_of(&self, id: DbId, session: SessionId) -> bool {
+        let is_of = |trigger: &Trigger| trigger.holds.is_some() && trigger.origin.is_of(session);
+        self.get(id).is_some_and(|db| db.commits.long.iter().any(is_of))
+    }
+
     /// Whether long transactions on this database are out, or about to go.
     pub(crate) fn is_at_work(&self, id: DbId) -> bool {
         let is_out = |out: &Out| match out {

@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// What a message that comes behind others concerns.
-    fn lane_of(&self, id: SessionId, message: &Incoming) -> Lane {
+    pub(super) fn lane_of(&self, id: SessionId, message: &Incoming) -> Lane {
         let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
         match About::of(message) {
             About::Probe => Lane::Probe,

@@ -317,8 +317,8 @@ mod tests {
     fn what_concerns_no_database_keeps_its_order() {
         let mut gate = Gate::default();
         gate.hold(Reason::Message, Lane::Every);
-        gate.push_back(message("lock"), Lane::None);
-        gate.push_back(message("unlock"), Lane::None);
+        gate.push_back(message("lock"), Lane::None, vec![]);
+        gate.push_back(message("unlock"), Lane::None, vec![]);
         gate.release(Reason::Message, Lane::Every);
         assert!(!gate.may_pass(Lane::None), "two came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
