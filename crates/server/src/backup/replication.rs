@@ -48,7 +48,7 @@ impl Backups {
         self.replicate(shell, sessions, databases, id, input);
     }
 
-    /// Time has passed.
+    /// Lets replications do what it is time for.
     pub(crate) fn run(
         &mut self,
         shell: &mut Shell,

@@ -68,7 +68,7 @@ impl Databases {
         outcome: Outcome,
     ) {
         let db = trigger.origin.db;
-        if self.settle(shell, sessions, trigger, outcome, Writes::Accepted) {
+        if self.conclude(shell, sessions, trigger, outcome, Writes::Accepted) {
             self.wake(shell, sessions, db);
         }
     }
@@ -123,7 +123,7 @@ impl Databases {
         let operations = operations(message.text());
         let locks = trigger.locks.as_deref();
         let outcome = self.execute(shell, sessions, &trigger.origin, locks, &operations);
-        self.settle(shell, sessions, trigger, outcome, writes)
+        self.conclude(shell, sessions, trigger, outcome, writes)
     }
 
     /// Executes operations on open tables, as long as that takes no longer than a step may. `locks`
@@ -162,7 +162,7 @@ impl Databases {
     }
 
     /// What has come of a transaction: it waits, or is filed. True if it changed something.
-    fn settle(
+    fn conclude(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,

@@ -93,7 +93,6 @@ impl Sessions {
             return Err(Error::syntax(params, details).into());
         }
         session.locks.insert(name.clone(), mode);
-        self.grown.push(id);
         let is_owner = match mode {
             LockMode::Wait => self.locks.lock(&name, id),
             LockMode::Steal => {
@@ -103,6 +102,7 @@ impl Sessions {
                 true
             }
         };
+        self.note_grown(id);
         let result: &[u8] = if is_owner { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
         Ok(Reply::Result(result.to_vec()))
     }
