@@ -2,8 +2,8 @@
 //!
 //! # Who owns what
 //!
-//! [`Server`] is its owners; what they have is their own. Arrows between folders point one way (tidy
-//! checks it), from the top of this list to its end:
+//! [`Server`] is ten owners; what they have is their own. Arrows between their folders point one
+//! way (tidy checks it), from the top of this list to its end:
 //!
 //! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
 //!   (`requests`), what goes on when a database is decided (`round`), what ends with a session or a

@@ -150,6 +150,42 @@ fn what_fails_late_and_becomes_long_is_still_answered_before_what_is_behind_it()
 }
 
 #[test]
+fn requests_keep_their_order_though_their_database_comes_after_them() {
+    const THIRD: &str = "/db/third.db";
+    let (mut shell, one, two) = start();
+    shell.slow_files = [THIRD.to_owned()].into();
+    let aware = request(0, "set_db_change_aware", json!([true]));
+    for session in [one, two] {
+        send(&mut shell, session, std::slice::from_ref(&aware));
+        received(&mut shell, session);
+    }
+    let on_third = |id, operations: &str| transact(id, operations).replace("Net", "Third");
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    shell.slow_helper = true;
+    let messages = [
+        request(1, "convert", json!(["Net", schema])),
+        on_third(2, &insert("b")),
+        on_third(3, select()),
+    ];
+    send(&mut shell, one, &messages);
+    let mut third = Vec::new();
+    let schema = SCHEMA.replace("\"Net\"", "\"Third\"");
+    let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut third, &schema);
+    shell.files.insert(THIRD.to_owned(), third);
+    assert_eq!(shell.command("ovsdb-server/add-db", &[THIRD]), Some(Ok(String::new())));
+    send(&mut shell, two, &[on_third(4, &insert("a"))]);
+    shell.slow_helper = false;
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!(received(&mut shell, one), [1]);
+    for _ in 0..3 {
+        disk_is_done(&mut shell);
+    }
+    assert_eq!(received(&mut shell, one), [2, 3]);
+}
+
+#[test]
 fn a_session_may_leave_while_its_requests_wait() {
     let (mut shell, one, two) = start();
     send(&mut shell, one, &[transact(1, &insert("a"))]);

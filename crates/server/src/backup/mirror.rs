@@ -171,7 +171,7 @@ impl Backups {
         self.out.insert(work, (link, id));
     }
 
-    /// A helper has read a long message of a source: the tables are home.
+    /// The tables are home.
     pub(crate) fn have_mirrored(
         &mut self,
         shell: &mut Shell,

@@ -48,7 +48,7 @@ impl Backups {
         self.replicate(shell, sessions, databases, id, input);
     }
 
-    /// Lets replications do what it is time for.
+    /// Time has passed.
     pub(crate) fn run(
         &mut self,
         shell: &mut Shell,

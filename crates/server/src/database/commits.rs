@@ -22,7 +22,7 @@ const RECORDS_ROOM_MAX: usize = 64 << 10;
 /// A batch's list of transactions is used again, with room for at most so many.
 const DONE_KEPT: usize = 64;
 
-/// What has run and is not decided yet: a request with its reply, or a change of the source.
+/// A change that has been made and is not decided yet.
 pub(crate) struct Done {
     /// The request and its reply; none if the change came from the database's source.
     pub(crate) request: Option<(Trigger, Vec<u8>)>,

@@ -199,11 +199,11 @@ impl Databases {
                 converted: None,
                 commands: Vec::new(),
             }));
-            self.attempt_conversion(shell, sessions, id);
+            self.attempt_conversion(shell, id);
         }
     }
 
-    fn attempt_conversion(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+    fn attempt_conversion(&mut self, shell: &mut Shell, id: DbId) {
         let db = self.open(id);
         let current = db.conversions.current.as_mut().expect("it is under way");
         current.attempts += 1;
@@ -212,16 +212,11 @@ impl Databases {
         current.tail.clear();
         (current.catch_ups, current.is_lost) = (0, false);
         current.converted = None;
-        let was_frozen = db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
+        db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
         let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
         shell.ask(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
-        if was_frozen {
-            // The attempt before held transactions.
-            self.reopen(shell, sessions, id);
-            self.wake(shell, sessions, id);
-        }
     }
 
     /// The helper is done with the snapshot; all is decided, and the tables are here.
@@ -243,14 +238,14 @@ impl Databases {
         // What had to go may have been referred to again since.
         let has_changed = !current.changed.is_empty() || !current.large.is_empty();
         if current.is_lost || !converted.repaired.is_empty() && has_changed {
-            return self.attempt_conversion(shell, sessions, id);
+            return self.attempt_conversion(shell, id);
         }
         if !current.large.is_empty() || current.changed.len() > most {
             return self.catch_up(shell, id, converted);
         }
         let store = db.tables.store().expect("a conversion waits until the tables are here");
         let followed = converted.follow(store, &current.changed, shell.uuids());
-        let Ok(delta) = followed else { return self.attempt_conversion(shell, sessions, id) };
+        let Ok(delta) = followed else { return self.attempt_conversion(shell, id) };
         let mut tail = std::mem::take(&mut current.tail);
         let store = converted.database.store();
         standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
@@ -319,7 +314,7 @@ impl Databases {
         Some(Replaced { name, kept, operation, origin })
     }
 
-    /// A conversion has failed: all is as it was before.
+    /// All is as it was.
     fn conversion_failed(
         &mut self,
         shell: &mut Shell,

@@ -277,6 +277,7 @@ impl Databases {
         let at = self.find(id).expect("only an open database is removed");
         let (_, mut db) = self.entries.remove(at);
         self.names.remove(&db.name);
+        sessions.forget_database(id);
         assert!(db.is_decided(), "a database is removed when all is decided");
         db.storage.close(shell);
         self.cancel_conversions(shell, sessions, std::mem::take(&mut db.conversions));

@@ -193,7 +193,6 @@ impl Databases {
         let overflowed = watch.monitors.overflowed();
         let mut overflowed: Vec<SessionId> =
             overflowed.iter().filter_map(|key| watch.sessions.get(key).copied()).collect();
-        overflowed.sort_unstable();
         overflowed.dedup();
         for &id in &overflowed {
             let name = sessions.get(id).map_or("", Session::name);

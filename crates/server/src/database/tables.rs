@@ -158,10 +158,9 @@ impl Tables {
         self.is_writing = false;
     }
 
-    /// Transactions are held until the tables are replaced, or not after all. True if they were held
-    /// before.
-    pub(super) fn set_frozen(&mut self, is_frozen: bool) -> bool {
-        std::mem::replace(&mut self.is_frozen, is_frozen)
+    /// Transactions are held until the tables are replaced, or not after all.
+    pub(super) fn set_frozen(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
     }
 
     /// Waits until the tables are open.

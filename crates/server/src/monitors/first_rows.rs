@@ -77,7 +77,7 @@ impl Composing {
 
 /// Rows that are composed, or their first piece.
 #[derive(Debug)]
-pub(crate) struct FirstRows {
+pub(crate) struct Begun {
     composing: Composing,
     piece: Piece,
 }
@@ -224,7 +224,7 @@ impl Subscriptions {
         databases: &mut Databases,
         work: WorkId,
         piece: Piece,
-    ) -> Option<(DbId, FirstRows)> {
+    ) -> Option<(DbId, Begun)> {
         let composing = match self.out.remove(&work) {
             Some(Out::Initial(composing)) => composing,
             Some(Out::Piece { stream, from }) => {
@@ -245,7 +245,7 @@ impl Subscriptions {
             herd.composing = false;
             herd.again_us = (!is_whole).then_some(shell.now_us() + WAVE_US);
         }
-        Some((db, FirstRows { composing, piece }))
+        Some((db, Begun { composing, piece }))
     }
 
     /// Gives monitors their first rows; what has changed since follows.
@@ -254,9 +254,9 @@ impl Subscriptions {
         shell: &mut Shell,
         sessions: &mut Sessions,
         databases: &mut Databases,
-        begun: FirstRows,
+        begun: Begun,
     ) {
-        let FirstRows { composing, piece } = begun;
+        let Begun { composing, piece } = begun;
         let Composing { source, newcomers, from } = composing;
         self.herds.note_outstanding(shell.now_us(), &piece.bytes);
         let receivers = receivers(shell, sessions, databases, source.db, newcomers);

@@ -20,7 +20,7 @@ use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
 use crate::work::Rest;
 
-pub(crate) use first_rows::FirstRows;
+pub(crate) use first_rows::Begun;
 pub(crate) use pages::{Receiver, StreamId};
 pub(crate) use requests::Changed;
 
@@ -249,9 +249,7 @@ impl Subscriptions {
         self.out.values().filter_map(|out| match out {
             Out::Initial(composing) => Some(("first rows", Some(composing.db()), None)),
             Out::Piece { .. } => None,
-            Out::Change(changing) => {
-                Some(("conditions", Some(changing.db()), Some(changing.session())))
-            }
+            Out::Change(changing) => Some(("conditions", None, Some(changing.session()))),
         })
     }
 }

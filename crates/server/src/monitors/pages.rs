@@ -150,7 +150,7 @@ impl Stream {
         self.rest.is_some() && furthest.is_some_and(|next| next + AHEAD > self.end())
     }
 
-    /// What composes the pieces of the stream again.
+    /// What it takes to compose its pieces again.
     fn garbage(self) -> Vec<Rest> {
         self.pieces.into_iter().filter_map(|made| made.from).chain(self.rest).collect()
     }
@@ -239,7 +239,7 @@ impl Subscriptions {
         self.serve(shell, sessions, databases, id);
     }
 
-    /// A helper has composed another piece of a long message.
+    /// Another piece is composed.
     pub(super) fn piece_composed(
         &mut self,
         shell: &mut Shell,
@@ -354,9 +354,7 @@ impl Subscriptions {
         let Some(id) = self.streams.by_session.remove(&session) else { return };
         let stream = self.streams.by_id.get_mut(&id).expect("its receiver was there");
         stream.receivers.retain(|receiver| receiver.session != session);
-        // Only what others may ask for, too, is of use to them.
-        let is_useful = stream.is_complete() && stream.source.is_some();
-        if stream.receivers.is_empty() && !is_useful {
+        if stream.receivers.is_empty() && !stream.is_complete() {
             let garbage = self.streams.by_id.remove(&id).map(Stream::garbage);
             shell.free(Garbage::Rest(garbage.unwrap_or_default()));
         }

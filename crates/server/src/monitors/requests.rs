@@ -30,10 +30,6 @@ pub(super) struct Changing {
 }
 
 impl Changing {
-    pub(super) fn db(&self) -> DbId {
-        self.db
-    }
-
     /// Who asked for the other conditions.
     pub(super) fn session(&self) -> SessionId {
         self.session

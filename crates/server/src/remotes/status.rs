@@ -11,7 +11,7 @@ use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{DbId, SessionId};
 use crate::remotes::connections::Outgoing;
-use crate::remotes::tables::{RemoteColumn, column_place, referred};
+use crate::remotes::tables::{Place, column_place, referred};
 use crate::remotes::{Remote, Remotes, Way};
 use crate::session::locks::LockMode;
 use crate::session::{Session, Sessions};
@@ -112,7 +112,7 @@ impl Remotes {
         shell: &Shell,
         sessions: &Sessions,
         db: &Db,
-        place: &RemoteColumn,
+        place: &Place,
         missing: &mut Vec<(Level, String)>,
     ) -> Vec<Value> {
         let Some((table, rows)) = referred(db, place) else { return Vec::new() };

@@ -8,7 +8,7 @@ use crate::effect::RemoteOptions;
 use crate::ids::DbId;
 
 /// The parts of `db:DB,TABLE,COLUMN`.
-pub(super) struct RemoteColumn {
+pub(super) struct Place {
     pub(super) db: DbId,
     pub(super) table: TableId,
     pub(super) column: ColumnId,
@@ -18,7 +18,7 @@ pub(super) struct RemoteColumn {
 pub(super) fn column_place<'d>(
     databases: &'d Databases,
     remote: &str,
-) -> Result<(&'d Db, RemoteColumn), String> {
+) -> Result<(&'d Db, Place), String> {
     let rest = remote.strip_prefix("db:").unwrap_or(remote);
     let parts: Vec<&str> = rest.split(',').filter(|part| !part.is_empty()).collect();
     let [db_name, table_name, column_name, ..] = parts[..] else {
@@ -33,14 +33,11 @@ pub(super) fn column_place<'d>(
     let column = schema.table(table).column_id(column_name).ok_or_else(|| {
         format!("\"{remote}\": table \"{table_name}\" has no column \"{column_name}\"")
     })?;
-    Ok((db, RemoteColumn { db: id, table, column }))
+    Ok((db, Place { db: id, table, column }))
 }
 
 /// The column that `db:DB,TABLE,COLUMN` names, of a type that can name remotes.
-pub(super) fn place<'d>(
-    databases: &'d Databases,
-    remote: &str,
-) -> Result<(&'d Db, RemoteColumn), String> {
+pub(super) fn place<'d>(databases: &'d Databases, remote: &str) -> Result<(&'d Db, Place), String> {
     let (db, place) = column_place(databases, remote)?;
     let schema = db.schema().table(place.table);
     let column = schema.column(place.column);
@@ -57,7 +54,7 @@ pub(super) fn place<'d>(
 /// The rows that a column of references names, and their table.
 pub(super) fn referred<'d>(
     db: &'d Db,
-    place: &RemoteColumn,
+    place: &Place,
 ) -> Option<(TableId, impl Iterator<Item = &'d Row>)> {
     let store = db.committed()?;
     let (table, _) = db.schema().table(place.table).column(place.column).refs.key?;
@@ -68,10 +65,7 @@ pub(super) fn referred<'d>(
 
 /// Targets that the column names, directly or through rows that it refers to; a row without one is
 /// `Err` with the name of its table.
-pub(super) fn targets(
-    db: &Db,
-    place: &RemoteColumn,
-) -> Vec<Result<(String, RemoteOptions), String>> {
+pub(super) fn targets(db: &Db, place: &Place) -> Vec<Result<(String, RemoteOptions), String>> {
     if let Some((table, rows)) = referred(db, place) {
         let name = &db.schema().table(table).name;
         return rows.map(|row| target_of_row(db, table, row).ok_or_else(|| name.clone())).collect();

@@ -7,7 +7,7 @@ use weir_data::AtomType;
 use crate::database::Databases;
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::ids::DbId;
-use crate::remotes::tables::{RemoteColumn, column_place};
+use crate::remotes::tables::{Place, column_place};
 use crate::shell::Shell;
 
 /// What is configured, and what was last told to the shell.
@@ -77,7 +77,7 @@ impl Tls {
 
 /// The first string of a column that is not empty.
 fn first_string(databases: &Databases, source: &str) -> Result<Option<String>, String> {
-    let (db, RemoteColumn { table, column, .. }) = column_place(databases, source)?;
+    let (db, Place { table, column, .. }) = column_place(databases, source)?;
     let schema = db.schema().table(table);
     let ty = &schema.column(column).ty;
     if ty.is_map() || ty.key.ty != AtomType::String {

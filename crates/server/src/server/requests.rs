@@ -99,8 +99,9 @@ impl Server {
         match About::of(message) {
             About::Probe => Lane::Probe,
             About::Echo | About::None => Lane::None,
-            About::Db(name) => by_name(name).map_or(Lane::None, Lane::Db),
-            About::Conversion(name) => by_name(name).map_or(Lane::None, Lane::Conversion),
+            // A database that is not there yet may be by the time.
+            About::Db(name) => by_name(name).map_or(Lane::Every, Lane::Db),
+            About::Conversion(name) => by_name(name).map_or(Lane::Every, Lane::Conversion),
             About::Monitor(name) => {
                 let mut text = Vec::new();
                 name.write(&mut text);

@@ -10,7 +10,7 @@ use weir_engine::Converted;
 
 use crate::database::{Answer, Db, Done, Next, Trigger};
 use crate::ids::{CommandId, DbId, SessionId};
-use crate::monitors::{Changed, FirstRows, Receiver};
+use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
 use crate::session::message::Incoming;
@@ -23,7 +23,7 @@ pub(super) enum Turn {
     /// The reply to a transaction that a helper has run.
     Answer(Answer),
     /// Rows that monitors begin with.
-    Initial(FirstRows),
+    Initial(Begun),
     /// What other conditions make appear and vanish.
     Changed(Changed),
     /// A compacted copy is complete but for what was appended meanwhile.
@@ -128,6 +128,7 @@ impl Server {
         }
         let has_turned = self.take_turns(id);
         let Self { shell, sessions, databases, backups, .. } = self;
+        // A turn may have removed the database.
         if databases.get(id).is_some_and(Db::is_decided) {
             databases.hand_over_all(shell, sessions, id);
             backups.go_on(shell, sessions, databases, id);

@@ -64,8 +64,7 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// The database that is concerned, if it is one.
-    pub(super) fn db(self) -> Option<DbId> {
+    fn db(self) -> Option<DbId> {
         match self {
             Self::Db(db) | Self::Conversion(db) => Some(db),
             Self::Probe | Self::None | Self::Every => None,
@@ -93,14 +92,6 @@ pub(crate) struct Queued {
     /// The locks that the session owned when the message came: it may `assert` them, whatever the
     /// session asks for meanwhile.
     pub(crate) locks: Vec<String>,
-}
-
-impl Queued {
-    /// What the message makes the server keep, in bytes.
-    fn bytes(&self) -> usize {
-        let locks = self.locks.iter().map(|name| name.len() + size_of::<String>());
-        self.message.len() + OVERHEAD_BYTES + locks.sum::<usize>()
-    }
 }
 
 /// The gate of one session.
@@ -161,7 +152,7 @@ impl Gate {
     }
 
     /// Lets a message through if nothing waits.
-    pub(super) fn try_pass(&mut self, round: u64) -> bool {
+    pub(super) fn pass(&mut self, round: u64) -> bool {
         let passes = !self.is_closed();
         if passes {
             self.handled_in = Some(round);
@@ -180,18 +171,16 @@ impl Gate {
 
     /// Queues a message; true if the session is not to be read any more.
     pub(super) fn push_back(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) -> bool {
-        let queued = Queued { message, lane, locks };
-        self.queued_bytes += queued.bytes();
-        self.queue.push_back(queued);
+        self.queued_bytes += message.len() + OVERHEAD_BYTES;
+        self.queue.push_back(Queued { message, lane, locks });
         let must_stop = self.queued_bytes > QUEUED_BYTES_MAX && !self.is_stopped;
         self.is_stopped |= must_stop;
         must_stop
     }
 
     pub(super) fn push_front(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) {
-        let queued = Queued { message, lane, locks };
-        self.queued_bytes += queued.bytes();
-        self.queue.push_front(queued);
+        self.queued_bytes += message.len() + OVERHEAD_BYTES;
+        self.queue.push_front(Queued { message, lane, locks });
     }
 
     /// Where the first message stands that neither a reason nor another message keeps waiting.
@@ -221,14 +210,14 @@ impl Gate {
     }
 
     /// The session has been taken out of that queue.
-    pub(super) fn note_looked_at(&mut self) {
+    pub(super) fn is_looked_at(&mut self) {
         self.is_ready = false;
     }
 
     pub(super) fn pop(&mut self, round: u64) -> Option<Queued> {
         let queued = self.queue.remove(self.next()?)?;
         self.handled_in = Some(round);
-        self.queued_bytes -= queued.bytes();
+        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
         Some(queued)
     }
 
@@ -237,11 +226,18 @@ impl Gate {
         self.queue.is_empty() && std::mem::take(&mut self.is_stopped)
     }
 
+    /// The database is gone: another one may have its name when the messages' turn comes.
+    pub(super) fn forget_database(&mut self, db: DbId) {
+        for queued in self.queue.iter_mut().filter(|queued| queued.lane.db() == Some(db)) {
+            queued.lane = Lane::Every;
+        }
+    }
+
     /// Takes the `transact` request of this id out of the queue, if it is there.
     pub(super) fn take_transact(&mut self, id: &[u8]) -> bool {
         let at = self.queue.iter().position(|queued| is_transact(&queued.message, id));
         let Some(queued) = at.and_then(|at| self.queue.remove(at)) else { return false };
-        self.queued_bytes -= queued.bytes();
+        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
         true
     }
 

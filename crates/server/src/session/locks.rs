@@ -93,6 +93,7 @@ impl Sessions {
             return Err(Error::syntax(params, details).into());
         }
         session.locks.insert(name.clone(), mode);
+        self.grown.push(id);
         let is_owner = match mode {
             LockMode::Wait => self.locks.lock(&name, id),
             LockMode::Steal => {
@@ -102,7 +103,6 @@ impl Sessions {
                 true
             }
         };
-        self.note_grown(id);
         let result: &[u8] = if is_owner { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
         Ok(Reply::Result(result.to_vec()))
     }

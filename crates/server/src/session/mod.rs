@@ -201,7 +201,7 @@ impl Sessions {
     pub(crate) fn release(&mut self, id: SessionId, reason: Reason, lane: Lane) -> bool {
         let released = self.change(id, |session| {
             session.gate.release(reason, lane);
-            reason.mutes() && !session.gate.mutes(lane.db())
+            !session.gate.mutes(None) && reason.mutes()
         });
         if released.is_some() {
             self.look_at(id);
@@ -220,7 +220,7 @@ impl Sessions {
     /// of a session that has left is not.
     pub(crate) fn passes_at_once(&mut self, id: SessionId) -> bool {
         let round = self.round;
-        self.by_id.get_mut(&id).is_some_and(|session| session.gate.try_pass(round))
+        self.by_id.get_mut(&id).is_some_and(|session| session.gate.pass(round))
     }
 
     /// Whether a message of this lane goes past those that wait.
@@ -266,7 +266,7 @@ impl Sessions {
                 self.ready.push_back(id);
                 continue;
             }
-            session.gate.note_looked_at();
+            session.gate.is_looked_at();
             let Some(queued) = session.gate.pop(self.round) else { continue };
             if session.gate.may_be_read() {
                 shell.ask(Effect::GoOnReading { session: id });
@@ -275,6 +275,11 @@ impl Sessions {
             return Some((id, queued));
         }
         None
+    }
+
+    /// A database is gone, and what waits for its turn concerns perhaps another one.
+    pub(crate) fn forget_database(&mut self, db: DbId) {
+        self.by_id.values_mut().for_each(|session| session.gate.forget_database(db));
     }
 
     /// Takes back a `transact` request that has not been looked at: true if there was one of this

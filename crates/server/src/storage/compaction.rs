@@ -112,12 +112,17 @@ impl Standalone {
             Ok(size) => size,
         };
         let compaction = self.compaction.take().expect("one at a time is asked for");
+        // Whatever is wrong with the old file, this one is on the disk.
+        let was_suspect = self.rewrite_us.is_some();
         self.replaced(shell, size, compaction.tail_records);
         self.grow(compaction.finishing.expect("its end has been asked for"));
         let (path, took_ms) = (self.path().to_owned(), shell.elapsed_ms(compaction.started_us));
         shell.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));
         for id in compaction.commands {
             shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+        }
+        if was_suspect {
+            self.end_fault(shell);
         }
         true
     }

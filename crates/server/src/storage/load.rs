@@ -29,7 +29,7 @@ pub struct Loader {
 }
 
 /// What has come of a whole file.
-pub enum LoadOutcome {
+pub enum Finished {
     /// A database.
     Loaded(Box<Loaded>),
     /// Integrity is broken: this one wants the file from its beginning again.
@@ -107,7 +107,7 @@ impl Loader {
     }
 
     /// The file has ended.
-    pub fn finish(self) -> Result<LoadOutcome, String> {
+    pub fn finish(self) -> Result<Finished, String> {
         let loaded = self.replayer.finish().map_err(|error| error.to_string())?;
         let (checked, passed_over) = match self.check {
             None => (None, PassedOver::default()),
@@ -117,10 +117,10 @@ impl Loader {
             Some(database) => database,
             None => match Database::from_store(loaded.store, self.seed) {
                 Ok(database) => database,
-                Err(_) => return Ok(LoadOutcome::Again(Self::careful(self.path, self.seed))),
+                Err(_) => return Ok(Finished::Again(Self::careful(self.path, self.seed))),
             },
         };
-        Ok(LoadOutcome::Loaded(Box::new(Loaded {
+        Ok(Finished::Loaded(Box::new(Loaded {
             database,
             path: self.path,
             records: loaded.records,
@@ -141,8 +141,8 @@ pub fn load(path: &str, seed: u64, bytes: &[u8]) -> Result<Box<Loaded>, String> 
     loop {
         loader.feed(bytes)?;
         match loader.finish()? {
-            LoadOutcome::Loaded(loaded) => return Ok(loaded),
-            LoadOutcome::Again(again) => loader = again,
+            Finished::Loaded(loaded) => return Ok(loaded),
+            Finished::Again(again) => loader = again,
         }
     }
 }

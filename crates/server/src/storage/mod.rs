@@ -120,7 +120,7 @@ impl Storage {
     }
 
     /// A converted copy of this size has taken the file's place.
-    pub(crate) fn replaced(&mut self, shell: &mut Shell, size: u64) {
+    pub(crate) fn replaced(&mut self, shell: &Shell, size: u64) {
         self.file_mut().replaced(shell, size, 0);
     }
 
