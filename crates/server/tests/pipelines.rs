@@ -186,6 +186,23 @@ fn requests_keep_their_order_though_their_database_comes_after_them() {
 }
 
 #[test]
+fn a_big_transaction_stays_behind_one_that_runs_again() {
+    let (mut shell, one, _) = start();
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    let big =
+        transact(2, &insert("b")).replace("[\"Net\"", &format!("[{}\"Net\"", " ".repeat(1 << 20)));
+    send(&mut shell, one, &[big]);
+    assert_eq!(shell.sent_out, ["Examine"]);
+    shell.disk_error = Some("No space left on device");
+    // The first one runs again, now with a helper.
+    shell.server.set_step_cost_max(0);
+    for _ in 0..4 {
+        disk_is_done(&mut shell);
+    }
+    assert_eq!(received(&mut shell, one), [1, 2]);
+}
+
+#[test]
 fn a_session_may_leave_while_its_requests_wait() {
     let (mut shell, one, two) = start();
     send(&mut shell, one, &[transact(1, &insert("a"))]);

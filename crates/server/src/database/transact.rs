@@ -68,7 +68,7 @@ impl Databases {
         outcome: Outcome,
     ) {
         let db = trigger.origin.db;
-        if self.conclude(shell, sessions, trigger, outcome, Writes::Accepted) {
+        if self.settle(shell, sessions, trigger, outcome, Writes::Accepted) {
             self.wake(shell, sessions, db);
         }
     }
@@ -123,7 +123,7 @@ impl Databases {
         let operations = operations(message.text());
         let locks = trigger.locks.as_deref();
         let outcome = self.execute(shell, sessions, &trigger.origin, locks, &operations);
-        self.conclude(shell, sessions, trigger, outcome, writes)
+        self.settle(shell, sessions, trigger, outcome, writes)
     }
 
     /// Executes operations on open tables, as long as that takes no longer than a step may. `locks`
@@ -162,7 +162,7 @@ impl Databases {
     }
 
     /// What has come of a transaction: it waits, or is filed. True if it changed something.
-    fn conclude(
+    fn settle(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
@@ -254,6 +254,8 @@ impl Databases {
         let requests = undone.into_iter().filter_map(|done| done.request);
         let mut requests: Vec<(Trigger, Vec<u8>)> = requests.collect();
         requests.sort_by_key(|(trigger, _)| trigger.origin.created_us);
+        // What is set aside now came before what has been set aside since.
+        let later = std::mem::take(&mut self.open(id).commits.long);
         for (trigger, mut reply) in requests {
             if trigger.message.is_empty() {
                 // A big one, whose text is gone.
@@ -263,6 +265,7 @@ impl Databases {
                 self.run(shell, sessions, trigger, Writes::Refused(error));
             }
         }
+        self.open(id).commits.long.extend(later);
         // What made others wait may be undone.
         self.wake(shell, sessions, id);
         is_replicated
