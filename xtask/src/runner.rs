@@ -1,7 +1,7 @@
 //! Runs tests where cargo-nextest is not installed, which takes a minute to build: each test is a
 //! process of its own with a time limit, as many at once as there are processors.
 //!
-//! 1. [`build`] has cargo compile all test programs; `list::programs` reads from cargo where they are.
+//! 1. [`build`] has cargo compile all test programs; [`programs`] reads from cargo where they are.
 //! 2. Each program lists its tests.
 //! 3. Workers take tests from one queue. A test that hangs is ended with all its processes.
 //! 4. What failed is shown with its output, and at the end again by name.

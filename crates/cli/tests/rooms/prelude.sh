@@ -1,13 +1,9 @@
 # Waits until FILE contains TEXT: await TEXT FILE
 await() {
-    await_lines 1 "$1" "$2"
-}
-# Waits until a file has so many lines of a pattern.
-await_lines() {
     tries=400
-    until [ "$(grep -c -e "$2" "$3" 2>/dev/null || true)" -ge "$1" ] 2>/dev/null; do
+    until grep -q -e "$1" "$2" 2>/dev/null; do
         tries=$((tries - 1))
-        [ $tries -gt 0 ] || { echo "in vain: $2" >&2; return; }
+        [ $tries -gt 0 ] || { echo "in vain: $1" >&2; return; }
         sleep 0.05
     done
 }

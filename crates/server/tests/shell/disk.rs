@@ -7,6 +7,30 @@ use weir_server::event::{DbId, Event};
 
 use super::Shell;
 
+/// What the disk is to do, when it is slow.
+pub(crate) enum Job {
+    Append {
+        db: DbId,
+        bytes: Vec<u8>,
+        sync: bool,
+    },
+    /// A copy takes the file's place.
+    Finish {
+        db: DbId,
+        tail: Vec<u8>,
+        sync: bool,
+    },
+}
+
+impl Job {
+    /// Whose file.
+    pub(crate) fn db(&self) -> DbId {
+        match self {
+            Self::Append { db, .. } | Self::Finish { db, .. } => *db,
+        }
+    }
+}
+
 /// A disk, as far as the system may lose what is on it when the power fails.
 #[derive(Default)]
 pub(crate) struct Disk {
@@ -34,6 +58,40 @@ pub(crate) struct Lost {
 }
 
 impl Shell {
+    /// The disk has done what it was asked for.
+    pub(crate) fn disk_is_done(&mut self) {
+        while !self.disk_jobs.is_empty() {
+            self.do_disk(0);
+        }
+    }
+
+    /// Whether the disk has anything to do with a file: what comes for it waits behind that.
+    pub(super) fn has_disk_jobs(&self, db: DbId) -> bool {
+        self.disk_jobs.iter().any(|job| job.db() == db)
+    }
+
+    /// Does the first job of one of the files that have any.
+    pub(crate) fn do_disk(&mut self, at: usize) {
+        let mut dbs: Vec<DbId> = Vec::new();
+        for job in &self.disk_jobs {
+            if !dbs.contains(&job.db()) {
+                dbs.push(job.db());
+            }
+        }
+        let Some(db) = dbs.get(at % dbs.len().max(1)) else { return };
+        let at = self.disk_jobs.iter().position(|job| job.db() == *db);
+        match self.disk_jobs.remove(at.expect("the file has a job")) {
+            Some(Job::Append { db, bytes, sync }) => self.append(db, &bytes, sync),
+            Some(Job::Finish { db, tail, sync }) => self.finish(db, &tail, sync),
+            None => {}
+        }
+    }
+
+    pub(super) fn finish(&mut self, db: DbId, tail: &[u8], sync: bool) {
+        let result = self.replace(db, tail, sync);
+        self.event(Event::CompactionFinished { db, result });
+    }
+
     /// Opened: whatever is in the file now is on the disk.
     pub(super) fn note_opened(&mut self, path: &str, valid_len: u64) {
         let len = self.files[path].len();

@@ -5,7 +5,7 @@
 
 mod disk;
 
-pub(crate) use disk::Lost;
+pub(crate) use disk::{Job, Lost};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -35,6 +35,13 @@ pub(crate) const CHOSEN_PORT: u16 = 40_000;
 
 pub(crate) const PATH: &str = "/db/net.db";
 
+/// What the core has told about commands and databases.
+pub(crate) enum Told {
+    Reply(CommandId),
+    /// The database that was in this file.
+    Closed(String),
+}
+
 /// The core and everything around it.
 pub(crate) struct Shell {
     pub(crate) server: Server,
@@ -51,8 +58,16 @@ pub(crate) struct Shell {
     pub(crate) slow_disk: bool,
     /// Appends to these files are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_files: BTreeSet<String>,
-    /// Appends that wait for [`Shell::disk_is_done`].
-    appending: VecDeque<(DbId, Vec<u8>, bool)>,
+    /// Copies take the place of their files only when [`Shell::do_disk`] says so.
+    pub(crate) slow_finish: bool,
+    /// What waits for the disk, in order for each file.
+    pub(crate) disk_jobs: VecDeque<Job>,
+    /// Files are opened only when [`Shell::do_open`] says so.
+    pub(crate) slow_open: bool,
+    opening: VecDeque<(DbId, String)>,
+    /// Configurations are read only when [`Shell::do_read`] says so.
+    pub(crate) slow_read: bool,
+    reading: VecDeque<String>,
     /// Work is done only when [`Shell::do_work`] says so.
     pub(crate) slow_work: bool,
     /// Work that waits for [`Shell::do_work`].
@@ -68,7 +83,7 @@ pub(crate) struct Shell {
     hoarded: Vec<Bytes>,
     /// Sessions from which no messages are taken.
     pub(crate) stopped: BTreeSet<SessionId>,
-    open: BTreeMap<DbId, String>,
+    pub(crate) open: BTreeMap<DbId, String>,
     /// Set to make every append fail with this text.
     pub(crate) disk_error: Option<&'static str>,
     /// Set to make every fdatasync(2) of a file that was not replaced since fail with this text.
@@ -81,6 +96,8 @@ pub(crate) struct Shell {
     /// How many admin commands have been run.
     commands: u64,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
+    /// Whose replies they are, in order, and when databases were closed among them.
+    pub(crate) story: Vec<Told>,
     pub(crate) log: Vec<String>,
     /// Targets of open listeners, in the order of their opening.
     pub(crate) listening: Vec<String>,
@@ -88,7 +105,7 @@ pub(crate) struct Shell {
     pub(crate) reaching: Vec<(RemoteId, String, RemoteOptions, u64)>,
     /// The options of TLS that were told, newest last.
     pub(crate) tls: Vec<TlsSettings>,
-    remotes: BTreeMap<RemoteId, String>,
+    pub(crate) remotes: BTreeMap<RemoteId, String>,
     next_session: u64,
     /// What the core has sent on each connection of its own.
     pub(crate) links: BTreeMap<LinkId, Vec<u8>>,
@@ -158,7 +175,12 @@ impl Shell {
             helper: VecDeque::new(),
             slow_disk: false,
             slow_files: BTreeSet::new(),
-            appending: VecDeque::new(),
+            slow_finish: false,
+            disk_jobs: VecDeque::new(),
+            slow_open: false,
+            opening: VecDeque::new(),
+            slow_read: false,
+            reading: VecDeque::new(),
             slow_work: false,
             work: Vec::new(),
             sent_out: Vec::new(),
@@ -176,6 +198,7 @@ impl Shell {
             disconnected: Vec::new(),
             commands: 0,
             replies: BTreeMap::new(),
+            story: Vec::new(),
             log: Vec::new(),
             listening: Vec::new(),
             connecting: Vec::new(),
@@ -207,6 +230,42 @@ impl Shell {
         let remote = self.remotes.keys().next().copied().unwrap_or(RemoteId(u64::MAX));
         self.event(Event::Accepted { session, remote, name, client: None });
         session
+    }
+
+    /// A session of this remote, whose name begins with `kind`.
+    pub(crate) fn accept(&mut self, remote: RemoteId, kind: &str) -> SessionId {
+        let session = SessionId(self.next_session);
+        let name = format!("{kind}:{}", self.next_session);
+        self.next_session += 1;
+        self.event(Event::Accepted { session, remote, name, client: None });
+        session
+    }
+
+    /// A session of no remote in particular.
+    pub(crate) fn accept_anywhere(&mut self) -> SessionId {
+        self.accept(RemoteId(u64::MAX), "unix")
+    }
+
+    /// Nothing is left of a session that has ended.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.received.remove(&session);
+        self.stuck.remove(&session);
+        self.stopped.remove(&session);
+        self.undrained.retain(|id| *id != session);
+    }
+
+    /// The messages that a session has received since last asked, but for one that is not complete.
+    pub(crate) fn whole_messages(&mut self, session: SessionId) -> Vec<String> {
+        let Some(stream) = self.received.get_mut(&session) else { return Vec::new() };
+        let mut messages = Vec::new();
+        while let Some(end) = weir_json::Framer::new().feed(stream).unwrap() {
+            let message: Vec<u8> = stream.drain(..end).collect();
+            messages.push(String::from_utf8_lossy(&message).into_owned());
+        }
+        if stream.is_empty() {
+            self.received.remove(&session);
+        }
+        messages
     }
 
     /// A new client through this remote; `None` if it is not there.
@@ -246,13 +305,33 @@ impl Shell {
         self.event(Event::Message { session, bytes: message.as_bytes().to_vec() });
     }
 
+    /// Tells the core who has read everything.
+    pub(crate) fn tell_drained(&mut self) {
+        let drained = self.undrained.extract_if(.., |id| !self.stuck.contains(id));
+        let drained: Vec<SessionId> = drained.collect();
+        drained.into_iter().for_each(|session| self.event(Event::Drained { session }));
+    }
+
+    /// Executes effects until there are none, without the end of a round; how many there were.
+    pub(crate) fn pump(&mut self) -> usize {
+        let (mut effects, mut count) = (Vec::new(), 0);
+        loop {
+            self.server.poll_effects(&mut effects);
+            if effects.is_empty() {
+                return count;
+            }
+            count += effects.len();
+            for effect in effects.drain(..) {
+                self.execute(effect);
+            }
+        }
+    }
+
     /// Ends the round and executes its effects; monitor updates may go on waiting.
     pub(crate) fn round(&mut self) {
         let mut effects = Vec::new();
         loop {
-            let drained = self.undrained.extract_if(.., |id| !self.stuck.contains(id));
-            let drained: Vec<SessionId> = drained.collect();
-            drained.into_iter().for_each(|session| self.event(Event::Drained { session }));
+            self.tell_drained();
             self.server.end_round(self.now);
             self.server.poll_effects(&mut effects);
             if effects.is_empty() {
@@ -330,11 +409,48 @@ impl Shell {
         self.received.contains_key(&session)
     }
 
-    /// The disk has done what it was asked for.
-    pub(crate) fn disk_is_done(&mut self) {
-        while let Some((db, bytes, sync)) = self.appending.pop_front() {
-            self.append(db, &bytes, sync);
+    /// How many reports of helpers wait for [`Shell::do_helper`].
+    pub(crate) fn helpers_out(&self) -> usize {
+        self.helper.len()
+    }
+
+    /// A helper reports a copy that it has written.
+    pub(crate) fn do_helper(&mut self, at: usize) {
+        let at = at % self.helper.len().max(1);
+        if let Some(event) = self.helper.remove(at) {
+            self.event(event);
         }
+    }
+
+    /// How many files are being opened.
+    pub(crate) fn opening(&self) -> usize {
+        self.opening.len()
+    }
+
+    /// A file has been read.
+    pub(crate) fn do_open(&mut self, at: usize) {
+        let at = at % self.opening.len().max(1);
+        if let Some((db, path)) = self.opening.remove(at) {
+            self.open(db, path);
+        }
+    }
+
+    /// How many configurations are being read.
+    pub(crate) fn reading(&self) -> usize {
+        self.reading.len()
+    }
+
+    /// A configuration has been read.
+    pub(crate) fn do_read(&mut self) {
+        if let Some(path) = self.reading.pop_front() {
+            self.read_configuration(&path);
+        }
+    }
+
+    fn read_configuration(&mut self, path: &str) {
+        let missing = || "No such file or directory".to_owned();
+        let result = self.files.get(path).cloned().ok_or_else(missing);
+        self.event(Event::ConfigurationRead { result });
     }
 
     /// Does a piece of the work that waits.
@@ -362,9 +478,11 @@ impl Shell {
         }
         match effect {
             Effect::Append { db, bytes, sync }
-                if self.slow_disk || self.slow_files.contains(&self.open[&db]) =>
+                if self.slow_disk
+                    || self.slow_files.contains(&self.open[&db])
+                    || self.has_disk_jobs(db) =>
             {
-                self.appending.push_back((db, bytes, sync));
+                self.disk_jobs.push_back(Job::Append { db, bytes, sync });
             }
             Effect::Append { db, bytes, sync } => self.append(db, &bytes, sync),
             Effect::Send { to, head, body } => {
@@ -378,7 +496,10 @@ impl Shell {
                 }
             }
             Effect::TellDrained { to } => self.undrained.extend(to),
-            Effect::Disconnect { session } => self.disconnected.push(session),
+            Effect::Disconnect { session } => {
+                self.undrained.retain(|id| *id != session);
+                self.disconnected.push(session);
+            }
             Effect::Listen { remote, target, .. } => {
                 let port = target.starts_with("ptcp:0:").then_some(CHOSEN_PORT);
                 self.remotes.insert(remote, target.clone());
@@ -387,6 +508,7 @@ impl Shell {
             }
             Effect::Unlisten { remote } => {
                 let target = self.remotes.remove(&remote);
+                self.reaching.retain(|(reached, ..)| *reached != remote);
                 self.listening.retain(|open| Some(open) != target.as_ref());
             }
             Effect::Connect { link, target, .. } => {
@@ -399,11 +521,8 @@ impl Shell {
             Effect::CloseLink { link } => {
                 self.links.remove(&link);
             }
-            Effect::ReadConfiguration { path } => {
-                let missing = || "No such file or directory".to_owned();
-                let result = self.files.get(&path).cloned().ok_or_else(missing);
-                self.event(Event::ConfigurationRead { result });
-            }
+            Effect::ReadConfiguration { path } if self.slow_read => self.reading.push_back(path),
+            Effect::ReadConfiguration { path } => self.read_configuration(&path),
             Effect::SaveConfiguration { bytes } => self.saved = Some(bytes),
             Effect::ConnectRemote { remote, target, options, patience_ms } => {
                 self.reaching.push((remote, target, options, patience_ms));
@@ -424,10 +543,9 @@ impl Shell {
                     self.event(Event::WorkDone { id, finished: Box::new(work.run()) });
                 }
             }
+            Effect::Open { db, path, .. } if self.slow_open => self.opening.push_back((db, path)),
             Effect::Open { db, path, .. } => self.open(db, path),
-            Effect::Close { db } => {
-                self.open.remove(&db);
-            }
+            Effect::Close { db } => self.close(db),
             Effect::Compact { db, snapshot, comment, date_ms } => {
                 let result =
                     self.write_copy(db, |sink| write_snapshot(&snapshot, &comment, date_ms, sink));
@@ -452,26 +570,40 @@ impl Shell {
                     self.event(event);
                 }
             }
-            Effect::FinishCompaction { db, tail, sync } => {
-                let result = self.replace(db, &tail, sync);
-                self.event(Event::CompactionFinished { db, result });
+            Effect::FinishCompaction { db, tail, sync } if self.slow_finish => {
+                self.disk_jobs.push_back(Job::Finish { db, tail, sync });
             }
+            Effect::FinishCompaction { db, tail, sync } => self.finish(db, &tail, sync),
             Effect::CommandReply { id, reply } => {
+                self.story.push(Told::Reply(id));
                 self.replies.insert(id, reply);
             }
             Effect::Log { text, .. } => self.log.push(text),
         }
     }
 
+    /// Nobody hears any more of what was to be done with the file.
+    fn close(&mut self, db: DbId) {
+        self.helper.retain(|event| match event {
+            Event::CompactionWritten { db: of, .. } | Event::Converted { db: of, .. } => *of != db,
+            _ => true,
+        });
+        self.disk_jobs.retain(|job| job.db() != db);
+        let path = self.open.remove(&db);
+        self.story.extend(path.map(Told::Closed));
+    }
+
     fn open(&mut self, db: DbId, path: String) {
+        let is_open = self.open.values().any(|open| *open == path);
         let result = match self.files.get(&path) {
+            Some(_) if is_open => Err(format!("ovsdb error: {path}: already open")),
             None => Err(format!("{path}: open failed (No such file or directory)")),
             Some(bytes) => load(&path, 42, bytes),
         };
         if let Ok(loaded) = &result {
             self.note_opened(&path, loaded.valid_len());
+            self.open.insert(db, path);
         }
-        self.open.insert(db, path);
         self.event(Event::Opened { db, result });
     }
 }

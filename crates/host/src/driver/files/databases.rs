@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_data::store::Snapshot;
 use weir_net::error::strerror;
 use weir_server::event::{ConversionError, DbId, Event};
-use weir_server::load::{Converted, LoadOutcome, Loaded, Loader, write_snapshot};
+use weir_server::load::{Converted, Finished, Loaded, Loader, write_snapshot};
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, inode};
@@ -263,8 +263,8 @@ fn load(name: &str, mut file: std::fs::File, seed: u64) -> Result<Box<Loaded>, S
     loop {
         match file.read(&mut buffer) {
             Ok(0) => match loader.finish()? {
-                LoadOutcome::Loaded(loaded) => return Ok(loaded),
-                LoadOutcome::Again(again) => {
+                Finished::Loaded(loaded) => return Ok(loaded),
+                Finished::Again(again) => {
                     loader = again;
                     file.rewind().map_err(|error| read_error(name, &error))?;
                 }
