@@ -532,3 +532,21 @@ fn a_conversion_is_finished_when_its_database_becomes_a_backup_before_the_last_s
     let refused = shell.call(asking, &transact(2, &insert("p")));
     assert!(refused.contains("not allowed"), "{refused}");
 }
+
+#[test]
+fn who_no_longer_wants_to_know_of_databases_is_still_answered() {
+    let net = format!(r#"{{"remotes":{{"punix:/sock":null}},"databases":{{"{PATH}":null}}}}"#);
+    let mut shell = configured(&net);
+    let client = shell.connect();
+    let aware = |is| format!(r#"{{"id":1,"method":"set_db_change_aware","params":[{is}]}}"#);
+    shell.call(client, &aware(true));
+    shell.server.set_step_cost_max(0);
+    shell.slow_work = true;
+    shell.send(client, &transact(2, &insert("a")));
+    shell.settle();
+    let none = r#"{"remotes":{"punix:/sock":null},"databases":{}}"#;
+    assert_eq!(reload(&mut shell, none), Ok(String::new()));
+    shell.call(client, &aware(false));
+    finish_work(&mut shell);
+    assert_eq!(shell.received(client), [r#"{"id":2,"error":"canceled"}"#]);
+}

@@ -136,6 +136,16 @@ impl Databases {
         self.out.insert(work, Out::Write(trigger, bytes));
     }
 
+    /// The database of a transaction is gone. Its session knew of such things when that happened,
+    /// or it would have been disconnected, whatever it has said since.
+    fn cancel_late(&mut self, shell: &mut Shell, sessions: &mut Sessions, mut trigger: Trigger) {
+        self.let_go(shell, sessions, &mut trigger);
+        let session = trigger.origin.session().filter(|session| sessions.has(*session));
+        if let Some(session) = session {
+            shell.send(session, weir_wire::reply_error_string(&trigger.origin.id, "canceled"));
+        }
+    }
+
     /// A helper has read; the answer, if there is one, is for when the database is decided.
     pub(crate) fn have_read(
         &mut self,
@@ -149,7 +159,7 @@ impl Databases {
         };
         let id = trigger.origin.db;
         let Some(db) = self.get(id) else {
-            self.cancel(shell, sessions, trigger);
+            self.cancel_late(shell, sessions, trigger);
             return None;
         };
         match outcome {
@@ -191,7 +201,7 @@ impl Databases {
         if self.get(id).is_none() {
             // A configuration file has removed it.
             shell.free(Garbage::Database(database));
-            return self.cancel(shell, sessions, trigger);
+            return self.cancel_late(shell, sessions, trigger);
         }
         self.take_tables(shell, id, database);
         let committed = match outcome {

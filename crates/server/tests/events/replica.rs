@@ -42,9 +42,9 @@ pub(crate) fn datum(column: &str, value: &Value) -> Option<Datum> {
     if SETS.contains(&column) {
         return Some(Datum::Set([value.to_string()].into()));
     }
-    let is_default = *value == Value::Bool(false)
-        || *value == Value::from(0)
-        || *value == Value::from("")
+    let is_default = *value == false
+        || *value == 0
+        || *value == ""
         || value[1] == "00000000-0000-0000-0000-000000000000";
     (!is_default).then(|| Datum::Atom(value.to_string()))
 }
