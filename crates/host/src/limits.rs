@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// times its length.
 const INPUT_SHARE: u64 = 4;
 
-/// They may take as much, in bytes, however little memory there is.
+/// Unparsed messages may take as much, in bytes, however little memory there is.
 const INPUT_BYTES_MIN: u64 = 256 << 20;
 
 /// What all messages that are on their way, or at work, may take together, in bytes.

@@ -53,7 +53,7 @@ fn program(message: &str) -> Result<Option<Program>> {
 }
 
 impl Program {
-    /// Its tests, in its order.
+    /// The program's tests, in its order.
     pub(super) fn tests(&self) -> Result<Vec<Test>> {
         let mut list = self.command();
         let output = list.args(["--list", "--format", "terse"]).output();
@@ -75,7 +75,7 @@ impl Program {
 }
 
 impl Test {
-    /// Its name and that of its program.
+    /// The test's name and that of its program.
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.program.name, self.name)
     }

@@ -33,7 +33,7 @@ pub(super) enum End {
     Passed,
     /// How its process ended, or why it could not begin.
     Failed(String),
-    /// Its time was up.
+    /// The test's time was up.
     Hung,
 }
 

@@ -27,7 +27,7 @@ impl std::fmt::Display for Leaning {
     }
 }
 
-/// Those of one file.
+/// The leaning comments of one file.
 pub(super) fn find(path: &str, source: &str) -> Vec<Leaning> {
     let lines: Vec<Option<&str>> = source.lines().map(doc_text).collect();
     let mut found = Vec::new();

@@ -33,7 +33,7 @@ pub(crate) enum Scene {
 pub(crate) struct Replay {
     items: Reader<BufReader<File>>,
     path: PathBuf,
-    /// Its events are what came of files and helpers, before the recording has it.
+    /// The events are what came of files and helpers, before the recording has it.
     execution: Execution,
     commands: Commands,
     /// Effects that are not executed yet.

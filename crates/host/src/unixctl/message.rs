@@ -6,9 +6,9 @@ use weir_wire::Message;
 /// Why a message is no request; the connection is closed then.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Misfit {
-    /// It is no JSON-RPC message, and why.
+    /// The text is no JSON-RPC message, and why.
     Bad(String),
-    /// It is a message of another kind.
+    /// The message is of another kind than a request.
     Unexpected(&'static str),
 }
 

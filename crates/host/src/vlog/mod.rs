@@ -130,7 +130,7 @@ impl Vlog {
         self.shared.traces.load(Ordering::Relaxed)
     }
 
-    /// The same log; what is logged through this one is recorded as well.
+    /// A handle to this log; what is logged through the handle is recorded as well.
     pub(crate) fn recorded(&self, recorder: Option<Arc<Recorder>>) -> Self {
         Self { recorder, ..self.clone() }
     }

@@ -79,12 +79,28 @@ impl Backups {
     ) {
         // The connection may have been given up meanwhile.
         let Some(&id) = self.links.get(&link) else { return };
+        let following = self.following(id).expect("a connection is somebody's");
+        let comes_behind = !following.mirror.waiting.is_empty();
+        self.take_message(shell, sessions, databases, (link, id), message, comes_behind);
+    }
+
+    /// Handles a message of a source, or lets it wait: behind others, behind one that a helper
+    /// reads, or until the database is written.
+    fn take_message(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        (link, id): (LinkId, DbId),
+        message: Vec<u8>,
+        comes_behind: bool,
+    ) {
         let is_long = message.len() >= EXAMINE_BYTES_MIN || databases.step_cost_max() == 0;
         let may_send = is_long && self.may_mirror(databases, id);
         let is_writing = databases.is_writing(id);
         let following = self.following(id).expect("a connection is somebody's");
         let mirror = &mut following.mirror;
-        let message = match mirror.is_out || is_writing {
+        let message = match comes_behind || mirror.is_out || is_writing {
             false => message,
             true => match may_pass(message) {
                 Ok(message) => message,
@@ -249,7 +265,7 @@ impl Backups {
             && let Some(link) = following.link
             && let Some(message) = following.mirror.pop()
         {
-            self.link_message(shell, sessions, databases, link, message);
+            self.take_message(shell, sessions, databases, (link, id), message, false);
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Asked {
     pub(crate) kind: Kind,
     /// With what it keeps its order.
     pub(crate) order: Option<Order>,
-    /// It may wait for rows, and others may be answered before it.
+    /// The request may wait for rows, and others may be answered before it.
     pub(crate) waits: bool,
     /// Nobody but rows that come ends that.
     pub(crate) waits_forever: bool,
