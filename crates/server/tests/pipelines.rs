@@ -300,3 +300,27 @@ fn a_session_that_is_not_read_is_read_again_when_its_message_is_canceled() {
     }
     assert!(!shell.stopped.contains(&two));
 }
+
+#[test]
+fn what_becomes_long_when_it_runs_again_is_answered_before_what_came_behind_it() {
+    let many: Vec<String> = (0..300).map(|n| insert(&format!("many{n}"))).collect();
+    let mut became_long = false;
+    for power in 0..24 {
+        let (mut shell, one, two) = start();
+        send(&mut shell, one, &[transact(1, &many.join(","))]);
+        shell.disk_error = Some("No space left on device");
+        // Both are in the next batch: the first runs again, and the second comes before its end.
+        shell.disk_is_done();
+        shell.send(one, &transact(2, &insert("b")));
+        shell.send(two, &transact(3, &insert("c")));
+        shell.settle();
+        shell.server.set_step_cost_max(1 << power);
+        let before = shell.sent_out.len();
+        for _ in 0..3 {
+            disk_is_done(&mut shell);
+        }
+        became_long |= shell.sent_out.len() > before;
+        assert_eq!(received(&mut shell, one), [1, 2], "2^{power}");
+    }
+    assert!(became_long);
+}

@@ -256,12 +256,15 @@ impl Databases {
         requests.sort_by_key(|(trigger, _)| trigger.origin.created_us);
         // What is set aside now came before what has been set aside since.
         let later = std::mem::take(&mut self.open(id).commits.long);
-        for (trigger, mut reply) in requests {
+        for (mut trigger, mut reply) in requests {
+            let comes_behind = |long: &Trigger| long.origin.asker == trigger.origin.asker;
             if trigger.message.is_empty() {
                 // A big one, whose text is gone.
                 append_error(&mut reply, &Error::io(None, error));
                 self.open(id).file_done(Some((trigger, reply)), None);
             } else {
+                // What has become long is answered before what its session has asked since.
+                trigger.is_long |= self.open(id).commits.long.iter().any(comes_behind);
                 self.run(shell, sessions, trigger, Writes::Refused(error));
             }
         }
