@@ -1,7 +1,7 @@
 //! Runs tests where cargo-nextest is not installed, which takes a minute to build: each test is a
 //! process of its own with a time limit, as many at once as there are processors.
 //!
-//! 1. [`build`] has cargo compile all test programs; [`programs`] reads from cargo where they are.
+//! 1. [`build`] has cargo compile all test programs; `list` reads from cargo where they are.
 //! 2. Each program lists its tests.
 //! 3. Workers take tests from one queue. A test that hangs is ended with all its processes.
 //! 4. What failed is shown with its output, and at the end again by name.
@@ -35,8 +35,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// How many of the slowest tests are named at the end.
 const SLOWEST: usize = 5;
 
-/// The packages and targets that have tests: examples are no part of them.
-pub(crate) const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
+/// The packages that have tests. Without a word about targets cargo builds examples as programs,
+/// one of which tests run: that of the load tests.
+pub(crate) const TARGETS: [&str; 1] = ["--workspace"];
 
 /// Compiles all test programs.
 pub(crate) fn build(root: &Path) -> Command {

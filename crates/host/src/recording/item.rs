@@ -78,7 +78,7 @@ pub(super) fn event(now: Now, event: &Event) -> Vec<u8> {
 }
 
 impl Item {
-    /// The bytes of an item that is no event; those are encoded by [`event`].
+    /// The bytes of an item that is no event; those are encoded by [`event()`].
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
