@@ -7,7 +7,7 @@ use beside::Beside;
 use weir_testkit::pki::{Pki, Shape};
 
 /// What every script may use: certificates `server`, `client` and, of another authority, `other`.
-/// These words are in what both sides say.
+/// The words of a refusal that both sides log.
 fn alike(name: &str, script: &str, words: &[&str]) {
     let (Some(beside), Some(pki)) = (Beside::new(), Pki::usual(name)) else { return };
     pki.authority("foreign");

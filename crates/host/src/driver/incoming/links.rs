@@ -1,7 +1,7 @@
 //! Connections that the core makes itself, to servers that databases follow, once they are open
 //! (see [`dialling`](super::dialling)).
 //!
-//! They are watched for input at all times, and for room while something waits to be written.
+//! Links are watched for input at all times, and for room while something waits to be written.
 
 use std::collections::BTreeMap;
 use std::io;
