@@ -120,9 +120,7 @@ impl Conversions {
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.queue.retain(|request| !request.origin.is_of(session));
     }
-}
 
-impl Conversions {
     /// Bytes kept for a session's requests.
     pub(super) fn kept_bytes(&self, session: SessionId) -> usize {
         let own = self.in_flight().filter(|(origin, _)| origin.is_of(session));

@@ -139,7 +139,6 @@ impl Databases {
                 db.show(shell, Arc::clone(delta), *position, Uuid::ZERO);
             }
         }
-        db.want_updates(shell.now_us());
     }
 
     /// Whether updates wait for an idle moment.

@@ -295,7 +295,8 @@ impl Databases {
         reply_canceled(shell, sessions, &trigger.origin);
     }
 
-    /// `cancel` (RFC 7047 §4.1.4): a session's transaction that waits is taken back.
+    /// `cancel` (RFC 7047 §4.1.4): a session's transaction that waits, for rows or in its gate, is
+    /// taken back.
     pub(crate) fn cancel_waiting(
         &mut self,
         shell: &mut Shell,
@@ -309,6 +310,9 @@ impl Databases {
         }
         for trigger in canceled {
             self.cancel(shell, sessions, trigger);
+        }
+        if sessions.cancel_queued(shell, session, request) {
+            tell_canceled(shell, sessions, session, request);
         }
     }
 
@@ -375,9 +379,16 @@ impl Db {
 }
 
 pub(super) fn reply_canceled(shell: &mut Shell, sessions: &Sessions, origin: &Origin) {
-    let Some(session) = origin.session() else { return };
+    // The server itself needs no answer.
+    if let Some(session) = origin.session() {
+        tell_canceled(shell, sessions, session, &origin.id);
+    }
+}
+
+/// Tells a session that a request is canceled, if it knows of such things and is still there.
+fn tell_canceled(shell: &mut Shell, sessions: &Sessions, session: SessionId, request: &[u8]) {
     if sessions.get(session).is_some_and(|session| session.is_db_change_aware()) {
-        let message = weir_wire::reply_error_string(&origin.id, "canceled");
+        let message = weir_wire::reply_error_string(request, "canceled");
         // It has changed nothing that the session would have to see before.
         shell.send(session, message);
     }

@@ -95,20 +95,26 @@ impl Server {
 
     /// What a message that comes behind others concerns.
     pub(super) fn lane_of(&self, id: SessionId, message: &Incoming) -> Lane {
-        let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
         match About::of(message) {
             About::Probe => Lane::Probe,
             About::Echo | About::None => Lane::None,
-            // A database that is not there yet may be by the time.
-            About::Db(name) => by_name(name).map_or(Lane::Every, Lane::Db),
-            About::Conversion(name) => by_name(name).map_or(Lane::Every, Lane::Conversion),
+            // A database or a monitor that is not there yet may be by the time.
+            about => self.known_lane(id, about).unwrap_or(Lane::Every),
+        }
+    }
+
+    /// The database that a message names, directly or by a monitor, if it is there.
+    fn known_lane(&self, id: SessionId, about: About<'_>) -> Option<Lane> {
+        let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
+        match about {
+            About::Db(name) => by_name(name).map(Lane::Db),
+            About::Conversion(name) => by_name(name).map(Lane::Conversion),
             About::Monitor(name) => {
                 let mut text = Vec::new();
                 name.write(&mut text);
-                // A monitor that is not there yet may be asked for by what waits.
-                self.subscriptions.db_of(id, &text).map_or(Lane::Every, Lane::Db)
+                self.subscriptions.db_of(id, &text).map(Lane::Db)
             }
-            About::Unknown => Lane::Every,
+            About::Probe | About::Echo | About::None | About::Unknown => None,
         }
     }
 
@@ -174,17 +180,7 @@ impl Server {
 
     /// The database that a request must find decided.
     fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
-        let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
-        match About::of_request(method, params) {
-            About::Db(name) => by_name(name).map(Lane::Db),
-            About::Conversion(name) => by_name(name).map(Lane::Conversion),
-            About::Monitor(name) => {
-                let mut text = Vec::new();
-                name.write(&mut text);
-                self.subscriptions.db_of(id, &text).map(Lane::Db)
-            }
-            About::Probe | About::Echo | About::None | About::Unknown => None,
-        }
+        self.known_lane(id, About::of_request(method, params))
     }
 
     /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
@@ -427,11 +423,6 @@ impl Server {
         id.write(&mut request);
         let Self { shell, sessions, databases, .. } = self;
         databases.cancel_waiting(shell, sessions, session, &request);
-        if sessions.cancel_queued(shell, session, &request)
-            && sessions.get(session).is_some_and(|session| session.is_db_change_aware())
-        {
-            shell.send(session, weir_wire::reply_error_string(&request, "canceled"));
-        }
     }
 
     /// A message has become too long for what the server may keep.
