@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weir_data::{Committed, Schema, Uuid, UuidSource};
+use weir_data::{Committed, DatumRef, Schema, Uuid, UuidSource};
 use weir_engine::{Database, Env, Outcome, execute};
 use weir_json::{Kind, validate};
-use weir_monitor::{Monitors, Update, Version};
+use weir_monitor::{ConditionChange, MonitorKey, Monitors, Rows, Update, Version};
 
 const SCHEMA: &[u8] = br#"{"name":"D","tables":{"T":{"columns":{"s":{"type":"string"},
 "i":{"type":{"key":"integer","min":0,"max":"unlimited"}},"r":{"type":{"key":"real","min":0,"max":1}},
@@ -37,6 +37,17 @@ impl Scene {
         let schema = Schema::parse_bytes(SCHEMA).expect("a schema");
         let db = Database::new(Arc::new(schema), 7);
         Self { db, monitors: Monitors::new(7), uuids: UuidSource::new([1, 2, 3, 4]), step: 0 }
+    }
+
+    fn initial(&mut self, key: MonitorKey) -> Arc<Vec<u8>> {
+        let find = |table, index, values: &[DatumRef<'_>]| self.db.lookup(table, index, values);
+        let rows = Rows::new(self.db.store(), &find);
+        self.monitors.initial(key, rows, u64::MAX).expect("there is no bound")
+    }
+
+    fn compose(&self, change: &ConditionChange) -> Option<Vec<u8>> {
+        let find = |table, index, values: &[DatumRef<'_>]| self.db.lookup(table, index, values);
+        change.compose(Rows::new(self.db.store(), &find), u64::MAX).expect("there is no bound")
     }
 
     fn change(&mut self) {
@@ -77,7 +88,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(key) => key,
         Err(_) => return assert!(scene.monitors.is_empty(), "refused and yet there"),
     };
-    let initial = scene.monitors.initial(key, scene.db.store());
+    let initial = scene.initial(key);
     assert_eq!(validate(&initial).expect("initial rows are JSON").kind(), Kind::Object);
     for requests in lines.take(8) {
         scene.change();
@@ -90,7 +101,7 @@ fuzz_target!(|input: &[u8]| {
         let id = b"\"m\"".to_vec();
         let changed = scene.monitors.change_condition(key, id, requests, scene.db.schema());
         if let Some(change) = changed.ok().flatten() {
-            let body = change.compose(scene.db.store());
+            let body = scene.compose(&change);
             assert_eq!(body, change.compose_from(&scene.db.store().snapshot()));
             let head = Arc::clone(change.head());
             updates.extend(body.map(|body| Update { to: vec![key], head, body: Arc::new(body) }));

@@ -33,7 +33,8 @@ impl Cache {
         body: Option<&Arc<Vec<u8>>>,
     ) {
         self.update_bytes += body.map_or(0, |body| body.len());
-        self.updates.insert((group, place), body.cloned());
+        let other = self.updates.insert((group, place), body.cloned());
+        self.update_bytes -= other.flatten().map_or(0, |body| body.len());
     }
 
     /// Forgets all updates: the log has a new end.
@@ -51,7 +52,8 @@ impl Cache {
     pub(crate) fn keep_initial(&mut self, group: GroupId, rows: &Arc<Vec<u8>>) {
         if self.initial_bytes + rows.len() <= INITIAL_CACHE_BYTES_MAX {
             self.initial_bytes += rows.len();
-            self.initials.insert(group, Arc::clone(rows));
+            let other = self.initials.insert(group, Arc::clone(rows));
+            self.initial_bytes -= other.map_or(0, |rows| rows.len());
         }
     }
 
@@ -68,9 +70,11 @@ impl Cache {
 
     /// Forgets everything about a group that is no more.
     pub(crate) fn forget(&mut self, group: GroupId) {
-        self.forget_initials_if(|other| other == group);
-        self.updates.retain(|(of, _), _| *of != group);
-        self.update_bytes = self.updates.values().flatten().map(|body| body.len()).sum();
+        if let Some(rows) = self.initials.remove(&group) {
+            self.initial_bytes -= rows.len();
+        }
+        let of_group = self.updates.extract_if((group, 0)..=(group, Place::MAX), |_, _| true);
+        self.update_bytes -= of_group.filter_map(|(_, body)| body).map(|b| b.len()).sum::<usize>();
     }
 
     /// How many updates and initial rows are kept.

@@ -8,35 +8,42 @@
 //! Finding too many is harmless (they compose nothing), so hashes stand for values and nobody
 //! compares.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::condition::{Clause, Function};
 use weir_data::delta::Change;
 use weir_data::{
-    Atom, AtomRef, ColumnDelta, ColumnId, DatumRef, Delta, Row, RowDelta, Store, TableId,
+    Atom, AtomRef, ColumnDelta, ColumnId, Datum, DatumRef, Delta, Row, RowDelta, Store, TableId,
 };
 
+use crate::filter::{EQUAL_MAX, Entry, Filter, Kind, Values, hash_entry, hash_value};
 use crate::registry::GroupId;
-use crate::subscription::{Subscription, TableSubscription};
+use crate::subscription::Subscription;
 use crate::view::{RowView, State};
 
-/// Longest value that `==` is filed under: hashing a value must not cost more than a change.
-const EQUAL_MAX: usize = 8;
+/// Most clauses on a table that one group is filed under. A group with more is asked of every
+/// changed row: a look-up each, and no step in which so many clauses are filed.
+const FILED_MAX: usize = 16 << 10;
+
+/// What a group is filed as; stays the same while the conditions of its only member change.
+pub(crate) type FiledId = u32;
 
 /// Whom a change can concern, by table.
 #[derive(Debug)]
 pub(crate) struct ClauseIndex {
     tables: Vec<TableClauses>,
+    /// The group that is filed as each number, and which numbers are free.
+    groups: Vec<GroupId>,
+    free: Vec<FiledId>,
     hasher: FixedState,
 }
 
 #[derive(Debug, Default)]
 struct TableClauses {
     /// Groups that every change of the table can concern.
-    all: BTreeSet<GroupId>,
+    all: BTreeSet<FiledId>,
     /// The groups that only some changes of the table can concern, by the columns of their clauses.
     columns: Vec<ColumnClauses>,
 }
@@ -45,8 +52,8 @@ struct TableClauses {
 struct ColumnClauses {
     column: ColumnId,
     /// Groups whose clause demands a value with `==`, by the hash of the whole value.
-    equal: HashMap<u64, Vec<GroupId>, FixedState>,
-    /// Groups whose clause demands an entry with `includes`, by the hash of the entry.
+    equal: HashMap<u64, Vec<FiledId>, FixedState>,
+    /// Groups whose clause demands entries with `includes`, by the hash of the first.
     includes: HashMap<u64, Filed, FixedState>,
 }
 
@@ -54,7 +61,7 @@ struct ColumnClauses {
 struct Filed {
     /// The element, or the key and value, that the clauses demand.
     entry: (Atom, Option<Atom>),
-    groups: Vec<GroupId>,
+    groups: Vec<FiledId>,
 }
 
 /// A row whose change can concern a group.
@@ -66,45 +73,84 @@ pub(crate) struct Found {
     pub(crate) at: usize,
 }
 
-/// What a clause is filed under.
-enum Key<'a> {
-    Equal(DatumRef<'a>),
-    Includes((AtomRef<'a>, Option<AtomRef<'a>>)),
+/// How a condition is filed.
+enum Filing<'a> {
+    /// No row is asked for.
+    Nowhere,
+    /// Every change can concern the group.
+    All,
+    /// Under each of these values.
+    Values(&'a [Values]),
+}
+
+impl<'a> Filing<'a> {
+    fn of(filter: &'a Filter) -> Self {
+        match filter.demanded() {
+            _ if filter.matches_no_row() => Self::Nowhere,
+            Some(values) if values.iter().map(Values::len).sum::<usize>() <= FILED_MAX => {
+                Self::Values(values)
+            }
+            _ => Self::All,
+        }
+    }
+
+    fn values(&self) -> &'a [Values] {
+        match self {
+            Self::Values(values) => values,
+            Self::Nowhere | Self::All => &[],
+        }
+    }
 }
 
 impl ClauseIndex {
-    /// An index of no groups; `seed` is for hashing what clients choose.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { tables: Vec::new(), hasher: FixedState::with_seed(seed) }
+    /// An index of no groups; `hasher` is that of the filters.
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        Self { tables: Vec::new(), groups: Vec::new(), free: Vec::new(), hasher }
     }
 
-    /// Files a group; its number is higher than those of all before.
-    pub(crate) fn add(&mut self, group: GroupId, subscription: &Subscription, n_tables: usize) {
+    /// Files a group.
+    pub(crate) fn add(
+        &mut self,
+        group: GroupId,
+        subscription: &Subscription,
+        n_tables: usize,
+    ) -> FiledId {
         self.tables.resize_with(n_tables, TableClauses::default);
-        for of in subscription.tables.iter().filter(|table| !table.matches_no_row()) {
+        let filed = self.free.pop().unwrap_or(self.groups.len() as FiledId);
+        match self.groups.get_mut(filed as usize) {
+            Some(free) => *free = group,
+            None => self.groups.push(group),
+        }
+        for of in &subscription.tables {
             let table = &mut self.tables[of.shape.table.index()];
-            let Some(keys) = keys(of) else {
-                table.all.insert(group);
-                continue;
-            };
-            for (column, key) in keys {
-                let groups = table.place(column, &key, key.hash(&self.hasher));
-                if groups.last() != Some(&group) {
-                    groups.push(group);
-                }
-            }
+            table.refile(filed, &Filing::Nowhere, &Filing::of(&of.filter));
+        }
+        filed
+    }
+
+    /// Another group takes the place of one whose tables it has: only what differs is filed.
+    pub(crate) fn replace(
+        &mut self,
+        filed: FiledId,
+        group: GroupId,
+        old: &Subscription,
+        new: &Subscription,
+    ) {
+        self.groups[filed as usize] = group;
+        for (old, new) in old.tables.iter().zip(&new.tables) {
+            assert_eq!(old.shape.table, new.shape.table, "conditions change, tables do not");
+            let table = &mut self.tables[new.shape.table.index()];
+            table.refile(filed, &Filing::of(&old.filter), &Filing::of(&new.filter));
         }
     }
 
     /// Takes a group out.
-    pub(crate) fn remove(&mut self, group: GroupId, subscription: &Subscription) {
+    pub(crate) fn remove(&mut self, filed: FiledId, subscription: &Subscription) {
         for of in &subscription.tables {
-            let Some(table) = self.tables.get_mut(of.shape.table.index()) else { continue };
-            table.all.remove(&group);
-            for (column, key) in keys(of).into_iter().flatten() {
-                table.remove(group, column, &key, key.hash(&self.hasher));
-            }
+            let table = &mut self.tables[of.shape.table.index()];
+            table.refile(filed, &Filing::of(&of.filter), &Filing::Nowhere);
         }
+        self.free.push(filed);
     }
 
     /// Whether none of these transactions, all of which the store shows, can concern anybody.
@@ -123,7 +169,7 @@ impl ClauseIndex {
                 continue;
             }
             for (uuid, row) in &delta.rows {
-                let mut find = |groups: &[GroupId]| found |= !groups.is_empty();
+                let mut find = |filed: &[FiledId]| found |= !filed.is_empty();
                 match row {
                     RowDelta::Insert(row) | RowDelta::Delete(row) => {
                         self.of_row(table, row, &mut find);
@@ -153,13 +199,14 @@ impl ClauseIndex {
     ) {
         let of_table = self.tables.get(table.index());
         let Some(clauses) = of_table else { return };
-        groups.extend(&clauses.all);
+        groups.extend(clauses.all.iter().map(|filed| self.group(*filed)));
         if clauses.columns.is_empty() {
             return;
         }
         for (at, row) in rows.iter().enumerate() {
-            let mut find = |groups: &[GroupId]| {
-                found.extend(groups.iter().map(|&group| Found { group, table, at }));
+            let mut find = |filed: &[FiledId]| {
+                let group = |filed: &FiledId| self.group(*filed);
+                found.extend(filed.iter().map(|filed| Found { group: group(filed), table, at }));
             };
             match &row.state {
                 State::Inserted(row) | State::Deleted(row) => {
@@ -173,13 +220,17 @@ impl ClauseIndex {
         }
     }
 
+    fn group(&self, filed: FiledId) -> GroupId {
+        self.groups[filed as usize]
+    }
+
     /// Whether [`ClauseIndex::concerned`] finds all rows that can be something to this group.
-    pub(crate) fn finds_all(&self, group: GroupId, table: TableId) -> bool {
-        self.tables.get(table.index()).is_some_and(|table| !table.all.contains(&group))
+    pub(crate) fn finds_all(&self, filed: FiledId, table: TableId) -> bool {
+        self.tables.get(table.index()).is_some_and(|table| !table.all.contains(&filed))
     }
 
     /// Finds the groups whose clauses hold for the row.
-    fn of_row(&self, table: &TableClauses, row: &Row, find: &mut impl FnMut(&[GroupId])) {
+    fn of_row(&self, table: &TableClauses, row: &Row, find: &mut impl FnMut(&[FiledId])) {
         for column in &table.columns {
             let value = row.get(column.column);
             self.of_value(column, value, find);
@@ -190,10 +241,10 @@ impl ClauseIndex {
         &self,
         column: &ColumnClauses,
         value: DatumRef<'_>,
-        find: &mut impl FnMut(&[GroupId]),
+        find: &mut impl FnMut(&[FiledId]),
     ) {
         if !column.equal.is_empty() && value.len() <= EQUAL_MAX {
-            let hash = Key::Equal(value).hash(&self.hasher);
+            let hash = hash_value(value, &self.hasher);
             column.equal.get(&hash).into_iter().for_each(|groups| find(groups));
         }
         if value.len() <= column.includes.len() {
@@ -210,11 +261,11 @@ impl ClauseIndex {
     fn of_entries<'a>(
         &self,
         column: &ColumnClauses,
-        entries: impl Iterator<Item = (AtomRef<'a>, Option<AtomRef<'a>>)>,
-        find: &mut impl FnMut(&[GroupId]),
+        entries: impl Iterator<Item = Entry<'a>>,
+        find: &mut impl FnMut(&[FiledId]),
     ) {
         for entry in entries {
-            let hash = Key::Includes(entry).hash(&self.hasher);
+            let hash = hash_entry(entry, &self.hasher);
             column.includes.get(&hash).into_iter().for_each(|filed| find(&filed.groups));
         }
     }
@@ -224,7 +275,7 @@ impl ClauseIndex {
         &self,
         table: &TableClauses,
         changes: &[ColumnDelta],
-        find: &mut impl FnMut(&[GroupId]),
+        find: &mut impl FnMut(&[FiledId]),
     ) {
         for column in &table.columns {
             let at = changes.binary_search_by_key(&column.column, |delta| delta.column);
@@ -245,83 +296,92 @@ impl ClauseIndex {
 }
 
 impl TableClauses {
-    fn place(&mut self, column: ColumnId, key: &Key<'_>, hash: u64) -> &mut Vec<GroupId> {
-        let at = self.columns.iter().position(|of| of.column == column);
+    /// Files a group otherwise than before.
+    fn refile(&mut self, filed: FiledId, old: &Filing<'_>, new: &Filing<'_>) {
+        match new {
+            Filing::All => self.all.insert(filed),
+            Filing::Nowhere | Filing::Values(_) => self.all.remove(&filed),
+        };
+        let is_in = |list: &[Values], of: &Values| {
+            list.iter().any(|other| (other.column, other.kind) == (of.column, of.kind))
+        };
+        for of in old.values() {
+            let same = |other: &&Values| (other.column, other.kind) == (of.column, of.kind);
+            match new.values().iter().find(same) {
+                Some(new) => self.refile_values(filed, of, new),
+                None => of.found_by_each().for_each(|(hash, _)| self.remove(filed, of, hash)),
+            }
+        }
+        for of in new.values().iter().filter(|of| !is_in(old.values(), of)) {
+            of.found_by_each().for_each(|(hash, value)| self.insert(filed, of, hash, value));
+        }
+        self.columns.retain(|of| !of.equal.is_empty() || !of.includes.is_empty());
+    }
+
+    fn refile_values(&mut self, filed: FiledId, old: &Values, new: &Values) {
+        let (mut before, mut after) = (old.found_by_each().peekable(), new.found_by_each());
+        let mut next = after.next();
+        loop {
+            let order = match (before.peek(), &next) {
+                (Some((before, _)), Some((after, _))) => before.cmp(after),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return,
+            };
+            if order.is_lt()
+                && let Some((hash, _)) = before.next()
+            {
+                self.remove(filed, old, hash);
+                continue;
+            }
+            if order.is_eq() {
+                before.next();
+            } else if let Some((hash, value)) = next {
+                self.insert(filed, new, hash, value);
+            }
+            next = after.next();
+        }
+    }
+
+    fn insert(&mut self, filed: FiledId, of: &Values, hash: u64, value: &Datum) {
+        let at = self.columns.iter().position(|column| column.column == of.column);
         let at = at.unwrap_or_else(|| {
             let (equal, includes) = (HashMap::default(), HashMap::default());
-            self.columns.push(ColumnClauses { column, equal, includes });
+            self.columns.push(ColumnClauses { column: of.column, equal, includes });
             self.columns.len() - 1
         });
         let column = &mut self.columns[at];
-        match key {
-            Key::Equal(_) => column.equal.entry(hash).or_default(),
-            Key::Includes((key, value)) => {
-                let entry = || (key.to_atom(), value.map(AtomRef::to_atom));
-                let new = || Filed { entry: entry(), groups: Vec::new() };
-                &mut column.includes.entry(hash).or_insert_with(new).groups
-            }
-        }
+        let groups = if of.kind == Kind::Equal {
+            column.equal.entry(hash).or_default()
+        } else {
+            let new = || {
+                let first = value.as_ref().entries().next();
+                let (key, value) = first.expect("what includes nothing holds always");
+                let entry = (key.to_atom(), value.map(AtomRef::to_atom));
+                Filed { entry, groups: Vec::new() }
+            };
+            &mut column.includes.entry(hash).or_insert_with(new).groups
+        };
+        let at = groups.binary_search(&filed).expect_err("a group is filed under a hash once");
+        groups.insert(at, filed);
     }
 
-    fn remove(&mut self, group: GroupId, column: ColumnId, key: &Key<'_>, hash: u64) {
-        let Some(at) = self.columns.iter().position(|of| of.column == column) else { return };
-        let of = &mut self.columns[at];
-        let without = |groups: &mut Vec<GroupId>| {
-            if let Ok(at) = groups.binary_search(&group) {
-                groups.remove(at);
-            }
+    fn remove(&mut self, filed: FiledId, of: &Values, hash: u64) {
+        let column = self.columns.iter_mut().find(|column| column.column == of.column);
+        let column = column.expect("the group is filed under this column");
+        let without = |groups: &mut Vec<FiledId>| {
+            groups.remove(groups.binary_search(&filed).expect("the group is filed under it"));
             groups.is_empty()
         };
-        match key {
-            Key::Equal(_) if of.equal.get_mut(&hash).is_some_and(without) => {
-                of.equal.remove(&hash);
+        if of.kind == Kind::Equal {
+            if without(column.equal.get_mut(&hash).expect("somebody is filed under it")) {
+                column.equal.remove(&hash);
             }
-            Key::Includes(_)
-                if of.includes.get_mut(&hash).is_some_and(|filed| without(&mut filed.groups)) =>
-            {
-                of.includes.remove(&hash);
+        } else {
+            let of_entry = column.includes.get_mut(&hash).expect("somebody is filed under it");
+            if without(&mut of_entry.groups) {
+                column.includes.remove(&hash);
             }
-            _ => {}
-        }
-        if of.equal.is_empty() && of.includes.is_empty() {
-            self.columns.remove(at);
         }
     }
-}
-
-impl Key<'_> {
-    fn hash(&self, hasher: &FixedState) -> u64 {
-        let mut hasher = hasher.build_hasher();
-        let mut add = |(key, value): (AtomRef<'_>, Option<AtomRef<'_>>)| {
-            key.hash_into(&mut hasher);
-            value.into_iter().for_each(|value| value.hash_into(&mut hasher));
-        };
-        match self {
-            Key::Equal(value) => value.entries().for_each(add),
-            Key::Includes(entry) => add(*entry),
-        }
-        hasher.finish()
-    }
-}
-
-/// What the condition on a table is filed under; `None` if something in it cannot be filed.
-fn keys(table: &TableSubscription) -> Option<Vec<(ColumnId, Key<'_>)>> {
-    let clauses = table.clauses();
-    if clauses.is_empty() {
-        return None;
-    }
-    let key = |clause| match clause {
-        &Clause::Constant(constant) => (!constant).then_some(None),
-        Clause::Compare { column, function: Function::Equal, value } => {
-            let value = value.as_ref();
-            (value.len() <= EQUAL_MAX).then_some(Some((*column, Key::Equal(value))))
-        }
-        Clause::Compare { column, function: Function::Includes, value } => {
-            let first = value.as_ref().entries().next()?;
-            Some(Some((*column, Key::Includes(first))))
-        }
-        Clause::Compare { .. } => None,
-    };
-    let keys: Option<Vec<_>> = clauses.iter().map(key).collect();
-    keys.map(|keys| keys.into_iter().flatten().collect())
 }

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use weir_data::{
-    ColumnDelta, ColumnType, DatumRef, Row, Schema, Snapshot, Store, TableId, TableSchema, Uuid,
+    ColumnDelta, ColumnType, DatumRef, Row, Schema, Snapshot, TableId, TableSchema, Uuid,
 };
 
 use crate::clauses::Found;
+use crate::cost::{self, Budget, TooLong};
+use crate::difference::OtherCondition;
+use crate::rows::Rows;
 use crate::shape::{DELETE, INITIAL, INSERT, MODIFY, Select, Shape, Shapes};
 use crate::subscription::{Subscription, TableSubscription};
 use crate::view::{Modified, RowView, State, TableView, View};
@@ -51,21 +54,29 @@ struct TableWriter<'a> {
 }
 
 /// Appends the initial rows, `{}` if there are none.
-pub(crate) fn initial<'r, R: Iterator<Item = &'r Row>>(
+pub(crate) fn initial(
     subscription: &Subscription,
-    schema: &Schema,
-    rows: impl Fn(TableId) -> R,
+    rows: Rows<'_>,
+    budget: &mut Budget,
     out: &mut Vec<u8>,
-) {
+) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);
     for table in subscription.initial_tables() {
-        writer.table(table, schema, |writer| {
-            for row in rows(table.shape.table).filter(|row| table.matches(row)) {
+        let found = rows.matching(table.shape.table, &table.filter, budget)?;
+        writer.table(table, rows.store().schema(), |writer| {
+            for row in found {
+                budget.spend(cost_of(row))?;
                 writer.row(row.uuid(), &Event::Appear(INITIAL, row));
             }
-        });
+            Ok(())
+        })?;
     }
     writer.end();
+    Ok(())
+}
+
+fn cost_of(row: &Row) -> u64 {
+    cost::ROW + cost::ATOM * row.atoms() as u64
 }
 
 /// How far the initial rows of a snapshot have been written.
@@ -124,34 +135,36 @@ pub(crate) fn changes(
     subscription: &Subscription,
     view: &View<'_>,
     concern: Concern<'_>,
-    store: &Store,
+    schema: &Schema,
+    budget: &mut Budget,
     out: &mut Vec<u8>,
-) {
+) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);
     for changed in &view.tables {
         let Some(table) = subscription.table(changed.table) else { continue };
-        if table.matches_no_row() {
+        if table.filter.matches_no_row() {
             continue;
         }
         // Other tables' conditions make groups of those who are told the same of this one.
-        let is_shared = table.clauses().is_empty() && Shapes::is_shared(&table.shape);
+        let is_shared = table.filter.is_empty() && Shapes::is_shared(&table.shape);
         if is_shared && writer.copy_table(changed, &table.shape) {
             continue;
         }
         let start = writer.out.len();
-        writer.table(table, store.schema(), |writer| {
-            let mut tell = |row| {
-                if let Some(event) = event(table, row) {
-                    writer.shared_row(row, &event, &table.shape);
-                }
-            };
-            match concern(changed.table) {
-                None => changed.rows.iter().for_each(tell),
-                Some(found) => {
-                    found.iter().filter_map(|found| changed.rows.get(found.at)).for_each(&mut tell);
-                }
+        let concerned = concern(changed.table);
+        let n_asked = concerned.map_or(changed.rows.len(), <[Found]>::len);
+        budget.spend_each(n_asked, table.filter.row_cost())?;
+        let mut tell = |writer: &mut TableWriter<'_>, row| {
+            let length = writer.out.len();
+            if let Some(event) = event(table, row) {
+                writer.shared_row(row, &event, &table.shape);
             }
-        });
+            budget.written(writer.out.len() - length)
+        };
+        writer.table(table, schema, |writer| match concerned {
+            None => changed.rows.iter().try_for_each(|row| tell(writer, row)),
+            Some(found) => found.iter().try_for_each(|found| tell(writer, &changed.rows[found.at])),
+        })?;
         if is_shared {
             let told = writer.out.get(start..).unwrap_or_default();
             let told = told.strip_prefix(b",").unwrap_or(told);
@@ -159,40 +172,38 @@ pub(crate) fn changes(
         }
     }
     writer.end();
+    Ok(())
 }
 
-/// Appends what a change of conditions makes appear and vanish, `{}` if nothing.
-pub(crate) fn condition_change<'r, R: Iterator<Item = &'r Row>>(
-    old: &Subscription,
-    new: &Subscription,
+/// Appends what a change of conditions makes appear and vanish, `{}` if nothing. `find` finds the
+/// rows that the clauses which differ ask for.
+pub(crate) fn condition_change<'r>(
+    tables: &[OtherCondition],
     schema: &Schema,
-    rows: impl Fn(TableId) -> R,
+    find: impl Fn(&OtherCondition, &mut Budget) -> Result<Vec<&'r Row>, TooLong>,
+    budget: &mut Budget,
     out: &mut Vec<u8>,
-) {
+) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);
-    for (before, table) in changed_conditions(old, new) {
-        writer.table(table, schema, |writer| {
-            for row in rows(table.shape.table) {
-                let event = match (before.matches(row), table.matches(row)) {
+    for of in tables {
+        let found = find(of, budget)?;
+        let judged = of.before.filter.row_cost() + of.after.filter.row_cost();
+        budget.spend_each(found.len(), judged)?;
+        writer.table(&of.after, schema, |writer| {
+            for row in found {
+                let event = match (of.before.matches(row), of.after.matches(row)) {
                     (false, true) => Event::Appear(INSERT, row),
                     (true, false) => Event::Vanish(row),
                     _ => continue,
                 };
+                budget.spend(cost_of(row))?;
                 writer.row(row.uuid(), &event);
             }
-        });
+            Ok(())
+        })?;
     }
     writer.end();
-}
-
-/// The tables whose conditions differ, before and after.
-pub(crate) fn changed_conditions<'a>(
-    old: &'a Subscription,
-    new: &'a Subscription,
-) -> impl Iterator<Item = (&'a TableSubscription, &'a TableSubscription)> {
-    let tables = new.tables.iter();
-    let tables = tables.filter_map(|table| Some((old.table(table.shape.table)?, table)));
-    tables.filter(|(before, table)| !before.is_same_condition(table))
+    Ok(())
 }
 
 /// What a row's change is to the subscriber of its table.
@@ -206,7 +217,7 @@ fn event<'a>(table: &TableSubscription, row: &'a RowView<'a>) -> Option<Event<'a
                 return None;
             }
             let is = table.matches(modified.row);
-            let was = if columns.any(|column| table.is_condition_on(column)) {
+            let was = if columns.any(|column| table.filter.looks_at(column)) {
                 table.matches(modified.old())
             } else {
                 is
@@ -231,17 +242,18 @@ impl<'a> Writer<'a> {
         &mut self,
         subscription: &TableSubscription,
         schema: &Schema,
-        rows: impl FnOnce(&mut TableWriter<'_>),
-    ) {
+        rows: impl FnOnce(&mut TableWriter<'_>) -> Result<(), TooLong>,
+    ) -> Result<(), TooLong> {
         let schema = schema.table(subscription.shape.table);
         let (out, any_table) = (&mut *self.out, self.any_table);
         let shape = &subscription.shape;
         let mut writer = TableWriter { out, shape, schema, any_table, any_row: false };
-        rows(&mut writer);
+        rows(&mut writer)?;
         if writer.any_row {
             self.out.push(b'}');
             self.any_table = true;
         }
+        Ok(())
     }
 
     /// Copies a table that was written for others of the same shape; false if it was not.

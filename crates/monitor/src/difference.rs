@@ -3,24 +3,41 @@
 
 use std::sync::Arc;
 
-use weir_data::{Snapshot, Store};
+use weir_data::{Row, Snapshot};
 
 use crate::compose;
-use crate::initial::{ATOM, ROW};
+use crate::cost::{Budget, TooLong};
+use crate::filter::Filter;
 use crate::message;
-use crate::subscription::Subscription;
+use crate::rows::Rows;
+use crate::subscription::{Subscription, TableSubscription};
+
+/// Other conditions on a table.
+#[derive(Debug)]
+pub(crate) struct OtherCondition {
+    pub(crate) before: TableSubscription,
+    pub(crate) after: TableSubscription,
+    /// Asks for every row that appears or vanishes, and perhaps for others.
+    pub(crate) touched: Filter,
+}
 
 /// A change of conditions that a monitor has not been told of.
 #[derive(Debug)]
-pub struct Change {
-    old: Arc<Subscription>,
-    new: Arc<Subscription>,
+pub struct ConditionChange {
+    tables: Vec<OtherCondition>,
     head: Arc<Vec<u8>>,
 }
 
-impl Change {
-    pub(crate) fn new(old: Arc<Subscription>, new: Arc<Subscription>, head: Arc<Vec<u8>>) -> Self {
-        Self { old, new, head }
+impl ConditionChange {
+    pub(crate) fn new(old: &Subscription, new: &Subscription, head: Arc<Vec<u8>>) -> Self {
+        let pairs = old.tables.iter().zip(&new.tables);
+        let changed = pairs.filter(|(before, after)| before.filter != after.filter);
+        let tables = changed.map(|(before, after)| OtherCondition {
+            touched: before.filter.difference(&after.filter),
+            before: before.clone(),
+            after: after.clone(),
+        });
+        Self { tables: tables.collect(), head }
     }
 
     /// The message that tells of the change, up to the table updates.
@@ -28,40 +45,31 @@ impl Change {
         &self.head
     }
 
-    /// What composing the difference costs, in units of about 50 ns, as far as it is more than
-    /// `most`: looking for the answer takes no longer than that.
-    pub fn cost(&self, store: &Store, most: u64) -> u64 {
-        let mut cost = 0;
-        for (before, table) in compose::changed_conditions(&self.old, &self.new) {
-            let clauses = (before.clauses().len() + table.clauses().len()) as u64;
-            let rows = store.table(table.shape.table);
-            cost += rows.len() as u64 * (1 + clauses);
-            for row in rows.iter() {
-                if cost > most {
-                    return cost;
-                }
-                if before.matches(row) != table.matches(row) {
-                    cost += ROW + ATOM * row.atoms() as u64;
-                }
-            }
-        }
-        cost
-    }
-
     /// Composes the table updates and the end of the message behind them, with the rows as they are
-    /// in the store; `None` if the change makes nothing appear or vanish.
-    pub fn compose(&self, store: &Store) -> Option<Vec<u8>> {
-        let mut body = Vec::new();
-        let rows = |table| store.table(table).iter();
-        compose::condition_change(&self.old, &self.new, store.schema(), rows, &mut body);
-        message::close(&mut body)
+    /// now; `None` if the change makes nothing appear or vanish.
+    ///
+    /// # Errors
+    /// That costs more than `most` units of about 50 ns.
+    pub fn compose(&self, rows: Rows<'_>, most: u64) -> Result<Option<Vec<u8>>, TooLong> {
+        let (mut body, mut budget) = (Vec::new(), Budget::new(most));
+        let schema = rows.store().schema();
+        let find = |of: &OtherCondition, budget: &mut Budget| {
+            rows.matching(of.after.shape.table, &of.touched, budget)
+        };
+        compose::condition_change(&self.tables, schema, find, &mut budget, &mut body)?;
+        Ok(message::close(&mut body))
     }
 
-    /// Composes what [`Change::compose`] does, with the rows of a snapshot.
+    /// Composes what [`ConditionChange::compose`] does, with the rows of a snapshot.
     pub fn compose_from(&self, snapshot: &Snapshot) -> Option<Vec<u8>> {
         let mut body = Vec::new();
-        let rows = |table| snapshot.rows(table);
-        compose::condition_change(&self.old, &self.new, snapshot.schema(), rows, &mut body);
+        let find = |of: &OtherCondition, _: &mut Budget| -> Result<Vec<&Row>, TooLong> {
+            let rows = snapshot.rows(of.after.shape.table);
+            Ok(rows.filter(|row| of.touched.matches(row)).collect())
+        };
+        let budget = &mut Budget::unlimited();
+        compose::condition_change(&self.tables, snapshot.schema(), find, budget, &mut body)
+            .expect("there is no bound");
         message::close(&mut body)
     }
 }

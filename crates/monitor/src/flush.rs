@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::catch_up::Step;
 use crate::clauses::Found;
 use crate::compose;
+use crate::cost::Budget;
 use crate::message::{self, Update};
 use crate::pending::{ChangesSince, Pending, Place};
 use crate::registry::{Group, GroupId, Label, MonitorKey, Monitors, is_watched};
@@ -191,9 +192,10 @@ impl Monitors {
             if group.classes.values().all(|class| class.members.iter().all(is_stray)) {
                 continue;
             }
-            let clauses = &self.clauses;
-            let concern =
-                |table: TableId| clauses.finds_all(id, table).then(|| found_of(&found, id, table));
+            let (clauses, filed) = (&self.clauses, group.filed);
+            let concern = |table: TableId| {
+                clauses.finds_all(filed, table).then(|| found_of(&found, id, table))
+            };
             let body = composer.body(id, &group.subscription, || &view, &concern, false);
             // If there is nothing to tell, the blocked ones are up to date, too.
             let Some(body) = body else { continue };
@@ -323,7 +325,10 @@ impl<'a> Composer<'a> {
         *self.composed += 1;
         self.scratch.clear();
         self.scratch.reserve(SCRATCH_BYTES);
-        compose::changes(subscription, view(), concern, self.store, &mut self.scratch);
+        let budget = &mut Budget::unlimited();
+        let schema = self.store.schema();
+        compose::changes(subscription, view(), concern, schema, budget, &mut self.scratch)
+            .expect("no bound");
         let body = message::close(&mut self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());

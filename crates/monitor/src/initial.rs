@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_data::{Schema, Snapshot, Store};
+use weir_data::{Schema, Snapshot};
 
 use crate::compose;
+use crate::cost::{Budget, TooLong};
 use crate::registry::{GroupId, MonitorKey, Monitors};
+use crate::rows::Rows;
 use crate::subscription::Subscription;
-
-/// What a row costs besides its values, in the units of [`Monitors::initial_cost`].
-pub(crate) const ROW: u64 = 4;
-
-/// What each value of a row costs that is written, in the units of [`Monitors::initial_cost`].
-pub(crate) const ATOM: u64 = 2;
 
 /// Bytes of a piece of initial rows, or a row more.
 const PIECE_BYTES: usize = 1 << 20;
@@ -21,16 +17,6 @@ const PIECE_BYTES: usize = 1 << 20;
 /// thread.
 #[derive(Debug)]
 pub struct Initial(Arc<Subscription>);
-
-impl Initial {
-    /// Composes the rows of a snapshot that the monitors begin with, as a JSON object.
-    pub fn compose(&self, snapshot: &Snapshot) -> Arc<Vec<u8>> {
-        let mut rows = Vec::new();
-        compose::initial(&self.0, snapshot.schema(), |table| snapshot.rows(table), &mut rows);
-        rows.shrink_to_fit();
-        Arc::new(rows)
-    }
-}
 
 /// The initial rows of one group of monitors, composed piece by piece from a snapshot. A clone goes
 /// on from where the original is.
@@ -61,46 +47,34 @@ impl InitialPieces {
 impl Monitors {
     /// The rows that the monitor begins with, as a JSON object. Equal monitors share them while
     /// nothing changes.
-    pub fn initial(&mut self, key: MonitorKey, store: &Store) -> Arc<Vec<u8>> {
-        if let Some(rows) = self.known_initial(key) {
-            return rows;
+    ///
+    /// # Errors
+    /// Composing them costs more than `most` units of about 50 ns.
+    pub fn initial(
+        &mut self,
+        key: MonitorKey,
+        rows: Rows<'_>,
+        most: u64,
+    ) -> Result<Arc<Vec<u8>>, TooLong> {
+        if let Some(known) = self.known_initial(key) {
+            return Ok(known);
         }
-        let Some(Initial(subscription)) = self.initial_work(key) else {
-            return Arc::new(b"{}".to_vec());
+        let Some(subscription) = self.subscription(key) else {
+            return Ok(Arc::new(b"{}".to_vec()));
         };
-        let mut rows = Vec::new();
-        compose::initial(&subscription, store.schema(), |id| store.table(id).iter(), &mut rows);
-        rows.shrink_to_fit();
-        let rows = Arc::new(rows);
-        self.keep_initial(key, &rows);
-        rows
+        let mut composed = Vec::new();
+        compose::initial(subscription, rows, &mut Budget::new(most), &mut composed)?;
+        self.initials += 1;
+        composed.shrink_to_fit();
+        let composed = Arc::new(composed);
+        self.keep_initial(key, &composed);
+        Ok(composed)
     }
 
     /// The rows that the monitor begins with, if they have been composed for an equal monitor and
     /// nothing has changed since.
     pub fn known_initial(&self, key: MonitorKey) -> Option<Arc<Vec<u8>>> {
         self.cache.initial(self.group(key)?)
-    }
-
-    /// What composing a monitor's initial rows costs, in units of about 50 ns, as far as it is more
-    /// than `most`: looking for the answer takes no longer than that.
-    pub fn initial_cost(&self, key: MonitorKey, store: &Store, most: u64) -> u64 {
-        let Some(subscription) = self.subscription(key) else { return 0 };
-        let mut cost = 0;
-        for table in subscription.initial_tables() {
-            let rows = store.table(table.shape.table);
-            let clauses = table.clauses().len() as u64;
-            cost += rows.len() as u64 * (1 + clauses);
-            for row in rows.iter() {
-                if cost > most {
-                    return cost;
-                }
-                if clauses == 0 || table.matches(row) {
-                    cost += ROW + ATOM * row.atoms() as u64;
-                }
-            }
-        }
-        cost
     }
 
     /// The composing of a monitor's initial rows, to be done elsewhere; `None` if there is no such

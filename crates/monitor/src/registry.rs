@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashTable};
 use weir_data::{Committed, Delta, Error, Schema, Store, TableId, Uuid};
 use weir_json::Text;
 
 use crate::cache::Cache;
 use crate::catch_up::CatchUps;
-use crate::clauses::ClauseIndex;
-use crate::difference::Change;
+use crate::clauses::{ClauseIndex, FiledId};
+use crate::difference::ConditionChange;
 use crate::message::{Head, Version};
 use crate::pending::{Pending, Place};
 use crate::shape::Shapes;
@@ -60,7 +60,10 @@ pub(crate) struct Class {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) subscription: Arc<Subscription>,
-    canonical: Arc<[u8]>,
+    /// Hash of the subscription.
+    digest: u64,
+    /// What the group's conditions are filed as.
+    pub(crate) filed: FiledId,
     pub(crate) classes: BTreeMap<Label, Class>,
 }
 
@@ -86,7 +89,8 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub struct Monitors {
     pub(crate) groups: HashMap<GroupId, Group, FixedState>,
-    by_canonical: HashMap<Arc<[u8]>, GroupId, FixedState>,
+    /// Groups by what they are asked for, each with the hash of that.
+    by_subscription: HashTable<(u64, GroupId)>,
     pub(crate) memberships: HashMap<MonitorKey, Membership, FixedState>,
     /// Which groups watch each table.
     pub(crate) watchers: Vec<BTreeSet<GroupId>>,
@@ -105,6 +109,8 @@ pub struct Monitors {
     next_group: GroupId,
     pub(crate) composed: u64,
     pub(crate) initials: u64,
+    /// Of all filters.
+    hasher: FixedState,
 }
 
 /// Keys are unique in the process, so that a session's monitors of all databases can share maps.
@@ -116,12 +122,13 @@ impl Monitors {
         let mut pending = Pending::new(seed);
         let base = pending.end();
         pending.stand(base);
+        let hasher = FixedState::with_seed(seed);
         Self {
             groups: HashMap::with_hasher(FixedState::with_seed(seed)),
-            by_canonical: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_subscription: HashTable::new(),
             memberships: HashMap::with_hasher(FixedState::with_seed(seed)),
             watchers: Vec::new(),
-            clauses: ClauseIndex::new(seed),
+            clauses: ClauseIndex::new(hasher.clone()),
             pending,
             base,
             strays: BTreeMap::new(),
@@ -132,6 +139,7 @@ impl Monitors {
             next_group: 0,
             composed: 0,
             initials: 0,
+            hasher,
         }
     }
 
@@ -184,7 +192,8 @@ impl Monitors {
         requests: Text<'_>,
         schema: &Schema,
     ) -> Result<MonitorKey, Error> {
-        let subscription = Subscription::parse(version == Version::V1, requests, schema)?;
+        let subscription =
+            Subscription::parse(version == Version::V1, requests, schema, &self.hasher)?;
         let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
         self.join_group(key, Arc::new((version, id)), subscription, schema);
         self.stand_at_end(key, schema);
@@ -199,10 +208,10 @@ impl Monitors {
         subscription: Subscription,
         schema: &Schema,
     ) {
-        let canonical = subscription.canonical();
-        let id = match self.by_canonical.get(canonical.as_slice()) {
-            Some(group) => *group,
-            None => self.add_group(canonical.into(), subscription, schema),
+        let digest = subscription.digest(&self.hasher);
+        let id = match self.group_of(digest, &subscription) {
+            Some(group) => group,
+            None => self.add_group(digest, subscription, schema),
         };
         if let Some(group) = self.groups.get_mut(&id) {
             let new = || Class { head: Head::new(label.0, &label.1), members: Vec::new() };
@@ -214,26 +223,53 @@ impl Monitors {
         self.memberships.insert(key, Membership { group: id, label });
     }
 
+    /// The group of equal subscriptions, if there is one.
+    fn group_of(&self, digest: u64, subscription: &Subscription) -> Option<GroupId> {
+        let is_it = |(_, id): &(u64, GroupId)| *self.groups[id].subscription == *subscription;
+        self.by_subscription.find(digest, is_it).map(|(_, id)| *id)
+    }
+
     fn add_group(
         &mut self,
-        canonical: Arc<[u8]>,
+        digest: u64,
         mut subscription: Subscription,
         schema: &Schema,
     ) -> GroupId {
-        self.next_group += 1;
-        let id = self.next_group;
+        let id = self.next_group_id();
         self.watchers.resize_with(schema.tables.len(), BTreeSet::new);
-        for table in subscription.watched_tables() {
-            self.watchers[table.index()].insert(id);
-        }
-        self.clauses.add(id, &subscription, schema.tables.len());
+        let filed = self.clauses.add(id, &subscription, schema.tables.len());
         for table in &mut subscription.tables {
             self.shapes.share(&mut table.shape);
         }
-        self.by_canonical.insert(Arc::clone(&canonical), id);
         let subscription = Arc::new(subscription);
-        self.groups.insert(id, Group { subscription, canonical, classes: BTreeMap::new() });
+        self.enter(id, Group { subscription, digest, filed, classes: BTreeMap::new() });
         id
+    }
+
+    fn next_group_id(&mut self) -> GroupId {
+        self.next_group += 1;
+        self.next_group
+    }
+
+    /// A group is there from now on.
+    fn enter(&mut self, id: GroupId, group: Group) {
+        for table in group.subscription.watched_tables() {
+            self.watchers[table.index()].insert(id);
+        }
+        self.by_subscription.insert_unique(group.digest, (group.digest, id), |(digest, _)| *digest);
+        self.groups.insert(id, group);
+    }
+
+    /// A group is no more under this number; what it is filed as, and its shapes, are not touched.
+    fn withdraw(&mut self, id: GroupId) -> Group {
+        let group = self.groups.remove(&id).expect("only a group that is there goes");
+        let entry = self.by_subscription.find_entry(group.digest, |(_, other)| *other == id);
+        entry.expect("a group can be found by its subscription").remove();
+        for table in group.subscription.watched_tables() {
+            self.watchers[table.index()].remove(&id);
+        }
+        self.cache.forget(id);
+        group
     }
 
     /// Takes a monitor out of its group; the group goes with its last member.
@@ -248,18 +284,12 @@ impl Monitors {
                 group.classes.remove(&membership.label);
             }
         }
-        if group.classes.is_empty()
-            && let Some(gone) = self.groups.remove(&membership.group)
-        {
-            self.by_canonical.remove(&gone.canonical);
-            for table in gone.subscription.watched_tables() {
-                self.watchers[table.index()].remove(&membership.group);
-            }
-            self.clauses.remove(membership.group, &gone.subscription);
+        if group.classes.is_empty() {
+            let gone = self.withdraw(membership.group);
+            self.clauses.remove(gone.filed, &gone.subscription);
             for table in &gone.subscription.tables {
                 self.shapes.end(&table.shape);
             }
-            self.cache.forget(membership.group);
         }
         Some(membership)
     }
@@ -283,19 +313,39 @@ impl Monitors {
         new_id: Vec<u8>,
         requests: Text<'_>,
         schema: &Schema,
-    ) -> Result<Option<Change>, Error> {
-        let group =
-            self.memberships.get(&key).and_then(|membership| self.groups.get(&membership.group));
-        let Some(group) = group else { return Ok(None) };
-        let old = Arc::clone(&group.subscription);
-        let new = old.with_conditions(requests, schema)?;
-        let Some(membership) = self.leave_group(key) else { return Ok(None) };
-        let version = membership.label.0;
+    ) -> Result<Option<ConditionChange>, Error> {
+        let Some(old) = self.subscription(key).map(Arc::clone) else { return Ok(None) };
+        let new = old.with_conditions(requests, schema, &self.hasher)?;
+        let version = self.memberships[&key].label.0;
         let head = Head::new(version, &new_id).bytes(self.last_txn_id);
-        self.join_group(key, Arc::new((version, new_id)), new, schema);
+        self.join_other_group(key, Arc::new((version, new_id)), new, schema);
         // What the old condition kept from it is pending no more.
         self.stand_at_end(key, schema);
-        Ok(self.subscription(key).map(|new| Change::new(old, Arc::clone(new), head)))
+        Ok(self.subscription(key).map(|new| ConditionChange::new(&old, new, head)))
+    }
+
+    /// Moves a monitor to the group of its new subscription, which differs in conditions only. A
+    /// group of its own goes with it: of its clauses only those that differ are filed anew.
+    fn join_other_group(
+        &mut self,
+        key: MonitorKey,
+        label: Label,
+        new: Subscription,
+        schema: &Schema,
+    ) {
+        let old_id = self.memberships[&key].group;
+        let digest = new.digest(&self.hasher);
+        if self.groups[&old_id].len() > 1 || self.group_of(digest, &new).is_some() {
+            self.leave_group(key);
+            return self.join_group(key, label, new, schema);
+        }
+        let Group { subscription: old, filed, .. } = self.withdraw(old_id);
+        let id = self.next_group_id();
+        self.clauses.replace(filed, id, &old, &new);
+        let class = Class { head: Head::new(label.0, &label.1), members: vec![key] };
+        let classes = BTreeMap::from([(Arc::clone(&label), class)]);
+        self.enter(id, Group { subscription: Arc::new(new), digest, filed, classes });
+        self.memberships.insert(key, Membership { group: id, label });
     }
 
     /// Lets a monitor that knows everything stand at the end.
@@ -408,6 +458,11 @@ impl Monitors {
     /// Number of the database's monitors.
     pub fn len(&self) -> usize {
         self.memberships.len()
+    }
+
+    /// Memory that a monitor's conditions occupy, in bytes, as if no other had the same.
+    pub fn condition_bytes(&self, key: MonitorKey) -> usize {
+        self.subscription(key).map_or(0, |subscription| subscription.bytes())
     }
 
     /// Whether there are no monitors.

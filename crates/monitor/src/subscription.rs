@@ -1,27 +1,28 @@
 //! What a monitor asks for (RFC 7047 §4.1.5 `<monitor-requests>`, ovsdb-server(7) §4.1.12).
 
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use weir_data::condition::{Clause, Condition};
+use foldhash::fast::FixedState;
+use weir_data::condition::Condition;
 use weir_data::parser::{self, Parser};
-use weir_data::{AtomRef, ColumnId, Datum, Error, Row, Schema, TableId, TableSchema};
+use weir_data::{ColumnId, Error, Row, Schema, TableId, TableSchema};
 use weir_json::Text;
 
+use crate::filter::Filter;
 use crate::shape::{INITIAL, Shape, object_named};
 
 /// What is asked of one table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableSubscription {
     /// Columns and kinds of change, shared with all subscriptions that have the same.
     pub(crate) shape: Arc<Shape>,
-    /// Which rows: those for which any clause holds.
-    condition: Condition,
-    /// The columns that the condition looks at, ascending.
-    condition_columns: Vec<ColumnId>,
+    /// Which rows: the filter is shared with earlier subscriptions of the monitor.
+    pub(crate) filter: Arc<Filter>,
 }
 
-/// What is asked of all tables, ascending.
-#[derive(Clone, Debug)]
+/// What is asked of all tables, ascending. Equal subscriptions are told the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     /// Whether updates have the form of protocol version 1.
     pub(crate) is_v1: bool,
@@ -30,55 +31,29 @@ pub(crate) struct Subscription {
 
 impl TableSubscription {
     /// Whether the row is one of those asked for.
+    #[inline]
     pub(crate) fn matches(&self, row: &Row) -> bool {
-        self.condition.matches_any(row)
-    }
-
-    /// Rows are asked for if any of these holds, or if there is none.
-    pub(crate) fn clauses(&self) -> &[Clause] {
-        &self.condition.clauses
-    }
-
-    /// Whether no row can ever be one of those asked for.
-    pub(crate) fn matches_no_row(&self) -> bool {
-        let clauses = &self.condition.clauses;
-        !clauses.is_empty() && clauses.iter().all(|clause| *clause == Clause::Constant(false))
-    }
-
-    /// Whether the condition is spelled like another one.
-    pub(crate) fn is_same_condition(&self, other: &Self) -> bool {
-        self.condition == other.condition
+        self.filter.matches(row)
     }
 
     /// Whether a change of the column is one: it was asked for, or the condition looks at it.
     pub(crate) fn is_watched(&self, column: ColumnId) -> bool {
-        self.shape.is_requested(column) || self.is_condition_on(column)
-    }
-
-    /// Whether the condition looks at the column.
-    pub(crate) fn is_condition_on(&self, column: ColumnId) -> bool {
-        self.condition_columns.binary_search(&column).is_ok()
-    }
-
-    fn set_condition(&mut self, condition: Condition) {
-        let column = |clause: &Clause| match clause {
-            Clause::Compare { column, .. } => Some(*column),
-            Clause::Constant(_) => None,
-        };
-        self.condition_columns = condition.clauses.iter().filter_map(column).collect();
-        self.condition_columns.sort_unstable();
-        self.condition_columns.dedup();
-        self.condition = condition;
+        self.shape.is_requested(column) || self.filter.looks_at(column)
     }
 }
 
 impl Subscription {
     /// Parses `<monitor-requests>`.
-    pub(crate) fn parse(is_v1: bool, requests: Text<'_>, schema: &Schema) -> Result<Self, Error> {
+    pub(crate) fn parse(
+        is_v1: bool,
+        requests: Text<'_>,
+        schema: &Schema,
+        hasher: &FixedState,
+    ) -> Result<Self, Error> {
         let mut tables = Vec::new();
         for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
             let id = table_named(name, schema)?;
-            tables.push(parse_table(is_v1, id, schema.table(id), value)?);
+            tables.push(parse_table(is_v1, id, schema.table(id), value, hasher)?);
         }
         tables.sort_by_key(|table| table.shape.table);
         Ok(Self { is_v1, tables })
@@ -90,6 +65,7 @@ impl Subscription {
         &self,
         requests: Text<'_>,
         schema: &Schema,
+        hasher: &FixedState,
     ) -> Result<Self, Error> {
         let mut changed = self.clone();
         for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
@@ -111,7 +87,8 @@ impl Subscription {
                 }
                 let condition =
                     condition.map(|text| Condition::parse(text, schema.table(id), None));
-                table.set_condition(condition.transpose()?.unwrap_or_default());
+                let condition = condition.transpose()?.unwrap_or_default();
+                table.filter = Arc::new(Filter::new(condition, hasher));
             }
         }
         Ok(changed)
@@ -140,31 +117,29 @@ impl Subscription {
     pub(crate) fn initial_tables(&self) -> impl Iterator<Item = &TableSubscription> {
         self.tables
             .iter()
-            .filter(|table| table.shape.select & INITIAL != 0 && !table.matches_no_row())
+            .filter(|table| table.shape.select & INITIAL != 0 && !table.filter.matches_no_row())
     }
 
     /// Tables whose rows can appear in updates.
     pub(crate) fn watched_tables(&self) -> impl Iterator<Item = TableId> {
-        self.tables.iter().filter(|table| !table.matches_no_row()).map(|table| table.shape.table)
+        let tables = self.tables.iter().filter(|table| !table.filter.matches_no_row());
+        tables.map(|table| table.shape.table)
     }
 
-    /// Bytes that are equal for equal subscriptions, whatever they were spelled like.
-    pub(crate) fn canonical(&self) -> Vec<u8> {
-        let mut out = vec![u8::from(self.is_v1)];
+    /// A hash that is equal for equal subscriptions.
+    pub(crate) fn digest(&self, hasher: &FixedState) -> u64 {
+        let mut digest = hasher.build_hasher();
+        digest.write_u8(u8::from(self.is_v1));
         for table in &self.tables {
-            let shape = &table.shape;
-            out.extend_from_slice(&shape.table.0.to_be_bytes());
-            out.push(shape.select);
-            write_len(shape.columns.len(), &mut out);
-            for (column, select) in &shape.columns {
-                out.extend_from_slice(&column.0.to_be_bytes());
-                out.push(*select);
-            }
-            let clauses = canonical_clauses(&table.condition);
-            write_len(clauses.len(), &mut out);
-            clauses.iter().for_each(|clause| out.extend_from_slice(clause));
+            table.shape.hash(&mut digest);
+            digest.write_u64(table.filter.digest());
         }
-        out
+        digest.finish()
+    }
+
+    /// Memory that the conditions occupy, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tables.iter().map(|table| size_of::<TableSubscription>() + table.filter.bytes()).sum()
     }
 }
 
@@ -173,62 +148,12 @@ fn table_named(name: &[u8], schema: &Schema) -> Result<TableId, Error> {
     schema.table_id(&name).ok_or_else(|| Error::plain_syntax(format!("no table named {name}")))
 }
 
-/// Clauses in an order of their own, each once: they are alternatives.
-fn canonical_clauses(condition: &Condition) -> Vec<Vec<u8>> {
-    let clauses = &condition.clauses;
-    // What is always true asks for the same as no condition at all.
-    if clauses.contains(&Clause::Constant(true))
-        && clauses.iter().all(|clause| matches!(clause, Clause::Constant(_)))
-    {
-        return Vec::new();
-    }
-    let mut written: Vec<Vec<u8>> = clauses.iter().map(canonical_clause).collect();
-    written.sort();
-    written.dedup();
-    written
-}
-
-fn canonical_clause(clause: &Clause) -> Vec<u8> {
-    match clause {
-        Clause::Constant(constant) => vec![u8::from(*constant)],
-        Clause::Compare { column, function, value } => {
-            let mut out = vec![2];
-            out.extend_from_slice(&column.0.to_be_bytes());
-            out.push(*function as u8);
-            write_datum(value, &mut out);
-            out
-        }
-    }
-}
-
-fn write_len(len: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(len as u64).to_be_bytes());
-}
-
-/// Appends a value exactly, unlike JSON, in which two reals may look alike.
-fn write_datum(datum: &Datum, out: &mut Vec<u8>) {
-    write_len(datum.as_ref().len(), out);
-    for (key, value) in datum.as_ref().entries() {
-        for atom in [Some(key), value].into_iter().flatten() {
-            match atom {
-                AtomRef::Integer(v) => out.extend_from_slice(&v.to_be_bytes()),
-                AtomRef::Real(v) => out.extend_from_slice(&v.to_bits().to_be_bytes()),
-                AtomRef::Boolean(v) => out.push(u8::from(v)),
-                AtomRef::String(v) => {
-                    write_len(v.as_str().len(), out);
-                    out.extend_from_slice(v.as_str().as_bytes());
-                }
-                AtomRef::Uuid(v) => out.extend_from_slice(&v.to_u128().to_be_bytes()),
-            }
-        }
-    }
-}
-
 fn parse_table(
     is_v1: bool,
     id: TableId,
     table: &TableSchema,
     value: Text<'_>,
+    hasher: &FixedState,
 ) -> Result<TableSubscription, Error> {
     let mut shape = Shape::new(is_v1, id, table);
     // A lone object is accepted for an array of one (ovsdb-server(7) §4.1.5).
@@ -239,13 +164,8 @@ fn parse_table(
     let conditions: Vec<Option<Condition>> = conditions.collect::<Result<_, Error>>()?;
     let condition = conditions.into_iter().next().flatten().unwrap_or_default();
     shape.columns.sort_by_key(|(column, _)| *column);
-    let mut subscription = TableSubscription {
-        shape: Arc::new(shape),
-        condition: Condition::default(),
-        condition_columns: Vec::new(),
-    };
-    subscription.set_condition(condition);
-    Ok(subscription)
+    let filter = Arc::new(Filter::new(condition, hasher));
+    Ok(TableSubscription { shape: Arc::new(shape), filter })
 }
 
 /// The condition in a `<monitor-cond-update-request>`, not parsed yet.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use weir_data::Committed;
 use weir_json::validate_value;
-use weir_monitor::{MonitorKey, Monitors, Update, Version};
+use weir_monitor::{MonitorKey, Monitors, Rows, Update, Version};
 
 use model::{Subscription, compose};
 use world::{State, World, text};
@@ -165,7 +165,10 @@ impl Run {
         let requests = validate_value(requests.as_bytes()).expect("JSON");
         let added = self.monitors.add(version, bytes(&id), requests, self.world.store.schema());
         let key = added.unwrap_or_else(|error| panic!("{error}: {}", subscription.requests));
-        let rows = self.monitors.initial(key, &self.world.store);
+        let rows = self
+            .monitors
+            .initial(key, Rows::of_store(&self.world.store), u64::MAX)
+            .expect("no bound");
         let rows: Value = serde_json::from_slice(&rows).expect("JSON");
         assert_eq!(rows, subscription.initial(&self.state), "{}", subscription.requests);
         let mut replica = subscription.is_complete().then(|| {
@@ -194,7 +197,9 @@ impl Run {
         let change = self.monitors.change_condition(key, bytes(&id), wanted, store.schema());
         let change = change.unwrap_or_else(|error| panic!("{error}: {requests}"));
         let update = change.and_then(|change| {
-            let body = Arc::new(change.compose(store)?);
+            let body = change.compose(Rows::of_store(store), u64::MAX).expect("no bound");
+            assert_eq!(body, change.compose_from(&store.snapshot()), "{requests}");
+            let body = Arc::new(body?);
             Some(Update { to: vec![key], head: Arc::clone(change.head()), body })
         });
         client.id = id;

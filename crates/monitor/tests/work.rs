@@ -216,11 +216,11 @@ fn initial_rows_are_composed_once_for_a_herd() {
     let mut s = Scene::new();
     s.insert("Bridge", 1, &[("name", r#""a""#)]).commit();
     let keys = equal_monitors(&mut s, 500);
-    let rows: Vec<_> = keys.iter().map(|key| s.monitors.initial(*key, &s.store)).collect();
+    let rows: Vec<_> = keys.iter().map(|key| s.initial_rows(*key)).collect();
     assert!(rows.iter().all(|of| Arc::ptr_eq(of, &rows[0])));
     assert_eq!(s.monitors.counts().initials, 1);
     s.insert("Port", 2, &[]).commit();
-    s.monitors.initial(keys[0], &s.store);
+    s.initial_rows(keys[0]);
     assert_eq!(s.monitors.counts().initials, 1, "other tables do not matter");
     s.set("Bridge", 1, &[("name", r#""b""#)]).commit();
     assert_eq!(s.monitors.counts().cached_bytes, 0);

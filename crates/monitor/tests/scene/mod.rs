@@ -12,7 +12,7 @@ use weir_data::{
     TableDelta, TableId, Uuid, UuidSource,
 };
 use weir_json::validate_value;
-use weir_monitor::{MonitorKey, Monitors, Update, Version};
+use weir_monitor::{MonitorKey, Monitors, Rows, Update, Version};
 
 pub(crate) struct Scene {
     pub(crate) store: Store,
@@ -153,7 +153,12 @@ impl Scene {
     }
 
     pub(crate) fn initial(&mut self, key: MonitorKey) -> String {
-        String::from_utf8_lossy(&self.monitors.initial(key, &self.store)).into_owned()
+        String::from_utf8_lossy(&self.initial_rows(key)).into_owned()
+    }
+
+    pub(crate) fn initial_rows(&mut self, key: MonitorKey) -> Arc<Vec<u8>> {
+        let rows = Rows::of_store(&self.store);
+        self.monitors.initial(key, rows, u64::MAX).expect("no bound")
     }
 
     pub(crate) fn try_change(
@@ -166,7 +171,8 @@ impl Scene {
         let (id, schema) = (id.as_bytes().to_vec(), self.store.schema());
         let change = self.monitors.change_condition(key, id, requests, schema)?;
         Ok(change.and_then(|change| {
-            let body = Arc::new(change.compose(&self.store)?);
+            let body = change.compose(Rows::of_store(&self.store), u64::MAX).expect("no bound");
+            let body = Arc::new(body?);
             Some(Update { to: vec![key], head: Arc::clone(change.head()), body })
         }))
     }

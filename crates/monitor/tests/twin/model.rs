@@ -300,10 +300,14 @@ fn clauses(random: &mut Random, table: &str) -> Vec<Value> {
         2 if table == "Bridge" => json!(["name", "==", "a"]),
         3 if table == "Bridge" => json!(["words", "includes", ["set", ["a", "c"]]]),
         3 if table == "Port" => json!(["trunks", "excludes", ["set", [1, 2]]]),
+        2 if table == "Port" => json!(["trunks", "excludes", random.below(4)]),
         4 if table == "Bridge" => json!(["tag", "<", 2]),
         4 if table == "Port" => json!(["up", "!=", true]),
         5 => json!(["n", "==", random.below(4)]),
-        _ => json!(["n", ">", random.below(4)]),
+        _ => {
+            let functions = [">", ">=", "<", "<=", "!="];
+            json!(["n", functions[random.below(5) as usize], random.below(4)])
+        }
     };
     // Those that monitors are found by.
     let filed = |random: &mut Random| match random.below(6) {
@@ -317,7 +321,9 @@ fn clauses(random: &mut Random, table: &str) -> Vec<Value> {
         _ => json!(["n", "==", random.below(4)]),
     };
     if random.percent(50) {
-        return (0..1 + random.below(3)).map(|_| filed(random)).collect();
+        // Few, or so many that they are looked up.
+        let most = if random.percent(50) { 3 } else { 12 };
+        return (0..1 + random.below(most)).map(|_| filed(random)).collect();
     }
     (0..random.below(4)).map(|_| clause(random)).collect()
 }
@@ -335,6 +341,8 @@ fn holds(clause: &Value, row: &Map<String, Value>) -> bool {
         "!=" => value != argument,
         "<" => value.as_i64().is_some_and(|v| v < argument.as_i64().expect("an integer")),
         ">" => value.as_i64().is_some_and(|v| v > argument.as_i64().expect("an integer")),
+        "<=" => value.as_i64().is_some_and(|v| v <= argument.as_i64().expect("an integer")),
+        ">=" => value.as_i64().is_some_and(|v| v >= argument.as_i64().expect("an integer")),
         "includes" => all(true),
         _ => all(false),
     }

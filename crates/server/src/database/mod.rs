@@ -96,6 +96,11 @@ impl Db {
         self.tables.store().filter(|_| self.is_decided())
     }
 
+    /// As [`Db::committed`], with what finds the rows.
+    pub(crate) fn committed_rows(&self) -> Option<&Database> {
+        self.tables.here().filter(|_| self.is_decided())
+    }
+
     /// How many transactions have taken effect; 0 while the tables are away.
     pub(crate) fn position(&self) -> u64 {
         self.tables.here().map_or(0, Database::position)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::{Committed, Delta, Uuid};
-use weir_monitor::{MonitorKey, Monitors, Update};
+use weir_data::{Committed, DatumRef, Delta, Uuid};
+use weir_monitor::{MonitorKey, Monitors, Rows, Update};
 
 use crate::database::commits::Done;
 use crate::database::{Databases, Db};
@@ -247,8 +247,9 @@ impl Databases {
             return Some(rows);
         }
         // While the tables are away, a helper composes what was committed last.
-        let store = db.tables.store()?;
-        (monitors.initial_cost(key, store, most) <= most).then(|| monitors.initial(key, store))
+        let rows = db.tables.here()?;
+        let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
+        monitors.initial(key, Rows::new(rows.store(), &find), most).ok()
     }
 
     /// A monitor that has gone already is nobody's any more.

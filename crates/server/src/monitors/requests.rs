@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use weir_data::{Error, Uuid};
+use weir_data::{DatumRef, Error, Uuid};
 use weir_json::{Kind, Text};
-use weir_monitor::{Change, MonitorKey, Version};
+use weir_monitor::{ConditionChange, MonitorKey, Rows, Version};
 use weir_wire::Method;
 
 use crate::database::Databases;
@@ -175,16 +175,17 @@ impl Subscriptions {
         databases: &Databases,
         session: SessionId,
         monitor: &Monitor,
-        change: Change,
+        change: ConditionChange,
         request: &[u8],
     ) -> Reply {
         let Monitor { key, db: db_id, .. } = *monitor;
         let db = databases.get(db_id).expect("its monitor is there");
-        let store = db.committed().expect("a change of conditions waits for that");
+        let rows = db.committed_rows().expect("a change of conditions waits for that");
         let most = if db.is_reserved() { u64::MAX } else { databases.step_cost_max() };
         let head = Arc::clone(change.head());
-        if change.cost(store, most) <= most {
-            if let Some(body) = change.compose(store) {
+        let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
+        if let Ok(body) = change.compose(Rows::new(rows.store(), &find), most) {
+            if let Some(body) = body {
                 shell.send_parts(vec![session], head, Arc::new(body));
             }
             return Reply::empty();

@@ -16,7 +16,7 @@ use std::fmt;
 use weir_data::Snapshot;
 use weir_engine::Outcome;
 use weir_json::TextBuf;
-use weir_monitor::Change;
+use weir_monitor::ConditionChange;
 
 pub use crate::ids::WorkId;
 pub use convert::{ConversionError, convert_rows};
@@ -52,7 +52,7 @@ pub enum Work {
     /// What other conditions make appear and vanish for a monitor.
     Change {
         /// The conditions.
-        change: Change,
+        change: ConditionChange,
         /// As of when.
         snapshot: Snapshot,
     },
