@@ -64,9 +64,8 @@ impl Scene {
     }
 
     fn flush(&mut self) {
-        let mut updates = Vec::new();
-        self.monitors.flush_all(self.db.store(), &|_| false, &mut updates);
-        updates.iter().for_each(check);
+        let flushed = self.monitors.flush_all(self.db.store(), &|_| false, u64::MAX, true);
+        flushed.updates.iter().for_each(check);
         assert!(!self.monitors.has_pending());
     }
 }
@@ -96,8 +95,8 @@ fuzz_target!(|input: &[u8]| {
             scene.flush();
         }
         scene.change();
-        let mut updates = Vec::new();
-        scene.monitors.flush(&[key], scene.db.store(), &mut updates);
+        let store = scene.db.store();
+        let mut updates = scene.monitors.flush(&[key], store, &|_| false, u64::MAX).updates;
         let id = b"\"m\"".to_vec();
         let changed = scene.monitors.change_condition(key, id, requests, scene.db.schema());
         if let Some(change) = changed.ok().flatten() {

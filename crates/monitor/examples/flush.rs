@@ -26,7 +26,7 @@ use weir_data::{
     TableId, Uuid,
 };
 use weir_json::validate_value;
-use weir_monitor::{MonitorKey, Monitors, Rows, Version};
+use weir_monitor::{Flushed, MonitorKey, Monitors, Rows, Version};
 
 const SCHEMA: &str = r#"{"name":"D","tables":{
     "Bridge":{"columns":{"name":{"type":"string"},
@@ -145,7 +145,6 @@ fn main() {
         keys.push(key.expect("a valid request"));
     }
     let mut bytes = 0;
-    let mut out = Vec::new();
     for n in 0..rounds {
         if scenario == "initial" {
             world.monitors.forget_initial();
@@ -158,14 +157,21 @@ fn main() {
         }
         world.round(scenario, n);
         if scenario == "own" {
-            keys.iter().for_each(|key| world.monitors.flush(&[*key], &world.store, &mut out));
+            for key in &keys {
+                let own = world.monitors.flush(&[*key], &world.store, &|_| false, u64::MAX);
+                bytes += size(&own);
+            }
         }
         if scenario == "burst" && n % 20 != 0 {
             continue;
         }
         let blocked = |key| scenario == "slow" && key == keys[0];
-        world.monitors.flush_all(&world.store, &blocked, &mut out);
-        bytes += out.drain(..).map(|update| update.to.len() * update.body.len()).sum::<usize>();
+        bytes += size(&world.monitors.flush_all(&world.store, &blocked, u64::MAX, true));
     }
     println!("{bytes} bytes, {:?}", world.monitors.counts());
+}
+
+/// Bytes that are sent.
+fn size(flushed: &Flushed) -> usize {
+    flushed.updates.iter().map(|update| update.to.len() * update.body.len()).sum()
 }

@@ -287,7 +287,7 @@ pub(crate) enum Changes {
     /// One transaction's changes, as the engine made them, and their estimated memory.
     One(Arc<Delta>, usize),
     /// Changes of several transactions, merged.
-    Merged(ChangeSet),
+    Merged(Arc<ChangeSet>),
 }
 
 impl Changes {
@@ -321,7 +321,7 @@ impl Changes {
                 set.merge_delta(&delta, schema, is_watched);
                 set
             }
-            Self::Merged(set) => set,
+            Self::Merged(set) => Arc::unwrap_or_clone(set),
         }
     }
 

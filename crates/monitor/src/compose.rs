@@ -128,13 +128,13 @@ pub(crate) fn initial_piece(
 }
 
 /// Which of a table's changed rows can concern somebody; `None` if any of them can.
-pub(crate) type Concern<'a> = &'a dyn Fn(TableId) -> Option<&'a [Found]>;
+pub(crate) type Concern<'c, 'f> = &'c dyn Fn(TableId) -> Option<&'f [Found]>;
 
 /// Appends what happened as far as it concerns the subscription, `{}` if it does not.
 pub(crate) fn changes(
     subscription: &Subscription,
     view: &View<'_>,
-    concern: Concern<'_>,
+    concern: Concern<'_, '_>,
     schema: &Schema,
     budget: &mut Budget,
     out: &mut Vec<u8>,

@@ -12,6 +12,9 @@ pub(crate) const ATOM: u64 = 2;
 /// Finding a row by the value of a column.
 pub(crate) const LOOKUP: u64 = 2;
 
+/// A changed row that is looked up, and whom it can concern.
+pub(crate) const VIEW: u64 = 3;
+
 /// Text that is written or copied costs a unit for so many bytes.
 const WRITTEN_BYTES: usize = 32;
 

@@ -1,16 +1,17 @@
 //! The flushing of what is pending: each body composed once for all equal monitors at one place.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::{Schema, Store, TableId, Uuid};
 
 use crate::cache::Cache;
 use crate::catch_up::Step;
-use crate::clauses::Found;
+use crate::clauses::{ClauseIndex, Found};
 use crate::compose;
-use crate::cost::Budget;
+use crate::cost::{Budget, TooLong, VIEW};
+use crate::late::Leaving;
 use crate::message::{self, Update};
 use crate::pending::{ChangesSince, Pending, Place};
 use crate::registry::{Group, GroupId, Label, MonitorKey, Monitors, is_watched};
@@ -36,70 +37,170 @@ struct Late {
 /// A body that was composed for members of a group at a place.
 type Composed = (GroupId, Place, Arc<Vec<u8>>);
 
+/// What a flush has led to.
+#[derive(Debug, Default)]
+pub struct Flushed {
+    /// What is to be sent now.
+    pub updates: Vec<Update>,
+    /// What is to be composed elsewhere, for it costs more than a step may.
+    pub leaving: Vec<Leaving>,
+    /// There is more to tell at once, in another step.
+    pub has_more: bool,
+}
+
+/// A flush under way.
+struct Flush<'a> {
+    store: &'a Store,
+    budget: Budget,
+    /// Whether what the budget does not suffice for may be told in another step.
+    may_postpone: bool,
+    /// Some group has been told, or sent away.
+    has_moved: bool,
+    /// Groups that are to be sent away, by where their members stand.
+    heavy: BTreeMap<Place, Vec<GroupId>>,
+    composed: Vec<Composed>,
+    flushed: Flushed,
+}
+
+/// What the budget does not suffice for.
+enum Excess {
+    /// It costs more than a step.
+    Heavy,
+    /// Others have had the step.
+    Postponed,
+}
+
+impl<'a> Flush<'a> {
+    fn new(store: &'a Store, most: u64, may_postpone: bool) -> Self {
+        Self {
+            store,
+            budget: Budget::new(most),
+            may_postpone,
+            has_moved: false,
+            heavy: BTreeMap::new(),
+            composed: Vec::new(),
+            flushed: Flushed::default(),
+        }
+    }
+
+    /// The budget has not sufficed for the group at a place: what becomes of it.
+    fn exceed(&mut self, place: Place, group: GroupId) -> Excess {
+        if self.may_postpone && std::mem::replace(&mut self.has_moved, true) {
+            self.flushed.has_more = true;
+            return Excess::Postponed;
+        }
+        self.heavy.entry(place).or_default().push(group);
+        Excess::Heavy
+    }
+
+    /// Pays for a view of what has changed; if that is too much for a step, everybody whom it
+    /// concerns is sent away.
+    fn pay_for_view(&mut self, view: &View<'_>) {
+        if self.budget.spend_each(view.len(), VIEW).is_err() {
+            self.may_postpone = false;
+        }
+    }
+}
+
 impl Monitors {
-    /// Composes what is pending for these monitors. `store` is as the last commit left it.
-    pub fn flush(&mut self, keys: &[MonitorKey], store: &Store, out: &mut Vec<Update>) {
+    /// Composes what is pending for these monitors, as far as it costs no more than `most` units of
+    /// about 50 ns; the rest leaves, with all who are to be told the same and are not `blocked`.
+    /// `store` is as the last commit left it.
+    pub fn flush(
+        &mut self,
+        keys: &[MonitorKey],
+        store: &Store,
+        blocked: &dyn Fn(MonitorKey) -> bool,
+        most: u64,
+    ) -> Flushed {
         if self.pending.is_empty() {
-            return;
+            return Flushed::default();
         }
         let (mut late, mut up_to_date) = (Vec::new(), Vec::new());
-        for &key in keys {
+        for &key in keys.iter().filter(|key| !self.away.contains(*key)) {
             match self.late(key) {
                 Some(of) => late.push(of),
                 // A stray whose tables did not change holds up nothing any more.
-                None if self.strays.contains_key(&key) => {}
-                None => continue,
+                None if self.strays.contains_key(&key) => up_to_date.push(key),
+                None => {}
             }
-            up_to_date.push(key);
         }
-        self.tell(late, store, &mut Vec::new(), out);
+        late.sort_unstable();
+        let mut flush = Flush::new(store, most, false);
+        self.tell(&late, &mut flush, &mut up_to_date);
         for key in up_to_date {
             self.stray_at_end(key, store.schema());
         }
+        // Whoever is to be answered is told first, even if he takes nothing now.
+        let blocked = |key| blocked(key) && !keys.contains(&key);
+        self.send_heavy(&mut flush, &blocked);
         self.try_rebase(store.schema());
+        flush.flushed
     }
 
-    /// Composes what is pending for all monitors whose session is not `blocked`. True if more is to
-    /// be told to some of them at once.
+    /// Composes what is pending for all monitors whose session is not `blocked`, as far as that
+    /// costs no more than about `most` units of about 50 ns: what is left is for the next call, and
+    /// a group's update that costs more than that leaves. Unless it `may_postpone`, all leaves that
+    /// is left.
     pub fn flush_all(
         &mut self,
         store: &Store,
         blocked: &dyn Fn(MonitorKey) -> bool,
-        out: &mut Vec<Update>,
-    ) -> bool {
+        most: u64,
+        may_postpone: bool,
+    ) -> Flushed {
         if self.pending.is_empty() {
-            return false;
+            return Flushed::default();
         }
         let (mut late, mut stepping, mut returning) = (Vec::new(), Vec::new(), Vec::new());
-        for &key in self.strays.keys() {
+        for &key in self.strays.keys().filter(|key| !self.away.contains(*key)) {
             match self.late(key) {
-                Some(_) if blocked(key) => continue,
-                Some(of) if self.catch_ups.step(of.group, of.place).is_some() => {
-                    stepping.push(of);
-                    continue;
-                }
+                Some(_) if blocked(key) => {}
+                Some(of) if self.catch_ups.step(of.group, of.place).is_some() => stepping.push(of),
                 Some(of) => late.push(of),
-                None => {}
+                None => returning.push(key),
             }
-            returning.push(key);
         }
-        let mut composed = Vec::new();
-        let left = self.tell_base(store, blocked, &mut composed, out);
-        self.tell(late, store, &mut composed, out);
-        let has_more = self.step(stepping, store.schema(), out);
+        // Who has waited longest comes first.
+        late.sort_unstable();
+        let newer = late.split_off(late.partition_point(|late| late.place <= self.base));
+        let mut flush = Flush::new(store, most, may_postpone);
+        self.tell(&late, &mut flush, &mut returning);
+        let left = (!flush.flushed.has_more).then(|| self.tell_base(blocked, &mut flush));
+        self.tell(&newer, &mut flush, &mut returning);
+        flush.flushed.has_more |= self.step(stepping, store.schema(), &mut flush.flushed.updates);
+        if let Some(left) = left {
+            self.leave_base(left, returning, store.schema());
+        } else {
+            returning.into_iter().for_each(|key| self.stray_at_end(key, store.schema()));
+        }
+        self.send_heavy(&mut flush, blocked);
+        self.renew_catch_ups(std::mem::take(&mut flush.composed), store.schema());
+        self.try_rebase(store.schema());
+        flush.flushed
+    }
+
+    /// Moves the base to the end: those who are `left` stay where it was, and `returning` strays
+    /// join it.
+    fn leave_base(&mut self, left: Vec<MonitorKey>, returning: Vec<MonitorKey>, schema: &Schema) {
         for key in left {
             self.pending.stand(self.base);
             self.strays.insert(key, self.base);
         }
-        self.rebase(store.schema());
+        self.rebase(schema);
         for key in returning {
             if let Some(place) = self.strays.remove(&key) {
-                self.leave(place, store.schema());
+                self.leave(place, schema);
             }
         }
-        self.renew_catch_ups(composed, store.schema());
-        self.try_rebase(store.schema());
-        has_more
+    }
+
+    /// Sends the groups away whose updates cost too much.
+    fn send_heavy(&mut self, flush: &mut Flush<'_>, blocked: &dyn Fn(MonitorKey) -> bool) {
+        for (place, groups) in std::mem::take(&mut flush.heavy) {
+            let leaving = self.send_away(place, &groups, blocked, flush.store);
+            flush.flushed.leaving.extend(leaving);
+        }
     }
 
     /// Leads monitors that are late to where others went from the same place. True if there is more
@@ -162,30 +263,21 @@ impl Monitors {
         Some(Late { place, group: membership.group, label: Arc::clone(&membership.label), key })
     }
 
-    /// Tells the monitors that stand at the base. Answers with those `blocked` that would have been
-    /// told: they stay there.
+    /// Tells the monitors that stand at the base. Answers with those that would have been told and
+    /// were not, being blocked or for another step: they stay there.
     fn tell_base(
         &mut self,
-        store: &Store,
         blocked: &dyn Fn(MonitorKey) -> bool,
-        composed: &mut Vec<Composed>,
-        out: &mut Vec<Update>,
+        flush: &mut Flush<'_>,
     ) -> Vec<MonitorKey> {
         let place = self.base;
         let strays = &self.strays;
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
-        let view = resolve(&changes, &self.pending, &self.watchers, place, store);
-        let (mut affected, mut found) = (Vec::new(), Vec::new());
-        for table in &view.tables {
-            self.clauses.concerned(table.table, &table.rows, &mut affected, &mut found);
-        }
-        found.sort_unstable();
-        found.dedup();
-        affected.extend(found.chunk_by(|a, b| a.group == b.group).map(|found| found[0].group));
-        affected.sort_unstable();
-        affected.dedup();
-        let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
+        let view = resolve(&changes, &self.pending, &self.watchers, place, flush.store);
+        flush.pay_for_view(&view);
+        let (affected, found) = concerned(&self.clauses, &view);
+        let mut composer = Composer::new(&mut self.cache, &mut self.composed, flush.store, place);
         let mut left = Vec::new();
         for id in affected {
             let Some(group) = self.groups.get_mut(&id) else { continue };
@@ -196,9 +288,20 @@ impl Monitors {
             let concern = |table: TableId| {
                 clauses.finds_all(filed, table).then(|| found_of(&found, id, table))
             };
-            let body = composer.body(id, &group.subscription, || &view, &concern, false);
-            // If there is nothing to tell, the blocked ones are up to date, too.
-            let Some(body) = body else { continue };
+            let budget = &mut flush.budget;
+            let body = composer.body(id, &group.subscription, || &view, &concern, false, budget);
+            let body = match body {
+                Ok(Some(body)) => body,
+                // If there is nothing to tell, the blocked ones are up to date, too.
+                Ok(None) => continue,
+                Err(TooLong) => {
+                    flush.exceed(place, id);
+                    let members = group.classes.values().flat_map(|class| &class.members);
+                    left.extend(members.filter(|key| !is_stray(key)));
+                    continue;
+                }
+            };
+            flush.has_moved = true;
             let n_left = left.len();
             for class in group.classes.values_mut() {
                 let mut to = Vec::with_capacity(class.members.len());
@@ -207,31 +310,26 @@ impl Monitors {
                 }
                 if !to.is_empty() {
                     let head = class.head.bytes(self.last_txn_id);
-                    out.push(Update { to, head, body: Arc::clone(&body) });
+                    flush.flushed.updates.push(Update { to, head, body: Arc::clone(&body) });
                 }
             }
             if left.len() > n_left {
                 composer.cache.keep_update(id, place, Some(&body));
-                composed.push((id, place, body));
+                flush.composed.push((id, place, body));
             }
         }
         left
     }
 
-    /// Tells monitors what happened since their own places.
-    fn tell(
-        &mut self,
-        mut late: Vec<Late>,
-        store: &Store,
-        composed: &mut Vec<Composed>,
-        out: &mut Vec<Update>,
-    ) {
-        late.sort_unstable();
+    /// Tells monitors, in the order of their places, what happened since these; adds those that are
+    /// up to date then to `told`.
+    fn tell(&mut self, late: &[Late], flush: &mut Flush<'_>, told: &mut Vec<MonitorKey>) {
         for same_place in late.chunk_by(|a, b| a.place == b.place) {
             let place = same_place[0].place;
             let changes = OnceCell::new();
             let view = OnceCell::new();
-            let view = || {
+            let store = flush.store;
+            let resolved = || {
                 view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store))
             };
             let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
@@ -239,12 +337,28 @@ impl Monitors {
                 let id = same_group[0].group;
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
-                let body = composer.body(id, &group.subscription, view, &|_| None, others);
-                let Some(body) = body else { continue };
-                tell_group(group, same_group, &body, self.last_txn_id, out);
-                if others {
-                    composed.push((id, place, body));
+                if view.get().is_none() && composer.cache.update(id, place).is_none() {
+                    flush.pay_for_view(resolved());
                 }
+                let budget = &mut flush.budget;
+                let body =
+                    composer.body(id, &group.subscription, resolved, &|_| None, others, budget);
+                match body {
+                    Ok(Some(body)) => {
+                        let out = &mut flush.flushed.updates;
+                        tell_group(group, same_group, &body, self.last_txn_id, out);
+                        if others {
+                            flush.composed.push((id, place, body));
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(TooLong) => {
+                        flush.exceed(place, id);
+                        continue;
+                    }
+                }
+                flush.has_moved = true;
+                told.extend(same_group.iter().map(|late| late.key));
             }
         }
     }
@@ -256,8 +370,23 @@ impl Monitors {
         }
         let first = self.pending.first();
         let furthest = self.strays.iter().filter(|(_, place)| **place == first);
-        furthest.map(|(key, _)| *key).collect()
+        // Who is away waits for us, not we for him.
+        furthest.map(|(key, _)| *key).filter(|key| !self.away.contains(key)).collect()
     }
+}
+
+/// The groups, ascending, that what has changed can concern, and which rows can, in order.
+fn concerned(clauses: &ClauseIndex, view: &View<'_>) -> (Vec<GroupId>, Vec<Found>) {
+    let (mut affected, mut found) = (Vec::new(), Vec::new());
+    for table in &view.tables {
+        clauses.concerned(table.table, &table.rows, &mut affected, &mut found);
+    }
+    found.sort_unstable();
+    found.dedup();
+    affected.extend(found.chunk_by(|a, b| a.group == b.group).map(|found| found[0].group));
+    affected.sort_unstable();
+    affected.dedup();
+    (affected, found)
 }
 
 /// The changed rows of a table that can be something to a group; `found` is sorted.
@@ -293,7 +422,10 @@ fn resolve<'a>(
     let is_watched = |table| is_watched(watchers, table);
     let since = changes.get_or_init(|| pending.since(place, store.schema(), is_watched));
     let since = since.as_ref();
-    since.map_or_else(View::default, |since| View::new(since.changes(), store, is_watched))
+    let row = |table, uuid| store.get(table, uuid);
+    since.map_or_else(View::default, |since| {
+        View::new(since.changes(), store.schema(), row, is_watched)
+    })
 }
 
 /// Composes bodies for members at one place, or finds them composed.
@@ -316,23 +448,22 @@ impl<'a> Composer<'a> {
         id: GroupId,
         subscription: &Subscription,
         view: impl FnOnce() -> &'v View<'v>,
-        concern: compose::Concern<'_>,
+        concern: compose::Concern<'_, '_>,
         others_may_need_it: bool,
-    ) -> Option<Arc<Vec<u8>>> {
+        budget: &mut Budget,
+    ) -> Result<Option<Arc<Vec<u8>>>, TooLong> {
         if let Some(known) = self.cache.update(id, self.place) {
-            return known;
+            return Ok(known);
         }
-        *self.composed += 1;
         self.scratch.clear();
         self.scratch.reserve(SCRATCH_BYTES);
-        let budget = &mut Budget::unlimited();
         let schema = self.store.schema();
-        compose::changes(subscription, view(), concern, schema, budget, &mut self.scratch)
-            .expect("no bound");
+        compose::changes(subscription, view(), concern, schema, budget, &mut self.scratch)?;
+        *self.composed += 1;
         let body = message::close(&mut self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());
         }
-        body
+        Ok(body)
     }
 }

@@ -150,11 +150,11 @@ impl Pending {
     ) {
         let Some(segment) = self.segments.get_mut(at) else { return };
         self.bytes -= segment.changes.bytes();
-        let nothing = Changes::Merged(ChangeSet::new(self.seed));
+        let nothing = Changes::Merged(Arc::new(ChangeSet::new(self.seed)));
         let earlier = std::mem::replace(&mut segment.changes, nothing);
         let mut set = earlier.into_set(self.seed, schema, &is_watched);
         later.merge_into(&mut set, schema, is_watched);
-        segment.changes = Changes::Merged(set);
+        segment.changes = Changes::Merged(Arc::new(set));
         self.bytes += segment.changes.bytes();
     }
 
@@ -197,6 +197,6 @@ impl Pending {
         for segment in segments {
             segment.changes.merge_into(&mut set, schema, &is_watched);
         }
-        Some(ChangesSince::Joined(Changes::Merged(set)))
+        Some(ChangesSince::Joined(Changes::Merged(Arc::new(set))))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 use weir_data::{Committed, Delta, Error, Schema, Store, TableId, Uuid};
 use weir_json::Text;
 
@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::catch_up::CatchUps;
 use crate::clauses::{ClauseIndex, FiledId};
 use crate::difference::ConditionChange;
+use crate::late::{Away, LateId};
 use crate::message::{Head, Version};
 use crate::pending::{Pending, Place};
 use crate::shape::Shapes;
@@ -85,7 +86,7 @@ pub(crate) struct Membership {
 ///
 /// **Invariants:** a monitor stands at `base`, unless `strays` says otherwise; there is exactly one
 /// stand at `base` in `pending` for all those, one for each stray, and one where each of
-/// `catch_ups` leads to.
+/// `catch_ups` and `late` leads to.
 #[derive(Debug)]
 pub struct Monitors {
     pub(crate) groups: HashMap<GroupId, Group, FixedState>,
@@ -104,6 +105,11 @@ pub struct Monitors {
     pub(crate) strays: BTreeMap<MonitorKey, Place>,
     pub(crate) cache: Cache,
     pub(crate) catch_ups: CatchUps,
+    /// Monitors whose updates are composed elsewhere: strays that are told nothing.
+    pub(crate) away: HashSet<MonitorKey, FixedState>,
+    /// Such work; each is a stand where its monitors will stand.
+    pub(crate) late: BTreeMap<LateId, Away>,
+    pub(crate) next_late: LateId,
     shapes: Shapes,
     pub(crate) last_txn_id: Uuid,
     next_group: GroupId,
@@ -134,6 +140,9 @@ impl Monitors {
             strays: BTreeMap::new(),
             cache: Cache::default(),
             catch_ups: CatchUps::default(),
+            away: HashSet::with_hasher(hasher.clone()),
+            late: BTreeMap::new(),
+            next_late: 0,
             shapes: Shapes::new(seed),
             last_txn_id: Uuid::ZERO,
             next_group: 0,
@@ -160,11 +169,11 @@ impl Monitors {
         seed: u64,
     ) -> Vec<MonitorKey> {
         let mut new = Self::new(seed);
-        // Numbers of groups never come again: work that is out may carry an old one.
-        new.next_group = self.next_group;
+        // Numbers never come again: work that is out may carry an old one.
+        (new.next_group, new.next_late) = (self.next_group, self.next_late);
         let mut kept = Vec::new();
         for (key, membership) in &self.memberships {
-            let place = self.strays.get(key).copied().unwrap_or(self.base);
+            let place = self.place_of(*key);
             let Some(group) = self.groups.get(&membership.group) else { continue };
             let subscription = group.subscription.with_tables(&target);
             let Some(subscription) = subscription else { continue };
@@ -297,6 +306,7 @@ impl Monitors {
     /// Ends a monitor, which is told nothing more.
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
         self.leave_group(key);
+        self.away.remove(&key);
         if let Some(place) = self.strays.remove(&key) {
             self.leave(place, schema);
         }
@@ -316,6 +326,7 @@ impl Monitors {
     ) -> Result<Option<ConditionChange>, Error> {
         let Some(old) = self.subscription(key).map(Arc::clone) else { return Ok(None) };
         let new = old.with_conditions(requests, schema, &self.hasher)?;
+        assert!(!self.away.contains(&key), "who has just been flushed is not away");
         let version = self.memberships[&key].label.0;
         let head = Head::new(version, &new_id).bytes(self.last_txn_id);
         self.join_other_group(key, Arc::new((version, new_id)), new, schema);
@@ -370,6 +381,11 @@ impl Monitors {
         }
     }
 
+    /// Where a monitor stands.
+    pub(crate) fn place_of(&self, key: MonitorKey) -> Place {
+        self.strays.get(&key).copied().unwrap_or(self.base)
+    }
+
     /// Whether anything that the monitor watches has changed since a place.
     pub(crate) fn has_changed(&self, membership: &Membership, since: Place) -> bool {
         since < self.pending.end()
@@ -388,7 +404,8 @@ impl Monitors {
     /// Makes the end the new base when everybody stands there.
     pub(crate) fn try_rebase(&mut self, schema: &Schema) {
         let end = self.pending.end();
-        let standing = self.pending.standing_at(end) - self.catch_ups.leading_to(end);
+        let late = self.late.values().filter(|late| late.end == end).count();
+        let standing = self.pending.standing_at(end) - self.catch_ups.leading_to(end) - late;
         if self.base < end && standing == self.memberships.len() {
             self.rebase(schema);
             let strays = std::mem::take(&mut self.strays);

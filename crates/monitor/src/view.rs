@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-use weir_data::{ColumnDelta, Row, Store, TableId, Uuid};
+use weir_data::{ColumnDelta, Row, Schema, TableId, Uuid};
 
 use crate::change::{Changes, RowChangeRef, before};
 use crate::shape::Fragments;
@@ -54,10 +54,12 @@ pub(crate) struct Modified<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Resolves changes against the store as it is behind them.
+    /// Resolves changes against the rows as they are behind them, which `row` finds: it is asked
+    /// once for each that is still there, always in the same order.
     pub(crate) fn new(
         changes: &'a Changes,
-        store: &'a Store,
+        schema: &Schema,
+        mut row: impl FnMut(TableId, Uuid) -> Option<&'a Row>,
         is_watched: impl Fn(TableId) -> bool,
     ) -> Self {
         let mut tables = Vec::new();
@@ -70,35 +72,48 @@ impl<'a> View<'a> {
             Changes::One(delta, _) => {
                 for table in delta.tables.iter().filter(|table| is_watched(table.table)) {
                     let rows = table.rows.iter();
-                    let view = |(uuid, change)| RowView::new(table.table, uuid, change, store);
+                    let view = |(uuid, change)| {
+                        RowView::new((table.table, schema), uuid, change, &mut row)
+                    };
                     let rows = rows.map(|(uuid, row)| (*uuid, row.into()));
                     add(table.table, rows.filter_map(view).collect());
                 }
             }
             Changes::Merged(set) => {
                 for (table, rows) in set.tables().filter(|(table, _)| is_watched(*table)) {
-                    let view = |(uuid, change)| RowView::new(table, uuid, change, store);
+                    let view =
+                        |(uuid, change)| RowView::new((table, schema), uuid, change, &mut row);
                     add(table, rows.filter_map(view).collect());
                 }
             }
         }
         Self { tables }
     }
+
+    /// Number of changed rows.
+    pub(crate) fn len(&self) -> usize {
+        self.tables.iter().map(|table| table.rows.len()).sum()
+    }
 }
 
 impl<'a> RowView<'a> {
-    fn new(table: TableId, uuid: Uuid, change: RowChangeRef<'a>, store: &'a Store) -> Option<Self> {
+    fn new(
+        (table, schema): (TableId, &Schema),
+        uuid: Uuid,
+        change: RowChangeRef<'a>,
+        row: &mut impl FnMut(TableId, Uuid) -> Option<&'a Row>,
+    ) -> Option<Self> {
         let state = match change {
-            RowChangeRef::Insert => State::Inserted(store.get(table, uuid)?),
+            RowChangeRef::Insert => State::Inserted(row(table, uuid)?),
             RowChangeRef::Delete(old) => State::Deleted(old),
             RowChangeRef::Modify(columns) => State::Modified(Modified {
-                row: store.get(table, uuid)?,
+                row: row(table, uuid)?,
                 columns: changed(columns),
                 old: OnceCell::new(),
             }),
             RowChangeRef::Replace(old) => {
-                let row = store.get(table, uuid)?;
-                let columns = ColumnDelta::between(old, row, store.schema().table(table));
+                let row = row(table, uuid)?;
+                let columns = ColumnDelta::between(old, row, schema.table(table));
                 let old = OnceCell::from(old.clone());
                 State::Modified(Modified { row, columns: Cow::Owned(columns), old })
             }

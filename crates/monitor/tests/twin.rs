@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use weir_data::Committed;
 use weir_json::validate_value;
-use weir_monitor::{MonitorKey, Monitors, Rows, Update, Version};
+use weir_monitor::{Flushed, Leaving, MonitorKey, Monitors, Rows, Update, Version};
 
 use model::{Subscription, compose};
 use world::{State, World, text};
@@ -81,6 +81,172 @@ fn who_is_led_where_others_went_gets_to_the_end() {
         stepped += run.seen.get("led to an older state").copied().unwrap_or(0);
     }
     assert!(stepped > 100, "only {stepped} updates led to an older state");
+}
+
+/// Flushes may cost little: groups are told in several steps, and what costs more than a step is
+/// composed elsewhere while the database goes on.
+#[test]
+fn who_is_told_in_steps_or_from_elsewhere_gets_to_the_end() {
+    let mut seen = BTreeMap::new();
+    for seed in 2000..2100 {
+        let mut run = Steps::new(seed);
+        for _ in 0..100 {
+            run.step();
+        }
+        run.drain();
+        for (kind, n) in run.run.seen {
+            *seen.entry(kind).or_default() += n;
+        }
+    }
+    for (kind, least) in
+        [("composed elsewhere", 1500), ("left for another step", 60), ("ended while away", 50)]
+    {
+        let n: usize = seen.get(kind).copied().unwrap_or(0);
+        assert!(n > least, "only {n} were {kind}: {seen:?}");
+    }
+}
+
+/// Clients that are told in steps: where each of them is, only what it is told says.
+struct Steps {
+    run: Run,
+    out: Vec<Leaving>,
+}
+
+impl Steps {
+    fn new(seed: u64) -> Self {
+        let mut run = Run::new(seed);
+        run.history = Some(vec![(Rc::clone(&run.state), text(run.world.txn_id))]);
+        Self { run, out: Vec::new() }
+    }
+
+    fn step(&mut self) {
+        match self.run.world.random.below(100) {
+            0..=34 => self.run.commit(),
+            35..=54 => self.flush_all(),
+            55..=69 => self.flush_own(),
+            70..=79 => self.come_back(),
+            80..=87 => self.run.add(),
+            88..=91 => self.run.add_an_equal_one(),
+            92..=95 => self.change_condition(),
+            _ => self.remove(),
+        }
+    }
+
+    /// What a step may cost.
+    fn most(&mut self) -> u64 {
+        [0, 30, 50, 80, 120][self.run.world.random.below(5) as usize]
+    }
+
+    fn is_away(&self, key: MonitorKey) -> bool {
+        self.out.iter().any(|leaving| leaving.keys.contains(&key))
+    }
+
+    fn flush_all(&mut self) {
+        let most = self.most();
+        let chance = self.run.world.random.below(80);
+        let clients: Vec<MonitorKey> = self.run.clients.keys().copied().collect();
+        let blocked: BTreeSet<MonitorKey> =
+            clients.into_iter().filter(|_| self.run.world.random.percent(chance)).collect();
+        let is_blocked = |key| blocked.contains(&key);
+        let may_postpone = self.run.world.random.percent(80);
+        let flushed =
+            self.run.monitors.flush_all(&self.run.world.store, &is_blocked, most, may_postpone);
+        assert!(may_postpone || !flushed.has_more);
+        self.take(flushed, &blocked);
+    }
+
+    fn flush_own(&mut self) {
+        let n = self.run.world.random.below(4);
+        let keys: BTreeSet<MonitorKey> = (0..n).filter_map(|_| self.run.any_client()).collect();
+        let keys = Vec::from_iter(keys);
+        let most = self.most();
+        let store = &self.run.world.store;
+        let flushed = self.run.monitors.flush(&keys, store, &|_| false, most);
+        assert!(!flushed.has_more, "what a reply waits for is not put off");
+        self.take(flushed, &BTreeSet::new());
+        for key in keys.into_iter().filter(|key| !self.is_away(*key)) {
+            let client = &self.run.clients[&key];
+            assert!(client.is_right(&json!({}), &self.run.state), "it has been told all");
+        }
+    }
+
+    fn take(&mut self, flushed: Flushed, blocked: &BTreeSet<MonitorKey>) {
+        for key in flushed.updates.iter().flat_map(|update| &update.to) {
+            assert!(!blocked.contains(key) && !self.is_away(*key), "it is to be told nothing");
+        }
+        let keys = flushed.leaving.iter().flat_map(|leaving| &leaving.keys);
+        assert!(keys.clone().all(|key| !blocked.contains(key) && !self.is_away(*key)));
+        self.count("composed elsewhere", keys.count());
+        self.count("left for another step", usize::from(flushed.has_more));
+        self.out.extend(flushed.leaving);
+        self.receive(flushed.updates);
+    }
+
+    fn count(&mut self, kind: &'static str, n: usize) {
+        *self.run.seen.entry(kind).or_default() += n;
+    }
+
+    /// Some work is done.
+    fn come_back(&mut self) {
+        if self.out.is_empty() {
+            return;
+        }
+        let at = self.run.world.random.below(self.out.len() as u64) as usize;
+        let Leaving { id, work, .. } = self.out.remove(at);
+        let mut updates = Vec::new();
+        let schema = self.run.world.store.schema();
+        self.run.monitors.take_late(id, work.compose(), schema, &mut updates);
+        self.receive(updates);
+    }
+
+    fn receive(&mut self, updates: Vec<Update>) {
+        let told: BTreeSet<MonitorKey> =
+            updates.iter().flat_map(|update| &update.to).copied().collect();
+        self.run.receive(updates, |key| told.contains(&key));
+        let state = &self.run.state;
+        for client in self.run.clients.values_mut() {
+            // It may have been looked at, and nothing was to be told.
+            let is_there = client.seen.iter().any(|seen| Rc::ptr_eq(seen, state));
+            if !is_there && client.is_right(&json!({}), state) {
+                client.seen.push(Rc::clone(state));
+            }
+        }
+    }
+
+    fn change_condition(&mut self) {
+        let Some(key) = self.run.any_client().filter(|key| !self.is_away(*key)) else { return };
+        self.run.change_condition_of(key);
+    }
+
+    fn remove(&mut self) {
+        let Some(key) = self.run.any_client() else { return };
+        self.count("ended while away", usize::from(self.is_away(key)));
+        self.run.clients.remove(&key);
+        self.run.monitors.remove(key, self.run.world.store.schema());
+        self.out.iter_mut().for_each(|leaving| leaving.keys.retain(|other| *other != key));
+    }
+
+    fn drain(&mut self) {
+        loop {
+            while !self.out.is_empty() {
+                self.come_back();
+            }
+            let most = self.most();
+            let store = &self.run.world.store;
+            let flushed = self.run.monitors.flush_all(store, &|_| false, most, true);
+            let is_done = flushed.leaving.is_empty() && !flushed.has_more;
+            self.take(flushed, &BTreeSet::new());
+            if is_done {
+                break;
+            }
+        }
+        let monitors = &self.run.monitors;
+        assert!(!monitors.has_pending() && !monitors.has_late());
+        assert_eq!((monitors.counts().change_sets, monitors.pending_bytes()), (0, 0));
+        for client in self.run.clients.values() {
+            assert!(client.is_right(&json!({}), &self.run.state));
+        }
+    }
 }
 
 impl Run {
@@ -186,6 +352,10 @@ impl Run {
 
     fn change_condition(&mut self) {
         let Some(key) = self.any_client() else { return };
+        self.change_condition_of(key);
+    }
+
+    fn change_condition_of(&mut self, key: MonitorKey) {
         self.flush(&[key]);
         let client = self.clients.get_mut(&key).expect("a client");
         let before = client.subscription.clone();
@@ -230,9 +400,8 @@ impl Run {
     }
 
     fn flush(&mut self, keys: &[MonitorKey]) {
-        let mut out = Vec::new();
-        self.monitors.flush(keys, &self.world.store, &mut out);
-        self.receive(out, |key| keys.contains(&key));
+        let flushed = self.monitors.flush(keys, &self.world.store, &|_| false, u64::MAX);
+        self.receive(flushed.updates, |key| keys.contains(&key));
     }
 
     fn flush_all(&mut self, may_block: bool) {
@@ -240,15 +409,14 @@ impl Run {
         let chance = if may_block { self.world.random.below(80) } else { 0 };
         let blocked: BTreeSet<MonitorKey> =
             clients.into_iter().filter(|_| self.world.random.percent(chance)).collect();
-        let mut out = Vec::new();
         let is_blocked = |key| blocked.contains(&key);
-        let mut has_more = self.monitors.flush_all(&self.world.store, &is_blocked, &mut out);
-        self.receive(out, |key| !blocked.contains(&key));
-        while has_more {
+        loop {
+            let flushed = self.monitors.flush_all(&self.world.store, &is_blocked, u64::MAX, true);
+            self.receive(flushed.updates, |key| !blocked.contains(&key));
+            if !flushed.has_more {
+                break;
+            }
             assert!(self.history.is_some());
-            let mut out = Vec::new();
-            has_more = self.monitors.flush_all(&self.world.store, &is_blocked, &mut out);
-            self.receive(out, |key| !blocked.contains(&key));
         }
         for key in &blocked {
             let client = self.clients.get_mut(key).expect("a client");
@@ -257,9 +425,8 @@ impl Run {
             }
         }
         // A second time there is nothing more to tell.
-        let mut more = Vec::new();
-        self.monitors.flush_all(&self.world.store, &|key| blocked.contains(&key), &mut more);
-        assert!(more.is_empty());
+        let more = self.monitors.flush_all(&self.world.store, &is_blocked, u64::MAX, true);
+        assert!(more.updates.is_empty());
     }
 
     /// Everybody reads, and is up to date.

@@ -159,6 +159,9 @@ fn while_the_tables_are_away_monitors_begin_with_what_was_committed() {
     assert!(!first.contains("new") && updates.is_empty());
     shell.do_work(0);
     shell.settle();
+    assert_eq!(shell.sent_out, ["Write", "Initial", "Updates"]);
+    shell.do_work(0);
+    shell.settle();
     let updates = shell.received(clients[0]);
     assert_eq!(updates.len(), 1);
     assert!(updates[0].contains(r#"{"insert":{"name":"new"}}"#), "{updates:?}");

@@ -109,8 +109,13 @@ fn a_session_is_answered_in_the_order_of_its_requests() {
     shell.send(client, r#"{"id":5,"method":"monitor_cancel","params":["mon"]}"#);
     shell.settle();
     assert_eq!(shell.received(client), Vec::<String>::new());
-    shell.do_work(0);
-    shell.settle();
+    // The transaction, and then the updates that it leads to.
+    for work in ["Write", "Updates"] {
+        assert_eq!(shell.sent_out.last().map(String::as_str), Some(work));
+        assert_eq!(shell.received(client), Vec::<String>::new());
+        shell.do_work(0);
+        shell.settle();
+    }
     let received = shell.received(client);
     let kinds: Vec<String> = received
         .iter()

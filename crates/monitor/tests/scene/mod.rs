@@ -12,7 +12,7 @@ use weir_data::{
     TableDelta, TableId, Uuid, UuidSource,
 };
 use weir_json::validate_value;
-use weir_monitor::{MonitorKey, Monitors, Rows, Update, Version};
+use weir_monitor::{Flushed, MonitorKey, Monitors, Rows, Update, Version};
 
 pub(crate) struct Scene {
     pub(crate) store: Store,
@@ -182,15 +182,16 @@ impl Scene {
     }
 
     pub(crate) fn flush(&mut self, keys: &[MonitorKey]) -> Vec<Update> {
-        let mut out = Vec::new();
-        self.monitors.flush(keys, &self.store, &mut out);
-        out
+        self.monitors.flush(keys, &self.store, &|_| false, u64::MAX).updates
     }
 
     pub(crate) fn flush_all(&mut self, blocked: &[MonitorKey]) -> Vec<Update> {
-        let mut out = Vec::new();
-        self.monitors.flush_all(&self.store, &|key| blocked.contains(&key), &mut out);
-        out
+        self.flush_within(blocked, u64::MAX).updates
+    }
+
+    /// Flushes in a step that may cost so much.
+    pub(crate) fn flush_within(&mut self, blocked: &[MonitorKey], most: u64) -> Flushed {
+        self.monitors.flush_all(&self.store, &|key| blocked.contains(&key), most, true)
     }
 
     /// Flushes one monitor: its message, or nothing.

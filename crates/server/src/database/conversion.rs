@@ -24,6 +24,7 @@ use weir_log::standalone;
 use weir_monitor::MonitorKey;
 
 use crate::database::long::Out;
+use crate::database::pacing::Flush;
 use crate::database::transact::reply_canceled;
 use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
@@ -289,7 +290,7 @@ impl Databases {
             }
         };
         // Under the old schema for the last time.
-        self.flush(shell, sessions, id);
+        self.flush(shell, sessions, id, Flush::Whole);
         let db = self.open(id);
         let mut current = db.conversions.current.take().expect("it is under way");
         let converted = current.converted.take().expect("its file is complete");

@@ -18,6 +18,7 @@ use weir_log::standalone::Form;
 
 use crate::database::commits::Writes;
 use crate::database::conversion;
+use crate::database::pacing::Flush;
 use crate::database::tables::Queued;
 use crate::database::trigger::Trigger;
 use crate::database::{Databases, Db};
@@ -249,11 +250,11 @@ impl Databases {
     pub(crate) fn send_tables(
         &mut self,
         shell: &mut Shell,
-        sessions: &Sessions,
+        sessions: &mut Sessions,
         id: DbId,
     ) -> (Box<Database>, Form) {
         // What others have not been told cannot be composed while the tables are away.
-        self.flush(shell, sessions, id);
+        self.flush(shell, sessions, id, Flush::Now);
         let db = self.open(id);
         let form = db.storage.record_form().expect("nothing long is written to `_Server`");
         (db.tables.leave(), form)
@@ -320,7 +321,8 @@ impl Databases {
     pub(crate) fn at_work(
         &self,
     ) -> impl Iterator<Item = (&'static str, DbId, Option<SessionId>, Option<u64>)> {
-        self.out.values().map(|out| {
+        let late = self.late.databases().map(|db| ("updates", db, None, None));
+        let out = self.out.values().map(|out| {
             let transaction = |what, trigger: &Trigger| {
                 let origin = &trigger.origin;
                 (what, origin.db, origin.session(), Some(origin.created_us))
@@ -330,6 +332,7 @@ impl Databases {
                 Out::Read(trigger, _) => transaction("read", trigger),
                 Out::Follow(db) => ("conversion", *db, None, None),
             }
-        })
+        });
+        out.chain(late)
     }
 }

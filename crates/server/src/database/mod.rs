@@ -6,6 +6,7 @@
 
 mod commits;
 mod conversion;
+mod late;
 mod long;
 mod pacing;
 pub(crate) mod server_db;
@@ -23,6 +24,7 @@ use weir_monitor::Monitors;
 
 use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
+use crate::database::late::LateUpdates;
 use crate::database::long::Out;
 use crate::database::pacing::Watch;
 use crate::database::tables::Sizes;
@@ -178,6 +180,8 @@ pub(crate) struct Databases {
     step: Step,
     /// Long transactions that are with helpers, and conversions.
     out: BTreeMap<WorkId, Out>,
+    /// Updates that helpers compose.
+    late: LateUpdates,
     /// Sessions for which more updates are pending than may be.
     overflowed: Vec<SessionId>,
 }
@@ -190,6 +194,7 @@ impl Databases {
             next: 0,
             step: Step::default(),
             out: BTreeMap::new(),
+            late: LateUpdates::default(),
             overflowed: Vec::new(),
         }
     }

@@ -36,6 +36,31 @@ const FLUSH_BYTES_MAX: usize = 256 << 10;
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
 const STREAM_US: u64 = 1000;
 
+/// How much of what is pending a flush tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// What a step suffices for; the rest is for later steps.
+    Step,
+    /// As much, and helpers do the rest: the rows are about to leave.
+    Now,
+    /// All, whatever it costs: the rows are about to go for good.
+    Whole,
+}
+
+/// Which monitors are told nothing now: where all take updates, which is as a rule, none of them is
+/// looked at.
+fn are_mute<'a>(
+    sessions: &'a Sessions,
+    db: DbId,
+    owners: &'a HashMap<MonitorKey, SessionId, FixedState>,
+) -> impl Fn(MonitorKey) -> bool + 'a {
+    let are_any_mute = sessions.are_any_mute();
+    move |key| {
+        let session = || owners.get(&key).and_then(|session| sessions.get(*session));
+        are_any_mute && session().is_none_or(|session| session.is_mute(db))
+    }
+}
+
 /// Who watches a database.
 pub(super) struct Watch {
     pub(super) monitors: Monitors,
@@ -77,7 +102,7 @@ impl Watch {
     }
 
     /// Sends composed updates to whose monitors they are for.
-    fn send(&self, shell: &mut Shell, updates: Vec<Update>) {
+    pub(super) fn send(&self, shell: &mut Shell, updates: Vec<Update>) {
         for Update { to, head, body } in updates {
             let owner = |key: &MonitorKey| self.sessions.get(key).copied();
             shell.send_parts(to.iter().filter_map(owner).collect(), head, body);
@@ -154,23 +179,30 @@ impl Databases {
     }
 
     /// Sends what is pending to every session that keeps up.
-    pub(crate) fn flush_all(&mut self, shell: &mut Shell, sessions: &Sessions) {
+    pub(crate) fn flush_all(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         for id in self.ids_where(|db| db.watch.since_us.is_some()) {
-            self.flush(shell, sessions, id);
+            self.flush(shell, sessions, id, Flush::Step);
         }
     }
 
     /// Sends the updates that have waited long enough, or are too many.
-    pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &Sessions) {
+    pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
         for id in self.ids_where(|db| db.can_compose() && db.watch.is_due(now_us)) {
-            self.flush(shell, sessions, id);
+            self.flush(shell, sessions, id, Flush::Step);
         }
     }
 
     /// Sends what is pending on a database to every session that keeps up, if updates can be
     /// composed now.
-    pub(crate) fn flush(&mut self, shell: &mut Shell, sessions: &Sessions, id: DbId) {
+    pub(crate) fn flush(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        flush: Flush,
+    ) {
+        let step = self.step_cost_of(id);
         let db = self.open(id);
         if !db.can_compose() {
             return;
@@ -178,17 +210,14 @@ impl Databases {
         let Db { tables, watch, .. } = db;
         let store = tables.store().expect("updates can be composed");
         watch.flushed_us = shell.now_us();
-        let owners = &watch.sessions;
-        // Where all take updates, which is as a rule, none of them is looked at.
-        let are_any_mute = sessions.are_any_mute();
-        let is_mute = |key: MonitorKey| {
-            let session = || owners.get(&key).and_then(|session| sessions.get(*session));
-            are_any_mute && session().is_none_or(|session| session.is_mute(id))
+        let most = if flush == Flush::Whole { u64::MAX } else { step };
+        let may_postpone = flush == Flush::Step;
+        let flushed = {
+            let is_mute = are_mute(sessions, id, &watch.sessions);
+            watch.monitors.flush_all(store, &is_mute, most, may_postpone)
         };
-        let mut updates = Vec::new();
-        let has_more = watch.monitors.flush_all(store, &is_mute, &mut updates);
-        watch.since_us = has_more.then_some(watch.flushed_us);
-        watch.send(shell, updates);
+        watch.since_us = flushed.has_more.then_some(watch.flushed_us);
+        watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
         let mut overflowed: Vec<SessionId> =
             overflowed.iter().filter_map(|key| watch.sessions.get(key).copied()).collect();
@@ -199,17 +228,36 @@ impl Databases {
             shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
         }
         self.overflowed.extend(overflowed);
+        self.send_late(shell, sessions, id, flushed.leaving);
     }
 
     /// Sends what is pending for monitors of one session, if updates can be composed now.
-    pub(crate) fn flush_monitors(&mut self, shell: &mut Shell, id: DbId, keys: &[MonitorKey]) {
+    pub(crate) fn flush_monitors(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        keys: &[MonitorKey],
+    ) {
+        let step = self.step_cost_of(id);
         let db = self.open(id);
-        if db.can_compose() && db.watch.monitors.has_pending() {
-            let mut updates = Vec::new();
-            let store = db.tables.store().expect("updates can be composed");
-            db.watch.monitors.flush(keys, store, &mut updates);
-            db.watch.send(shell, updates);
+        if !db.can_compose() || !db.watch.monitors.has_pending() {
+            return;
         }
+        let store = db.tables.store().expect("updates can be composed");
+        let flushed = {
+            let is_mute = are_mute(sessions, id, &db.watch.sessions);
+            db.watch.monitors.flush(keys, store, &is_mute, step)
+        };
+        db.watch.send(shell, flushed.updates);
+        self.send_late(shell, sessions, id, flushed.leaving);
+    }
+
+    /// What a step may cost that concerns a database: what only the server changes is small, and
+    /// waits for no helper.
+    fn step_cost_of(&self, id: DbId) -> u64 {
+        let is_reserved = self.get(id).is_some_and(Db::is_reserved);
+        if is_reserved { u64::MAX } else { self.step_cost_max() }
     }
 
     /// Whether more updates were pending for any session than may be.
@@ -234,14 +282,9 @@ impl Databases {
     }
 
     /// The rows that a monitor begins with, if they are known, or cost no more than a step may.
-    pub(crate) fn initial_rows(
-        &mut self,
-        id: DbId,
-        key: MonitorKey,
-        step_cost_max: u64,
-    ) -> Option<Bytes> {
+    pub(crate) fn initial_rows(&mut self, id: DbId, key: MonitorKey) -> Option<Bytes> {
+        let most = self.step_cost_of(id);
         let db = self.open(id);
-        let most = if db.is_reserved() { u64::MAX } else { step_cost_max };
         let monitors = &mut db.watch.monitors;
         if let Some(rows) = monitors.known_initial(key) {
             return Some(rows);

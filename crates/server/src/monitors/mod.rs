@@ -6,11 +6,12 @@ mod pages;
 mod requests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_monitor::MonitorKey;
 
 use crate::database::Databases;
-use crate::ids::{DbId, SessionId, WorkId};
+use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::Herds;
 use crate::monitors::pages::Streams;
 use crate::monitors::requests::Changing;
@@ -141,7 +142,7 @@ impl Subscriptions {
     pub(crate) fn flush_session(
         &mut self,
         shell: &mut Shell,
-        sessions: &Sessions,
+        sessions: &mut Sessions,
         databases: &mut Databases,
         id: SessionId,
     ) {
@@ -149,81 +150,60 @@ impl Subscriptions {
         if monitors.is_empty() {
             return;
         }
-        // A session may have left before its reply was ready.
-        let Some(session) = sessions.get(id) else { return };
         while let Some(first) = monitors.first() {
             let length = monitors.iter().take_while(|m| m.db == first.db).count();
             let (these, rest) = monitors.split_at(length);
             monitors = rest;
+            // A session may have left before its reply was ready.
+            let Some(session) = sessions.get(id) else { return };
             if !session.gate().is_working_on(first.db) {
                 let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
-                databases.flush_monitors(shell, first.db, &keys);
+                databases.flush_monitors(shell, sessions, first.db, &keys);
             }
         }
     }
 
-    /// Sends a reply, after the session's own updates.
-    pub(crate) fn reply(
+    /// Sends a result, copied only if that costs little, to a session that has been told what comes
+    /// before it.
+    pub(crate) fn send_result(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
-        databases: &mut Databases,
-        id: SessionId,
-        message: Vec<u8>,
-    ) {
-        // The session may have left meanwhile.
-        if sessions.has(id) {
-            self.flush_session(shell, sessions, databases, id);
-            shell.send(id, message);
-        }
-    }
-
-    /// Answers with a result, copied only if that costs little.
-    pub(crate) fn reply_result(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &Sessions,
-        databases: &mut Databases,
         id: SessionId,
         request: &[u8],
         result: Vec<u8>,
     ) {
-        if result.len() < SHARED_BYTES_MIN {
-            let message = weir_wire::reply_result(request, &result);
-            return self.reply(shell, sessions, databases, id, message);
+        // The session may have left meanwhile.
+        if !sessions.has(id) {
+            return;
         }
-        let (body, behind) = (std::sync::Arc::new(result), b"".as_slice());
-        let reply = Reply::Shared { before: Vec::new(), body, behind };
-        self.answer(shell, sessions, databases, id, request, reply);
+        if result.len() < SHARED_BYTES_MIN {
+            shell.send(id, weir_wire::reply_result(request, &result));
+        } else {
+            send_around(shell, id, request, &[], Arc::new(result), b"");
+        }
     }
 
     /// Answers a request.
     pub(crate) fn answer(
         &mut self,
         shell: &mut Shell,
-        sessions: &Sessions,
+        sessions: &mut Sessions,
         databases: &mut Databases,
         id: SessionId,
         request: &[u8],
         reply: Reply,
     ) {
+        if !sessions.has(id) || matches!(reply, Reply::Later) {
+            return;
+        }
+        self.flush_session(shell, sessions, databases, id);
         match reply {
-            Reply::Result(result) => {
-                self.reply_result(shell, sessions, databases, id, request, result);
-            }
+            Reply::Result(result) => self.send_result(shell, sessions, id, request, result),
             Reply::Later => {}
-            Reply::Error(error) => {
-                let message = weir_wire::reply_error(request, &error);
-                self.reply(shell, sessions, databases, id, message);
-            }
+            Reply::Error(error) => shell.send(id, weir_wire::reply_error(request, &error)),
             Reply::Shared { before, body, behind } => {
-                if sessions.has(id) {
-                    let (mut head, tail) = weir_wire::reply_result_around(request);
-                    head.extend_from_slice(&before);
-                    self.flush_session(shell, sessions, databases, id);
-                    shell.send_parts(vec![id], std::sync::Arc::new(head), body);
-                    shell.send(id, [behind, tail].concat());
-                }
+                send_around(shell, id, request, &before, body, behind);
             }
         }
     }
@@ -252,4 +232,19 @@ impl Subscriptions {
             Out::Change(changing) => Some(("conditions", None, Some(changing.session()))),
         })
     }
+}
+
+/// Sends a result whose `body` others may get, too.
+fn send_around(
+    shell: &mut Shell,
+    id: SessionId,
+    request: &[u8],
+    before: &[u8],
+    body: Bytes,
+    behind: &[u8],
+) {
+    let (mut head, tail) = weir_wire::reply_result_around(request);
+    head.extend_from_slice(before);
+    shell.send_parts(vec![id], Arc::new(head), body);
+    shell.send(id, [behind, tail].concat());
 }

@@ -107,12 +107,11 @@ impl Subscriptions {
         if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
         }
-        let step_cost_max = databases.step_cost_max();
         let schema = Arc::clone(databases.get(db_id).expect("it was looked up").schema());
         let monitors = databases.monitors_mut(db_id);
         let key = monitors.add(version, name.clone(), requests, &schema)?;
         databases.own_monitor(db_id, key, session);
-        let rows = databases.initial_rows(db_id, key, step_cost_max);
+        let rows = databases.initial_rows(db_id, key);
         let bytes = name.len() + requests.as_bytes().len();
         let monitor = Monitor { id: name, db: db_id, key, bytes };
         self.by_session.entry(session).or_default().push(monitor);
@@ -128,7 +127,7 @@ impl Subscriptions {
         Ok(Reply::Shared { before, body, behind })
     }
 
-    /// `monitor_cond_change`: what was pending goes out under the old condition, then the
+    /// `monitor_cond_change`: what was pending has gone out under the old condition; now comes the
     /// difference that the new one makes, then the reply. All before it on the database is decided,
     /// and the tables are here.
     pub(crate) fn monitor_cond_change(
@@ -153,7 +152,6 @@ impl Subscriptions {
             let details = "monitor-cond-change-requests must be object";
             return Err(Error::plain_syntax(details).into());
         }
-        self.flush_session(shell, sessions, databases, id);
         let schema = Arc::clone(databases.get(monitor.db).expect("its monitor is there").schema());
         let monitors = databases.monitors_mut(monitor.db);
         let change = monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;

@@ -130,7 +130,7 @@ impl Server {
         self.take_queued();
         self.advance();
         self.end_who_exceeds();
-        self.databases.flush_if_due(&mut self.shell, &self.sessions);
+        self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
@@ -174,7 +174,7 @@ impl Server {
     /// Sends what is pending to every session that keeps up.
     pub fn flush_updates(&mut self, now: Now) {
         self.shell.tick(now);
-        self.databases.flush_all(&mut self.shell, &self.sessions);
+        self.databases.flush_all(&mut self.shell, &mut self.sessions);
         self.end_who_exceeds();
     }
 
@@ -260,6 +260,10 @@ impl Server {
             Finished::Changed(difference) => {
                 let (db, changed) = subscriptions.have_changed(id, difference);
                 Some((db, Turn::Changed(changed)))
+            }
+            Finished::Updated(bodies) => {
+                self.updated(id, bodies);
+                None
             }
             Finished::Mirrored(mirrored) => {
                 backups.have_mirrored(shell, sessions, databases, id, mirrored);

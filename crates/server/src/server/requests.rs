@@ -278,6 +278,10 @@ impl Server {
                 if let Some((db, lane)) = self.away_tables(session, method, params) {
                     return self.wait_for(session, db, lane, Incoming::Checked(message), None);
                 }
+                if let Some(lane) = self.late_updates(session, method, params) {
+                    let message = Incoming::Checked(message);
+                    return self.sessions.put_back(session, message, lane, Vec::new());
+                }
                 let mut request = Vec::new();
                 id.write(&mut request);
                 let (Ok(reply) | Err(reply)) = self.method(session, method, params, &request);
@@ -299,6 +303,18 @@ impl Server {
         let lane = self.concerned(id, method, params)?;
         let (Lane::Db(db) | Lane::Conversion(db)) = lane else { return None };
         self.databases.get(db).is_some_and(|db| db.tables().is_away()).then_some((db, lane))
+    }
+
+    /// A change of conditions comes behind all that was to be told under the old ones: where that
+    /// is to be waited for, if a helper composes it.
+    fn late_updates(&mut self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
+        if Method::parse(method)? != Method::MonitorCondChange {
+            return None;
+        }
+        let Lane::Db(db) = self.concerned(id, method, params)? else { return None };
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        subscriptions.flush_session(shell, sessions, databases, id);
+        databases.is_told_late(db, id).then_some(Lane::Db(db))
     }
 
     fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use weir_engine::Converted;
+use weir_monitor::LateBodies;
 
 use crate::database::{Answer, Db, Done, Next, Trigger};
-use crate::ids::{CommandId, DbId, SessionId};
+use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
@@ -22,6 +23,8 @@ pub(super) enum Turn {
     Request { session: SessionId, message: Incoming, reason: Reason, lane: Lane },
     /// The reply to a transaction that a helper has run.
     Answer(Answer),
+    /// A reply whose own updates have not been composed, which takes the tables.
+    Untold(Answer),
     /// Rows that monitors begin with.
     Initial(Begun),
     /// What other conditions make appear and vanish.
@@ -42,9 +45,18 @@ enum Last {
     Configuration(Result<Vec<u8>, String>),
 }
 
+/// A reply that must not come before updates which a helper composes.
+struct Untold {
+    answer: Answer,
+    /// What its own transaction has changed is among these updates.
+    is_among: bool,
+}
+
 /// What waits for a decision, or for the end of the round.
 #[derive(Default)]
 pub(super) struct Round {
+    /// Until the updates are composed that belong before them, in order.
+    untold: BTreeMap<(DbId, SessionId), VecDeque<Untold>>,
     /// Until its database is decided, in order of arrival.
     turns: BTreeMap<DbId, VecDeque<Turn>>,
     /// Until all else of the round is done.
@@ -180,8 +192,8 @@ impl Server {
             let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
             let must_wait = match turn {
                 _ if !self.databases.is_decided(id) => true,
-                // A conversion needs the tables themselves.
-                Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
+                // These need the tables themselves.
+                Turn::Converted(_) | Turn::ConversionFinished(_) | Turn::Untold(_) => is_away(),
                 _ => false,
             };
             if must_wait {
@@ -209,7 +221,7 @@ impl Server {
                 }
                 self.request(session, message);
             }
-            Turn::Answer(answer) => self.give(db, answer),
+            Turn::Answer(answer) | Turn::Untold(answer) => self.give(db, answer),
             Turn::Initial(begun) => {
                 subscriptions.give_initial(shell, sessions, databases, begun);
             }
@@ -224,15 +236,36 @@ impl Server {
         }
     }
 
-    /// Answers a transaction.
-    fn give(&mut self, db: DbId, answer: Answer) {
+    /// Answers a transaction, behind the updates that it has led to for its own session.
+    fn give(&mut self, db: DbId, mut answer: Answer) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let session = answer.session;
+        if answer.rest.is_none() && sessions.has(session) {
+            if let Some(reason) = answer.holds.take() {
+                databases.release(shell, sessions, session, reason, Lane::Db(db));
+            }
+            let is_behind = databases.is_told_late(db, session);
+            subscriptions.flush_session(shell, sessions, databases, session);
+            if databases.is_told_late(db, session) {
+                // What the session asks next is answered behind it.
+                sessions.hold(session, Reason::Turn, Lane::Db(db));
+                answer.holds = Some(Reason::Turn);
+                let untold = Untold { answer, is_among: !is_behind };
+                return self.round.untold.entry((db, session)).or_default().push_back(untold);
+            }
+        }
+        self.give_told(db, answer);
+    }
+
+    /// Answers a transaction whose session has been told what it changed.
+    fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         let Answer { session, id, result, rest, holds } = answer;
         if rest.is_none() || !sessions.has(session) {
             if let Some(reason) = holds {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
-            subscriptions.reply_result(shell, sessions, databases, session, &id, result);
+            subscriptions.send_result(shell, sessions, session, &id, result);
             return rest.into_iter().for_each(|rest| shell.free(Garbage::Rest(vec![rest])));
         }
         assert_eq!(holds, Some(Reason::Work), "only helpers leave results to be written later");
@@ -240,6 +273,26 @@ impl Server {
         let receiver = Receiver::new(session, db, head, tail.to_vec());
         let piece = Piece { bytes: Arc::new(result), rest };
         subscriptions.begin_results(shell, sessions, databases, piece, receiver);
+    }
+
+    /// A helper has composed updates: they leave, and the replies that had to wait for them.
+    pub(super) fn updated(&mut self, work: WorkId, bodies: LateBodies) {
+        let Self { shell, sessions, databases, .. } = self;
+        let (db, told) = databases.have_updates(shell, sessions, work, bodies);
+        for session in told {
+            // More of its updates may be with other helpers.
+            if self.databases.is_told_late(db, session) {
+                continue;
+            }
+            let untold = self.round.untold.remove(&(db, session));
+            for Untold { answer, is_among } in untold.into_iter().flatten() {
+                if is_among {
+                    self.give_told(db, answer);
+                } else {
+                    self.await_turn(db, Turn::Untold(answer));
+                }
+            }
+        }
     }
 
     /// Runs what comes behind all else of the round, if that is decided which it needs. True if any

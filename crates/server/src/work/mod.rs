@@ -16,7 +16,7 @@ use std::fmt;
 use weir_data::Snapshot;
 use weir_engine::Outcome;
 use weir_json::TextBuf;
-use weir_monitor::ConditionChange;
+use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
 pub use crate::ids::WorkId;
 pub use convert::{ConversionError, convert_rows};
@@ -56,6 +56,8 @@ pub enum Work {
         /// As of when.
         snapshot: Snapshot,
     },
+    /// Updates of monitors that cost more than a step.
+    Updates(LateUpdates),
     /// Rows of a source are read and made a database's own.
     Mirror(Box<Mirroring>),
     /// A conversion follows what has been committed since it began.
@@ -76,6 +78,8 @@ pub enum Finished {
     Piece(Piece),
     /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
     Changed(Vec<u8>),
+    /// Of [`Work::Updates`].
+    Updated(LateBodies),
     /// Of [`Work::Mirror`].
     Mirrored(Mirrored),
     /// Of [`Work::Follow`].
@@ -101,6 +105,7 @@ impl Work {
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
             }
+            Self::Updates(updates) => Finished::Updated(updates.compose()),
             Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Free(garbage) => {
@@ -125,6 +130,7 @@ impl fmt::Debug for Work {
             Self::Initial(_) => "Initial",
             Self::Piece(_) => "Piece",
             Self::Change { .. } => "Change",
+            Self::Updates(_) => "Updates",
             Self::Mirror(_) => "Mirror",
             Self::Follow(_) => "Follow",
             Self::Free(_) => "Free",
@@ -140,6 +146,7 @@ impl fmt::Debug for Finished {
             Self::Read(_) => "Read",
             Self::Piece(_) => "Piece",
             Self::Changed(_) => "Changed",
+            Self::Updated(_) => "Updated",
             Self::Mirrored(_) => "Mirrored",
             Self::Followed(_) => "Followed",
             Self::Freed => "Freed",

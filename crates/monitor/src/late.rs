@@ -1,0 +1,178 @@
+//! Updates that cost more than a step may, composed elsewhere while their database goes on.
+//!
+//! ```text
+//!   P ------ what is composed ------> E ---- what changes meanwhile ----> end
+//!   the members stand here            and go on from here when it is done
+//! ```
+//!
+//! 1. A flush finds that a group's update costs too much. The group's members at that place are
+//!    *away*: whatever changes from now on merges for them, as for a session that does not read.
+//! 2. [`LateUpdates`] has all that it takes: the changes and the rows as they are at the end.
+//! 3. Composed: the members are told, and stand where the end was then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_data::{Row, Schema, Store, TableId, Uuid};
+
+use crate::change::Changes;
+use crate::compose;
+use crate::cost::Budget;
+use crate::message::{self, Update};
+use crate::pending::Place;
+use crate::registry::{GroupId, MonitorKey, Monitors, is_watched};
+use crate::subscription::Subscription;
+use crate::view::View;
+
+/// Number of a piece of such work; ascending, never reused by the monitors of a database.
+pub type LateId = u64;
+
+/// Updates of groups whose members stand at one place, to be composed, maybe on another thread.
+#[derive(Debug)]
+pub struct LateUpdates {
+    changes: Changes,
+    /// The rows that the changes left, in the order in which the changes name them.
+    rows: Vec<Option<Row>>,
+    watched: Vec<bool>,
+    groups: Vec<(GroupId, Arc<Subscription>)>,
+    schema: Arc<Schema>,
+}
+
+/// Updates that are composed: a body for each group, if there is anything to tell it.
+pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
+
+impl LateUpdates {
+    /// Composes them.
+    pub fn compose(self) -> LateBodies {
+        let Self { changes, rows, watched, groups, schema } = self;
+        let is_watched = |table: TableId| watched[table.index()];
+        let mut rows = rows.iter();
+        let mut row = |_, _| rows.next().expect("a row for each change").as_ref();
+        let view = View::new(&changes, &schema, &mut row, is_watched);
+        let body = |(id, subscription): (GroupId, Arc<Subscription>)| {
+            let (mut out, budget) = (Vec::new(), &mut Budget::unlimited());
+            compose::changes(&subscription, &view, &|_| None, &schema, budget, &mut out)
+                .expect("there is no bound");
+            (id, message::close(&mut out).map(Arc::new))
+        };
+        groups.into_iter().map(body).collect()
+    }
+}
+
+/// Monitors whose update is composed elsewhere.
+#[derive(Debug)]
+pub(crate) struct Away {
+    /// Where they stand.
+    place: Place,
+    /// Where they will stand.
+    pub(crate) end: Place,
+    /// The last transaction that they will know of.
+    txn_id: Uuid,
+    keys: Vec<MonitorKey>,
+}
+
+/// What is to be composed elsewhere, and whose it is.
+#[derive(Debug)]
+pub struct Leaving {
+    /// The number under which it comes back.
+    pub id: LateId,
+    /// The monitors that are told nothing meanwhile.
+    pub keys: Vec<MonitorKey>,
+    /// The work.
+    pub work: LateUpdates,
+}
+
+impl Monitors {
+    /// Sends groups' members that stand at a place away; `None` if there are none.
+    pub(crate) fn send_away(
+        &mut self,
+        place: Place,
+        groups: &[GroupId],
+        blocked: &dyn Fn(MonitorKey) -> bool,
+        store: &Store,
+    ) -> Option<Leaving> {
+        let mut keys = Vec::new();
+        let mut subscriptions = Vec::with_capacity(groups.len());
+        for id in groups {
+            let Some(group) = self.groups.get(id) else { continue };
+            subscriptions.push((*id, Arc::clone(&group.subscription)));
+            let members = group.classes.values().flat_map(|class| &class.members);
+            let stands_there =
+                |key: &&MonitorKey| self.place_of(**key) == place && !self.away.contains(*key);
+            keys.extend(members.filter(stands_there).filter(|key| !blocked(**key)));
+        }
+        let watchers = &self.watchers;
+        let is_watched = |table| is_watched(watchers, table);
+        let since = self.pending.since(place, store.schema(), is_watched)?;
+        if keys.is_empty() {
+            return None;
+        }
+        let changes = since.changes().clone();
+        let mut rows = Vec::new();
+        let mut row = |table, uuid| {
+            let row: Option<&Row> = store.get(table, uuid);
+            rows.push(row.cloned());
+            row
+        };
+        drop(View::new(&changes, store.schema(), &mut row, is_watched));
+        let schema = Arc::clone(store.schema());
+        let watched = schema.table_ids().map(|(id, _)| is_watched(id)).collect();
+        let work = LateUpdates { changes, rows, watched, groups: subscriptions, schema };
+        for &key in &keys {
+            self.away.insert(key);
+            if !self.strays.contains_key(&key) {
+                self.pending.stand(place);
+                self.strays.insert(key, place);
+            }
+        }
+        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
+        self.pending.stand(end);
+        self.next_late += 1;
+        self.late.insert(self.next_late, Away { place, end, txn_id, keys: keys.clone() });
+        Some(Leaving { id: self.next_late, keys, work })
+    }
+
+    /// Updates have been composed: tells those of their monitors that are still there. Nobody is
+    /// told anything of what has become another database meanwhile.
+    pub fn take_late(
+        &mut self,
+        id: LateId,
+        bodies: LateBodies,
+        schema: &Schema,
+        out: &mut Vec<Update>,
+    ) {
+        let Some(Away { place, end, txn_id, keys }) = self.late.remove(&id) else { return };
+        for key in keys {
+            // A monitor that has ended is away no more.
+            if !self.away.remove(&key) {
+                continue;
+            }
+            let membership = &self.memberships[&key];
+            let body = bodies.get(&membership.group);
+            if let Some(body) = body.expect("the conditions of who is away stay as they are") {
+                let group = self.groups.get_mut(&membership.group);
+                let class = group.and_then(|group| group.classes.get_mut(&membership.label));
+                let class = class.expect("a monitor is in a class of its group");
+                let head = class.head.bytes(txn_id);
+                match out.last_mut() {
+                    Some(last) if Arc::ptr_eq(&last.body, body) && last.head == head => {
+                        last.to.push(key);
+                    }
+                    _ => out.push(Update { to: vec![key], head, body: Arc::clone(body) }),
+                }
+            }
+            let stood = self.strays.insert(key, end);
+            assert_eq!(stood, Some(place), "who is away stays where it was");
+            self.pending.stand(end);
+            self.leave(place, schema);
+        }
+        self.leave(end, schema);
+        self.prune(schema);
+        self.try_rebase(schema);
+    }
+
+    /// Whether updates are composed elsewhere.
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+}
