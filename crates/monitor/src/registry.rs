@@ -115,6 +115,7 @@ pub struct Monitors {
     next_group: GroupId,
     pub(crate) composed: u64,
     pub(crate) initials: u64,
+    seed: u64,
     /// Of all filters.
     hasher: FixedState,
 }
@@ -148,6 +149,7 @@ impl Monitors {
             next_group: 0,
             composed: 0,
             initials: 0,
+            seed,
             hasher,
         }
     }
@@ -166,9 +168,9 @@ impl Monitors {
         &mut self,
         schema: &Schema,
         target: impl Fn(TableId) -> Option<TableId>,
-        seed: u64,
     ) -> Vec<MonitorKey> {
-        let mut new = Self::new(seed);
+        // Filters go on, and with them the hashes that they are made of.
+        let mut new = Self::new(self.seed);
         // Numbers never come again: work that is out may carry an old one.
         (new.next_group, new.next_late) = (self.next_group, self.next_late);
         let mut kept = Vec::new();

@@ -212,3 +212,16 @@ fn a_table_that_a_condition_kept_away_is_not_told_twice() {
     assert_eq!(s.message(key), "");
     assert!(s.message(other).contains("Port"));
 }
+
+#[test]
+fn conditions_go_on_when_the_database_becomes_another_one() {
+    let mut s = Scene::new();
+    let clauses: Vec<String> = (0..20).map(|n| format!(r#"["n","==",{n}]"#)).collect();
+    let wanted = format!(r#"{{"Bridge":{{"columns":["n"],"where":[{}]}}}}"#, clauses.join(","));
+    let key = s.add(V2, &wanted);
+    let schema = std::sync::Arc::clone(s.store.schema());
+    assert_eq!(s.monitors.convert(&schema, Some), [key]);
+    s.insert("Bridge", 1, &[("n", "7")]).commit();
+    let told = s.flush_all(&[]);
+    assert_eq!(message(&told[0]), update("update2", r#"{"insert":{"n":7}}"#));
+}

@@ -299,8 +299,7 @@ impl Databases {
         let old = db.tables.replace(database);
         let new_schema = Arc::clone(db.schema());
         let target = |table: TableId| target_of(table, &old_schema, &new_schema, &repaired);
-        let seed = shell.uuids().next_u64();
-        let kept = db.watch.monitors.convert(&new_schema, target, seed);
+        let kept = db.watch.monitors.convert(&new_schema, target);
         db.storage.replaced(shell, size);
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));

@@ -212,9 +212,10 @@ impl Server {
         match turn {
             Turn::Request { session, message, reason, lane } => {
                 databases.release(shell, sessions, session, reason, lane);
-                if sessions.has(session) && databases.has_long_of(db, session) {
-                    // What came before it could not be written, and has become long when it ran
-                    // again.
+                let has_untold = self.round.untold.contains_key(&(db, session));
+                if sessions.has(session) && (has_untold || databases.has_long_of(db, session)) {
+                    // What came before it is not answered yet: it waits for its own updates, or
+                    // could not be written and has become long when it ran again.
                     let lane = self.lane_of(session, &message);
                     // It asserts no locks.
                     return self.sessions.put_back(session, message, lane, Vec::new());
