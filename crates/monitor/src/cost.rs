@@ -39,6 +39,11 @@ impl Budget {
         Self::new(u64::MAX)
     }
 
+    /// Whether nothing is left.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
     pub(crate) fn spend(&mut self, units: u64) -> Result<(), TooLong> {
         let left = self.left.checked_sub(units);
         self.left = left.unwrap_or(0);
@@ -52,6 +57,6 @@ impl Budget {
 
     /// As [`Budget::spend`], for text.
     pub(crate) fn written(&mut self, bytes: usize) -> Result<(), TooLong> {
-        self.spend((bytes / WRITTEN_BYTES) as u64)
+        self.spend(bytes.div_ceil(WRITTEN_BYTES) as u64)
     }
 }

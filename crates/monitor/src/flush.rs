@@ -93,10 +93,10 @@ impl<'a> Flush<'a> {
         Excess::Heavy
     }
 
-    /// Pays for a view of what has changed; if that is too much for a step, everybody whom it
+    /// Pays for a view of what has changed; if that alone is too much for a step, everybody whom it
     /// concerns is sent away.
     fn pay_for_view(&mut self, view: &View<'_>) {
-        if self.budget.spend_each(view.len(), VIEW).is_err() {
+        if self.budget.spend_each(view.len(), VIEW).is_err() && !self.has_moved {
             self.may_postpone = false;
         }
     }
@@ -338,6 +338,10 @@ impl Monitors {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
                 if view.get().is_none() && composer.cache.update(id, place).is_none() {
+                    if flush.budget.is_spent() {
+                        flush.exceed(place, id);
+                        continue;
+                    }
                     flush.pay_for_view(resolved());
                 }
                 let budget = &mut flush.budget;

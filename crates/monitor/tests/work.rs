@@ -356,3 +356,100 @@ fn groups_with_other_conditions_say_the_same_of_the_same_row() {
     assert!(body(keys[0]).contains(r#"{"delete":null}"#), "{}", body(keys[0]));
     assert!(body(keys[2]).contains(r#"{"modify":{"name":"a"}}"#), "{}", body(keys[2]));
 }
+
+/// What a flush may cost in the tests below.
+const STEP: u64 = 2_000;
+
+/// What the flush has done can be told from outside: rows that it told of, and bodies.
+fn is_a_step(flushed: &weir_monitor::Flushed) -> bool {
+    let bytes: usize = flushed.updates.iter().map(|update| update.body.len()).sum();
+    bytes as u64 / 32 <= STEP
+}
+
+fn commit_rows(s: &mut Scene, n: u128) {
+    for n in 0..n {
+        s.insert("Bridge", n, &[("n", &n.to_string())]);
+    }
+    s.commit();
+}
+
+#[test]
+fn many_groups_are_told_in_several_steps() {
+    let mut s = Scene::new();
+    let keys: Vec<MonitorKey> = (0..50)
+        .map(|n| {
+            s.add(
+                V2,
+                &format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","<",{}]]}}}}"#, 1000 + n),
+            )
+        })
+        .collect();
+    commit_rows(&mut s, 100);
+    let (mut told, mut steps) = (Vec::new(), 0);
+    loop {
+        let flushed = s.flush_within(&[], STEP);
+        assert!(is_a_step(&flushed) && flushed.leaving.is_empty());
+        assert!(!flushed.updates.is_empty(), "every step tells somebody");
+        told.extend(flushed.updates.into_iter().flat_map(|update| update.to));
+        steps += 1;
+        // What happens between two steps is told with the rest.
+        s.set("Bridge", 1, &[("name", &format!("\"{steps}\""))]).commit();
+        if told.len() >= keys.len() {
+            break;
+        }
+        assert!(flushed.has_more);
+    }
+    told.sort_unstable();
+    assert_eq!(told, keys, "each was told once");
+    assert!(steps >= 5, "{steps}");
+    while s.flush_within(&[], STEP).has_more {}
+    assert!(!s.monitors.has_pending());
+}
+
+#[test]
+fn what_costs_more_than_a_step_is_composed_elsewhere() {
+    let mut s = Scene::new();
+    let all = [s.add(V2, BRIDGES), s.add(V2, BRIDGES)];
+    commit_rows(&mut s, 600);
+    let flushed = s.flush_within(&[], STEP);
+    assert!(is_a_step(&flushed));
+    let [leaving] = &flushed.leaving[..] else { panic!("{:?}", flushed.leaving) };
+    assert_eq!(leaving.keys, all);
+    // Those who are away wait, whatever is flushed and committed meanwhile.
+    s.delete("Bridge", 7).set("Bridge", 8, &[("name", r#""late""#)]).commit();
+    let meanwhile = s.flush_within(&[], STEP);
+    assert!(meanwhile.updates.is_empty() && meanwhile.leaving.is_empty());
+    assert!(s.flush(&all).is_empty());
+    let leaving = flushed.leaving.into_iter().next().expect("there is one");
+    let mut updates = Vec::new();
+    let bodies = leaving.work.compose();
+    s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut updates);
+    assert_eq!((updates.len(), &updates[0].to[..]), (1, &all[..]), "one body for both");
+    assert_eq!(scene::message(&updates[0]).matches("insert").count(), 600, "as it was then");
+    let rest = s.flush_within(&[], STEP).updates;
+    let rest = scene::message(&rest[0]);
+    assert!(rest.contains(r#"{"modify":{"name":"late"}}"#) && rest.contains("delete"), "{rest}");
+    assert!(!s.monitors.has_pending() && !s.monitors.has_late());
+}
+
+#[test]
+fn a_reply_waits_for_what_its_session_changed_not_for_later_steps() {
+    let mut s = Scene::new();
+    let keys: Vec<MonitorKey> = (0..50)
+        .map(|n| {
+            s.add(
+                V2,
+                &format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","<",{}]]}}}}"#, 1000 + n),
+            )
+        })
+        .collect();
+    commit_rows(&mut s, 100);
+    let flushed = s.monitors.flush(&keys, &s.store, &|_| false, STEP);
+    assert!(is_a_step(&flushed) && !flushed.has_more);
+    let mut told: Vec<MonitorKey> =
+        flushed.updates.into_iter().flat_map(|update| update.to).collect();
+    assert!(told.len() >= 3);
+    let [leaving] = &flushed.leaving[..] else { panic!("{:?}", flushed.leaving) };
+    told.extend(&leaving.keys);
+    assert_eq!(told, keys, "the step told some, a helper tells the others");
+}
