@@ -74,7 +74,12 @@ const LINES: &[Line] = &[
     line("by-name", "by-name", &[ONE_CORE], BY_KEY_QUICK),
     line("by-column", "by-column", &[ONE_CORE], BY_KEY_QUICK),
     line("may-exist", "may-exist", &[ONE_CORE], BY_KEY_QUICK),
-    line("conditions", "conditions", &[], &["--ops=2000", "--monitors=0,50,200"]),
+    line(
+        "conditions",
+        "conditions",
+        &[],
+        &["--ops=2000", "--monitors=0,50,200", "--swappers=50", "--swap-seconds=2"],
+    ),
     line("growth", "growth", &[], &["--rows=100,10000", "--elements=10,5000", "--ops=2000"]),
     line("openstack", "openstack", &[], &["--ports=100"]),
     line("connections", "connections", &[], &["--clients=300", "--seconds=0.5", "--ops=500"]),
@@ -85,6 +90,7 @@ const LINES: &[Line] = &[
     line("tools", "tools", &[], &["--megabytes=4", "--one-shots=5"]),
     line("tools-600", "tools", &["--megabytes=600"], &["--megabytes=8", "--one-shots=2"]),
     line("steps", "steps", &[], &["--megabytes=5", "--monitors=10", "--ops=5000"]),
+    line("unfair", "unfair", &[], &["--quick"]),
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 

@@ -1,7 +1,10 @@
 //! `weir bench conditions`: monitors that want a few rows each, while other rows change.
 //!
 //! What nobody wants to see must cost what it costs without monitors. In the end every watched
-//! row is changed once, and every monitor must have received exactly its own.
+//! row is changed once, and every monitor must have received exactly its own. At last there are
+//! clients with thousands of clauses that swap one of them every second.
+
+mod swap;
 
 use std::io::{Read, Write as _};
 use std::time::{Duration, Instant};
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
         seconds: seconds_from(args)?,
         writers: args.value("--writers")?.unwrap_or(20).max(1),
     };
+    let swap = swap::Config::from_args(args)?;
     args.finish("conditions")?;
     let about = About {
         scenario: "conditions".into(),
@@ -54,7 +58,10 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             "conditions: {} updates of rows that none of {monitors:?} monitors with {CONDITIONS} conditions wants, {} writers",
             config.ops, config.writers
         ),
-        standard: monitors == MONITORS && config.ops >= 20_000 && config.seconds >= ENOUGH_SECONDS,
+        standard: monitors == MONITORS
+            && config.ops >= 20_000
+            && config.seconds >= ENOUGH_SECONDS
+            && (swap.is_standard() || !swap.is_wanted()),
     };
     let schema = schema();
     let mut shape = Sizes { update: 0, record: 200, request: 0 };
@@ -77,6 +84,11 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             costs.extend(tally.cpu_micros().map(|cost| (monitors as f64, cost)));
         }
         growth::relate("monitors", &costs, &mut figures);
+        if swap.is_wanted() && !peer.is_floor() {
+            let running = bench.start(peer, Source::Schema(&schema))?;
+            let swapped = swap::measure(&swap, bench, &running, &mut figures);
+            swapped.map_err(|e| running.explain(&peer.name, &e))?;
+        }
         Ok(figures)
     })
 }

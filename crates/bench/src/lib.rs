@@ -22,6 +22,7 @@ mod sampler;
 
 // The load: clients, what they count, and the bare loop that they are held against.
 mod client;
+mod crowd;
 mod drive;
 mod floor;
 mod frame;
@@ -55,6 +56,7 @@ mod set;
 mod steps;
 mod strings;
 mod tools;
+mod unfair;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

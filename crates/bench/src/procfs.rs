@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
+use rustix::process::{Pid as Process, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::Error;
 
@@ -47,6 +48,28 @@ pub(crate) fn reset_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
+/// The number of a process's open files.
+pub(crate) fn files(pid: u32) -> Result<u64, Error> {
+    let path = format!("/proc/{pid}/fd");
+    let entries = fs::read_dir(&path).map_err(|e| Error::Io(format!("reading {path}"), e))?;
+    Ok(entries.count() as u64)
+}
+
+/// Lets a process that we have started open so many files and no more; returns what it was allowed
+/// before.
+pub(crate) fn limit_files(pid: u32, files: u64) -> Result<u64, Error> {
+    // It has inherited ours, of which only the lower one changes.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = || {
+        let pid = i32::try_from(pid).ok().and_then(Process::from_raw);
+        let pid = pid.ok_or(rustix::io::Errno::SRCH)?;
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(files), maximum })
+    };
+    let before =
+        limit().map_err(|e| Error::Io(format!("limiting the files of process {pid}"), e.into()))?;
+    Ok(before.current.unwrap_or(u64::MAX))
+}
+
 /// Whether a process has ended, though nobody has reaped it.
 pub(crate) fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -87,5 +110,7 @@ mod tests {
         let memory = memory(pid).unwrap();
         assert!(memory.rss > 0 && memory.peak > 0);
         assert!(cpu_nanos(u32::MAX).is_err());
+        assert!(files(pid).unwrap() > 2 && files(u32::MAX).is_err());
+        assert!(limit_files(u32::MAX, 100).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Small commits at a steady rate while something large goes on beside them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,26 @@ use crate::stats::Latencies;
 /// of a second still meets some.
 const RATE: f64 = 200.0;
 
+/// How often a client that is to end is looked at.
+const STEP: Duration = Duration::from_millis(5);
+
 /// A client that commits until it is stopped.
 pub(crate) struct Pulse {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Latencies, Error>>,
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    heard: Mutex<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
+    latencies: Latencies,
+    /// Since when the exchange that is under way has been due.
+    due: Option<Instant>,
 }
 
 /// Where a pulse writes: one row of `Address_Set` in OVN_Southbound, always equally long.
@@ -41,43 +57,69 @@ impl Pulse {
         Self::begin(target, echo)
     }
 
-    fn begin(target: &Target, exchange: Exchange) -> Result<Self, Error> {
+    /// Begins to send what `exchange` does.
+    pub(crate) fn begin(target: &Target, exchange: Exchange) -> Result<Self, Error> {
         let mut client = Client::connect(target)?;
         // Who does not know of changes is disconnected by a conversion.
         client.call("set_db_change_aware", &json!([true]))?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared::default());
         let thread = std::thread::spawn({
-            let stop = Arc::clone(&stop);
-            move || beat(client, exchange, &stop)
+            let shared = Arc::clone(&shared);
+            move || shared.beat(client, exchange)
         });
-        Ok(Self { stop, thread })
+        Ok(Self { shared, thread })
     }
 
     /// Ends; returns the latency of every exchange from when it was due.
     pub(crate) fn stop(self) -> Result<Latencies, Error> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(latencies) => latencies,
-            Err(_) => fail!("the client that commits at a steady rate has failed"),
+        self.stop_within(Duration::MAX)
+    }
+
+    /// Ends, and gives up the answer to the last exchange where it does not come in time: then its
+    /// latency is the time until now.
+    pub(crate) fn stop_within(self, patience: Duration) -> Result<Latencies, Error> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        while !self.thread.is_finished() && start.elapsed() < patience {
+            std::thread::sleep(STEP);
         }
+        if self.thread.is_finished() {
+            match self.thread.join() {
+                Ok(beaten) => beaten?,
+                Err(_) => fail!("the client that commits at a steady rate has failed"),
+            }
+        }
+        let mut heard = self.shared.heard();
+        if let Some(due) = heard.due.take() {
+            heard.latencies.push(due.elapsed());
+        }
+        Ok(std::mem::take(&mut heard.latencies))
     }
 }
 
 /// One request, the number of which is given, and its answer.
-type Exchange = fn(&mut Client, u32) -> Result<(), Error>;
+pub(crate) type Exchange = fn(&mut Client, u32) -> Result<(), Error>;
 
-fn beat(mut client: Client, exchange: Exchange, stop: &AtomicBool) -> Result<Latencies, Error> {
-    let mut latencies = Latencies::default();
-    let start = Instant::now();
-    let mut n = 0_u32;
-    while !stop.load(Ordering::Relaxed) || n == 0 {
-        let due = start + Duration::from_secs_f64(f64::from(n) / RATE);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        exchange(&mut client, n)?;
-        latencies.push(due.elapsed());
-        n += 1;
+impl Shared {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Ok(latencies)
+
+    fn beat(&self, mut client: Client, exchange: Exchange) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut n = 0_u32;
+        while !self.stop.load(Ordering::Relaxed) || n == 0 {
+            let due = start + Duration::from_secs_f64(f64::from(n) / RATE);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.heard().due = Some(due);
+            exchange(&mut client, n)?;
+            let mut heard = self.heard();
+            heard.latencies.push(due.elapsed());
+            heard.due = None;
+            n += 1;
+        }
+        Ok(())
+    }
 }
 
 fn commit(client: &mut Client, n: u32) -> Result<(), Error> {
@@ -92,6 +134,7 @@ fn commit(client: &mut Client, n: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// Sends `echo`, which needs no database.
 fn echo(client: &mut Client, n: u32) -> Result<(), Error> {
     let request = format!(r#"{{"id":{n},"method":"echo","params":[]}}"#);
     client.exchange(request.as_bytes()).map(drop)

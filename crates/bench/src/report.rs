@@ -52,6 +52,13 @@ impl Figures {
         self.curves.push(curve);
     }
 
+    /// One figure, for tests.
+    #[cfg(test)]
+    pub(crate) fn value(&self, section: &str, name: &str) -> Option<f64> {
+        let mut values = self.values.iter();
+        values.find(|(of, metric, _)| of == section && metric.name == name).map(|found| found.2)
+    }
+
     pub(crate) fn append(&mut self, mut other: Self) {
         self.values.append(&mut other.values);
         self.curves.append(&mut other.curves);

@@ -184,6 +184,17 @@ impl Running {
         self.own.as_ref().map(|own| Target::Unix(own.dir.join(CONTROL)))
     }
 
+    /// The database file, where it is known.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Lines that the server has logged so far, where its log is ours.
+    pub(crate) fn log_lines(&self) -> Option<usize> {
+        let log = fs::read(&self.own.as_ref()?.log).ok()?;
+        Some(memchr::memchr_iter(b'\n', &log).count())
+    }
+
     /// The database file's size in bytes, where the file is known.
     pub(crate) fn file_size(&self) -> Option<u64> {
         Some(fs::metadata(self.file.as_ref()?).ok()?.len())

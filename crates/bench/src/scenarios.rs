@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
     Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, set, steps,
-    strings, tools,
+    strings, tools, unfair,
 };
 
 /// A load test.
@@ -96,6 +96,8 @@ const SCENARIOS: &[Scenario] = &[
         options: &[
             "--monitors N[,N...] (0,200,5000) --ops N (20000) --writers N (20)",
             "--seconds N  at most, of each number of monitors (5)",
+            "--swappers N  clients that swap a clause a second (1000), 0: none",
+            "--clauses N  of each of them (2000) --swap-seconds N (60)",
         ],
         schema: Some(|| Ok(conditions::schema())),
         run: conditions::run,
@@ -172,6 +174,13 @@ const SCENARIOS: &[Scenario] = &[
         options: &["--megabytes N (162) --monitors N (100) --ops N (100000)"],
         schema: None,
         run: steps::run,
+    },
+    Scenario {
+        name: "unfair",
+        about: &["clients that ask for too much, and what others wait for it"],
+        options: unfair::OPTIONS,
+        schema: Some(|| Ok(unfair::schema())),
+        run: unfair::run,
     },
 ];
 

@@ -70,11 +70,11 @@ fn the_other_scenarios_hold_too() {
         &["big", "--ops=20", "--writers=4", "--monitors=2,4"],
         &["by-column", "--rows=100,500", "--seconds=0.05"],
         &["may-exist", "--rows=100,500", "--seconds=0.05"],
-        &["conditions", "--ops=200", "--monitors=0,10"],
+        &["conditions", "--ops=200", "--monitors=0,10", "--swappers=3", "--swap-seconds=0.1"],
         &["growth", "--rows=10,1000", "--elements=10,100", "--ops=500"],
         // A server that is too slow: a few of each, and the rest goes unmeasured.
         &["growth", "--rows=1000", "--elements=10", "--ops=5000", "--seconds=0"],
-        &["conditions", "--monitors=0,10", "--seconds=0"],
+        &["conditions", "--monitors=0,10", "--seconds=0", "--swappers=0"],
         &["openstack", "--ports=30"],
         &["connections", "--clients=50", "--seconds=0.05", "--ops=50"],
         &["strings", "--sizes=1000,100000", "--volume=500000"],
@@ -82,6 +82,8 @@ fn the_other_scenarios_hold_too() {
         &["large", "--megabytes=1"],
         &["snapshot-memory", "--megabytes=1"],
         &["steps", "--megabytes=1", "--monitors=3", "--ops=500"],
+        &["unfair", "--quick", "--seconds=0.05"],
+        &["unfair", "--quick", "--minutes=0.02", "--lines=swap,waits,drip,gone,sum-locks,broken"],
     ];
     for scenario in scenarios {
         let words = [*scenario, &[peer.as_str(), "--no-floor"][..]].concat();

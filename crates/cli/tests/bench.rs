@@ -113,8 +113,46 @@ fn big_transactions_reach_all_monitors() {
 
 #[test]
 fn monitors_with_conditions_see_only_their_rows() {
-    let figures = bench(&["conditions", "--ops=300", "--monitors=0,30", "--no-floor"]);
+    let swap = ["--swappers=3", "--clauses=100", "--swap-seconds=0.2"];
+    let size = ["conditions", "--ops=300", "--monitors=0,30", "--no-floor"];
+    let figures = bench(&[&size[..], &swap].concat());
     positive(&figures, "growth", "30 / 0 monitors");
+    let section = "3 clients swap one of 100 clauses a second";
+    positive(&figures, section, "answers a second");
+    positive(&figures, section, "server CPU %, an unknown method");
+}
+
+#[test]
+fn others_are_heard_while_clients_misbehave() {
+    let figures = bench(&["unfair", "--quick", "--seconds=0.05"]);
+    for (line, metric) in [
+        ("quiet", "commit p50 ms"),
+        ("clauses", "monitor_cond_change, by index ms"),
+        ("swap", "answer p50 ms"),
+        ("audience", "delivered MB"),
+        ("behind", "caught up after ms"),
+        ("ranges", "the commit itself ms"),
+        ("one-session", "delivered MB"),
+        ("waits", "expired"),
+        ("waits-elsewhere", "commit p99 ms"),
+        ("drip", "100 KB, answers"),
+        ("scans", "read longest wait ms"),
+        ("reads", "long reads"),
+        ("gone", "echo longest wait ms"),
+        ("sum-waits", "sent MB"),
+        ("sum-locks", "sent MB"),
+        ("sum-monitors", "sent MB"),
+        ("broken", "sessions ended"),
+        ("files", "clients answered meanwhile"),
+        ("memory", "RSS of a fresh start on the same file MB"),
+    ] {
+        positive(&figures, line, metric);
+        assert!(figures[line]["failed"].is_null(), "{line}: {figures:#}");
+    }
+    let soak = bench(&["unfair", "--quick", "--minutes=0.03", "--lines=swap,waits,drip,broken"]);
+    positive(&soak, "soak", "lines run");
+    positive(&soak, "soak", "files when all have left");
+    positive(&soak, "soak", "commit longest wait ms");
 }
 
 #[test]

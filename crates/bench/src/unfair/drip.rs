@@ -1,0 +1,147 @@
+//! Clients that never end a big message but send a byte of it now and then, while another one has
+//! messages of 100 KB answered.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::DB;
+use super::scene::{PATIENCE, Scene, TWO, name, request};
+use crate::Error;
+use crate::client::Target;
+use crate::crowd::Crowd;
+use crate::stats::Latencies;
+
+const DRIPPING: usize = 5;
+/// How often each of them sends a byte.
+const DRIP: Duration = Duration::from_millis(400);
+/// What each sends as fast as the server takes it. All of them together have more than the 512 MiB
+/// that Weir reads of big messages until it takes them in turn.
+const BEGUN_BYTES: usize = 120_000_000;
+/// What is sent of that at a time.
+const PIECE_BYTES: usize = 1_000_000;
+/// The beginnings are with the server, or will not be, when so long nothing more is taken.
+const STUCK: Duration = Duration::from_secs(1);
+/// A string of the messages that are answered.
+const BYTES: usize = 100_000;
+const ROWS: usize = 10;
+
+/// The beginning of a message that never ends.
+fn beginning() -> Vec<u8> {
+    let begin =
+        format!(r#"{{"id":1,"method":"transact","params":["{DB}",{{"op":"comment","comment":""#);
+    begin.into_bytes()
+}
+
+/// The clients that drip.
+struct Drip {
+    crowd: Crowd,
+    dripping: Vec<Dripping>,
+    /// What each of them begins with.
+    bytes: usize,
+    piece: Vec<u8>,
+    dripped: Instant,
+    /// When somebody last could send a piece.
+    flowed: Instant,
+    closed: u64,
+}
+
+struct Dripping {
+    token: usize,
+    /// What is left of the beginning.
+    left: usize,
+}
+
+impl Drip {
+    fn begin(scene: &Scene<'_>) -> Result<Self, Error> {
+        let (crowd, now) = (Crowd::new()?, Instant::now());
+        let mut drip = Self {
+            crowd,
+            dripping: Vec::new(),
+            bytes: scene.count(BEGUN_BYTES),
+            piece: vec![b'x'; scene.count(PIECE_BYTES)],
+            dripped: now,
+            flowed: now,
+            closed: 0,
+        };
+        for _ in 0..DRIPPING {
+            let dripping = drip.join(scene.target)?;
+            drip.dripping.push(dripping);
+        }
+        Ok(drip)
+    }
+
+    fn join(&mut self, target: &Target) -> Result<Dripping, Error> {
+        let token = self.crowd.join(target)?;
+        self.crowd.send(token, &beginning())?;
+        Ok(Dripping { token, left: self.bytes })
+    }
+
+    /// Whether all beginnings are sent, as far as the server takes them.
+    fn has_begun(&self) -> bool {
+        self.dripping.iter().all(|dripping| dripping.left == 0) || self.flowed.elapsed() > STUCK
+    }
+
+    /// Sends the next bytes, when it is time; who was cut off begins anew.
+    fn turn(&mut self, target: &Target) -> Result<(), Error> {
+        self.crowd.turn(Duration::from_millis(5))?;
+        let is_due = self.dripped.elapsed() >= DRIP;
+        if is_due {
+            self.dripped = Instant::now();
+        }
+        for n in 0..self.dripping.len() {
+            let Dripping { token, left } = self.dripping[n];
+            if !self.crowd.is_open(token) {
+                self.closed += 1;
+                self.dripping[n] = self.join(target)?;
+            } else if !self.crowd.has_sent(token) {
+                continue;
+            } else if left > 0 {
+                let piece = left.min(self.piece.len());
+                self.crowd.send(token, &self.piece[..piece])?;
+                self.dripping[n].left -= piece;
+                self.flowed = Instant::now();
+            } else if is_due {
+                self.crowd.send(token, b"x")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Clients drip, another one sends messages of 100 KB.
+pub(super) fn run(scene: &mut Scene<'_>) -> Result<(), Error> {
+    scene.fill(ROWS)?;
+    let mut drip = Drip::begin(scene)?;
+    let start = Instant::now();
+    while !drip.has_begun() && start.elapsed() < PATIENCE {
+        drip.turn(scene.target)?;
+    }
+    let writer = drip.crowd.join(scene.target)?;
+    scene.beside(TWO, &mut |scene| {
+        let mut latencies = Latencies::default();
+        let (start, limit) = (Instant::now(), 2 * scene.size.limit);
+        let mut n = 0_usize;
+        while start.elapsed() < limit && drip.crowd.is_open(writer) {
+            let update = json!({"op": "update", "table": scene.table,
+                "where": [["name", "==", name(n % ROWS)]],
+                "row": {"value": format!("{n} {}", "x".repeat(BYTES))}});
+            let sent = Instant::now();
+            drip.crowd.send(writer, &request("transact", &json!([DB, update])))?;
+            n += 1;
+            while drip.crowd.answers(writer) < n as u64
+                && start.elapsed() < limit
+                && drip.crowd.is_open(writer)
+            {
+                drip.turn(scene.target)?;
+            }
+            // One that has not come when the time is over took at least so long.
+            latencies.push(sent.elapsed());
+        }
+        scene.push("100 KB, answer p50 ms", 1, latencies.percentile(50.0) / 1e3);
+        scene.push("100 KB, answer longest ms", 1, latencies.percentile(100.0) / 1e3);
+        scene.push("100 KB, answers", 0, drip.crowd.answers(writer) as f64);
+        scene.push("dripping clients cut off", 0, drip.closed as f64);
+        Ok(())
+    })
+}
