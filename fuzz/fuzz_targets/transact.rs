@@ -35,7 +35,7 @@ fn run(db: &mut Database, uuids: &mut UuidSource, operations: Text<'_>) -> Optio
     let mut env = Env { has_lock: &|lock| lock == "mine", ..Env::new(uuids) };
     match execute(db, &operations, &mut env) {
         Outcome::Done(done) => Some(done),
-        Outcome::Wait { .. } | Outcome::TooLong => None,
+        Outcome::Wait { .. } | Outcome::TooLong { .. } => None,
     }
 }
 

@@ -16,9 +16,10 @@ use crate::commit;
 use crate::database::Database;
 use crate::late::{LateReply, LateRows};
 use crate::meter;
-use crate::ops::{self, Op, Run, Stop};
+use crate::ops::{self, Op, Run, Stop, Unsatisfied};
 use crate::planner::Work;
 use crate::rbac::Client;
+use crate::reads::Reads;
 
 /// What executing a request needs besides the database.
 pub struct Env<'e> {
@@ -74,10 +75,27 @@ pub enum Outcome {
     Wait {
         /// The age at which the `wait` fails.
         timeout_ms: Option<u64>,
+        /// What of the database must have changed for anything else to come of it before.
+        reads: Reads,
+        /// What the request has cost, see [`Done::cost`].
+        cost: u64,
     },
     /// The request has changed nothing, because it costs more than its budget: to be run again, all
     /// of it, where it holds up nobody.
-    TooLong,
+    TooLong {
+        /// What the request has cost all the same, see [`Done::cost`].
+        cost: u64,
+    },
+}
+
+impl Outcome {
+    /// What the request has cost, see [`Done::cost`].
+    pub fn cost(&self) -> u64 {
+        match self {
+            Self::Done(done) => done.cost,
+            Self::Wait { cost, .. } | Self::TooLong { cost } => *cost,
+        }
+    }
 }
 
 /// What became of a request that was answered.
@@ -124,7 +142,8 @@ fn run_all(
     late: Option<Vec<LateRows>>,
 ) -> Outcome {
     let schema = Arc::clone(db.schema());
-    let read_only = env.read_only;
+    let (read_only, has_role) = (env.read_only, !env.client.role.is_empty());
+    let budget = env.budget;
     let mut run = Run::new(db, env);
     run.late = late;
     run.out.push(b'[');
@@ -141,13 +160,14 @@ fn run_all(
         let number = OperationNumber { number: at + 1, total: operations.len() };
         match step(&mut run, &schema, *text, &number, read_only) {
             Ok(()) => {}
-            Err(Stop::Wait { timeout_ms }) => {
-                run.txn.abort();
-                return Outcome::Wait { timeout_ms };
+            Err(Stop::Wait(unsatisfied)) => {
+                let Unsatisfied { timeout_ms, read } = *unsatisfied;
+                let reads = Reads::new(&schema, &operations[..at], read, has_role);
+                let cost = run.txn.abort();
+                return Outcome::Wait { timeout_ms, reads, cost };
             }
             Err(Stop::TooLong) => {
-                run.txn.abort();
-                return Outcome::TooLong;
+                return Outcome::TooLong { cost: run.txn.abort() };
             }
             Err(Stop::Failed(error)) => {
                 run.out.truncate(start);
@@ -165,7 +185,8 @@ fn run_all(
     } else {
         match commit::within_budget(txn, env.uuids) {
             Ok(Some(delta)) => Some(delta),
-            Ok(None) => return Outcome::TooLong,
+            // The commit has spent what was left.
+            Ok(None) => return Outcome::TooLong { cost: budget },
             Err(error) => {
                 if !operations.is_empty() {
                     out.push(b',');

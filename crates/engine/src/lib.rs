@@ -13,7 +13,8 @@
 //! 9. [`convert()`]: the rows of one schema under another.
 //! 10. [`replicate`]: rows of another database made to be here too.
 //! 11. [`late`]: results too long for one buffer.
-//! 12. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 12. [`reads`]: what a request that waits depends on.
+//! 13. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
 pub mod database;
 
@@ -31,6 +32,7 @@ mod ops;
 mod ordered;
 pub mod planner;
 pub mod rbac;
+pub mod reads;
 pub mod replicate;
 mod transaction;
 
@@ -43,3 +45,4 @@ pub use execute::{Done, Env, Outcome, ReadOnly, execute, is_read_only, read};
 pub use late::LateReply;
 pub use planner::Work;
 pub use rbac::Client;
+pub use reads::Reads;

@@ -45,6 +45,16 @@ impl Meter {
         self.spend(units.saturating_mul(count as u64));
     }
 
+    /// As [`Meter::spend_each`], before the work: what is too much is neither spent nor done.
+    pub(crate) fn afford_each(&self, count: usize, units: u64) -> Result<(), TooLong> {
+        let sum = self.spent().saturating_add(units.saturating_mul(count as u64));
+        if sum > self.budget {
+            return Err(TooLong);
+        }
+        self.spent.set(sum);
+        Ok(())
+    }
+
     pub(crate) fn parsed(&self, bytes: usize) {
         self.spend((bytes / PARSED_BYTES) as u64);
     }

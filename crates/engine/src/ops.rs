@@ -24,6 +24,7 @@ use crate::late::LateRows;
 use crate::meter::TooLong;
 use crate::planner::{Few, Planner};
 use crate::rbac::{Action, Rbac};
+use crate::reads::Read;
 use crate::transaction::Transaction;
 
 /// Room for the reply to a transaction of a few operations, in bytes.
@@ -59,9 +60,17 @@ pub(crate) enum Stop {
     /// The operation failed.
     Failed(Error),
     /// A `wait` is not satisfied yet.
-    Wait { timeout_ms: Option<u64> },
+    Wait(Box<Unsatisfied>),
     /// The transaction has cost more than it may.
     TooLong,
+}
+
+/// A `wait` that is not satisfied.
+pub(crate) struct Unsatisfied {
+    /// When it fails.
+    pub(crate) timeout_ms: Option<u64>,
+    /// What it looks at, if there can be anything.
+    pub(crate) read: Option<Read>,
 }
 
 impl From<TooLong> for Stop {
@@ -79,26 +88,37 @@ impl From<Error> for Stop {
 /// An operation that complained to its parser returns `Ok` without a result.
 type OpResult = Result<(), Stop>;
 
+/// What the success of an operation depends on, and what operations behind it may see of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// The rows of its table.
+    Rows,
+    /// Who owns a lock.
+    Lock,
+}
+
 /// One kind of operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Whether a read-only server refuses it.
     pub(crate) writes: bool,
+    pub(crate) needs: Needs,
     pub(crate) run: fn(&mut Run<'_, '_>, &mut Op<'_, '_>) -> OpResult,
 }
 
 const KINDS: [Kind; 10] = [
-    Kind { name: "insert", writes: true, run: insert::run },
-    Kind { name: "select", writes: false, run: select::run },
-    Kind { name: "update", writes: true, run: update::run },
-    Kind { name: "mutate", writes: true, run: mutate::run },
-    Kind { name: "delete", writes: true, run: delete::run },
-    Kind { name: "wait", writes: false, run: wait::run },
-    Kind { name: "commit", writes: true, run: commit::run },
-    Kind { name: "abort", writes: false, run: abort::run },
-    Kind { name: "comment", writes: false, run: comment::run },
-    Kind { name: "assert", writes: false, run: assert::run },
+    Kind { name: "insert", writes: true, needs: Needs::Rows, run: insert::run },
+    Kind { name: "select", writes: false, needs: Needs::Nothing, run: select::run },
+    Kind { name: "update", writes: true, needs: Needs::Rows, run: update::run },
+    Kind { name: "mutate", writes: true, needs: Needs::Rows, run: mutate::run },
+    Kind { name: "delete", writes: true, needs: Needs::Rows, run: delete::run },
+    Kind { name: "wait", writes: false, needs: Needs::Rows, run: wait::run },
+    Kind { name: "commit", writes: true, needs: Needs::Nothing, run: commit::run },
+    Kind { name: "abort", writes: false, needs: Needs::Nothing, run: abort::run },
+    Kind { name: "comment", writes: false, needs: Needs::Nothing, run: comment::run },
+    Kind { name: "assert", writes: false, needs: Needs::Lock, run: assert::run },
 ];
 
 /// The operation called `name`.

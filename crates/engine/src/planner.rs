@@ -96,11 +96,9 @@ impl Planner {
                 self.candidates(txn, table, index, &values)
             }
             Plan::Scan => {
+                txn.meter.afford_each(rows.len(), meter::CLAUSE * clauses)?;
                 self.work.scans += 1;
                 self.work.rows_visited += rows.len() as u64;
-                // Before the work, not after it.
-                txn.meter.spend_each(rows.len(), meter::CLAUSE * clauses);
-                txn.meter.check()?;
                 return Ok(rows.iter().filter(|row| condition.matches_all(row)).collect());
             }
         };

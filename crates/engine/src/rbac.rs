@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_data::{AtomRef, AtomType, ColumnId, DatumRef, Error, Row, Store, TableId, TableSchema};
+use weir_data::{
+    AtomRef, AtomType, ColumnId, DatumRef, Error, Row, Schema, Store, TableId, TableSchema,
+};
 
 /// The client that asks for something, as role-based access control sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,6 +183,17 @@ impl Authorization {
 fn find_role<'s>(store: &'s Store, roles: TableId, role: &str) -> Option<&'s Row> {
     let name = store.schema().table(roles).column_id("name")?;
     store.table(roles).iter().find(|row| row.get(name).keys().filter_map(text).any(|t| t == role))
+}
+
+/// The tables that say what roles may do.
+pub(crate) fn tables(schema: &Schema) -> impl Iterator<Item = TableId> {
+    let roles = schema.table_id("RBAC_Role");
+    let permissions = roles.and_then(|roles| {
+        let table = schema.table(roles);
+        let (target, _) = table.column(table.column_id("permissions")?).refs.value?;
+        Some(target)
+    });
+    roles.into_iter().chain(permissions)
 }
 
 /// A role's permissions by table name.

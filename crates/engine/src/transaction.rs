@@ -205,8 +205,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Puts all rows back as they were.
-    pub(crate) fn abort(self) {
+    /// Puts all rows back as they were; answers with what the transaction has cost.
+    pub(crate) fn abort(self) -> u64 {
         let store = &mut self.db.store;
         for (table, rows) in self.journal.tables.into_iter().rev() {
             for (uuid, touch) in rows.into_entries().into_iter().rev() {
@@ -222,6 +222,7 @@ impl<'db> Transaction<'db> {
                 }
             }
         }
+        self.meter.spent()
     }
 
     /// Ends the transaction with its rows in place: the database, whose derived structures do not

@@ -85,7 +85,7 @@ fn wherever_the_budget_ends_nothing_is_left() {
         let mut stopped = 0;
         for budget in 0.. {
             let outcome = run(&mut db, request, 77, budget);
-            if !matches!(outcome, Outcome::TooLong) {
+            if !matches!(outcome, Outcome::TooLong { .. }) {
                 let mut other = database();
                 let expected = end(run(&mut other, request, 77, u64::MAX));
                 assert_eq!(end(outcome), expected);
@@ -103,7 +103,7 @@ fn wherever_the_budget_ends_nothing_is_left() {
 fn a_scan_is_refused_before_it_begins() {
     let mut db = database();
     let scan = r#"[{"op":"select","table":"Root","where":[["tags","includes","a"]]}]"#;
-    assert!(matches!(run(&mut db, scan, 1, 25), Outcome::TooLong));
+    assert!(matches!(run(&mut db, scan, 1, 25), Outcome::TooLong { .. }));
     let lookup =
         r#"[{"op":"select","table":"Root","where":[["name","==","r1"]],"columns":["name"]}]"#;
     let outcome = run(&mut db, lookup, 1, 60);

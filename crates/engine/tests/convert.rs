@@ -22,7 +22,7 @@ impl World {
         let mut env = Env::new(&mut self.uuids);
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
-            Outcome::Wait { .. } | Outcome::TooLong => panic!("nothing waits here"),
+            Outcome::Wait { .. } | Outcome::TooLong { .. } => panic!("nothing waits here"),
         }
     }
 

@@ -31,7 +31,7 @@ fn transact(db: &mut Database, uuids: &mut UuidSource, operations: &str) -> Done
     let mut env = Env::new(uuids);
     match execute(db, &operations, &mut env) {
         Outcome::Done(done) => done,
-        Outcome::Wait { .. } | Outcome::TooLong => panic!("it waits"),
+        Outcome::Wait { .. } | Outcome::TooLong { .. } => panic!("it waits"),
     }
 }
 

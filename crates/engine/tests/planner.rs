@@ -35,7 +35,7 @@ impl Side {
                 self.visited += done.work.rows_visited;
                 done
             }
-            Outcome::Wait { .. } | Outcome::TooLong => panic!("it waits"),
+            Outcome::Wait { .. } | Outcome::TooLong { .. } => panic!("it waits"),
         }
     }
 }

@@ -50,7 +50,7 @@ impl World {
         let mut env = Env { client, ..Env::new(&mut self.uuids) };
         match execute(&mut self.db, &operations, &mut env) {
             Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
-            Outcome::Wait { .. } | Outcome::TooLong => panic!("nothing waits here"),
+            Outcome::Wait { .. } | Outcome::TooLong { .. } => panic!("nothing waits here"),
         }
     }
 
@@ -144,4 +144,24 @@ fn a_transaction_cannot_give_itself_rights() {
     // What is committed counts from the next transaction on.
     assert_eq!(world.alice(widen), COUNT_1);
     assert_eq!(world.alice(use_it), r#"[{"count":3}]"#);
+}
+
+#[test]
+fn who_waits_depends_on_what_the_role_may_do() {
+    let mut world = World::new();
+    let wait =
+        r#"[{"op":"wait","table":"Other","where":[],"columns":["name"],"until":"!=","rows":[]}]"#;
+    let wait = weir_json::validate(wait.as_bytes()).unwrap();
+    let operations: Vec<_> = wait.elements().unwrap().collect();
+    let mut tables = |role: &'static str| {
+        let client = Client { role, id: Some("alice") };
+        let mut env = Env { client, ..Env::new(&mut world.uuids) };
+        let outcome = execute(&mut world.db, &operations, &mut env);
+        let Outcome::Wait { reads, .. } = outcome else { panic!("it waits") };
+        let schema = world.db.schema();
+        let name = |read: &weir_engine::reads::Read| schema.table(read.table).name.clone();
+        reads.rows.iter().map(name).collect::<Vec<String>>()
+    };
+    assert_eq!(tables(""), ["Other"]);
+    assert_eq!(tables("controller"), ["RBAC_Permission", "RBAC_Role", "Other"]);
 }

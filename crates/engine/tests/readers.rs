@@ -55,7 +55,7 @@ fn run(operations: &str, run: impl FnOnce(&[Text<'_>]) -> Outcome) -> Done {
     let operations: Vec<Text<'_>> = array.elements().expect("an array").collect();
     match run(&operations) {
         Outcome::Done(done) => done,
-        Outcome::Wait { .. } | Outcome::TooLong => panic!("it waits"),
+        Outcome::Wait { .. } | Outcome::TooLong { .. } => panic!("it waits"),
     }
 }
 

@@ -69,11 +69,11 @@ impl Stage {
                 assert_eq!(changed, done.delta.is_some(), "a trace without a change");
                 self.describe(&done, words.contains(&"work"))
             }
-            Outcome::TooLong => {
+            Outcome::TooLong { .. } => {
                 assert!(!changed, "a trace of a request that is too long");
                 "-- too long\n".to_owned()
             }
-            Outcome::Wait { timeout_ms } => {
+            Outcome::Wait { timeout_ms, .. } => {
                 assert!(!changed, "a trace of a request that waits");
                 match timeout_ms {
                     Some(ms) => format!("-- wait until {ms} ms\n"),

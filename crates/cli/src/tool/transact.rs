@@ -86,7 +86,7 @@ fn perform(
     match execute(database, operations, &mut env) {
         Executed::Done(done) => Some(done),
         // Ruled out by `may_wait` and `budget`.
-        Executed::Wait { .. } | Executed::TooLong => None,
+        Executed::Wait { .. } | Executed::TooLong { .. } => None,
     }
 }
 

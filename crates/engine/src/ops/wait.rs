@@ -7,9 +7,10 @@ use weir_data::parser::{ARRAY, INTEGER, OPTIONAL, STRING};
 use weir_data::{ColumnId, Error, Row, TableSchema, Uuid};
 use weir_json::Text;
 
-use super::{Op, OpResult, Run, Stop, columns, rows};
+use super::{Op, OpResult, Run, Stop, Unsatisfied, columns, rows};
 use crate::meter;
 use crate::planner::Few;
+use crate::reads::Read;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let timeout = op.member("timeout", INTEGER | OPTIONAL);
@@ -41,7 +42,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         if !run.may_wait {
             return Err(Error::new("not supported", "triggers not supported").into());
         }
-        return Err(Stop::Wait { timeout_ms });
+        let read = Read::of_wait(table, schema, condition, &columns);
+        return Err(Stop::Wait(Box::new(Unsatisfied { timeout_ms, read })));
     }
     let details = match run.elapsed_ms {
         0 => "\"where\" clause test failed".to_owned(),

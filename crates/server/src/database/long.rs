@@ -176,8 +176,8 @@ impl Databases {
             _ if db.tables.is_away() || db.position() != position => {
                 self.set_aside(sessions, trigger, Writes::Accepted);
             }
-            Outcome::Wait { timeout_ms } => self.make_wait(shell, sessions, trigger, timeout_ms),
-            Outcome::TooLong => {
+            Outcome::Wait { timeout_ms, .. } => self.make_wait(shell, sessions, trigger, timeout_ms),
+            Outcome::TooLong { .. } => {
                 debug_assert!(false, "a helper has no budget");
                 self.let_go(shell, sessions, &mut trigger);
             }
@@ -211,11 +211,11 @@ impl Databases {
                 db.add_record(record, done.durable);
                 db.file_done(Some((trigger, done.reply)), done.delta)
             }
-            Outcome::Wait { timeout_ms } => {
+            Outcome::Wait { timeout_ms, .. } => {
                 self.make_wait(shell, sessions, trigger, timeout_ms);
                 false
             }
-            Outcome::TooLong => {
+            Outcome::TooLong { .. } => {
                 debug_assert!(false, "a helper has no budget");
                 false
             }

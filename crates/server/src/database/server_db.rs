@@ -75,6 +75,6 @@ pub(crate) fn execute(
     let mut env = Env::new(uuids);
     match weir_engine::execute(database, &[operation], &mut env) {
         Outcome::Done(done) => done.delta,
-        Outcome::Wait { .. } | Outcome::TooLong => None,
+        Outcome::Wait { .. } | Outcome::TooLong { .. } => None,
     }
 }

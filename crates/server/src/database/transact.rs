@@ -156,8 +156,7 @@ impl Databases {
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
         let outcome = weir_engine::execute(database, operations, &mut env);
-        let cost = if let Outcome::Done(done) = &outcome { done.cost } else { 0 };
-        self.step.cost = self.step.cost.saturating_add(cost);
+        self.step.cost = self.step.cost.saturating_add(outcome.cost());
         outcome
     }
 
@@ -172,11 +171,11 @@ impl Databases {
     ) -> bool {
         let done = match outcome {
             Outcome::Done(done) => done,
-            Outcome::Wait { timeout_ms } => {
+            Outcome::Wait { timeout_ms, .. } => {
                 self.make_wait(shell, sessions, trigger, timeout_ms);
                 return false;
             }
-            Outcome::TooLong => {
+            Outcome::TooLong { .. } => {
                 self.set_aside(sessions, trigger, writes);
                 return false;
             }
