@@ -77,8 +77,16 @@ impl Db {
         assert!(!self.tables.is_writing(), "nothing runs while a batch is being written");
         let position = self.position();
         let committed = delta.is_some();
+        delta.iter().for_each(|delta| self.note_change(delta));
         self.commits.done.push(Done { request, delta: delta.map(Arc::new), position });
         committed
+    }
+
+    /// Wakes those who wait for what has just changed.
+    pub(super) fn note_change(&mut self, delta: &Delta) {
+        let position = self.position();
+        let store = self.tables.store().expect("the change has just been made there");
+        self.waiting.note_change(delta, store, position);
     }
 
     /// Adds a change's record to the batch.
@@ -162,6 +170,9 @@ impl Db {
                 database.revert(delta);
             }
         }
+        // What made others wait may be undone.
+        let position = database.position();
+        self.waiting.note_undone(position);
         undone
     }
 }

@@ -23,9 +23,9 @@ use weir_json::Text;
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
 
+use crate::database::cancel::reply_canceled;
 use crate::database::long::Out;
 use crate::database::pacing::Flush;
-use crate::database::transact::reply_canceled;
 use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId, SessionId};
@@ -297,6 +297,7 @@ impl Databases {
         let Converted { database, repaired } = *converted;
         let old_schema = Arc::clone(db.schema());
         let old = db.tables.replace(database);
+        db.waiting.note_replaced();
         let new_schema = Arc::clone(db.schema());
         let target = |table: TableId| target_of(table, &old_schema, &new_schema, &repaired);
         let kept = db.watch.monitors.convert(&new_schema, target);

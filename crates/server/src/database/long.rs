@@ -21,6 +21,7 @@ use crate::database::conversion;
 use crate::database::pacing::Flush;
 use crate::database::tables::Queued;
 use crate::database::trigger::Trigger;
+use crate::database::waiting::Moment;
 use crate::database::{Databases, Db};
 use crate::ids::{DbId, SessionId, WorkId};
 use crate::origin::Asker;
@@ -34,8 +35,8 @@ use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
 pub(super) enum Out {
     /// With the length of its message, which the helper has.
     Write(Trigger, usize),
-    /// With the database's position at that moment.
-    Read(Trigger, u64),
+    /// With the moment at which the database was as the helper sees it.
+    Read(Trigger, Moment),
     /// What a conversion has missed.
     Follow(DbId),
 }
@@ -111,6 +112,7 @@ impl Databases {
         if !db.tables.is_open() {
             return db.tables.wait(Queued::Trigger(trigger));
         }
+        trigger.sent_us = shell.now_us();
         let read_only = db.read_only(&trigger.origin.identity);
         // What may write nothing changes nothing either, whatever it asks for.
         let is_read_only =
@@ -124,9 +126,9 @@ impl Databases {
             seed: shell.seed(),
         };
         if is_read_only {
-            let (snapshot, position) = (db.tables.snapshot(), db.position());
+            let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
             let work = shell.send_out(Work::Read(Box::new(Read { request, snapshot })));
-            self.out.insert(work, Out::Read(trigger, position));
+            self.out.insert(work, Out::Read(trigger, moment));
             return;
         }
         let (database, form) = self.send_tables(shell, sessions, id);
@@ -155,14 +157,14 @@ impl Databases {
         work: WorkId,
         outcome: Outcome,
     ) -> Option<(DbId, Answer)> {
-        let Some(Out::Read(mut trigger, position)) = self.out.remove(&work) else {
+        let Some(Out::Read(mut trigger, moment)) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
         let id = trigger.origin.db;
-        let Some(db) = self.get(id) else {
+        if self.get(id).is_none() {
             self.cancel_late(shell, sessions, trigger);
             return None;
-        };
+        }
         match outcome {
             Outcome::Done(done) => {
                 let Asker::Session(session) = trigger.origin.asker else { return None };
@@ -172,11 +174,11 @@ impl Databases {
                 let (id, result, db) = (origin.id, done.reply, origin.db);
                 return Some((db, Answer { session, id, result, rest, holds }));
             }
-            // What it waits for may have come since.
-            _ if db.tables.is_away() || db.position() != position => {
-                self.set_aside(sessions, trigger, Writes::Accepted);
+            Outcome::Wait { timeout_ms, reads, .. } => {
+                // What it waits for may have come since.
+                let since = Some(moment);
+                self.make_wait(shell, sessions, trigger, (timeout_ms, reads), since);
             }
-            Outcome::Wait { timeout_ms, .. } => self.make_wait(shell, sessions, trigger, timeout_ms),
             Outcome::TooLong { .. } => {
                 debug_assert!(false, "a helper has no budget");
                 self.let_go(shell, sessions, &mut trigger);
@@ -211,8 +213,8 @@ impl Databases {
                 db.add_record(record, done.durable);
                 db.file_done(Some((trigger, done.reply)), done.delta)
             }
-            Outcome::Wait { timeout_ms, .. } => {
-                self.make_wait(shell, sessions, trigger, timeout_ms);
+            Outcome::Wait { timeout_ms, reads, .. } => {
+                self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);
                 false
             }
             Outcome::TooLong { .. } => {

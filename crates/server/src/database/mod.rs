@@ -4,6 +4,7 @@
 //! Databases know sessions, for a session's requests wait in its gate and its locks are asserted by
 //! transactions. They know nothing of who else makes use of them.
 
+mod cancel;
 mod commits;
 mod conversion;
 mod late;
@@ -14,6 +15,7 @@ mod table_log;
 mod tables;
 mod transact;
 mod trigger;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use crate::database::long::Out;
 use crate::database::pacing::Watch;
 use crate::database::tables::Sizes;
 use crate::database::transact::Step;
-use crate::database::trigger::Waiting;
+use crate::database::waiting::Waiting;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::origin::Origin;
@@ -69,7 +71,7 @@ impl Db {
             name: database.schema().name.clone(),
             tables: Tables::new(database),
             commits: Commits::default(),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(seed),
             storage,
             watch: Watch::new(seed),
             conversions: Conversions::default(),
@@ -312,7 +314,10 @@ impl Databases {
 
     /// A database follows a source from now on, or no longer.
     pub(crate) fn set_backup(&mut self, id: DbId, is_backup: bool) {
-        self.open(id).is_backup = is_backup;
+        let db = self.open(id);
+        db.is_backup = is_backup;
+        // Clients may write no longer, or again.
+        db.waiting.wake_all();
     }
 
     /// Whether every database follows a source: then clients may not even lock.
@@ -473,7 +478,7 @@ impl Databases {
     /// A session has left: nobody waits for what it has asked for.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         for (_, db) in &mut self.entries {
-            db.waiting.take_of(session, |_| true);
+            db.waiting.take_of(session);
             db.conversions.forget(session);
         }
     }
@@ -504,6 +509,7 @@ impl Databases {
         let db = self.open(id);
         let database = db.tables.here_mut().expect("long transactions on `_Server` are refused");
         let Some(delta) = server_db::execute(database, operation, shell.uuids()) else { return };
+        db.note_change(&delta);
         let position = db.position();
         db.show(shell, Arc::new(delta), position, Uuid::ZERO);
         self.wake(shell, sessions, id);

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Error};
-use weir_engine::{Env, Outcome, ReadOnly};
+use weir_engine::{Env, Outcome, ReadOnly, Reads};
 use weir_json::{Text, TextBuf};
 
 use crate::database::commits::Writes;
 use crate::database::trigger::Trigger;
+use crate::database::waiting::Moment;
 use crate::database::{Databases, Db};
 use crate::ids::{DbId, SessionId};
 use crate::origin::{Asker, Identity, Origin};
@@ -23,6 +24,13 @@ const STEP_COST_MAX: u64 = 100_000;
 
 /// The transactions of one round share that; each gets at least this part of it.
 const STEP_PART_MIN: u64 = 64;
+
+/// Waiting transactions that run again may cost a database this part of a step in a round; one that
+/// begins within it may cost a step of its own.
+const WAKE_SHARE: u64 = 4;
+
+/// What it costs to run a waiting transaction again, besides what the transaction costs itself.
+const WAKE_COST: u64 = 20;
 
 /// What transactions may cost in a step of the core, in units of about 50 ns.
 pub(super) struct Step {
@@ -41,6 +49,10 @@ impl Step {
     fn budget(&self) -> u64 {
         self.max.saturating_sub(self.cost).max(self.max / STEP_PART_MIN)
     }
+
+    fn spend(&mut self, outcome: &Outcome) {
+        self.cost = self.cost.saturating_add(outcome.cost());
+    }
 }
 
 impl Databases {
@@ -57,6 +69,17 @@ impl Databases {
     /// Transactions may cost as much again.
     pub(crate) fn begin_round(&mut self) {
         self.step.cost = 0;
+        self.entries.iter_mut().for_each(|(_, db)| db.waiting.cost = 0);
+    }
+
+    /// Every change wakes all that wait: for comparison.
+    pub(crate) fn wake_all_always(&mut self) {
+        self.entries.iter_mut().for_each(|(_, db)| db.waiting.set_naive());
+    }
+
+    /// How many times waiting transactions have run again.
+    pub(crate) fn ran_again(&self) -> u64 {
+        self.values().map(|db| db.waiting.ran()).sum()
     }
 
     /// Files a new transaction that has been executed, and runs those that it wakes.
@@ -92,38 +115,58 @@ impl Databases {
         }
     }
 
-    /// Runs waiting transactions again, in order of arrival, until no more of them commit.
+    /// Runs the waiting transactions that are awake, in order of arrival, as far as a step goes;
+    /// what they change may wake more of them. The rest runs in the next rounds, with what others
+    /// ask for in between.
     pub(crate) fn wake(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+        let budget = self.step.max;
         loop {
             // While the tables are not open, it is done when they are.
             let Some(db) = self.get_mut(id).filter(|db| db.tables.is_open()) else { return };
-            let mut committed = false;
-            for trigger in db.waiting.take() {
-                committed |= self.run(shell, sessions, trigger, Writes::Accepted);
-            }
-            if !committed {
+            if db.waiting.cost > budget / WAKE_SHARE {
                 return;
             }
+            let Some(trigger) = db.waiting.next(shell.now_us()) else { return };
+            let cost = if trigger.is_long {
+                self.set_aside(sessions, trigger, Writes::Accepted);
+                0
+            } else {
+                let outcome = self.execute_again(shell, sessions, &trigger, budget);
+                let cost = outcome.cost();
+                self.settle(shell, sessions, trigger, outcome, Writes::Accepted);
+                cost
+            };
+            let spent = &mut self.open(id).waiting.cost;
+            *spent = spent.saturating_add(cost).saturating_add(WAKE_COST);
         }
     }
 
-    /// Runs a transaction from scratch: it waits, or is filed. True if it changed something.
+    /// Runs a transaction from scratch: it waits, or is filed.
     fn run(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         trigger: Trigger,
         writes: Writes<'_>,
-    ) -> bool {
+    ) {
         if trigger.is_long {
-            self.set_aside(sessions, trigger, writes);
-            return false;
+            return self.set_aside(sessions, trigger, writes);
         }
-        let message = Arc::clone(&trigger.message);
-        let operations = operations(message.text());
+        let outcome = self.execute_again(shell, sessions, &trigger, self.step.budget());
+        self.step.spend(&outcome);
+        self.settle(shell, sessions, trigger, outcome, writes);
+    }
+
+    fn execute_again(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        trigger: &Trigger,
+        budget: u64,
+    ) -> Outcome {
         let locks = trigger.locks.as_deref();
-        let outcome = self.execute(shell, sessions, &trigger.origin, locks, &operations);
-        self.settle(shell, sessions, trigger, outcome, writes)
+        let operations = operations(trigger.message.text());
+        self.execute_within(shell, sessions, &trigger.origin, locks, &operations, budget)
     }
 
     /// Executes operations on open tables, as long as that takes no longer than a step may. `locks`
@@ -137,6 +180,20 @@ impl Databases {
         operations: &[Text<'_>],
     ) -> Outcome {
         let budget = self.step.budget();
+        let outcome = self.execute_within(shell, sessions, origin, locks, operations, budget);
+        self.step.spend(&outcome);
+        outcome
+    }
+
+    fn execute_within(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        origin: &Origin,
+        locks: Option<&[String]>,
+        operations: &[Text<'_>],
+        budget: u64,
+    ) -> Outcome {
         let elapsed_ms = shell.elapsed_ms(origin.created_us);
         let db = self.open(origin.db);
         let (is_reserved, read_only) = (db.is_reserved(), db.read_only(&origin.identity));
@@ -155,9 +212,7 @@ impl Databases {
             budget: if is_reserved { u64::MAX } else { budget },
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
-        let outcome = weir_engine::execute(database, operations, &mut env);
-        self.step.cost = self.step.cost.saturating_add(outcome.cost());
-        outcome
+        weir_engine::execute(database, operations, &mut env)
     }
 
     /// What has come of a transaction: it waits, or is filed. True if it changed something.
@@ -171,8 +226,8 @@ impl Databases {
     ) -> bool {
         let done = match outcome {
             Outcome::Done(done) => done,
-            Outcome::Wait { timeout_ms, .. } => {
-                self.make_wait(shell, sessions, trigger, timeout_ms);
+            Outcome::Wait { timeout_ms, reads, .. } => {
+                self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);
                 return false;
             }
             Outcome::TooLong { .. } => {
@@ -217,25 +272,33 @@ impl Databases {
         self.wake(shell, sessions, id);
     }
 
-    /// A transaction waits until its database changes, or its time is up.
+    /// A transaction waits until what it depends on changes, or its time is up. It has looked at
+    /// the database as it is, or as it was `since` then.
     pub(super) fn make_wait(
         &mut self,
-        shell: &Shell,
+        shell: &mut Shell,
         sessions: &mut Sessions,
         mut trigger: Trigger,
-        timeout_ms: Option<u64>,
+        (timeout_ms, reads): (Option<u64>, Reads),
+        since: Option<Moment>,
     ) {
         let created_us = trigger.origin.created_us;
         let deadline_us = |ms: u64| created_us.saturating_add(ms.saturating_mul(1000));
         trigger.deadline_us = timeout_ms.map(deadline_us);
+        // As long as it has taken.
+        let now_us = shell.now_us();
+        let rest_us = now_us.saturating_add(now_us.saturating_sub(trigger.sent_us));
+        trigger.rest_us = trigger.is_long.then_some(rest_us);
         // When it runs again, the locks count that are owned then.
         trigger.locks = None;
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();
         // The session may have left while a helper was at work.
         if let Some(session) = session.filter(|session| sessions.has(*session)) {
-            self.open(trigger.origin.db).waiting.push(trigger);
-            sessions.note_grown(session);
+            let waiting = &mut self.open(trigger.origin.db).waiting;
+            if waiting.push(trigger, reads, since) {
+                sessions.note_grown(session);
+            }
         }
     }
 
@@ -268,57 +331,16 @@ impl Databases {
             }
         }
         self.open(id).commits.long.extend(later);
-        // What made others wait may be undone.
         self.wake(shell, sessions, id);
         is_replicated
     }
 
-    /// Wakes the transactions whose time is up.
+    /// Runs the waiting transactions that are awake, or whose time is up.
     pub(crate) fn run_waits(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
         let is_due = |db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
         for id in self.ids_where(is_due) {
             self.wake(shell, sessions, id);
-        }
-    }
-
-    /// Tells a session that its transaction is canceled. The reference does that only for sessions
-    /// that know of databases that come and go.
-    pub(crate) fn cancel(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &mut Sessions,
-        mut trigger: Trigger,
-    ) {
-        self.let_go(shell, sessions, &mut trigger);
-        reply_canceled(shell, sessions, &trigger.origin);
-    }
-
-    /// `cancel` (RFC 7047 §4.1.4): a session's transaction that waits, for rows or in its gate, is
-    /// taken back.
-    pub(crate) fn cancel_waiting(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &mut Sessions,
-        session: SessionId,
-        request: &[u8],
-    ) {
-        let mut canceled = Vec::new();
-        for (_, db) in &mut self.entries {
-            canceled.extend(db.waiting.take_of(session, |trigger| trigger.origin.id == request));
-        }
-        for trigger in canceled {
-            self.cancel(shell, sessions, trigger);
-        }
-        if sessions.cancel_queued(shell, session, request) {
-            tell_canceled(shell, sessions, session, request);
-        }
-    }
-
-    /// All transactions that wait on a database are canceled.
-    pub(crate) fn cancel_all(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
-        for trigger in self.open(id).waiting.take() {
-            self.cancel(shell, sessions, trigger);
         }
     }
 
@@ -371,24 +393,8 @@ impl Db {
         }
     }
 
-    /// When the first transaction gives up that waits; nobody can say while the tables are closed.
+    /// When the next transaction runs again that waits; nobody can say while the tables are closed.
     pub(super) fn wait_us(&self) -> Option<u64> {
-        self.waiting.deadline_us().filter(|_| self.tables.is_open())
-    }
-}
-
-pub(super) fn reply_canceled(shell: &mut Shell, sessions: &Sessions, origin: &Origin) {
-    // The server itself needs no answer.
-    if let Some(session) = origin.session() {
-        tell_canceled(shell, sessions, session, &origin.id);
-    }
-}
-
-/// Tells a session that a request is canceled, if it knows of such things and is still there.
-fn tell_canceled(shell: &mut Shell, sessions: &Sessions, session: SessionId, request: &[u8]) {
-    if sessions.get(session).is_some_and(|session| session.is_db_change_aware()) {
-        let message = weir_wire::reply_error_string(request, "canceled");
-        // It has changed nothing that the session would have to see before.
-        shell.send(session, message);
+        self.waiting.wakeup_us().filter(|_| self.tables.is_open())
     }
 }

@@ -438,7 +438,7 @@ impl Server {
         let mut request = Vec::new();
         id.write(&mut request);
         let Self { shell, sessions, databases, .. } = self;
-        databases.cancel_waiting(shell, sessions, session, &request);
+        databases.cancel_request(shell, sessions, session, &request);
     }
 
     /// A message has become too long for what the server may keep.

@@ -1,0 +1,389 @@
+//! Transactions that wait, and which of them a change concerns.
+//!
+//! 1. A transaction that waits is filed under what it has looked at (`weir_engine::reads`): tables,
+//!    columns of them, the rows that have a value.
+//! 2. A change wakes those that are filed under anything of it, and time those whose deadline has
+//!    come. Nobody else has anything to gain from running again.
+//! 3. Those that are awake run in order of arrival, from where the last one stood to the end and
+//!    then from the beginning, as far as a step goes. One that waits again has its old place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use weir_data::delta::TableDelta;
+use weir_data::{ColumnId, Delta, Store, TableId};
+use weir_engine::Reads;
+use weir_engine::reads::{ColumnSet, Read, ValueHasher};
+
+use crate::database::trigger::Trigger;
+use crate::ids::SessionId;
+use crate::origin::{Asker, Origin};
+use crate::session::limits::OVERHEAD_BYTES;
+
+/// Looking so many rows up is dearer than running one transaction in vain.
+const ROWS_EACH: usize = 8;
+
+/// So many times as many are added one by one.
+const FEW_SHARE: usize = 16;
+
+/// A transaction's number among those that wait, in order of arrival.
+type Place = u64;
+
+/// What transactions are filed under; neighbors belong to one table, and to one column of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Shelf {
+    table: TableId,
+    /// The number of the value that this column has in the rows; `None` for all rows.
+    value: Option<(ColumnId, u64)>,
+    columns: ColumnSet,
+}
+
+impl Shelf {
+    /// All shelves of a table's rows, or of those with a value.
+    fn all(table: TableId, value: Option<(ColumnId, u64)>) -> RangeInclusive<Self> {
+        Self { table, value, columns: ColumnSet::default() }..=Self {
+            table,
+            value,
+            columns: ColumnSet::ALL,
+        }
+    }
+
+    /// All shelves for a column's values.
+    fn of_column(table: TableId, column: ColumnId) -> RangeInclusive<Self> {
+        let end = |value, columns| Self { table, value: Some((column, value)), columns };
+        end(0, ColumnSet::default())..=end(u64::MAX, ColumnSet::ALL)
+    }
+}
+
+/// When a database was as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// How often others have taken the place of its tables.
+    replaced: u64,
+    position: u64,
+}
+
+/// Transactions that wait.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    triggers: BTreeMap<Place, (Trigger, Reads)>,
+    /// The place of the next to come.
+    next: Place,
+    /// Who is woken when, in µs.
+    alarms: BTreeSet<(u64, Place)>,
+    sessions: BTreeMap<SessionId, OfSession>,
+    shelves: BTreeMap<Shelf, BTreeSet<Place>>,
+    /// Who is woken by every change.
+    by_all: BTreeSet<Place>,
+    /// Who may run only from then on, in µs, unless its deadline is before.
+    resting: BTreeMap<Place, u64>,
+    /// Who is to run.
+    awake: BTreeSet<Place>,
+    /// Behind the one that ran last; 0 once all that were awake have run.
+    cursor: Place,
+    /// The position at which each table was last changed.
+    changed: Vec<u64>,
+    /// How often others have taken the place of the tables.
+    replaced: u64,
+    hasher: ValueHasher,
+    /// Every change wakes all.
+    is_naive: bool,
+    /// What those that ran have cost in this round.
+    pub(super) cost: u64,
+    /// How many have run again so far.
+    ran: u64,
+}
+
+/// The waiting transactions of one session.
+#[derive(Debug, Default)]
+struct OfSession {
+    /// By the ids of the requests, as JSON text.
+    places: BTreeSet<(Vec<u8>, Place)>,
+    /// What is kept for them.
+    bytes: usize,
+}
+
+impl Waiting {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            triggers: BTreeMap::new(),
+            next: 1,
+            alarms: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            shelves: BTreeMap::new(),
+            by_all: BTreeSet::new(),
+            resting: BTreeMap::new(),
+            awake: BTreeSet::new(),
+            cursor: 0,
+            changed: Vec::new(),
+            replaced: 0,
+            hasher: ValueHasher::new(seed),
+            is_naive: false,
+            cost: 0,
+            ran: 0,
+        }
+    }
+
+    /// A transaction waits until something of `reads` changes, which it has seen as it was `since`
+    /// then, or until its deadline. True if it has not waited before.
+    pub(super) fn push(
+        &mut self,
+        mut trigger: Trigger,
+        reads: Reads,
+        since: Option<Moment>,
+    ) -> bool {
+        let is_new = trigger.place.is_none();
+        let place = *trigger.place.get_or_insert(self.next);
+        self.next = self.next.max(place + 1);
+        if let Some(at) = trigger.deadline_us {
+            self.alarms.insert((at, place));
+        }
+        let Asker::Session(session) = trigger.origin.asker else {
+            panic!("the server's own transactions do not wait")
+        };
+        if let Some(at) = trigger.rest_us {
+            self.resting.insert(place, at);
+        }
+        let of_session = self.sessions.entry(session).or_default();
+        of_session.places.insert((trigger.origin.id.clone(), place));
+        of_session.bytes += kept_bytes(&trigger);
+        if reads.asserts {
+            self.by_all.insert(place);
+        }
+        for shelf in shelves(&reads, &self.hasher) {
+            self.shelves.entry(shelf).or_default().insert(place);
+        }
+        let is_late = since.is_some_and(|since| self.has_changed(&reads, since));
+        self.triggers.insert(place, (trigger, reads));
+        if is_late {
+            self.wake_each(|_| BTreeSet::from([place]));
+        }
+        is_new
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Trigger> {
+        let (trigger, reads) = self.triggers.remove(&place)?;
+        self.awake.remove(&place);
+        for at in trigger.deadline_us.into_iter().chain(self.resting.remove(&place)) {
+            self.alarms.remove(&(at, place));
+        }
+        if reads.asserts {
+            self.by_all.remove(&place);
+        }
+        for shelf in shelves(&reads, &self.hasher) {
+            // Who has been woken is not there any more.
+            if let Some(places) = self.shelves.get_mut(&shelf) {
+                places.remove(&place);
+                if places.is_empty() {
+                    self.shelves.remove(&shelf);
+                }
+            }
+        }
+        let session = trigger.origin.session().expect("only sessions' transactions wait");
+        if let Some(of_session) = self.sessions.get_mut(&session) {
+            of_session.places.remove(&(trigger.origin.id.clone(), place));
+            of_session.bytes -= kept_bytes(&trigger);
+            if of_session.places.is_empty() {
+                self.sessions.remove(&session);
+            }
+        }
+        Some(trigger)
+    }
+
+    /// Takes out who is to run next.
+    pub(super) fn next(&mut self, now_us: u64) -> Option<Trigger> {
+        while let Some(&(at, place)) = self.alarms.first().filter(|(at, _)| *at <= now_us) {
+            self.alarms.remove(&(at, place));
+            self.awake.insert(place);
+        }
+        let behind = self.awake.range(self.cursor..).next();
+        let Some(place) = behind.or_else(|| self.awake.first()).copied() else {
+            self.cursor = 0;
+            return None;
+        };
+        self.cursor = place + 1;
+        self.ran += 1;
+        let trigger = self.remove(place);
+        Some(trigger.expect("who is awake waits"))
+    }
+
+    /// Tables have changed; `store` has them as they are now, `position` is the database's.
+    pub(super) fn note_change(&mut self, delta: &Delta, store: &Store, position: u64) {
+        for table in &delta.tables {
+            let index = table.table.index();
+            if index >= self.changed.len() {
+                self.changed.resize(index + 1, 0);
+            }
+            self.changed[index] = position;
+        }
+        if self.triggers.is_empty() {
+            return;
+        }
+        if self.is_naive {
+            return self.wake_all();
+        }
+        self.wake_each(|waiting| std::mem::take(&mut waiting.by_all));
+        for table in &delta.tables {
+            self.note_table(table, store);
+        }
+    }
+
+    fn note_table(&mut self, delta: &TableDelta, store: &Store) {
+        let table = delta.table;
+        let changed =
+            delta.rows.iter().map(|(_, row)| ColumnSet::changed(row)).reduce(ColumnSet::or);
+        self.wake_shelves(Shelf::all(table, None), changed.unwrap_or_default());
+        let mut columns = self.next_column(table, None);
+        while let Some(column) = columns {
+            if delta.rows.len() > ROWS_EACH * self.triggers.len() {
+                self.wake_shelves(Shelf::of_column(table, column), ColumnSet::ALL);
+            } else {
+                let values: Vec<_> = self.hasher.changed(delta, column, store).collect();
+                for (value, changed) in values {
+                    self.wake_shelves(Shelf::all(table, Some((column, value))), changed);
+                }
+            }
+            columns = self.next_column(table, Some(column));
+        }
+    }
+
+    /// The first column behind another whose values somebody waits for.
+    fn next_column(&self, table: TableId, behind: Option<ColumnId>) -> Option<ColumnId> {
+        let first = ColumnId(behind.map_or(0, |column| column.0 + 1));
+        let begin = Shelf { table, value: Some((first, 0)), columns: ColumnSet::default() };
+        let (shelf, _) = self.shelves.range(begin..).next()?;
+        shelf.value.filter(|_| shelf.table == table).map(|(column, _)| column)
+    }
+
+    fn wake_shelves(&mut self, range: RangeInclusive<Shelf>, changed: ColumnSet) {
+        let concerned = self.shelves.range(range).map(|(shelf, _)| *shelf);
+        let concerned: Vec<Shelf> =
+            concerned.filter(|shelf| shelf.columns.intersects(changed)).collect();
+        for shelf in concerned {
+            self.wake_each(|waiting| waiting.shelves.remove(&shelf).unwrap_or_default());
+        }
+    }
+
+    /// Wakes all that `take` takes from where they are filed.
+    fn wake_each(&mut self, take: impl FnOnce(&mut Self) -> BTreeSet<Place>) {
+        let mut places = take(self);
+        // A long one rests before it runs again.
+        for (place, at) in &self.resting {
+            if places.remove(place) {
+                self.alarms.insert((*at, *place));
+            }
+        }
+        if places.len() * FEW_SHARE < self.awake.len() {
+            self.awake.extend(places);
+        } else {
+            self.awake.append(&mut places);
+        }
+    }
+
+    /// All run again, whatever they wait for.
+    pub(super) fn wake_all(&mut self) {
+        self.awake.extend(self.triggers.keys());
+    }
+
+    /// The newest changes were undone: the database is as it was at this position.
+    pub(super) fn note_undone(&mut self, position: u64) {
+        self.changed.iter_mut().for_each(|changed| *changed = position.min(*changed));
+        self.wake_all();
+    }
+
+    /// Others have taken the place of the tables.
+    pub(super) fn note_replaced(&mut self) {
+        self.replaced += 1;
+        self.changed.clear();
+        self.wake_all();
+    }
+
+    /// The database as it is at this position.
+    pub(super) fn moment(&self, position: u64) -> Moment {
+        Moment { replaced: self.replaced, position }
+    }
+
+    /// Whether anything of that has changed since.
+    fn has_changed(&self, reads: &Reads, since: Moment) -> bool {
+        let is_newer = |position: &u64| *position > since.position;
+        let position = |read: &Read| self.changed.get(read.table.index());
+        self.replaced != since.replaced
+            || reads.rows.iter().filter_map(position).any(is_newer)
+            || reads.asserts && self.changed.iter().any(is_newer)
+    }
+
+    /// All transactions that wait, in order of arrival.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        self.triggers.values().map(|(trigger, _)| trigger)
+    }
+
+    /// Takes out all transactions that wait.
+    pub(super) fn take(&mut self) -> Vec<Trigger> {
+        let places: Vec<Place> = self.triggers.keys().copied().collect();
+        places.into_iter().filter_map(|place| self.remove(place)).collect()
+    }
+
+    /// Takes out the transactions of a session.
+    pub(super) fn take_of(&mut self, session: SessionId) -> Vec<Trigger> {
+        let of_session = self.sessions.get(&session);
+        let places = of_session.into_iter().flat_map(|of_session| &of_session.places);
+        let places: Vec<Place> = places.map(|(_, place)| *place).collect();
+        places.into_iter().filter_map(|place| self.remove(place)).collect()
+    }
+
+    /// Takes out the transaction of a session whose request has this id.
+    pub(super) fn take_request(&mut self, session: SessionId, id: &[u8]) -> Option<Trigger> {
+        let place = self.sessions.get(&session)?.place(id)?;
+        self.remove(place)
+    }
+
+    /// Whether a request of this session with this id is among them.
+    pub(super) fn has(&self, origin: &Origin) -> bool {
+        let of_session = origin.session().and_then(|session| self.sessions.get(&session));
+        of_session.is_some_and(|of_session| of_session.place(&origin.id).is_some())
+    }
+
+    /// What is kept for the requests of a session, in bytes.
+    pub(super) fn kept_bytes(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, |session| session.bytes)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.triggers.len()
+    }
+
+    /// How many transactions have run again so far.
+    pub(super) fn ran(&self) -> u64 {
+        self.ran
+    }
+
+    /// When somebody is to run: 0 for now.
+    pub(super) fn wakeup_us(&self) -> Option<u64> {
+        if self.awake.is_empty() { self.alarms.first().map(|(at, _)| *at) } else { Some(0) }
+    }
+
+    /// Every change wakes all from now on: for comparison.
+    pub(super) fn set_naive(&mut self) {
+        self.is_naive = true;
+    }
+}
+
+impl OfSession {
+    fn place(&self, id: &[u8]) -> Option<Place> {
+        let begin = (id.to_vec(), 0);
+        let (found, place) = self.places.range(begin..).next()?;
+        (found == id).then_some(*place)
+    }
+}
+
+fn shelves(reads: &Reads, hasher: &ValueHasher) -> impl Iterator<Item = Shelf> {
+    reads.rows.iter().map(|read| {
+        let value = read.value.as_ref();
+        let value = value.map(|(column, value)| (*column, hasher.hash(value.as_ref())));
+        Shelf { table: read.table, value, columns: read.columns }
+    })
+}
+
+fn kept_bytes(trigger: &Trigger) -> usize {
+    trigger.message.len() + OVERHEAD_BYTES
+}
