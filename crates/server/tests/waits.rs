@@ -324,3 +324,103 @@ fn a_long_wait_that_nothing_concerns_rests() {
     shell.settle();
     assert_eq!(ids(&shell.received(waiter)), [1]);
 }
+
+const CANCEL: &str = r#"{"id":null,"method":"cancel","params":[1]}"#;
+const CANCELED: &str = r#"{"id":1,"error":"canceled"}"#;
+
+#[test]
+fn a_long_read_can_be_canceled() {
+    let (mut shell, waiter, writer) = long_wait();
+    shell.send(waiter, CANCEL);
+    shell.settle();
+    assert_eq!(shell.received(waiter), [CANCELED]);
+    shell.do_work(0);
+    shell.settle();
+    let port = json!([{"op": "insert", "table": "Port", "row": {"name": "last", "n": 1}}]);
+    commit(&mut shell, writer, port);
+    assert_eq!(shell.received(waiter), Vec::<String>::new());
+    assert_eq!(shell.sent_out, ["Read"]);
+}
+
+#[test]
+fn a_long_write_is_completed_or_canceled() {
+    for (must_wait, end) in [(true, "canceled"), (false, r#"{"count":29"#)] {
+        let (mut shell, waiter, _) = long_wait();
+        shell.send(waiter, CANCEL);
+        shell.do_work(0);
+        shell.settle();
+        shell.received(waiter);
+        let all = json!([["name", "!=", "p0"]]);
+        let tag = json!({"op": "update", "table": "Port", "where": all, "row": {"n": 2}});
+        let mut operations = vec![tag];
+        operations.extend(must_wait.then(|| wait_for(json!([["name", "==", "nobody"]]))));
+        shell.send(waiter, &request(1, &json!(operations)));
+        shell.settle();
+        assert_eq!(shell.sent_out, ["Read", "Write"]);
+        shell.send(waiter, CANCEL);
+        shell.settle();
+        assert_eq!(shell.received(waiter), Vec::<String>::new());
+        shell.do_work(0);
+        shell.settle();
+        let received = shell.received(waiter);
+        assert!(received.len() == 1 && received[0].contains(end), "{received:?}");
+    }
+}
+
+#[test]
+fn what_waits_for_a_helper_can_be_canceled() {
+    let (mut shell, waiter, writer) = long_wait();
+    shell.send(waiter, CANCEL);
+    shell.do_work(0);
+    shell.settle();
+    shell.received(waiter);
+    let all = json!([{"op": "update", "table": "Port", "where": [], "row": {"n": 2}}]);
+    // One has the tables, the other one waits for them.
+    shell.send(writer, &request(7, &all));
+    shell.settle();
+    let big = request(1, &json!([{"op": "comment", "comment": "x".repeat(1 << 20)}, insert("q")]));
+    for is_examined in [false, true] {
+        shell.send(waiter, &big);
+        shell.settle();
+        assert_eq!(shell.sent_out.last().unwrap(), "Examine");
+        if is_examined {
+            let last = shell.work.len() - 1;
+            shell.do_work(last);
+            shell.settle();
+        }
+        shell.send(waiter, CANCEL);
+        shell.settle();
+        if !is_examined {
+            let last = shell.work.len() - 1;
+            shell.do_work(last);
+            shell.settle();
+        }
+        assert_eq!(shell.received(waiter), [CANCELED], "{is_examined}");
+    }
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    assert_eq!(ids(&shell.received(writer)), [7]);
+    let select = json!([{"op": "select", "table": "Port", "where": [["name", "==", "q"]]}]);
+    let reply = shell.call(waiter, &request(2, &select));
+    assert!(reply.contains(r#""rows":[]"#), "{reply}");
+}
+
+#[test]
+fn what_is_about_to_become_long_can_be_canceled() {
+    let (mut shell, waiter, writer) = long_wait();
+    shell.slow_disk = true;
+    shell.send(writer, &request(7, &json!([insert("written")])));
+    shell.round();
+    shell.do_work(0);
+    shell.settle();
+    // A message is only looked at when the disk is done; this one's has been.
+    shell.send(waiter, CANCEL);
+    shell.settle();
+    assert_eq!(shell.received(waiter), [CANCELED]);
+    shell.slow_disk = false;
+    shell.disk_is_done();
+    shell.settle();
+    assert_eq!(shell.received(waiter), Vec::<String>::new());
+}

@@ -1,10 +1,19 @@
-//! `cancel` (RFC 7047 section 4.1.4): a session's transaction that waits, for rows or in its gate, is
-//! taken back.
+//! `cancel` (RFC 7047 section 4.1.4): a transaction is answered at once, as it is or as canceled,
+//! wherever it is by then.
+//!
+//! | it | is |
+//! |---|---|
+//! | waits in its session's gate, or for rows | canceled |
+//! | is too long for a step and has not begun | canceled |
+//! | is with a helper and only reads | canceled; what the helper finds is forgotten |
+//! | is with a helper and writes | completed, or canceled if it would wait |
+//! | has run | completed: its answer is on its way |
 
 use crate::database::Databases;
+use crate::database::long::Out;
 use crate::database::trigger::Trigger;
 use crate::ids::{DbId, SessionId};
-use crate::origin::Origin;
+use crate::origin::{Asker, Origin};
 use crate::session::Sessions;
 use crate::shell::Shell;
 
@@ -17,9 +26,20 @@ impl Databases {
         session: SessionId,
         request: &[u8],
     ) {
+        let is_meant =
+            |trigger: &Trigger| trigger.origin.is_of(session) && trigger.origin.id == request;
         let mut canceled = Vec::new();
         for (_, db) in &mut self.entries {
             canceled.extend(db.waiting.take_request(session, request));
+            canceled.extend(db.commits.long.extract_if(.., |trigger| is_meant(trigger)));
+            canceled.extend(db.tables.take_queued(is_meant));
+        }
+        for out in self.out.values_mut() {
+            match out {
+                Out::Read(trigger, _) if is_meant(trigger) => canceled.push(trigger.forget()),
+                Out::Write(trigger, _) if is_meant(trigger) => trigger.is_canceled = true,
+                Out::Read(..) | Out::Write(..) | Out::Follow(_) => {}
+            }
         }
         for trigger in canceled {
             self.cancel(shell, sessions, trigger);
@@ -49,6 +69,16 @@ impl Databases {
     }
 }
 
+impl Trigger {
+    /// What is left of a transaction that is with a helper has nobody who asks for it; what is
+    /// returned has no message.
+    fn forget(&mut self) -> Self {
+        let origin = self.origin.clone();
+        self.origin.asker = Asker::Server;
+        Self { holds: self.holds.take(), ..Self::new(origin, std::sync::Arc::default()) }
+    }
+}
+
 pub(super) fn reply_canceled(shell: &mut Shell, sessions: &Sessions, origin: &Origin) {
     // The server itself needs no answer.
     if let Some(session) = origin.session() {
@@ -57,7 +87,7 @@ pub(super) fn reply_canceled(shell: &mut Shell, sessions: &Sessions, origin: &Or
 }
 
 /// Tells a session that a request is canceled, if it knows of such things and is still there.
-fn tell_canceled(
+pub(crate) fn tell_canceled(
     shell: &mut Shell,
     sessions: &Sessions,
     session: SessionId,

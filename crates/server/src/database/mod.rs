@@ -4,7 +4,7 @@
 //! Databases know sessions, for a session's requests wait in its gate and its locks are asserted by
 //! transactions. They know nothing of who else makes use of them.
 
-mod cancel;
+pub(crate) mod cancel;
 mod commits;
 mod conversion;
 mod late;

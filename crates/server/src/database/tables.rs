@@ -179,6 +179,23 @@ impl Tables {
         if self.is_open() { std::mem::take(&mut self.queue) } else { VecDeque::new() }
     }
 
+    /// Takes out the long transactions that are meant.
+    pub(super) fn take_queued(&mut self, is_meant: impl Fn(&Trigger) -> bool) -> Vec<Trigger> {
+        let is_taken =
+            |queued: &Queued| matches!(queued, Queued::Trigger(trigger) if is_meant(trigger));
+        if !self.queue.iter().any(is_taken) {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        for queued in std::mem::take(&mut self.queue) {
+            match queued {
+                Queued::Trigger(trigger) if is_meant(&trigger) => taken.push(trigger),
+                other => self.queue.push_back(other),
+            }
+        }
+        taken
+    }
+
     /// The database is removed: all that have waited.
     pub(super) fn take_queue(&mut self) -> VecDeque<Queued> {
         std::mem::take(&mut self.queue)

@@ -282,6 +282,9 @@ impl Databases {
         (timeout_ms, reads): (Option<u64>, Reads),
         since: Option<Moment>,
     ) {
+        if trigger.is_canceled {
+            return self.cancel(shell, sessions, trigger);
+        }
         let created_us = trigger.origin.created_us;
         let deadline_us = |ms: u64| created_us.saturating_add(ms.saturating_mul(1000));
         trigger.deadline_us = timeout_ms.map(deadline_us);

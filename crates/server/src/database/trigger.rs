@@ -26,6 +26,8 @@ pub(crate) struct Trigger {
     pub(crate) rest_us: Option<u64>,
     /// The transaction costs more than a step may: it runs with a helper from now on.
     pub(crate) is_long: bool,
+    /// The session has taken it back while a helper was at work: it does not wait.
+    pub(crate) is_canceled: bool,
     /// Whether it changes nothing, if that is known.
     pub(crate) is_read_only: Option<bool>,
     /// Why its session is held until it is answered, if it is.
@@ -47,6 +49,7 @@ impl Trigger {
             sent_us: 0,
             rest_us: None,
             is_long: false,
+            is_canceled: false,
             is_read_only: None,
             holds: None,
             locks: None,

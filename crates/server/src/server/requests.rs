@@ -9,6 +9,7 @@ use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
 use crate::database::Trigger;
+use crate::database::cancel::tell_canceled;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
 use crate::origin::{Asker, Identity, Origin};
@@ -19,6 +20,10 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
 use crate::session::message::{About, Incoming};
 use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Work};
+
+/// The ids of so many canceled requests are kept for a message that is looked at; if it is another
+/// one, it is completed.
+const CANCELED_MAX: usize = 16;
 
 /// Big messages that helpers look at.
 #[derive(Default)]
@@ -33,9 +38,20 @@ struct Check {
     bytes: usize,
     /// The locks that the session owned then.
     locks: Vec<String>,
+    /// Ids of requests that the session has taken back since, as JSON text.
+    canceled: Vec<Vec<u8>>,
 }
 
 impl Checks {
+    /// A session takes back a request, which may be one of these.
+    fn cancel(&mut self, session: SessionId, request: &[u8]) {
+        for check in self.out.values_mut().filter(|check| check.session == session) {
+            if check.canceled.len() < CANCELED_MAX {
+                check.canceled.push(request.to_owned());
+            }
+        }
+    }
+
     /// Bytes of the messages.
     pub(super) fn bytes(&self) -> usize {
         self.out.values().map(|check| check.bytes).sum()
@@ -225,13 +241,13 @@ impl Server {
         let (came_us, bytes) = (self.shell.now_us(), message.len());
         let work = self.shell.send_out(Work::Examine(message));
         let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
-        self.checks.out.insert(work, Check { session, came_us, bytes, locks });
+        self.checks.out.insert(work, Check { session, came_us, bytes, locks, canceled: vec![] });
     }
 
     /// A helper has looked at a big message.
     pub(super) fn checked(&mut self, work: WorkId, examined: Examined) {
         let check = self.checks.out.remove(&work).expect("a helper answers what it was asked");
-        let Check { session: id, came_us, locks, .. } = check;
+        let Check { session: id, came_us, locks, canceled, .. } = check;
         // The session may have left meanwhile.
         if !self.sessions.has(id) {
             return;
@@ -246,6 +262,9 @@ impl Server {
         match content {
             Content::Transact { db, id: request, is_read_only } => {
                 let db = self.databases.by_name(&db);
+                if db.is_some() && canceled.contains(&request) {
+                    return tell_canceled(&mut self.shell, &self.sessions, id, &request);
+                }
                 let origin = db.map(|db| self.origin(id, request, db));
                 if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
                     let origin = Origin { created_us: came_us, ..origin };
@@ -439,6 +458,7 @@ impl Server {
         id.write(&mut request);
         let Self { shell, sessions, databases, .. } = self;
         databases.cancel_request(shell, sessions, session, &request);
+        self.checks.cancel(session, &request);
     }
 
     /// A message has become too long for what the server may keep.
