@@ -4,9 +4,10 @@
 //!
 //! 1. [`Monitors::commit`] puts a transaction's delta into the log (`pending`): once for everybody,
 //!    whatever the number of monitors. A table that nobody watches costs nothing.
-//! 2. [`Monitors::flush_all`] finds the groups that watch a changed table; monitors with equal
-//!    subscriptions (`subscription`) are one group (`registry`). [`Monitors::flush`] does the same
-//!    for a session's own monitors, before its reply.
+//! 2. [`Monitors::flush_all`] finds the groups whose conditions (`filter`) a change can concern
+//!    (`clauses`); monitors with equal subscriptions (`subscription`) are one group (`registry`).
+//!    [`Monitors::flush`] does the same for a session's own monitors, before its reply. Both have a
+//!    budget (`cost`): beyond it groups come later, or are composed elsewhere (`late`).
 //! 3. The changes are resolved against the store once (`view`), and for each of those groups the
 //!    body of the update is composed once (`compose`), or found composed (`cache`). Groups that
 //!    differ only in their conditions share what is written of a row (`shape`). Only the heads of
