@@ -197,6 +197,9 @@ impl Monitors {
 
     /// Sends the groups away whose updates cost too much.
     fn send_heavy(&mut self, flush: &mut Flush<'_>, blocked: &dyn Fn(MonitorKey) -> bool) {
+        if flush.heavy.is_empty() {
+            return;
+        }
         for (place, groups) in std::mem::take(&mut flush.heavy) {
             let leaving = self.send_away(place, &groups, blocked, flush.store);
             flush.flushed.leaving.extend(leaving);

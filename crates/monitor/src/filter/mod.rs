@@ -30,7 +30,17 @@ pub(crate) struct Filter {
     others: Vec<Clause>,
     /// Equal for equal filters.
     digest: u64,
+    row_cost: u64,
     hasher: FixedState,
+}
+
+fn row_cost(values: &[Values], others: &[Clause]) -> u64 {
+    let values: usize = values.iter().map(Values::longest_run).sum();
+    let others = others.iter().map(|clause| match clause {
+        Clause::Compare { value, .. } => 1 + value.as_ref().len() / 4,
+        Clause::Constant(_) => 1,
+    });
+    (1 + values + others.sum::<usize>()) as u64
 }
 
 impl Filter {
@@ -59,7 +69,8 @@ impl Filter {
             }
         }
         let digest = digest.finish();
-        Self { holds_always, columns, values, others, digest, hasher: hasher.clone() }
+        let row_cost = row_cost(&values, &others);
+        Self { holds_always, columns, values, others, digest, row_cost, hasher: hasher.clone() }
     }
 
     /// Whether the row is asked for.
@@ -85,14 +96,10 @@ impl Filter {
         self.columns.binary_search(&column).is_ok()
     }
 
-    /// What judging a row costs, in units of [`crate::budget`].
+    /// What judging a row costs, in units of [`crate::cost`].
+    #[inline]
     pub(crate) fn row_cost(&self) -> u64 {
-        let values: usize = self.values.iter().map(Values::longest_run).sum();
-        let others = self.others.iter().map(|clause| match clause {
-            Clause::Compare { value, .. } => 1 + value.as_ref().len() / 4,
-            Clause::Constant(_) => 1,
-        });
-        (1 + values + others.sum::<usize>()) as u64
+        self.row_cost
     }
 
     /// The clauses that demand values, if the filter consists of those alone and every row that it

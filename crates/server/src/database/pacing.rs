@@ -228,7 +228,9 @@ impl Databases {
             shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
         }
         self.overflowed.extend(overflowed);
-        self.send_late(shell, sessions, id, flushed.leaving);
+        if !flushed.leaving.is_empty() {
+            self.send_late(shell, sessions, id, flushed.leaving);
+        }
     }
 
     /// Sends what is pending for monitors of one session, if updates can be composed now.
@@ -250,7 +252,9 @@ impl Databases {
             db.watch.monitors.flush(keys, store, &is_mute, step)
         };
         db.watch.send(shell, flushed.updates);
-        self.send_late(shell, sessions, id, flushed.leaving);
+        if !flushed.leaving.is_empty() {
+            self.send_late(shell, sessions, id, flushed.leaving);
+        }
     }
 
     /// What a step may cost that concerns a database: what only the server changes is small, and
