@@ -15,6 +15,7 @@ use crate::clauses::{ClauseIndex, FiledId};
 use crate::difference::ConditionChange;
 use crate::late::{Away, LateId};
 use crate::message::{Head, Version};
+use crate::occupied::{group_bytes, own_bytes};
 use crate::pending::{Pending, Place};
 use crate::shape::Shapes;
 use crate::subscription::Subscription;
@@ -66,12 +67,16 @@ pub(crate) struct Group {
     /// What the group's conditions are filed as.
     pub(crate) filed: FiledId,
     pub(crate) classes: BTreeMap<Label, Class>,
+    /// Number of monitors in the group.
+    pub(crate) members: usize,
+    /// What the group occupies.
+    pub(crate) bytes: usize,
 }
 
 impl Group {
     /// Number of monitors in the group.
     pub(crate) fn len(&self) -> usize {
-        self.classes.values().map(|class| class.members.len()).sum()
+        self.members
     }
 }
 
@@ -118,6 +123,8 @@ pub struct Monitors {
     seed: u64,
     /// Of all filters.
     hasher: FixedState,
+    /// What all monitors occupy.
+    pub(crate) bytes: usize,
 }
 
 /// Keys are unique in the process, so that a session's monitors of all databases can share maps.
@@ -151,6 +158,7 @@ impl Monitors {
             initials: 0,
             seed,
             hasher,
+            bytes: 0,
         }
     }
 
@@ -230,6 +238,8 @@ impl Monitors {
             if let Err(at) = class.members.binary_search(&key) {
                 class.members.insert(at, key);
             }
+            group.members += 1;
+            self.bytes += own_bytes(&label.1);
         }
         self.memberships.insert(key, Membership { group: id, label });
     }
@@ -253,7 +263,8 @@ impl Monitors {
             self.shapes.share(&mut table.shape);
         }
         let subscription = Arc::new(subscription);
-        self.enter(id, Group { subscription, digest, filed, classes: BTreeMap::new() });
+        let (classes, bytes) = (BTreeMap::new(), group_bytes(&subscription));
+        self.enter(id, Group { subscription, digest, filed, classes, members: 0, bytes });
         id
     }
 
@@ -267,6 +278,7 @@ impl Monitors {
         for table in group.subscription.watched_tables() {
             self.watchers[table.index()].insert(id);
         }
+        self.bytes += group.bytes;
         self.by_subscription.insert_unique(group.digest, (group.digest, id), |(digest, _)| *digest);
         self.groups.insert(id, group);
     }
@@ -274,6 +286,7 @@ impl Monitors {
     /// A group is no more under this number; what it is filed as, and its shapes, are not touched.
     fn withdraw(&mut self, id: GroupId) -> Group {
         let group = self.groups.remove(&id).expect("only a group that is there goes");
+        self.bytes -= group.bytes;
         let entry = self.by_subscription.find_entry(group.digest, |(_, other)| *other == id);
         entry.expect("a group can be found by its subscription").remove();
         for table in group.subscription.watched_tables() {
@@ -287,6 +300,8 @@ impl Monitors {
     fn leave_group(&mut self, key: MonitorKey) -> Option<Membership> {
         let membership = self.memberships.remove(&key)?;
         let group = self.groups.get_mut(&membership.group)?;
+        group.members -= 1;
+        self.bytes -= own_bytes(&membership.label.1);
         if let Some(class) = group.classes.get_mut(&membership.label) {
             if let Ok(at) = class.members.binary_search(&key) {
                 class.members.remove(at);
@@ -352,12 +367,16 @@ impl Monitors {
             self.leave_group(key);
             return self.join_group(key, label, new, schema);
         }
-        let Group { subscription: old, filed, .. } = self.withdraw(old_id);
+        let Group { subscription: old, filed, members, .. } = self.withdraw(old_id);
+        self.bytes -= own_bytes(&self.memberships[&key].label.1);
+        self.bytes += own_bytes(&label.1);
         let id = self.next_group_id();
         self.clauses.replace(filed, id, &old, &new);
         let class = Class { head: Head::new(label.0, &label.1), members: vec![key] };
         let classes = BTreeMap::from([(Arc::clone(&label), class)]);
-        self.enter(id, Group { subscription: Arc::new(new), digest, filed, classes });
+        let bytes = group_bytes(&new);
+        let subscription = Arc::new(new);
+        self.enter(id, Group { subscription, digest, filed, classes, members, bytes });
         self.memberships.insert(key, Membership { group: id, label });
     }
 
@@ -477,11 +496,6 @@ impl Monitors {
     /// Number of the database's monitors.
     pub fn len(&self) -> usize {
         self.memberships.len()
-    }
-
-    /// Memory that a monitor's conditions occupy, in bytes, as if no other had the same.
-    pub fn condition_bytes(&self, key: MonitorKey) -> usize {
-        self.subscription(key).map_or(0, |subscription| subscription.bytes())
     }
 
     /// Whether there are no monitors.
