@@ -78,6 +78,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
                 whole_columns: given.no_column_diff,
                 whole_conversions: given.no_data_conversion,
             },
+            kept_bytes_max: bytes_in(KEPT_MEMORY),
             ..Config::default()
         },
         rundir: dirs.run.clone(),
@@ -91,7 +92,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
         log_file: None,
         recording: dirs.recording(&given.process.recording),
         run_command: given.run,
-        input_bytes_max: input_bytes_max(),
+        input_bytes_max: bytes_in(MESSAGE_MEMORY),
         trim_memory: memory::trim,
     })
 }
@@ -99,8 +100,11 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
 /// Bytes that messages on their way may take together, if the operator says so.
 const MESSAGE_MEMORY: &str = "WEIR_MESSAGE_MEMORY";
 
-fn input_bytes_max() -> Option<usize> {
-    std::env::var(MESSAGE_MEMORY).ok()?.parse().ok().filter(|bytes| *bytes > 0)
+/// Bytes that waiting transactions, monitors and locks of all clients may take, likewise.
+const KEPT_MEMORY: &str = "WEIR_KEPT_MEMORY";
+
+fn bytes_in(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// The options of TLS; a later one counts. A daemon leaves the directory that names of files start

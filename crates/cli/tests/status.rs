@@ -97,8 +97,14 @@ const MEMBERS: [(&str, &str); 4] = [
          rows waiting",
     ),
     ("/database/file", "compacting_ms fault path records size snapshot_size"),
-    ("/sessions/0", "held locks monitors name queued_bytes read_only remote role silent_ms"),
-    ("/process", "queued_bytes resident_bytes rounds stall_ever_us stall_us"),
+    (
+        "/sessions/0",
+        "held kept_bytes locks monitors name queued_bytes read_only remote role silent_ms",
+    ),
+    (
+        "/process",
+        "kept_bytes kept_bytes_max queued_bytes resident_bytes rounds stall_ever_us stall_us",
+    ),
 ];
 
 #[test]

@@ -12,10 +12,36 @@ const INPUT_SHARE: u64 = 4;
 /// Unparsed messages may take as much, in bytes, however little memory there is.
 const INPUT_BYTES_MIN: u64 = 256 << 20;
 
+/// Waiting transactions, monitors and locks of all clients may take this part of the memory.
+const KEPT_SHARE: u64 = 8;
+
+/// They may take as much, in bytes, however little memory there is.
+const KEPT_BYTES_MIN: u64 = 64 << 20;
+
+/// What clients have not taken may take this part of the memory, of all together.
+const BACKLOG_SHARE: u64 = 8;
+
+/// It may take as much, in bytes, however little memory there is.
+const BACKLOG_BYTES_MIN: u64 = 128 << 20;
+
 /// What all messages that are on their way, or at work, may take together, in bytes.
 pub(crate) fn input_bytes_max() -> usize {
-    let share = memory_bytes().unwrap_or(0) / INPUT_SHARE;
-    usize::try_from(share.max(INPUT_BYTES_MIN)).unwrap_or(usize::MAX)
+    part_of_memory(INPUT_SHARE, INPUT_BYTES_MIN)
+}
+
+/// What is kept for all clients between their requests may take so much, in bytes.
+pub(crate) fn kept_bytes_max() -> usize {
+    part_of_memory(KEPT_SHARE, KEPT_BYTES_MIN)
+}
+
+/// What all clients together have not taken yet may be so much, in bytes.
+pub(crate) fn backlog_bytes_max() -> usize {
+    part_of_memory(BACKLOG_SHARE, BACKLOG_BYTES_MIN)
+}
+
+fn part_of_memory(share: u64, least: u64) -> usize {
+    let part = memory_bytes().unwrap_or(0) / share;
+    usize::try_from(part.max(least)).unwrap_or(usize::MAX)
 }
 
 /// The memory of the machine, or of the control group that the process is in (cgroups(7)), if that

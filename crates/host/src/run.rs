@@ -15,7 +15,7 @@ use weir_server::Config;
 use crate::daemon::{Daemon, DaemonOptions, Role};
 use crate::driver::{Driver, Replay, Scene, Turn};
 use crate::fault::kill_on_fault;
-use crate::limits::raise_descriptor_limit;
+use crate::limits::{kept_bytes_max, raise_descriptor_limit};
 use crate::recording::{End, ReadError, Reader, Recorder, Recording, Writer};
 use crate::seed::seed;
 use crate::signals::{self, Signals};
@@ -119,6 +119,7 @@ fn serve(mut options: Options, log: &Vlog) -> Result<ExitCode, Fatal> {
         let replay = open_replay(&options, directory, log)?;
         return serve_again(replay, &options, daemon, log);
     }
+    options.server.kept_bytes_max.get_or_insert_with(kept_bytes_max);
     options.server.seed = seed()?;
     options.server.saved = saved.as_ref().and_then(read_state);
     let config = options.server.clone();

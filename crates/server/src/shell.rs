@@ -10,6 +10,30 @@ use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, Now, SessionId, WorkId};
 use crate::work::{Garbage, Work};
 
+/// Most bytes that wait for a session behind a long message that it does not take; beyond it, the
+/// session is disconnected.
+const BEHIND_BYTES_MAX: usize = 64 << 20;
+
+/// What a short message counts for, in bytes.
+const COUNTED_BYTES_MIN: usize = 256;
+
+/// What a session is to be sent behind a long message.
+#[derive(Default)]
+struct Behind {
+    messages: Vec<(Bytes, Bytes)>,
+    bytes: usize,
+}
+
+impl Behind {
+    /// True if that is more than may wait, for the first time.
+    fn push(&mut self, head: &Bytes, body: &Bytes) -> bool {
+        let before = self.bytes;
+        self.bytes += (head.len() + body.len()).max(COUNTED_BYTES_MIN);
+        self.messages.push((Arc::clone(head), Arc::clone(body)));
+        before <= BEHIND_BYTES_MAX && self.bytes > BEHIND_BYTES_MAX
+    }
+}
+
 /// Time and randomness come in through it, effects go out.
 pub(crate) struct Shell {
     now: Now,
@@ -17,7 +41,9 @@ pub(crate) struct Shell {
     effects: Vec<Effect>,
     next_work: u64,
     /// Sessions in the middle of a long message, and what they are to be sent behind it.
-    behind: BTreeMap<SessionId, Vec<(Bytes, Bytes)>>,
+    behind: BTreeMap<SessionId, Behind>,
+    /// Sessions that are to be sent more than may wait.
+    overflowed: Vec<SessionId>,
     /// What comes before a message that is in one piece.
     no_head: Bytes,
 }
@@ -30,6 +56,7 @@ impl Shell {
             effects: Vec::new(),
             next_work: 0,
             behind: BTreeMap::new(),
+            overflowed: Vec::new(),
             no_head: Bytes::default(),
         }
     }
@@ -89,7 +116,9 @@ impl Shell {
         if !self.behind.is_empty() {
             to.retain(|session| match self.behind.get_mut(session) {
                 Some(behind) => {
-                    behind.push((Arc::clone(&head), Arc::clone(&body)));
+                    if behind.push(&head, &body) {
+                        self.overflowed.push(*session);
+                    }
                     false
                 }
                 None => true,
@@ -108,7 +137,7 @@ impl Shell {
 
     /// A long message begins: all else waits until it has ended.
     pub(crate) fn begin_message(&mut self, session: SessionId) {
-        let others = self.behind.insert(session, Vec::new());
+        let others = self.behind.insert(session, Behind::default());
         assert!(others.is_none(), "a session is sent one long message at a time");
     }
 
@@ -121,9 +150,14 @@ impl Shell {
     pub(crate) fn end_message(&mut self, session: SessionId, tail: Vec<u8>) {
         let behind = self.behind.remove(&session);
         self.send(session, tail);
-        for (head, body) in behind.expect("the message was begun") {
+        for (head, body) in behind.expect("the message was begun").messages {
             self.send_parts(vec![session], head, body);
         }
+    }
+
+    /// Sessions that are to be sent more than may wait behind a long message.
+    pub(crate) fn take_overflowed(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.overflowed)
     }
 
     /// A session has left: nothing more is sent to it.

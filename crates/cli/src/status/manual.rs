@@ -76,9 +76,11 @@ databases       name, rows (null while a long transaction has them), atoms,
                 file: null, or path, size, snapshot_size, records,
                 compacting_ms, fault
 sessions        the 1000 with most queued: name, remote, role, monitors, locks,
-                queued_bytes, silent_ms, held, read_only
+                queued_bytes, kept_bytes (for monitors, locks, transactions
+                that wait), silent_ms, held, read_only
 sessions_total  how many there are
 work            what runs beside the loop: what, database, session, age_ms
-process         resident_bytes, queued_bytes, rounds (of the loop),
-                stall_us (the longest of the last minute), stall_ever_us
+process         resident_bytes, queued_bytes, kept_bytes, kept_bytes_max,
+                rounds (of the loop), stall_us (the longest of the last
+                minute), stall_ever_us
 Sizes are in bytes; what is not going on, or not known, is null.";

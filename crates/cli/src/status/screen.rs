@@ -119,9 +119,20 @@ fn sessions(status: &Value) -> Vec<Vec<String>> {
 fn slow(status: &Value) -> Vec<String> {
     let null = Value::Null;
     let mut lines = Vec::new();
-    let stall = number(status.get("process").unwrap_or(&null), "stall_us");
+    let process = status.get("process").unwrap_or(&null);
+    let stall = number(process, "stall_us");
     if stall >= SLOW_ROUND_US {
         lines.push(format!("all clients waited for {} in the last minute", millis(stall)));
+    }
+    let (kept, most) = (number(process, "kept_bytes"), number(process, "kept_bytes_max"));
+    if kept > most / 2 {
+        let sessions = list(status, "sessions").iter();
+        let greedy = sessions.max_by_key(|session| number(session, "kept_bytes"));
+        let name = greedy.map_or("-".to_owned(), |session| word(session, "name"));
+        let (kept, most) = (bytes(kept), bytes(most));
+        lines.push(format!(
+            "clients' monitors, locks and waiting transactions take {kept} of {most}, {name}'s most"
+        ));
     }
     for work in list(status, "work").iter().filter(|work| number(work, "age_ms") >= SLOW_WORK_MS) {
         let (what, age) = (word(work, "what"), seconds(number(work, "age_ms")));
@@ -221,7 +232,7 @@ mod tests {
             "queued_bytes":3145728,"silent_ms":12000,"held":true,"read_only":false}],
         "sessions_total":4000,
         "work":[{"what":"write","database":"Net","session":"unix#7","age_ms":3200}],
-        "process":{"resident_bytes":7340032,"queued_bytes":3145728,"stall_us":81000,
+        "process":{"resident_bytes":7340032,"kept_bytes":2097152,"kept_bytes_max":3145728,"queued_bytes":3145728,"stall_us":81000,
             "stall_ever_us":90000}}"#;
 
     #[test]
@@ -240,6 +251,7 @@ and 3999 more
 
 SLOW
 all clients waited for 81.0 ms in the last minute
+clients' monitors, locks and waiting transactions take 2.0 MB of 3.0 MB, tcp:192.0.2.7:4711's most
 unix#7: write on Net for 3.2 s so far
 Net: compaction for 2.5 s so far
 Net: 2.0 MB of changes that clients have not been told

@@ -80,7 +80,7 @@ impl Replay {
         let Ok(Item::Start(start)) = Item::decode(&first) else {
             return Err(failed("a recording without a beginning"));
         };
-        let Start { now, version, seed, saved, remotes, databases } = start;
+        let Start { now, version, seed, saved, remotes, databases, kept_bytes_max } = start;
         if (&remotes, databases) != (&config.remotes, config.databases.len() as u64) {
             let remotes = remotes.iter().map(|remote| format!(" --remote={remote}"));
             return Err(failed(&format!(
@@ -93,6 +93,7 @@ impl Replay {
             log.log("ovs_replay", Level::Warn, &text);
         }
         (config.seed, config.saved) = (seed, saved);
+        config.kept_bytes_max = kept_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
         log.set_clock_ms(now.monotonic_us / 1000);
         let execution = Execution::new(now, config, None, log).map_err(|error| strerror(&error))?;
         let (waiting, effects) = (VecDeque::new(), Vec::new());

@@ -25,6 +25,8 @@ pub(crate) struct Start {
     pub(crate) remotes: Vec<String>,
     /// How many databases the command line names.
     pub(crate) databases: u64,
+    /// What could be kept for clients: it depends on the machine.
+    pub(crate) kept_bytes_max: Option<u64>,
 }
 
 /// How a run ended.
@@ -153,6 +155,7 @@ impl Start {
             saved: config.saved.clone(),
             remotes: config.remotes.clone(),
             databases: config.databases.len() as u64,
+            kept_bytes_max: config.kept_bytes_max.map(|bytes| bytes as u64),
         }
     }
 
@@ -164,6 +167,7 @@ impl Start {
         put_option(out, self.saved.as_deref(), put_bytes);
         put_texts(out, &self.remotes);
         put_u64(out, self.databases);
+        put_option(out, self.kept_bytes_max, put_u64);
     }
 
     fn decode(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
@@ -174,6 +178,7 @@ impl Start {
             saved: fields.option(Fields::bytes)?,
             remotes: fields.list(Fields::text)?,
             databases: fields.u64()?,
+            kept_bytes_max: fields.option(Fields::u64)?,
         })
     }
 }

@@ -53,6 +53,7 @@ fn samples() -> Vec<Vec<u8>> {
         saved: Some(vec![1]),
         remotes: vec!["punix:s".to_owned()],
         databases: 1,
+        kept_bytes_max: Some(1 << 40),
     };
     let said = ("stream_ssl".to_owned(), "SSL_accept: no".to_owned());
     let items = [

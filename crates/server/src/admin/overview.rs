@@ -35,7 +35,7 @@ impl Overview<'_> {
         let databases = self.databases.values().map(|db| self.database(db)).collect();
         let overview = object([
             ("databases", Value::Array(databases)),
-            ("process", process(self.host)),
+            ("process", self.process()),
             ("sessions", Value::Array(self.sessions_by_queue())),
             ("sessions_total", number(self.sessions.len())),
             ("work", Value::Array(self.work_out())),
@@ -56,6 +56,7 @@ impl Overview<'_> {
         let identity = session.identity();
         object([
             ("held", session.gate().is_closed().into()),
+            ("kept_bytes", number(self.sessions.kept_for(id))),
             ("locks", number(session.locks().len())),
             ("monitors", number(self.subscriptions.count(id))),
             ("name", identity.name.as_str().into()),
@@ -131,20 +132,23 @@ impl Overview<'_> {
         ])
     }
 
+    fn process(&self) -> Value {
+        let (host, (kept, kept_max)) = (self.host, self.sessions.kept());
+        object([
+            ("kept_bytes", number(kept)),
+            ("kept_bytes_max", number(kept_max)),
+            ("queued_bytes", number(host.queued.values().sum::<u64>())),
+            ("resident_bytes", number(host.resident_bytes)),
+            ("rounds", number(host.rounds)),
+            ("stall_us", number(host.stall_us)),
+            ("stall_ever_us", number(host.stall_ever_us)),
+        ])
+    }
+
     /// Milliseconds since then.
     fn age(&self, since_us: u64) -> Value {
         number(self.shell.elapsed_ms(since_us))
     }
-}
-
-fn process(host: &HostStatus) -> Value {
-    object([
-        ("queued_bytes", number(host.queued.values().sum::<u64>())),
-        ("resident_bytes", number(host.resident_bytes)),
-        ("rounds", number(host.rounds)),
-        ("stall_us", number(host.stall_us)),
-        ("stall_ever_us", number(host.stall_ever_us)),
-    ])
 }
 
 fn number(count: impl TryInto<i64>) -> Value {

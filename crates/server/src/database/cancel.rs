@@ -11,6 +11,7 @@
 
 use crate::database::Databases;
 use crate::database::long::Out;
+use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
 use crate::ids::{DbId, SessionId};
 use crate::origin::{Asker, Origin};
@@ -64,6 +65,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
+        note_waited(sessions, &mut trigger);
         self.let_go(shell, sessions, &mut trigger);
         reply_canceled(shell, sessions, &trigger.origin);
     }

@@ -46,6 +46,11 @@ const ATTEMPTS_FREE: u32 = 3;
 /// helper.
 const FOLLOWED_MAX: usize = 1_000;
 
+/// Most rows that are noted as changed while a helper is at work, and most bytes of records of what
+/// has been followed; beyond it the conversion begins anew, the last time with transactions held.
+const CHANGED_ROWS_MAX: usize = 1_000_000;
+const TAIL_BYTES_MAX: usize = 256 << 20;
+
 /// How often a helper does that before transactions are held meanwhile.
 const CATCH_UPS_FREE: u32 = 3;
 
@@ -62,8 +67,16 @@ pub(crate) struct Conversions {
 struct Request {
     origin: Origin,
     schema: Arc<Schema>,
-    /// Length of the schema's text.
+    /// What the schema occupies.
     bytes: usize,
+}
+
+/// What a schema occupies for each byte of its text, about.
+const SCHEMA_BYTES_EACH: usize = 4;
+
+/// What a request for a conversion occupies whose schema has a text of this length, in bytes.
+pub(crate) fn conversion_bytes(text: usize) -> usize {
+    text.saturating_mul(SCHEMA_BYTES_EACH) + OVERHEAD_BYTES
 }
 
 /// A conversion from the snapshot to the rename.
@@ -74,11 +87,13 @@ struct Conversion {
     changed: BTreeSet<(TableId, Uuid)>,
     /// Commits that change many, whose rows have not been gone through.
     large: Vec<Arc<Delta>>,
+    /// How many rows those change.
+    large_rows: usize,
     /// Records of what has been followed already.
     tail: Vec<u8>,
     /// How often a helper has followed what was committed meanwhile.
     catch_ups: u32,
-    /// A helper could not follow, so the conversion begins anew.
+    /// A helper could not follow, or too much has changed, so the conversion begins anew.
     is_lost: bool,
     attempts: u32,
     started_us: u64,
@@ -103,9 +118,15 @@ impl Conversions {
 
     /// Takes note of a commit.
     pub(crate) fn note(&mut self, delta: &Arc<Delta>) {
-        let Some(current) = &mut self.current else { return };
-        if delta.tables.iter().map(|table| table.rows.len()).sum::<usize>() > FOLLOWED_MAX {
+        let Some(current) = self.current.as_mut().filter(|current| !current.is_lost) else {
+            return;
+        };
+        let rows = delta.tables.iter().map(|table| table.rows.len()).sum::<usize>();
+        if current.large_rows + current.changed.len() + rows > CHANGED_ROWS_MAX {
+            current.is_lost = true;
+        } else if rows > FOLLOWED_MAX {
             current.large.push(Arc::clone(delta));
+            current.large_rows += rows;
         } else {
             current.changed.extend(delta.rows().map(|(table, uuid, _)| (table, uuid)));
         }
@@ -125,7 +146,12 @@ impl Conversions {
     /// Bytes kept for a session's requests.
     pub(super) fn kept_bytes(&self, session: SessionId) -> usize {
         let own = self.in_flight().filter(|(origin, _)| origin.is_of(session));
-        own.map(|(_, bytes)| bytes + OVERHEAD_BYTES).sum()
+        own.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes kept for all requests.
+    pub(super) fn all_kept_bytes(&self) -> usize {
+        self.in_flight().map(|(_, bytes)| bytes).sum()
     }
 
     /// A helper has converted what had been missed, or has not been able to. The conversion goes on
@@ -134,8 +160,10 @@ impl Conversions {
         let Followed { converted, record } = followed;
         let current = self.current.as_mut().expect("a conversion ends when its helper is done");
         match record {
-            Some(record) => current.tail.extend(record),
-            None => current.is_lost = true,
+            Some(record) if current.tail.len() + record.len() <= TAIL_BYTES_MAX => {
+                current.tail.extend(record);
+            }
+            Some(_) | None => current.is_lost = true,
         }
         Some(converted)
     }
@@ -143,7 +171,13 @@ impl Conversions {
 
 /// Nobody needs what a helper has converted.
 pub(super) fn forget(shell: &mut Shell, followed: Followed) {
-    shell.free(Garbage::Database(Box::new(followed.converted.database)));
+    free_converted(shell, Some(followed.converted));
+}
+
+fn free_converted(shell: &mut Shell, converted: Option<Box<Converted>>) {
+    if let Some(converted) = converted {
+        shell.free(Garbage::Database(Box::new(converted.database)));
+    }
 }
 
 /// A database is another one from now on.
@@ -190,6 +224,7 @@ impl Databases {
                 request,
                 changed: BTreeSet::new(),
                 large: Vec::new(),
+                large_rows: 0,
                 tail: Vec::new(),
                 catch_ups: 0,
                 is_lost: false,
@@ -207,10 +242,11 @@ impl Databases {
         let current = db.conversions.current.as_mut().expect("it is under way");
         current.attempts += 1;
         current.changed.clear();
-        current.large.clear();
-        current.tail.clear();
-        (current.catch_ups, current.is_lost) = (0, false);
-        current.converted = None;
+        let large = std::mem::take(&mut current.large);
+        large.into_iter().for_each(|delta| shell.free(Garbage::Delta(delta)));
+        current.tail = Vec::new();
+        (current.large_rows, current.catch_ups, current.is_lost) = (0, 0, false);
+        free_converted(shell, current.converted.take());
         db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
         let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
@@ -227,8 +263,10 @@ impl Databases {
         result: Result<Box<Converted>, ConversionError>,
     ) {
         let most = if self.step_cost_max() == 0 { 0 } else { FOLLOWED_MAX };
-        // The database may have been removed meanwhile.
-        let Some(db) = self.get_mut(id) else { return };
+        let Some(db) = self.get_mut(id) else {
+            // The database was removed meanwhile.
+            return free_converted(shell, result.ok());
+        };
         let current = db.conversions.current.as_mut().expect("it is under way");
         let mut converted = match result {
             Ok(converted) => converted,
@@ -237,6 +275,7 @@ impl Databases {
         // What had to go may have been referred to again since.
         let has_changed = !current.changed.is_empty() || !current.large.is_empty();
         if current.is_lost || !converted.repaired.is_empty() && has_changed {
+            free_converted(shell, Some(converted));
             return self.attempt_conversion(shell, id);
         }
         if !current.large.is_empty() || current.changed.len() > most {
@@ -244,7 +283,10 @@ impl Databases {
         }
         let store = db.tables.store().expect("a conversion waits until the tables are here");
         let followed = converted.follow(store, &current.changed, shell.uuids());
-        let Ok(delta) = followed else { return self.attempt_conversion(shell, id) };
+        let Ok(delta) = followed else {
+            free_converted(shell, Some(converted));
+            return self.attempt_conversion(shell, id);
+        };
         let mut tail = std::mem::take(&mut current.tail);
         let store = converted.database.store();
         standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
@@ -260,6 +302,7 @@ impl Databases {
         current.catch_ups += 1;
         let changed = std::mem::take(&mut current.changed);
         let large = std::mem::take(&mut current.large);
+        current.large_rows = 0;
         if current.catch_ups > CATCH_UPS_FREE {
             db.tables.set_frozen(true);
         }
@@ -323,6 +366,7 @@ impl Databases {
     ) {
         let db = self.open(id);
         let current = db.conversions.current.take().expect("it is under way");
+        free_converted(shell, current.converted);
         if let ConversionError::Failed(reason) = &error {
             let text = format!("{}: conversion failed ({reason}), all is as it was", db.name);
             shell.log("ovsdb", Level::Warning, text);
@@ -355,6 +399,7 @@ impl Databases {
         result: Result<(), Vec<u8>>,
     ) {
         let session = origin.session().expect("only clients ask for conversions");
+        sessions.note_kept(session, 0);
         if sessions.has(session) {
             shell.send(
                 session,
@@ -383,8 +428,13 @@ impl Databases {
     ) {
         let Conversions { queue, current } = conversions;
         let current = current.map(|current| *current);
-        let (requests, commands): (Vec<Request>, Vec<_>) =
-            current.map(|current| (current.request, current.commands)).into_iter().unzip();
+        let (requests, commands): (Vec<Request>, Vec<_>) = current
+            .map(|current| {
+                free_converted(shell, current.converted);
+                (current.request, current.commands)
+            })
+            .into_iter()
+            .unzip();
         for Request { origin, .. } in requests.into_iter().chain(queue) {
             let session = origin.session().expect("only clients ask for conversions");
             self.release(shell, sessions, session, Reason::Conversion, Lane::Every);
@@ -409,7 +459,11 @@ impl Db {
         let [_, text] = exactly(params).ok_or_else(|| Error::syntax(params, "array expected"))?;
         let schema = Schema::parse(text)?;
         convert::check_name(&schema, &self.name)?;
-        Ok(Request { origin, schema: Arc::new(schema), bytes: text.as_bytes().len() })
+        Ok(Request {
+            origin,
+            schema: Arc::new(schema),
+            bytes: conversion_bytes(text.as_bytes().len()),
+        })
     }
 }
 

@@ -28,7 +28,7 @@ use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
-use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
+use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written, operations};
 
 /// What a helper is at work on.
 #[derive(Debug)]
@@ -69,7 +69,10 @@ impl Databases {
         };
         let id = trigger.origin.db;
         if let Asker::Session(session) = trigger.origin.asker {
-            trigger.locks.get_or_insert_with(|| sessions.owned_locks(session));
+            let owned =
+                || sessions.owned_among(session, operations(trigger.message.text()).into_iter());
+            let locks = trigger.locks.take().unwrap_or_else(owned);
+            trigger.locks = Some(locks);
             if trigger.holds.is_none() {
                 trigger.holds = Some(Reason::Turn);
                 sessions.hold(session, Reason::Turn, Lane::Db(id));

@@ -41,7 +41,7 @@ use crate::storage::{Standalone, Storage};
 use crate::work::Garbage;
 
 pub(crate) use commits::Done;
-pub(crate) use conversion::Replaced;
+pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use long::Answer;
 pub(crate) use tables::{Queued, Tables};
 pub(crate) use trigger::Trigger;
@@ -494,6 +494,16 @@ impl Databases {
     /// Bytes kept for a session's waiting transactions and conversions.
     pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
         let of_db = |db: &Db| db.waiting.kept_bytes(session) + db.conversions.kept_bytes(session);
+        self.values().map(of_db).sum()
+    }
+
+    /// Bytes kept for all sessions' waiting transactions, conversions and monitors.
+    pub(crate) fn all_kept_bytes(&self) -> usize {
+        let of_db = |db: &Db| {
+            db.waiting.all_kept_bytes()
+                + db.conversions.all_kept_bytes()
+                + db.watch.monitors.bytes()
+        };
         self.values().map(of_db).sum()
     }
 

@@ -9,7 +9,7 @@ use weir_json::{Text, TextBuf};
 
 use crate::database::commits::Writes;
 use crate::database::trigger::Trigger;
-use crate::database::waiting::Moment;
+use crate::database::waiting::{Moment, kept_bytes};
 use crate::database::{Databases, Db};
 use crate::ids::{DbId, SessionId};
 use crate::origin::{Asker, Identity, Origin};
@@ -220,10 +220,13 @@ impl Databases {
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
-        trigger: Trigger,
+        mut trigger: Trigger,
         outcome: Outcome,
         writes: Writes<'_>,
     ) -> bool {
+        if !matches!(outcome, Outcome::Wait { .. }) {
+            note_waited(sessions, &mut trigger);
+        }
         let done = match outcome {
             Outcome::Done(done) => done,
             Outcome::Wait { timeout_ms, reads, .. } => {
@@ -297,12 +300,19 @@ impl Databases {
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();
         // The session may have left while a helper was at work.
-        if let Some(session) = session.filter(|session| sessions.has(*session)) {
-            let waiting = &mut self.open(trigger.origin.db).waiting;
-            if waiting.push(trigger, reads, since) {
-                sessions.note_grown(session);
+        let Some(session) = session.filter(|session| sessions.has(*session)) else { return };
+        if !trigger.has_waited {
+            let bytes = kept_bytes(&trigger);
+            if let Err(error) = sessions.check_room(session, bytes) {
+                let mut text = Vec::new();
+                error.write(&mut text);
+                // It has changed nothing that the session would have to see before.
+                return shell.send(session, weir_wire::reply_error(&trigger.origin.id, &text));
             }
+            sessions.note_kept(session, bytes);
+            trigger.has_waited = true;
         }
+        self.open(trigger.origin.db).waiting.push(trigger, reads, since);
     }
 
     /// What could not be written is undone, and every request of the batch runs again, read-only
@@ -399,5 +409,13 @@ impl Db {
     /// When the next transaction runs again that waits; nobody can say while the tables are closed.
     pub(super) fn wait_us(&self) -> Option<u64> {
         self.waiting.wakeup_us().filter(|_| self.tables.is_open())
+    }
+}
+
+/// A transaction that has waited does not any more: nothing is kept for that.
+pub(super) fn note_waited(sessions: &mut Sessions, trigger: &mut Trigger) {
+    if let (true, Some(session)) = (trigger.has_waited, trigger.origin.session()) {
+        trigger.has_waited = false;
+        sessions.note_kept(session, 0);
     }
 }

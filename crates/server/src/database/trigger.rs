@@ -30,6 +30,8 @@ pub(crate) struct Trigger {
     pub(crate) is_canceled: bool,
     /// Whether it changes nothing, if that is known.
     pub(crate) is_read_only: Option<bool>,
+    /// What is kept for it has been counted: it has waited before.
+    pub(crate) has_waited: bool,
     /// Why its session is held until it is answered, if it is.
     pub(crate) holds: Option<Reason>,
     /// Locks that the session owned when the request came, if it did not run at once.
@@ -51,6 +53,7 @@ impl Trigger {
             is_long: false,
             is_canceled: false,
             is_read_only: None,
+            has_waited: false,
             holds: None,
             locks: None,
             refused: None,

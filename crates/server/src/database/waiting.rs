@@ -72,6 +72,8 @@ pub(crate) struct Waiting {
     /// Who is woken when, in µs.
     alarms: BTreeSet<(u64, Place)>,
     sessions: BTreeMap<SessionId, OfSession>,
+    /// What is kept for all of them.
+    bytes: usize,
     shelves: BTreeMap<Shelf, BTreeSet<Place>>,
     /// Who is woken by every change.
     by_all: BTreeSet<Place>,
@@ -110,6 +112,7 @@ impl Waiting {
             next: 1,
             alarms: BTreeSet::new(),
             sessions: BTreeMap::new(),
+            bytes: 0,
             shelves: BTreeMap::new(),
             by_all: BTreeSet::new(),
             resting: BTreeMap::new(),
@@ -147,6 +150,7 @@ impl Waiting {
         let of_session = self.sessions.entry(session).or_default();
         of_session.places.insert((trigger.origin.id.clone(), place));
         of_session.bytes += kept_bytes(&trigger);
+        self.bytes += kept_bytes(&trigger);
         if reads.asserts {
             self.by_all.insert(place);
         }
@@ -183,6 +187,7 @@ impl Waiting {
         if let Some(of_session) = self.sessions.get_mut(&session) {
             of_session.places.remove(&(trigger.origin.id.clone(), place));
             of_session.bytes -= kept_bytes(&trigger);
+            self.bytes -= kept_bytes(&trigger);
             if of_session.places.is_empty() {
                 self.sessions.remove(&session);
             }
@@ -348,6 +353,11 @@ impl Waiting {
         self.sessions.get(&session).map_or(0, |session| session.bytes)
     }
 
+    /// What is kept for the requests of all sessions, in bytes.
+    pub(super) fn all_kept_bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.triggers.len()
     }
@@ -384,6 +394,7 @@ fn shelves(reads: &Reads, hasher: &ValueHasher) -> impl Iterator<Item = Shelf> {
     })
 }
 
-fn kept_bytes(trigger: &Trigger) -> usize {
-    trigger.message.len() + OVERHEAD_BYTES
+/// What a transaction that waits occupies: its message, its id twice, and its places in lists.
+pub(super) fn kept_bytes(trigger: &Trigger) -> usize {
+    trigger.message.len() + 2 * trigger.origin.id.len() + OVERHEAD_BYTES
 }

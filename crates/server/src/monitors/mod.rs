@@ -41,7 +41,30 @@ struct Monitor {
     db: DbId,
     /// The monitor's key among those of its database.
     key: MonitorKey,
-    /// Length of the texts that it was made from.
+    /// What it occupies, as far as that has been counted.
+    bytes: usize,
+}
+
+impl Monitor {
+    /// What the monitor occupies outside of its database's monitors.
+    fn own_bytes(&self) -> usize {
+        self.id.len() + OVERHEAD_BYTES
+    }
+
+    /// Counts what the monitor occupies; answers with what was counted before, and now.
+    fn count(&mut self, databases: &Databases) -> (usize, usize) {
+        let shared = databases.get(self.db).map_or(0, |db| db.monitors().bytes_of(self.key));
+        let bytes = self.own_bytes() + shared;
+        (std::mem::replace(&mut self.bytes, bytes), bytes)
+    }
+}
+
+/// The monitors of one session.
+#[derive(Debug, Default)]
+struct OfSession {
+    /// In the order of their making.
+    monitors: Vec<Monitor>,
+    /// What they occupy, as far as that has been counted.
     bytes: usize,
 }
 
@@ -59,8 +82,9 @@ enum Out {
 /// What the sessions watch.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    /// The monitors of each session, in the order of their making.
-    by_session: BTreeMap<SessionId, Vec<Monitor>>,
+    by_session: BTreeMap<SessionId, OfSession>,
+    /// What all monitors occupy outside of their databases.
+    own_bytes: usize,
     /// Monitors that wait for their first rows.
     herds: Herds,
     /// Long messages on their way.
@@ -74,7 +98,7 @@ pub(crate) struct Subscriptions {
 
 impl Subscriptions {
     fn of(&self, session: SessionId) -> &[Monitor] {
-        self.by_session.get(&session).map_or(&[], Vec::as_slice)
+        self.by_session.get(&session).map_or(&[], |of| of.monitors.as_slice())
     }
 
     fn find(&self, session: SessionId, id: &[u8]) -> Option<&Monitor> {
@@ -91,9 +115,32 @@ impl Subscriptions {
         self.of(session).len()
     }
 
-    /// Bytes kept for a session's monitors.
+    /// Bytes kept for a session's monitors, as far as they have been counted.
     pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
-        self.of(session).iter().map(|monitor| monitor.bytes + OVERHEAD_BYTES).sum()
+        self.by_session.get(&session).map_or(0, |of| of.bytes)
+    }
+
+    /// Bytes kept for all monitors, but for what their databases keep.
+    pub(crate) fn all_kept_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// Counts again what each session's monitors occupy: the part of a monitor in what it shares
+    /// grows when others leave.
+    pub(crate) fn count_again(&mut self, databases: &Databases) {
+        for of in self.by_session.values_mut() {
+            of.bytes = of.monitors.iter_mut().map(|monitor| monitor.count(databases).1).sum();
+        }
+    }
+
+    /// A session has one more monitor, which occupies so much.
+    fn push(&mut self, databases: &Databases, session: SessionId, mut monitor: Monitor) -> usize {
+        let (_, bytes) = monitor.count(databases);
+        self.own_bytes += monitor.own_bytes();
+        let of = self.by_session.entry(session).or_default();
+        of.monitors.push(monitor);
+        of.bytes += bytes;
+        bytes
     }
 
     /// From now on there are only monitors of RFC 7047.
@@ -109,7 +156,8 @@ impl Subscriptions {
         session: SessionId,
     ) {
         self.leave_stream(shell, session);
-        for monitor in self.by_session.remove(&session).into_iter().flatten() {
+        for monitor in self.by_session.remove(&session).unwrap_or_default().monitors {
+            self.own_bytes -= monitor.own_bytes();
             databases.remove_monitor(monitor.db, monitor.key);
         }
     }
@@ -119,18 +167,22 @@ impl Subscriptions {
     pub(crate) fn cancel(
         &mut self,
         shell: &mut Shell,
-        sessions: &Sessions,
+        sessions: &mut Sessions,
         databases: &mut Databases,
         db: DbId,
         kept: &[MonitorKey],
     ) {
         let ends =
             |monitor: &Monitor| monitor.db == db && kept.binary_search(&monitor.key).is_err();
-        for (&id, monitors) in &mut self.by_session {
+        for (&id, OfSession { monitors, bytes }) in &mut self.by_session {
             let session = sessions.get(id).expect("monitors go with their session");
+            let is_aware = session.is_db_change_aware();
             for monitor in monitors.extract_if(.., |monitor| ends(monitor)) {
+                sessions.note_kept(id, 0);
+                *bytes -= monitor.bytes;
+                self.own_bytes -= monitor.own_bytes();
                 databases.disown_monitor(db, monitor.key);
-                if session.is_db_change_aware() {
+                if is_aware {
                     let params = [b"[".as_slice(), &monitor.id, b"]"].concat();
                     shell.send(id, weir_wire::notification("monitor_canceled", &params));
                 }

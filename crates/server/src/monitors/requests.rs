@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use weir_data::{DatumRef, Error, Uuid};
 use weir_json::{Kind, Text};
-use weir_monitor::{ConditionChange, MonitorKey, Rows, Version};
+use weir_monitor::{ConditionChange, MonitorKey, Rows, Version, bytes_of_text};
 use weir_wire::Method;
 
 use crate::database::Databases;
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
-use crate::monitors::{INITIAL_KEPT_US, Monitor, Out, Subscriptions};
+use crate::monitors::{INITIAL_KEPT_US, Monitor, OfSession, Out, Subscriptions};
 use crate::reply::{Handled, Reply, exactly};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
@@ -107,15 +107,19 @@ impl Subscriptions {
         if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
         }
+        sessions.check_room(session, bytes_of_text(name.len(), requests.as_bytes().len()))?;
         let schema = Arc::clone(databases.get(db_id).expect("it was looked up").schema());
         let monitors = databases.monitors_mut(db_id);
         let key = monitors.add(version, name.clone(), requests, &schema)?;
+        if let Err(error) = sessions.check_room(session, monitors.bytes_of(key)) {
+            monitors.remove(key, &schema);
+            return Err(error.into());
+        }
         databases.own_monitor(db_id, key, session);
         let rows = databases.initial_rows(db_id, key);
-        let bytes = name.len() + requests.as_bytes().len();
-        let monitor = Monitor { id: name, db: db_id, key, bytes };
-        self.by_session.entry(session).or_default().push(monitor);
-        sessions.note_grown(session);
+        let monitor = Monitor { id: name, db: db_id, key, bytes: 0 };
+        let bytes = self.push(databases, session, monitor);
+        sessions.note_kept(session, bytes);
         self.forget_us = Some(shell.now_us() + INITIAL_KEPT_US);
         let Some(body) = rows else {
             let request = request.to_vec();
@@ -152,17 +156,35 @@ impl Subscriptions {
             let details = "monitor-cond-change-requests must be object";
             return Err(Error::plain_syntax(details).into());
         }
+        // As if the old conditions stayed: for a moment they do. What comes of the text is counted
+        // when the round ends.
+        sessions.check_room(id, bytes_of_text(new_name.len(), requests.as_bytes().len()))?;
         let schema = Arc::clone(databases.get(monitor.db).expect("its monitor is there").schema());
         let monitors = databases.monitors_mut(monitor.db);
         let change = monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;
-        let own = self.by_session.get_mut(&id).into_iter().flatten();
-        for renamed in own.filter(|own| own.key == monitor.key) {
-            renamed.id.clone_from(&new_name);
-            renamed.bytes = renamed.bytes.max(new_name.len() + requests.as_bytes().len());
-        }
-        sessions.note_grown(id);
+        let (before, after) = self.recount(databases, id, monitor.key, new_name);
+        sessions.note_kept(id, after.saturating_sub(before));
         let Some(change) = change else { return Ok(Reply::empty()) };
         Ok(self.tell_change(shell, sessions, databases, id, &monitor, change, request))
+    }
+
+    /// A monitor has other conditions and another name; what it occupied, and what it does now.
+    fn recount(
+        &mut self,
+        databases: &Databases,
+        session: SessionId,
+        key: MonitorKey,
+        name: Vec<u8>,
+    ) -> (usize, usize) {
+        let of = self.by_session.get_mut(&session).expect("its monitor was looked up");
+        let monitor = of.monitors.iter_mut().find(|monitor| monitor.key == key);
+        let monitor = monitor.expect("it was looked up");
+        self.own_bytes -= monitor.own_bytes();
+        monitor.id = name;
+        self.own_bytes += monitor.own_bytes();
+        let (before, after) = monitor.count(databases);
+        of.bytes = of.bytes - before + after;
+        (before, after)
     }
 
     /// Composes the difference that new conditions make, here or elsewhere.
@@ -228,6 +250,7 @@ impl Subscriptions {
     /// `monitor_cancel`
     pub(crate) fn monitor_cancel(
         &mut self,
+        sessions: &mut Sessions,
         databases: &mut Databases,
         id: SessionId,
         params: Text<'_>,
@@ -235,10 +258,13 @@ impl Subscriptions {
         let unknown = || Reply::error_string("unknown monitor");
         let [name] = exactly(params).ok_or_else(|| Reply::error_string("invalid parameters"))?;
         let name = text_of(name);
-        let monitors = self.by_session.get_mut(&id).ok_or_else(unknown)?;
+        let OfSession { monitors, bytes } = self.by_session.get_mut(&id).ok_or_else(unknown)?;
         let at = monitors.iter().position(|monitor| monitor.id == name);
         let monitor = monitors.remove(at.ok_or_else(unknown)?);
+        *bytes -= monitor.bytes;
+        self.own_bytes -= monitor.own_bytes();
         databases.remove_monitor(monitor.db, monitor.key);
+        sessions.note_kept(id, 0);
         Ok(Reply::empty())
     }
 }

@@ -187,6 +187,7 @@ impl Server {
 
     /// The answer to `weir/status`.
     fn overview(&mut self) -> String {
+        self.count_all_kept();
         let host = self.admin.take_host_status();
         crate::admin::overview::Overview {
             shell: &self.shell,

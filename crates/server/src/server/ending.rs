@@ -71,26 +71,84 @@ impl Server {
 
     /// Disconnects sessions for which too much is kept.
     pub(super) fn end_who_exceeds(&mut self) {
-        if !self.sessions.has_grown() && !self.databases.has_overflowed() {
-            return;
+        if self.sessions.must_count_kept() {
+            self.bound_kept();
         }
-        for id in self.sessions.take_grown() {
-            let kept = self.subscriptions.kept_bytes(id)
-                + self.databases.kept_bytes(id)
-                + self.sessions.lock_bytes(id);
-            if kept > SESSION_BYTES_MAX {
-                let name = self.session_name(id).unwrap_or_default();
-                let text = format!(
-                    "{name}: waiting transactions, monitors and locks exceed their limit, \
-                     disconnecting"
-                );
-                self.shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        for id in self.shell.take_overflowed() {
+            // It may have left since.
+            let Some(session) = self.sessions.get(id) else { continue };
+            let text = format!(
+                "{}: disconnecting (too much waits behind a long message that it does not read)",
+                session.name()
+            );
+            self.shell.log_limited("behind", "ovsdb_jsonrpc_server", Level::Warning, text);
+            self.disconnect(id);
+        }
+        if self.databases.has_overflowed() {
+            for id in self.databases.take_overflowed() {
                 self.disconnect(id);
             }
         }
-        for id in self.databases.take_overflowed() {
-            self.disconnect(id);
+    }
+
+    /// Counts what is kept for sessions. Where it is too much for one, that one goes; where it is
+    /// too much for all, those go that most is kept for.
+    fn bound_kept(&mut self) {
+        for id in self.sessions.take_noted() {
+            let bytes = self.count_kept(id);
+            if bytes > SESSION_BYTES_MAX {
+                self.cut(id, bytes, SESSION_BYTES_MAX, "the limit of a session");
+            }
         }
+        if self.sessions.count_all_kept(self.kept_bytes()) {
+            self.count_kept_again();
+            while let Some((id, bytes)) = self.sessions.who_must_go() {
+                let (total, max) = self.sessions.kept();
+                let text = format!("all sessions' are {total}, and it has most of them; the limit");
+                self.cut(id, bytes, max, &text);
+            }
+        }
+    }
+
+    fn count_kept(&mut self, id: SessionId) -> usize {
+        let bytes = self.subscriptions.kept_bytes(id)
+            + self.databases.kept_bytes(id)
+            + self.sessions.lock_bytes(id);
+        self.sessions.count_kept(id, bytes);
+        bytes
+    }
+
+    /// Counts all that is kept, for `weir/status`.
+    pub(super) fn count_all_kept(&mut self) {
+        self.count_kept_again();
+        self.sessions.count_all_kept(self.kept_bytes());
+    }
+
+    /// Counts what is kept for each session, whether it is known to have changed or not.
+    fn count_kept_again(&mut self) {
+        self.subscriptions.count_again(&self.databases);
+        let all: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
+        for id in all {
+            self.count_kept(id);
+        }
+    }
+
+    /// Bytes kept for all sessions.
+    fn kept_bytes(&self) -> usize {
+        self.subscriptions.all_kept_bytes()
+            + self.databases.all_kept_bytes()
+            + self.sessions.all_lock_bytes()
+    }
+
+    /// Disconnects a session for which too much is kept.
+    fn cut(&mut self, id: SessionId, bytes: usize, max: usize, whose: &str) {
+        let name = self.session_name(id).unwrap_or_default();
+        let text = format!(
+            "{name}: disconnecting (waiting transactions, monitors and locks of {bytes} bytes; \
+             {whose} is {max})"
+        );
+        self.shell.log_limited("kept", "ovsdb_jsonrpc_server", Level::Warning, text);
+        self.disconnect(id);
     }
 
     /// Removes a database and everything that depends on it; all is decided.

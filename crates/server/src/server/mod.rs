@@ -71,6 +71,9 @@ impl Server {
             }
             Err(error) => server.admin.fail_start(error),
         }
+        if let Some(bytes_max) = config.kept_bytes_max {
+            server.sessions.limit_kept(bytes_max);
+        }
         server.begin(config);
         server
     }
@@ -91,7 +94,9 @@ impl Server {
             Event::Activity { session } => self.sessions.heard(&self.shell, session),
             Event::BadStream { session, error } => self.bad_stream(session, &error),
             Event::Closed { session, error } => self.closed(session, error.as_deref()),
-            Event::Blocked { session } => self.sessions.set_blocked(session, true),
+            Event::Blocked { session } => {
+                self.sessions.set_blocked(&mut self.shell, session, true);
+            }
             Event::Drained { session } => self.drained(session),
             Event::Appended { db, result } => self.appended(db, &result),
             Event::Opened { db, result } => self.opened(db, result.map(|loaded| *loaded)),
@@ -237,7 +242,7 @@ impl Server {
     /// A session's outbox is empty again: what waited for that may go.
     fn drained(&mut self, id: SessionId) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        sessions.set_blocked(id, false);
+        sessions.set_blocked(shell, id, false);
         sessions.heard(shell, id);
         subscriptions.feed(shell, sessions, databases, id);
         databases.want_updates(shell);

@@ -8,8 +8,8 @@ use weir_json::{Text, TextBuf};
 use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
-use crate::database::Trigger;
 use crate::database::cancel::tell_canceled;
+use crate::database::{Trigger, conversion_bytes};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
 use crate::origin::{Asker, Identity, Origin};
@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
-use crate::session::message::{About, Incoming};
+use crate::session::message::{About, Incoming, Marks};
 use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Work};
 
 /// The ids of so many canceled requests are kept for a message that is looked at; if it is another
@@ -93,11 +93,13 @@ impl Server {
         if !self.sessions.has(id) {
             return;
         }
-        let lane = self.lane_of(id, &message);
+        let about = About::of(&message);
+        let lane = self.lane_of(id, &about);
         if self.sessions.may_pass(id, lane) {
             self.take(id, message, None);
         } else {
-            self.sessions.queue(&mut self.shell, id, message, lane);
+            let marks = self.marks_of(id, &about);
+            self.sessions.queue(&mut self.shell, id, message, lane, marks);
         }
     }
 
@@ -105,13 +107,13 @@ impl Server {
     pub(super) fn take_queued(&mut self) {
         for _ in 0..self.sessions.ready_len() {
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
-            self.take(id, queued.message, Some(queued.locks));
+            self.take(id, queued.message, Some(queued.marks.locks));
         }
     }
 
     /// What a message that comes behind others concerns.
-    pub(super) fn lane_of(&self, id: SessionId, message: &Incoming) -> Lane {
-        match About::of(message) {
+    pub(super) fn lane_of(&self, id: SessionId, about: &About<'_>) -> Lane {
+        match about {
             About::Probe => Lane::Probe,
             About::Echo | About::None => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
@@ -119,12 +121,31 @@ impl Server {
         }
     }
 
+    /// What others may ask for of a message that waits.
+    fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
+        match about {
+            About::Transaction { id, params } => {
+                let mut text = Vec::new();
+                id.write(&mut text);
+                let operations = params.elements().into_iter().flatten();
+                Marks { id: Some(text), locks: self.sessions.owned_among(session, operations) }
+            }
+            // It may be a transaction, too big to be looked at here.
+            About::Unknown => Marks { id: None, locks: self.sessions.owned_locks(session) },
+            _ => Marks::default(),
+        }
+    }
+
     /// The database that a message names, directly or by a monitor, if it is there.
-    fn known_lane(&self, id: SessionId, about: About<'_>) -> Option<Lane> {
+    fn known_lane(&self, id: SessionId, about: &About<'_>) -> Option<Lane> {
         let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
         match about {
-            About::Db(name) => by_name(name).map(Lane::Db),
-            About::Conversion(name) => by_name(name).map(Lane::Conversion),
+            About::Db(name) => by_name(*name).map(Lane::Db),
+            About::Transaction { params, .. } => {
+                // One without a database is refused, in its turn among all.
+                params.elements().and_then(|mut params| by_name(params.next()?)).map(Lane::Db)
+            }
+            About::Conversion(name) => by_name(*name).map(Lane::Conversion),
             About::Monitor(name) => {
                 let mut text = Vec::new();
                 name.write(&mut text);
@@ -160,9 +181,11 @@ impl Server {
                 let name = params.as_mut().and_then(Iterator::next);
                 if let Some(origin) = self.transaction_origin(id, name, request) {
                     if !self.databases.is_open(origin.db) {
-                        let lane = Lane::Db(origin.db);
+                        let owned = || self.sessions.owned_among(id, params.into_iter().flatten());
+                        let locks = locks.unwrap_or_else(owned);
+                        let (db, marks) = (origin.db, Marks { id: Some(origin.id), locks });
                         let message = Incoming::Checked(message);
-                        return self.wait_for(id, origin.db, lane, message, locks);
+                        return self.wait_for(id, db, Lane::Db(db), message, marks);
                     }
                     let operations = params.map_or_else(Vec::new, Iterator::collect);
                     let Self { shell, sessions, databases, .. } = self;
@@ -196,7 +219,7 @@ impl Server {
 
     /// The database that a request must find decided.
     fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
-        self.known_lane(id, About::of_request(method, params))
+        self.known_lane(id, &About::of_request(method, params))
     }
 
     /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
@@ -222,16 +245,8 @@ impl Server {
     }
 
     /// A session's message waits until the database is open.
-    fn wait_for(
-        &mut self,
-        id: SessionId,
-        db: DbId,
-        lane: Lane,
-        message: Incoming,
-        locks: Option<Vec<String>>,
-    ) {
-        let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(id));
-        self.sessions.put_back(id, message, lane, locks);
+    fn wait_for(&mut self, id: SessionId, db: DbId, lane: Lane, message: Incoming, marks: Marks) {
+        self.sessions.put_back(id, message, lane, marks);
         self.databases.wait_for(&mut self.sessions, id, db);
     }
 
@@ -295,11 +310,12 @@ impl Server {
         match Message::parse(message.text()) {
             Ok(Message::Request { method, params, id }) => {
                 if let Some((db, lane)) = self.away_tables(session, method, params) {
-                    return self.wait_for(session, db, lane, Incoming::Checked(message), None);
+                    let (message, marks) = (Incoming::Checked(message), Marks::default());
+                    return self.wait_for(session, db, lane, message, marks);
                 }
                 if let Some(lane) = self.late_updates(session, method, params) {
                     let message = Incoming::Checked(message);
-                    return self.sessions.put_back(session, message, lane, Vec::new());
+                    return self.sessions.put_back(session, message, lane, Marks::default());
                 }
                 let mut request = Vec::new();
                 id.write(&mut request);
@@ -385,7 +401,8 @@ impl Server {
                     .monitor_cond_change(shell, sessions, databases, session, params, request)
             }
             Method::MonitorCancel => {
-                self.subscriptions.monitor_cancel(&mut self.databases, session, params)
+                let Self { sessions, databases, subscriptions, .. } = self;
+                subscriptions.monitor_cancel(sessions, databases, session, params)
             }
             Method::Lock => self.lock(session, params, LockMode::Wait),
             Method::Steal => self.lock(session, params, LockMode::Steal),
@@ -418,9 +435,11 @@ impl Server {
     fn convert(&mut self, session: SessionId, params: Text<'_>, request: &[u8]) -> Handled {
         let db = self.lookup(params, "convert")?;
         let origin = self.origin(session, request.to_owned(), db);
+        let bytes = conversion_bytes(params.as_bytes().len());
+        self.sessions.check_room(session, bytes)?;
         self.databases.convert(origin, params)?;
         self.sessions.hold(session, Reason::Conversion, Lane::Every);
-        self.sessions.note_grown(session);
+        self.sessions.note_kept(session, bytes);
         Ok(Reply::Later)
     }
 

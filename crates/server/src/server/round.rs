@@ -14,7 +14,7 @@ use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
-use crate::session::message::Incoming;
+use crate::session::message::{About, Incoming, Marks};
 use crate::work::{ConversionError, Garbage, Piece};
 
 /// What runs once its database is decided.
@@ -216,9 +216,9 @@ impl Server {
                 if sessions.has(session) && (has_untold || databases.has_long_of(db, session)) {
                     // What came before it is not answered yet: it waits for its own updates, or
                     // could not be written and has become long when it ran again.
-                    let lane = self.lane_of(session, &message);
-                    // It asserts no locks.
-                    return self.sessions.put_back(session, message, lane, Vec::new());
+                    let lane = self.lane_of(session, &About::of(&message));
+                    // It is no transaction.
+                    return self.sessions.put_back(session, message, lane, Marks::default());
                 }
                 self.request(session, message);
             }

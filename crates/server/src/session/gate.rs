@@ -10,13 +10,17 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::ids::DbId;
-use crate::session::message::{Incoming, is_transact};
+use crate::session::message::{Incoming, Marks};
 
 /// Most bytes of messages that wait for one session, beyond which it is not read.
 pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 
-/// What a queued message costs besides its text, in bytes.
-const OVERHEAD_BYTES: usize = 64;
+/// Most bytes of messages that wait for all sessions together, beyond which none is read for which
+/// any waits.
+pub(super) const ALL_QUEUED_BYTES_MAX: usize = 256 << 20;
+
+/// What a queued message costs besides its texts, in bytes.
+const OVERHEAD_BYTES: usize = 160;
 
 /// Why messages wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +38,14 @@ pub(crate) enum Reason {
     Conversion,
     /// The session is in the middle of a long message: nothing can be sent to it before the end.
     Message,
+    /// The session does not take what it was sent: nobody is answered who does not read answers.
+    Behind,
 }
 
 impl Reason {
     /// Whether even messages that concern no database wait.
     fn stops_all(self) -> bool {
-        matches!(self, Self::Conversion | Self::Message)
+        matches!(self, Self::Conversion | Self::Message | Self::Behind)
     }
 
     /// Whether no updates are composed meanwhile.
@@ -89,9 +95,14 @@ impl Lane {
 pub(crate) struct Queued {
     pub(crate) message: Incoming,
     lane: Lane,
-    /// The locks that the session owned when the message came: it may `assert` them, whatever the
-    /// session asks for meanwhile.
-    pub(crate) locks: Vec<String>,
+    pub(crate) marks: Marks,
+}
+
+impl Queued {
+    /// What the message occupies.
+    fn bytes(&self) -> usize {
+        self.message.len() + self.marks.bytes() + OVERHEAD_BYTES
+    }
 }
 
 /// The gate of one session.
@@ -169,18 +180,27 @@ impl Gate {
         self.handled_in == Some(round)
     }
 
-    /// Queues a message; true if the session is not to be read any more.
-    pub(super) fn push_back(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) -> bool {
-        self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_back(Queued { message, lane, locks });
-        let must_stop = self.queued_bytes > QUEUED_BYTES_MAX && !self.is_stopped;
+    /// Queues a message; true if the session is not to be read any more, for more than `most` bytes
+    /// wait.
+    pub(super) fn push_back(
+        &mut self,
+        message: Incoming,
+        lane: Lane,
+        marks: Marks,
+        most: usize,
+    ) -> bool {
+        let queued = Queued { message, lane, marks };
+        self.queued_bytes += queued.bytes();
+        self.queue.push_back(queued);
+        let must_stop = self.queued_bytes > most && !self.is_stopped;
         self.is_stopped |= must_stop;
         must_stop
     }
 
-    pub(super) fn push_front(&mut self, message: Incoming, lane: Lane, locks: Vec<String>) {
-        self.queued_bytes += message.len() + OVERHEAD_BYTES;
-        self.queue.push_front(Queued { message, lane, locks });
+    pub(super) fn push_front(&mut self, message: Incoming, lane: Lane, marks: Marks) {
+        let queued = Queued { message, lane, marks };
+        self.queued_bytes += queued.bytes();
+        self.queue.push_front(queued);
     }
 
     /// Where the first message stands that neither a reason nor another message keeps waiting.
@@ -217,7 +237,7 @@ impl Gate {
     pub(super) fn pop(&mut self, round: u64) -> Option<Queued> {
         let queued = self.queue.remove(self.next()?)?;
         self.handled_in = Some(round);
-        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
+        self.queued_bytes -= queued.bytes();
         Some(queued)
     }
 
@@ -235,9 +255,9 @@ impl Gate {
 
     /// Takes the `transact` request of this id out of the queue, if it is there.
     pub(super) fn take_transact(&mut self, id: &[u8]) -> bool {
-        let at = self.queue.iter().position(|queued| is_transact(&queued.message, id));
+        let at = self.queue.iter().position(|queued| queued.marks.id.as_deref() == Some(id));
         let Some(queued) = at.and_then(|at| self.queue.remove(at)) else { return false };
-        self.queued_bytes -= queued.message.len() + OVERHEAD_BYTES;
+        self.queued_bytes -= queued.bytes();
         true
     }
 
@@ -275,7 +295,7 @@ mod tests {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
         for (text, lane) in [("a1", A), ("b1", B), ("a2", A), ("b2", B)] {
-            gate.push_back(message(text), lane, vec![]);
+            gate.push_back(message(text), lane, Marks::default(), usize::MAX);
         }
         assert!(gate.may_pass(Lane::None));
         assert_eq!(pop(&mut gate).as_deref(), Some("b1"));
@@ -309,7 +329,7 @@ mod tests {
     fn behind_a_conversion_only_replies_to_probes_go_on() {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
-        gate.push_back(message("convert"), Lane::Conversion(DbId(1)), vec![]);
+        gate.push_back(message("convert"), Lane::Conversion(DbId(1)), Marks::default(), usize::MAX);
         for lane in [Lane::None, A, B, Lane::Every] {
             assert!(!gate.may_pass(lane));
         }
@@ -324,8 +344,8 @@ mod tests {
     fn what_concerns_no_database_keeps_its_order() {
         let mut gate = Gate::default();
         gate.hold(Reason::Message, Lane::Every);
-        gate.push_back(message("lock"), Lane::None, vec![]);
-        gate.push_back(message("unlock"), Lane::None, vec![]);
+        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("unlock"), Lane::None, Marks::default(), usize::MAX);
         gate.release(Reason::Message, Lane::Every);
         assert!(!gate.may_pass(Lane::None), "two came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
@@ -337,7 +357,7 @@ mod tests {
     fn what_may_concern_any_database_keeps_its_place_among_all() {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
-        gate.push_back(message("big"), Lane::Every, vec![]);
+        gate.push_back(message("big"), Lane::Every, Marks::default(), usize::MAX);
         assert!(!gate.may_pass(B), "it came behind");
         assert!(gate.may_pass(Lane::None));
         gate.release(Reason::Closed, A);

@@ -10,7 +10,13 @@ use weir_json::Text;
 use crate::ids::SessionId;
 use crate::reply::{Handled, Reply};
 use crate::session::Sessions;
+use crate::session::limits::OVERHEAD_BYTES;
+use crate::session::message::asserted;
 use crate::shell::Shell;
+
+/// Methods of notifications to who waits for a lock, or has it.
+const LOCKED: &str = "locked";
+const STOLEN: &str = "stolen";
 
 /// How a session asked for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,14 @@ pub(crate) enum LockMode {
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     queues: BTreeMap<String, VecDeque<(SessionId, LockMode)>>,
+    /// What the locks of all sessions occupy.
+    pub(super) bytes: usize,
+}
+
+/// What a lock of a session occupies: its name stands among the session's, in front of a queue, and
+/// perhaps with what the session is to be told of it.
+fn lock_bytes(name: &str) -> usize {
+    3 * name.len() + OVERHEAD_BYTES
 }
 
 impl Locks {
@@ -66,6 +80,16 @@ impl Locks {
 }
 
 impl Sessions {
+    /// What a session's locks occupy, in bytes.
+    pub(crate) fn lock_bytes(&self, id: SessionId) -> usize {
+        self.get(id).map_or(0, |session| session.lock_bytes)
+    }
+
+    /// What all locks occupy, in bytes.
+    pub(crate) fn all_lock_bytes(&self) -> usize {
+        self.locks.bytes
+    }
+
     /// Whether the session owns the lock.
     pub(crate) fn owns_lock(&self, id: SessionId, name: &str) -> bool {
         self.locks.owner(name) == Some(id)
@@ -75,6 +99,20 @@ impl Sessions {
     pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<String> {
         let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());
         locks.filter(|name| self.owns_lock(id, name)).cloned().collect()
+    }
+
+    /// Those of the locks that operations `assert` which the session owns now.
+    pub(crate) fn owned_among<'m>(
+        &self,
+        id: SessionId,
+        operations: impl Iterator<Item = Text<'m>>,
+    ) -> Vec<String> {
+        // As a rule there is none.
+        if self.get(id).is_none_or(|session| session.locks.is_empty()) {
+            return Vec::new();
+        }
+        let asserted = asserted(operations).into_iter();
+        asserted.filter(|name| self.owns_lock(id, name)).collect()
     }
 
     /// `lock` and `steal`.
@@ -87,18 +125,23 @@ impl Sessions {
     ) -> Handled {
         let method = if mode == LockMode::Wait { "lock" } else { "steal" };
         let name = lock_name(params, method)?;
-        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        let session = self.get(id).expect("its request is being handled");
         if session.locks.contains_key(&name) {
             let details = format!("must issue \"unlock\" before new \"{method}\"");
             return Err(Error::syntax(params, details).into());
         }
+        let bytes = lock_bytes(&name);
+        self.check_room(id, bytes)?;
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
         session.locks.insert(name.clone(), mode);
-        self.grown.push(id);
+        session.lock_bytes += bytes;
+        self.locks.bytes += bytes;
+        self.note_kept(id, bytes);
         let is_owner = match mode {
             LockMode::Wait => self.locks.lock(&name, id),
             LockMode::Steal => {
                 if let Some(victim) = self.locks.steal(&name, id) {
-                    notify_lock(shell, victim, "stolen", &name);
+                    self.notify_lock(shell, victim, STOLEN, &name);
                 }
                 true
             }
@@ -115,6 +158,10 @@ impl Sessions {
             let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
             return Err(Error::syntax(params, details).into());
         }
+        let bytes = lock_bytes(&name);
+        session.lock_bytes -= bytes;
+        self.locks.bytes -= bytes;
+        self.note_kept(id, 0);
         self.leave_lock(shell, id, &name);
         Ok(Reply::empty())
     }
@@ -122,7 +169,35 @@ impl Sessions {
     /// A session no longer owns a lock or waits for it.
     pub(super) fn leave_lock(&mut self, shell: &mut Shell, id: SessionId, name: &str) {
         if let Some(owner) = self.locks.unlock(name, id) {
-            notify_lock(shell, owner, "locked", name);
+            self.notify_lock(shell, owner, LOCKED, name);
+        }
+    }
+
+    /// Tells a session of a lock. One that does not read is told later of the last two things that
+    /// have happened to it: how it ended, and that it was stolen, if it was.
+    fn notify_lock(&mut self, shell: &mut Shell, id: SessionId, method: &'static str, lock: &str) {
+        let must_wait = shell.is_in_message(id);
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        if !session.is_blocked && !must_wait {
+            return shell.send(id, notification(method, lock));
+        }
+        let news = session.lock_news.entry(lock.to_owned()).or_default();
+        if news.last() != Some(&method) {
+            if news.len() == 2 {
+                news.remove(0);
+            }
+            news.push(method);
+        }
+    }
+
+    /// Tells a session what has happened to its locks while it could not be told, if it can now.
+    pub(crate) fn tell_lock_news(&mut self, shell: &mut Shell, id: SessionId) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        if session.is_blocked || shell.is_in_message(id) {
+            return;
+        }
+        for (lock, news) in std::mem::take(&mut session.lock_news) {
+            news.into_iter().for_each(|method| shell.send(id, notification(method, &lock)));
         }
     }
 }
@@ -139,9 +214,9 @@ fn lock_name(params: Text<'_>, method: &str) -> Result<String, Reply> {
     }
 }
 
-fn notify_lock(shell: &mut Shell, session: SessionId, method: &str, lock: &str) {
+fn notification(method: &str, lock: &str) -> Vec<u8> {
     let params = weir_json::array([lock]).to_string();
-    shell.send(session, weir_wire::notification(method, params.as_bytes()));
+    weir_wire::notification(method, params.as_bytes())
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! A message on its way to its handler, and what it concerns.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use weir_json::{Text, TextBuf};
 use weir_wire::{Message, Method};
 
@@ -45,6 +48,8 @@ pub(crate) enum About<'m> {
     None,
     /// The database of this name.
     Db(Text<'m>),
+    /// A transaction: the id of the request, and its parameters.
+    Transaction { id: Text<'m>, params: Text<'m> },
     /// The conversion of the database of this name.
     Conversion(Text<'m>),
     /// The database of the monitor of this name.
@@ -57,6 +62,9 @@ impl<'m> About<'m> {
     /// Looks at a message that comes behind others.
     pub(crate) fn of(message: &'m Incoming) -> Self {
         match message.text().map(Message::parse) {
+            Some(Ok(Message::Request { method: "transact", params, id })) => {
+                Self::Transaction { id, params }
+            }
             Some(Ok(Message::Request { method, params, .. })) => Self::of_request(method, params),
             Some(Ok(Message::Notification { method: "cancel", .. })) => Self::None,
             Some(Ok(Message::Reply { .. } | Message::Error { .. })) => Self::Probe,
@@ -94,14 +102,30 @@ impl<'m> About<'m> {
     }
 }
 
-/// Whether a message is the `transact` request of this id, in its JSON text.
-pub(crate) fn is_transact(message: &Incoming, wanted: &[u8]) -> bool {
-    match message.text().map(Message::parse) {
-        Some(Ok(Message::Request { method: "transact", id, .. })) => {
-            let mut text = Vec::new();
-            id.write(&mut text);
-            text == wanted
-        }
-        _ => false,
+/// What a queued message is, as far as others ask for that while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// The id of a `transact` request, as JSON text: `cancel` asks for it.
+    pub(crate) id: Option<Vec<u8>>,
+    /// The locks that the session owned when the message came, as far as it asks for them: it may
+    /// `assert` them, whatever the session asks for meanwhile.
+    pub(crate) locks: Vec<String>,
+}
+
+impl Marks {
+    /// What it occupies besides the message, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let locks = self.locks.iter().map(|name| name.len() + size_of::<String>());
+        self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>()
     }
+}
+
+/// The locks that operations `assert`, each once.
+pub(crate) fn asserted<'m>(operations: impl Iterator<Item = Text<'m>>) -> BTreeSet<String> {
+    let lock = |operation: Text<'m>| {
+        let operation = operation.object()?;
+        let is_assert = operation.get("op")?.str()? == "assert";
+        is_assert.then(|| operation.get("lock")?.str().map(Cow::into_owned))?
+    };
+    operations.filter_map(lock).collect()
 }

@@ -12,12 +12,15 @@ pub(crate) mod probes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::effect::{Effect, RemoteOptions};
 use crate::ids::{DbId, RemoteId, SessionId};
 use crate::origin::Identity;
-use crate::session::gate::{Gate, Lane, Queued, Reason};
+use crate::session::gate::{ALL_QUEUED_BYTES_MAX, Gate, Lane, QUEUED_BYTES_MAX, Queued, Reason};
+use crate::session::limits::Budget;
 use crate::session::locks::{LockMode, Locks};
-use crate::session::message::Incoming;
+use crate::session::message::{Incoming, Marks};
 use crate::session::probes::{Probes, Watched};
 use crate::shell::Shell;
 
@@ -33,6 +36,10 @@ pub(crate) struct Session {
     is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
     locks: BTreeMap<String, LockMode>,
+    /// What those occupy.
+    lock_bytes: usize,
+    /// What has happened to them that the session could not be told.
+    lock_news: BTreeMap<String, SmallVec<[&'static str; 2]>>,
     watched: Watched,
     gate: Gate,
 }
@@ -99,8 +106,10 @@ pub(crate) struct Sessions {
     ready: VecDeque<SessionId>,
     /// Counts rounds: a session's messages are handled one a round.
     round: u64,
-    /// Sessions for which more is kept than before.
-    grown: Vec<SessionId>,
+    /// Bytes of messages that wait in their gates.
+    queued_bytes: usize,
+    /// What is kept for all of them.
+    budget: Budget,
     locks: Locks,
     probes: Probes,
 }
@@ -122,6 +131,8 @@ impl Sessions {
             is_db_change_aware: false,
             is_blocked: false,
             locks: BTreeMap::new(),
+            lock_bytes: 0,
+            lock_news: BTreeMap::new(),
             watched,
             gate: Gate::default(),
         };
@@ -164,9 +175,12 @@ impl Sessions {
         let session = self.by_id.remove(&id)?;
         self.mute -= usize::from(session.is_mute_somewhere());
         shell.forget(id);
+        self.forget_kept(id);
+        self.queued_bytes -= session.gate.queued_bytes();
         for name in session.locks.keys() {
             self.leave_lock(shell, id, name);
         }
+        self.locks.bytes -= session.lock_bytes;
         Some(session)
     }
 
@@ -176,8 +190,17 @@ impl Sessions {
     }
 
     /// The shell has said whether the session's outbox is too full for updates.
-    pub(crate) fn set_blocked(&mut self, id: SessionId, is_blocked: bool) {
-        self.change(id, |session| session.is_blocked = is_blocked);
+    pub(crate) fn set_blocked(&mut self, shell: &mut Shell, id: SessionId, is_blocked: bool) {
+        let was_blocked =
+            self.change(id, |session| std::mem::replace(&mut session.is_blocked, is_blocked));
+        match (was_blocked, is_blocked) {
+            (Some(false), true) => self.hold(id, Reason::Behind, Lane::Every),
+            (Some(true), false) => {
+                self.tell_lock_news(shell, id);
+                self.release(id, Reason::Behind, Lane::Every);
+            }
+            _ => {}
+        }
     }
 
     /// Changes what may make a session mute; one that has left is mute for good.
@@ -209,6 +232,19 @@ impl Sessions {
         released.unwrap_or(false)
     }
 
+    /// Changes what waits in a session's gate.
+    fn change_queue<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Gate) -> T) -> Option<T> {
+        let gate = &mut self.by_id.get_mut(&id)?.gate;
+        self.queued_bytes -= gate.queued_bytes();
+        let changed = change(gate);
+        self.queued_bytes += gate.queued_bytes();
+        Some(changed)
+    }
+
+    fn may_be_read(&mut self, id: SessionId) -> bool {
+        self.by_id.get_mut(&id).is_some_and(|session| session.gate.may_be_read())
+    }
+
     /// Queues the session for its next message, if one may be handled.
     fn look_at(&mut self, id: SessionId) {
         if self.by_id.get_mut(&id).is_some_and(|session| session.gate.becomes_ready()) {
@@ -236,24 +272,20 @@ impl Sessions {
         id: SessionId,
         message: Incoming,
         lane: Lane,
+        marks: Marks,
     ) {
-        let locks = self.owned_locks(id);
-        let session = self.by_id.get_mut(&id).expect("its message has just come");
-        if session.gate.push_back(message, lane, locks) {
+        let are_many = self.queued_bytes > ALL_QUEUED_BYTES_MAX;
+        let most = if are_many { 0 } else { QUEUED_BYTES_MAX };
+        let queue = |gate: &mut Gate| gate.push_back(message, lane, marks, most);
+        if self.change_queue(id, queue).expect("its message has just come") {
             shell.ask(Effect::StopReading { session: id });
         }
     }
 
-    /// A message whose turn it was must wait after all. The locks are those that it may `assert`.
-    pub(crate) fn put_back(
-        &mut self,
-        id: SessionId,
-        message: Incoming,
-        lane: Lane,
-        locks: Vec<String>,
-    ) {
-        let session = self.by_id.get_mut(&id).expect("its message is being handled");
-        session.gate.push_front(message, lane, locks);
+    /// A message whose turn it was must wait after all.
+    pub(crate) fn put_back(&mut self, id: SessionId, message: Incoming, lane: Lane, marks: Marks) {
+        let queued = self.change_queue(id, |gate| gate.push_front(message, lane, marks));
+        queued.expect("its message is being handled");
     }
 
     /// The next session and its message that has waited long enough.
@@ -267,8 +299,10 @@ impl Sessions {
                 continue;
             }
             session.gate.is_looked_at();
-            let Some(queued) = session.gate.pop(self.round) else { continue };
-            if session.gate.may_be_read() {
+            let round = self.round;
+            let queued = self.change_queue(id, |gate| gate.pop(round)).flatten();
+            let Some(queued) = queued else { continue };
+            if self.may_be_read(id) {
                 shell.ask(Effect::GoOnReading { session: id });
             }
             self.look_at(id);
@@ -290,9 +324,9 @@ impl Sessions {
         id: SessionId,
         request: &[u8],
     ) -> bool {
-        let session = self.by_id.get_mut(&id).expect("its request is being handled");
-        let is_canceled = session.gate.take_transact(request);
-        if session.gate.may_be_read() {
+        let canceled = self.change_queue(id, |gate| gate.take_transact(request));
+        let is_canceled = canceled.expect("its request is being handled");
+        if self.may_be_read(id) {
             shell.ask(Effect::GoOnReading { session: id });
         }
         // What came behind it may go on.
