@@ -101,3 +101,46 @@ fn who_does_not_read_holds_up_nobody_and_gets_everything_later() {
     shell.settle();
     assert!(shell.call(clients[2], &transact(4, &insert("new"))).contains("uuid"));
 }
+
+#[test]
+fn several_that_fall_behind_do_not_keep_whole_messages_for_each_other() {
+    let (mut shell, clients) = start(6000, 4);
+    // Three do not read: what the first one has read is composed again for them.
+    for client in &clients {
+        shell.send(*client, MONITOR);
+    }
+    shell.stuck.extend(&clients[1..]);
+    shell.settle();
+    let whole = shell.received(clients[0]).pop().expect("a reply");
+    let length = pieces(&shell) + 1;
+    assert!(length > 50, "{length}");
+    // One of the three goes on, and the two others must not have all of it kept for them.
+    let mut composed = pieces(&shell);
+    for client in &clients[1..] {
+        shell.stuck.remove(client);
+        shell.settle();
+        assert!(shell.received(*client) == [whole.as_str()], "the same, composed again");
+        let again = pieces(&shell) - composed;
+        assert!(again * 3 > length * 2, "{again} of {length} pieces");
+        composed = pieces(&shell);
+    }
+}
+
+#[test]
+fn a_long_message_that_is_kept_for_others_goes_however_late_its_last_receiver_has_it() {
+    let (mut shell, clients) = start(450, 1);
+    shell.stuck.insert(clients[0]);
+    shell.send(clients[0], MONITOR);
+    shell.settle();
+    // Those who might have come for the same are long here.
+    shell.advance_ms(60_000);
+    shell.settle();
+    let freed = |shell: &Shell| shell.sent_out.iter().filter(|what| *what == "Free").count();
+    shell.stuck.clear();
+    shell.settle();
+    assert!(shell.received(clients[0])[0].contains("old449"), "it has got all");
+    assert_eq!(freed(&shell), 0, "it is kept for a moment");
+    shell.advance_ms(3_000);
+    shell.settle();
+    assert_eq!(freed(&shell), 1, "{:?}", shell.sent_out);
+}

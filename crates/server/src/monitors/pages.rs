@@ -5,8 +5,9 @@
 //! 2. Whose outbox is empty is hungry: it gets the next piece. One piece is composed ahead of the
 //!    receiver that is furthest.
 //! 3. Pieces stay for those behind, and for equal monitors that come while nothing has changed, up
-//!    to [`STREAM_BYTES_MAX`]. Beyond that the last ones get a stream of their own, which composes
-//!    their pieces again: nobody waits for a client that does not read.
+//!    to [`STREAM_BYTES_MAX`], and of all streams to [`STREAMS_BYTES_MAX`]. Beyond that the last ones
+//!    get a stream of their own, which composes their pieces again: nobody waits for a client that
+//!    does not read.
 //! 4. The last piece has left: what was to be sent meanwhile follows, and the session goes on.
 //!
 //! A receiver is held all the time, and takes no updates: nothing may come between the pieces.
@@ -19,7 +20,7 @@ use weir_monitor::GroupId;
 use crate::database::Databases;
 use crate::effect::Effect;
 use crate::ids::{Bytes, DbId, SessionId};
-use crate::monitors::{Out, Subscriptions};
+use crate::monitors::{INITIAL_KEPT_US, Out, Subscriptions};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
@@ -27,6 +28,14 @@ use crate::work::{Garbage, Piece, Rest, Work};
 
 /// Pieces that one stream keeps for receivers that are behind, in bytes.
 const STREAM_BYTES_MAX: usize = 32 << 20;
+
+/// Pieces that a stream of those who were behind keeps for those among them that are behind again, in
+/// bytes: as a rule each of them is alone soon.
+const LATE_BYTES_MAX: usize = 4 << 20;
+
+/// Pieces that all streams keep, in bytes. Beyond it the longest ones keep what they cannot do
+/// without, and compose again the rest.
+const STREAMS_BYTES_MAX: usize = 256 << 20;
 
 /// Whole messages that are kept for equal monitors to come, in bytes, all together.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -125,6 +134,17 @@ impl Streams {
         self.by_session.extend(stream.receivers.iter().map(|receiver| (receiver.session, id)));
         self.by_id.insert(id, stream);
         id
+    }
+
+    /// The stream that keeps most among those that can do with less, if all together keep more than
+    /// `most` bytes.
+    fn longest_beyond(&self, most: usize) -> Option<StreamId> {
+        let bytes: usize = self.by_id.values().map(|stream| stream.bytes).sum();
+        if bytes <= most {
+            return None;
+        }
+        let can = self.by_id.iter().filter(|(_, stream)| stream.may_forget_first());
+        can.max_by_key(|(_, stream)| stream.bytes).map(|(id, _)| *id)
     }
 
     /// Bytes of whole messages that nobody receives any more.
@@ -284,6 +304,7 @@ impl Subscriptions {
         for Receiver { session, db, tail, .. } in done {
             self.streams.by_session.remove(&session);
             shell.end_message(session, tail);
+            sessions.tell_lock_news(shell, session);
             databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
             databases.release(shell, sessions, session, Reason::Message, Lane::Every);
             self.begin_pending(shell, sessions, databases, session);
@@ -314,7 +335,8 @@ impl Subscriptions {
         let rest = stream.rest.take().expect("there is more");
         stream.is_composing = true;
         // Only what several may receive is ever composed again.
-        let from = stream.source.is_some().then(|| rest.clone());
+        let is_shared = stream.source.is_some() || stream.receivers.len() > 1;
+        let from = is_shared.then(|| rest.clone());
         let work = shell.send_out(Work::Piece(rest));
         self.out.insert(work, Out::Piece { stream: id, from });
     }
@@ -327,20 +349,36 @@ impl Subscriptions {
         databases: &mut Databases,
         id: StreamId,
     ) {
-        let kept_bytes = self.streams.kept_bytes();
         let stream = self.streams.by_id.get_mut(&id).expect("it has just been served");
-        let (late, mut garbage) = stream.trim();
-        let is_idle = stream.receivers.is_empty();
-        let may_stay = stream.is_complete() && stream.first == 0 && stream.source.is_some();
-        if is_idle && !(may_stay && kept_bytes <= KEPT_BYTES_MAX) {
-            garbage.extend(self.streams.by_id.remove(&id).into_iter().flat_map(Stream::garbage));
-        }
-        if !garbage.is_empty() {
-            shell.free(Garbage::Rest(garbage));
+        let most = stream.keeps_most();
+        let mut late = stream.trim(shell, most);
+        self.end_if_idle(shell, id);
+        while let Some(longest) = self.streams.longest_beyond(STREAMS_BYTES_MAX) {
+            let stream = self.streams.by_id.get_mut(&longest).expect("it has just been found");
+            late.extend(stream.trim(shell, 0));
+            self.end_if_idle(shell, longest);
         }
         for late in late {
             let late = self.streams.insert(late);
             self.serve(shell, sessions, databases, late);
+        }
+    }
+
+    /// Forgets a stream that nobody receives any more, unless it is kept for others to come.
+    fn end_if_idle(&mut self, shell: &mut Shell, id: StreamId) {
+        let stream = &self.streams.by_id[&id];
+        if !stream.receivers.is_empty() {
+            return;
+        }
+        let is_whole = stream.is_complete() && stream.first == 0 && stream.source.is_some();
+        if is_whole && self.streams.kept_bytes() <= KEPT_BYTES_MAX {
+            // The herd that it is of may be over already.
+            self.forget_us.get_or_insert(shell.now_us() + INITIAL_KEPT_US);
+            return;
+        }
+        let garbage = self.streams.by_id.remove(&id).map_or_else(Vec::new, Stream::garbage);
+        if !garbage.is_empty() {
+            shell.free(Garbage::Rest(garbage));
         }
     }
 
@@ -354,10 +392,7 @@ impl Subscriptions {
         let Some(id) = self.streams.by_session.remove(&session) else { return };
         let stream = self.streams.by_id.get_mut(&id).expect("its receiver was there");
         stream.receivers.retain(|receiver| receiver.session != session);
-        if stream.receivers.is_empty() && !stream.is_complete() {
-            let garbage = self.streams.by_id.remove(&id).map(Stream::garbage);
-            shell.free(Garbage::Rest(garbage.unwrap_or_default()));
-        }
+        self.end_if_idle(shell, id);
     }
 
     /// Nobody has asked for a while: whole messages that were kept go.
@@ -407,17 +442,28 @@ impl Stream {
         unserved
     }
 
-    /// Forgets the first pieces as far as nobody needs them, or too many are kept: streams for
-    /// those that are behind, and what composed the pieces.
-    fn trim(&mut self) -> (Vec<Self>, Vec<Rest>) {
+    /// Most bytes of pieces that are kept for those who are behind, and for others to come.
+    fn keeps_most(&self) -> usize {
+        if self.source.is_some() { STREAM_BYTES_MAX } else { LATE_BYTES_MAX }
+    }
+
+    /// Whether the first piece may be forgotten: those who need it can have it composed again, and
+    /// it is not the one that somebody gets next.
+    fn may_forget_first(&self) -> bool {
+        let is_needed = || self.receivers.iter().any(|receiver| receiver.next <= self.first);
+        let first = self.pieces.front().filter(|_| self.pieces.len() > AHEAD);
+        first.is_some_and(|first| first.from.is_some() || !is_needed())
+    }
+
+    /// Forgets the first pieces as far as nobody needs them, or more than `most` bytes are kept.
+    /// Answers with streams for those that are behind.
+    fn trim(&mut self, shell: &mut Shell, most: usize) -> Vec<Self> {
         let (mut behind, mut garbage) = (Vec::new(), Vec::new());
-        loop {
-            let is_needed = self.receivers.iter().any(|receiver| receiver.next <= self.first);
-            let most = if self.source.is_some() { STREAM_BYTES_MAX } else { 0 };
-            let is_ahead = self.pieces.len() <= AHEAD;
-            if self.bytes <= most || is_ahead || (is_needed && self.source.is_none()) {
-                return (behind, garbage);
-            }
+        // What nobody may join is kept for its receivers only.
+        let is_useless = |stream: &Self| {
+            stream.source.is_none() && stream.receivers.iter().all(|one| one.next > stream.first)
+        };
+        while self.may_forget_first() && (self.bytes > most || is_useless(self)) {
             let Made { bytes, from } = self.pieces.pop_front().expect("there are more than some");
             self.bytes -= bytes.len();
             let first = self.first;
@@ -437,5 +483,9 @@ impl Stream {
                 from => garbage.extend(from),
             }
         }
+        if !garbage.is_empty() {
+            shell.free(Garbage::Rest(garbage));
+        }
+        behind
     }
 }
