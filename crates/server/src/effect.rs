@@ -236,6 +236,11 @@ pub enum Effect {
         /// Everything must be on disk, the directory included, before the answer.
         sync: bool,
     },
+    /// Remove `FILE.tmp`: what was written there is not to take the file's place.
+    DiscardCopy {
+        /// Which database.
+        db: DbId,
+    },
     /// In a helper: convert the rows to another schema and write the result to `FILE.tmp` as
     /// `Effect::Compact` does; answer with `Event::Converted`. `Effect::FinishCompaction` puts it
     /// in the file's place.

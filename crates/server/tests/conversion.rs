@@ -299,3 +299,30 @@ fn a_database_that_is_removed_is_not_converted() {
     shell.settle();
     assert_eq!(shell.received(asking), Vec::<String>::new());
 }
+
+#[test]
+fn a_conversion_begins_anew_when_too_much_is_committed_meanwhile() {
+    let mut shell = Shell::start();
+    let (asking, other) = (aware(&mut shell), aware(&mut shell));
+    let rows: Vec<String> = (0..1_001).map(|i| insert(&format!("p{i}"))).collect();
+    shell.call(other, &transact(1, &rows.join(",")));
+    shell.slow_helper = true;
+    shell.send(asking, &convert(WIDER));
+    shell.settle();
+    for i in 0..1_000 {
+        let update =
+            format!(r#"{{"op":"update","table":"Port","where":[],"row":{{"up":{}}}}}"#, i % 2 == 0);
+        let reply = shell.call(other, &transact(i + 2, &update));
+        assert!(reply.contains(r#""count":1001"#), "{reply}");
+    }
+    let followed = |shell: &Shell| shell.sent_out.iter().any(|what| what == "Follow");
+    shell.helper_is_done();
+    shell.settle();
+    assert!(!followed(&shell) && shell.helpers_out() == 1, "{:?}", shell.sent_out);
+    assert!(shell.sent_out.iter().any(|what| what == "Free"), "a helper frees what was converted");
+    assert!(shell.received(asking).is_empty());
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!(shell.received(asking), [CONVERTED]);
+    assert_eq!(ports(&mut Shell::start_on(shell.after_kill(PATH))).len(), 1_001);
+}

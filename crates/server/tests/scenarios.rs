@@ -209,6 +209,36 @@ fn compaction_keeps_what_is_committed_meanwhile() {
 }
 
 #[test]
+fn a_compaction_is_put_off_when_too_much_is_committed_meanwhile() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    shell.call(client, &transact(0, &insert("p")));
+    shell.slow_helper = true;
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    for i in 0..17 {
+        let name = format!("p{i}{}", "x".repeat(16 << 20));
+        let update =
+            format!(r#"{{"op":"update","table":"Port","where":[],"row":{{"name":"{name}"}}}}"#);
+        assert!(shell.call(client, &transact(i + 1, &update)).contains(r#""count":1"#));
+    }
+    shell.helper_is_done();
+    shell.settle();
+    let reply = shell.replies.values().next().expect("the command is answered").clone();
+    let error = reply.expect_err("the copy is too far behind");
+    assert!(error.contains("committed meanwhile"), "{error}");
+    assert!(!shell.files.contains_key(&format!("{PATH}.tmp")), "the copy is removed");
+    // Nothing is lost, and the next one is done.
+    assert!(shell.call(client, &transact(50, &insert("q"))).contains("uuid"));
+    let size = shell.files[PATH].len();
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    shell.helper_is_done();
+    shell.settle();
+    let file = shell.files[PATH].clone();
+    assert!(file.len() * 10 < size, "{} of {size}", file.len());
+    assert_eq!(ports(&mut Shell::start_on(file)).len(), 2);
+}
+
+#[test]
 fn what_is_no_json_rpc_ends_the_connection_and_nothing_else() {
     let bad = [
         "",

@@ -99,11 +99,11 @@ impl Execution {
     /// What a helper has done becomes an event. Answers with how the command of `--run` ended, if
     /// that is what was done.
     pub(crate) fn take_done(&mut self, done: Done) -> Option<io::Result<ExitStatus>> {
-        let Self { databases, events, .. } = self;
+        let Self { databases, jobs, events, .. } = self;
         match done {
             Done::Loaded(db, result) => databases.loaded(db, result, events),
             Done::Compacted(db, result) => databases.compacted(db, result, events),
-            Done::Converted(db, result) => databases.converted(db, result, events),
+            Done::Converted(db, result) => databases.converted(db, result, jobs, events),
             Done::Work(id, finished) => {
                 // The tables may have gone with it; as a panic of the loop itself, this ends the
                 // process.
@@ -137,6 +137,7 @@ impl Execution {
             Effect::Compact { db, snapshot, comment, date_ms } => {
                 databases.compact(db, snapshot, comment, date_ms, jobs, events);
             }
+            Effect::DiscardCopy { db } => databases.discard_copy(db),
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
                 let convert = move || {
                     let converted = convert_rows(&snapshot, schema, seed)?;

@@ -1,6 +1,7 @@
 //! Compaction: the file is rewritten from a snapshot by a helper while commits go on.
 //!
-//! 1. Snapshot taken; the helper writes it to a new file. Records appended meanwhile are kept.
+//! 1. Snapshot taken; the helper writes it to a new file. Records appended meanwhile are kept, up to
+//!    [`TAIL_BYTES_MAX`]: beyond that the file stays as it is, and it is tried again later.
 //! 2. Written: those records are appended to the new file, which then takes the old one's place.
 
 use weir_data::Snapshot;
@@ -14,11 +15,16 @@ use crate::storage::standalone::Standalone;
 /// `_comment` of a compacted file's snapshot.
 const COMMENT: &str = "compacting database online";
 
+/// Most bytes of records that are kept while a compaction is under way.
+const TAIL_BYTES_MAX: usize = 256 << 20;
+
 /// A compaction from the snapshot to the rename.
 #[derive(Debug)]
 pub(super) struct Compaction {
     /// Records appended to the old file since the snapshot.
     tail: Vec<u8>,
+    /// There were more of them than are kept.
+    is_overrun: bool,
     /// The admin commands that wait for the end.
     commands: Vec<CommandId>,
     /// When it began, monotonic.
@@ -38,6 +44,11 @@ impl Compaction {
     pub(super) fn note_append(&mut self, bytes: &[u8], records: u64) {
         self.tail_records += records;
         match &mut self.finishing {
+            None if self.is_overrun => {}
+            None if self.tail.len() + bytes.len() > TAIL_BYTES_MAX => {
+                self.is_overrun = true;
+                self.tail = Vec::new();
+            }
             None => self.tail.extend_from_slice(bytes),
             Some(behind) => *behind += bytes.len() as u64,
         }
@@ -51,6 +62,7 @@ impl Compaction {
         );
         self.tail_records -= records;
         match &mut self.finishing {
+            None if self.is_overrun => {}
             None => self.tail.truncate(self.tail.len() - bytes as usize),
             Some(behind) => *behind -= bytes,
         }
@@ -71,6 +83,7 @@ impl Standalone {
         }
         self.compaction = Some(Compaction {
             tail: Vec::new(),
+            is_overrun: false,
             commands: command.into_iter().collect(),
             started_us: shell.now_us(),
             tail_records: 0,
@@ -86,10 +99,17 @@ impl Standalone {
         db: DbId,
         result: Result<u64, String>,
     ) {
+        let compaction = self.compaction.as_mut().expect("one at a time is asked for");
         match result {
             Err(error) => self.compaction_failed(shell, &error),
+            Ok(_) if compaction.is_overrun => {
+                let error = format!("more than {TAIL_BYTES_MAX} bytes were committed meanwhile");
+                self.compaction_failed(shell, &error);
+                // After the usual pause it is tried again.
+                self.note_compacted(shell);
+                shell.ask(Effect::DiscardCopy { db });
+            }
             Ok(_) => {
-                let compaction = self.compaction.as_mut().expect("one at a time is asked for");
                 // The tail is complete: whatever is appended after this effect, before its answer,
                 // goes to the new file.
                 compaction.finishing = Some(0);

@@ -112,6 +112,11 @@ impl Standalone {
         self.compacted_us = shell.now_us();
     }
 
+    /// The next automatic compaction has its pause from now on.
+    pub(super) fn note_compacted(&mut self, shell: &Shell) {
+        self.compacted_us = shell.now_us();
+    }
+
     /// Bytes of records that have come behind a snapshot.
     pub(super) fn grow(&mut self, bytes: u64) {
         self.size += bytes;

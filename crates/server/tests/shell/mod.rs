@@ -556,6 +556,11 @@ impl Shell {
                     self.event(event);
                 }
             }
+            Effect::DiscardCopy { db } => {
+                if let Some(path) = self.open.get(&db) {
+                    self.files.remove(&format!("{path}.tmp"));
+                }
+            }
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
                 let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
                     let rows = converted.database.snapshot();

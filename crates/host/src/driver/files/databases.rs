@@ -131,6 +131,13 @@ impl Databases {
         self.files.remove(&db);
     }
 
+    /// Removes a copy that is not to take the place of its file.
+    pub(crate) fn discard_copy(&mut self, db: DbId) {
+        if let Some(entry) = self.files.get_mut(&db) {
+            entry.replacement = None;
+        }
+    }
+
     /// Where a helper is to write a copy that will take the place of the file.
     fn begin_copy(&mut self, db: DbId) -> Option<Result<Replacement, String>> {
         let entry = self.files.get_mut(&db)?;
@@ -214,9 +221,17 @@ impl Databases {
         &mut self,
         db: DbId,
         result: Result<(Replacement, Box<Converted>), ConversionError>,
+        jobs: &Jobs,
         events: &mut Vec<Event>,
     ) {
-        let Some(entry) = self.files.get_mut(&db) else { return };
+        let Some(entry) = self.files.get_mut(&db) else {
+            // The database was removed meanwhile: to free another one takes a while.
+            let free = move || {
+                drop(result);
+                Done::Nothing
+            };
+            return jobs.spawn("free", free, |_| Done::Nothing);
+        };
         entry.compacting = false;
         let result = result.map(|(replacement, converted)| {
             entry.replacement = Some(replacement);
