@@ -19,7 +19,7 @@ use crate::driver::incoming::links::Links;
 use crate::driver::incoming::listeners::Listeners;
 use crate::driver::incoming::sessions::Sessions;
 use crate::driver::token::Token;
-use crate::limits::input_bytes_max;
+use crate::limits::{backlog_bytes_max, input_bytes_max};
 use crate::poller::{Interest, Poller};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
@@ -61,7 +61,7 @@ impl Outside {
         poller.add(&dialling, Token::Dialling.encode(), Interest::Read)?;
         Ok(Self {
             poller,
-            sessions: Sessions::new(input_bytes_max()),
+            sessions: Sessions::new(input_bytes_max(), backlog_bytes_max()),
             listeners: Listeners::new(rundir, socket_log.clone()),
             dialling,
             links: Links::new(socket_log.clone()),

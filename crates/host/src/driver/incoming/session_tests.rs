@@ -24,7 +24,7 @@ impl Shell {
     fn new(input_bytes_max: usize) -> Self {
         Self {
             poller: Poller::new().unwrap(),
-            sessions: Sessions::new(input_bytes_max),
+            sessions: Sessions::new(input_bytes_max, usize::MAX),
             coverage: Coverage::default(),
             now_us: 0,
         }
@@ -406,4 +406,53 @@ fn what_is_at_work_is_waited_for_before_anything_is_refused() {
     assert_eq!(pump(&mut shell, &mut clients), [] as [&str; 0]);
     shell.sessions.admission.note_at_work(0);
     assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", message.len())]);
+}
+
+#[test]
+fn who_takes_nothing_is_disconnected_in_the_end_unless_it_is_one_long_answer() {
+    let mut shell = Shell::new(usize::MAX);
+    let (patient, _theirs) = shell.connect();
+    shell.send(patient, &"x".repeat(BACKLOG_BYTES_MAX + (1 << 20)));
+    shell.send(patient, "y");
+    assert_eq!(
+        shell.events(),
+        Vec::<String>::new(),
+        "what it has asked for may be as long as that"
+    );
+
+    let (idle, _theirs) = shell.connect();
+    let body = Arc::new(vec![b' '; 2 << 20]);
+    let mut sent = 0;
+    let events = loop {
+        shell.sessions.send(idle, &Arc::default(), &body);
+        shell.sessions.flush_dirty(&shell.poller, &mut shell.coverage);
+        sent += body.len();
+        let events = shell.events();
+        if !events.is_empty() {
+            break events;
+        }
+        assert!(sent < 2 * BACKLOG_BYTES_MAX, "it goes on for ever");
+    };
+    assert!(sent > BACKLOG_BYTES_MAX, "{sent}");
+    assert!(events[0].contains("it has not read"), "{events:?}");
+    shell.send(idle, "to nobody");
+    assert_eq!(shell.events(), Vec::<String>::new());
+}
+
+#[test]
+fn of_many_who_take_nothing_those_with_most_go() {
+    let mut shell = Shell::new(usize::MAX);
+    shell.sessions.backlog = Backlog::new(20 << 20);
+    let clients: Vec<(SessionId, UnixStream)> = (0..10).map(|_| shell.connect()).collect();
+    for (i, (id, _)) in clients.iter().enumerate() {
+        shell.send(*id, &"x".repeat(((i + 1) << 20) + (i << 10)));
+    }
+    // 55 MiB: those with 10, 9, 8 and 7 go, and one more for what the sockets have taken.
+    shell.after_a_while();
+    shell.sessions.flush_dirty(&shell.poller, &mut shell.coverage);
+    let events = shell.events();
+    let gone = events.iter().filter(|event| event.contains("it has not read")).count();
+    assert!((4..=5).contains(&gone), "{events:?}");
+    let left = shell.sessions.backlogs();
+    assert!(left.contains_key(&clients[0].0) && !left.contains_key(&clients[9].0), "{left:?}");
 }

@@ -15,8 +15,9 @@ use crate::coverage::{Counter, Coverage};
 use crate::driver::incoming::admission::{Admission, Verdict};
 use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::outgoing::backlog::Backlog;
 use crate::driver::outgoing::lag::Lag;
-use crate::driver::outgoing::outbox::Flushed;
+use crate::driver::outgoing::outbox::{BACKLOG_BYTES_MAX, Flushed, Outbox};
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller, Ready};
 
@@ -60,6 +61,9 @@ pub(crate) struct Sessions {
     last_flushed: Option<SessionId>,
     scratch: Box<[u8]>,
     lag: Lag,
+    backlog: Backlog,
+    /// Sessions that have more queued than they may.
+    overfull: Vec<SessionId>,
     /// What the core is to be told.
     events: Vec<Event>,
     /// What TLS had to say of connections that have ended by themselves.
@@ -98,8 +102,8 @@ enum Phase {
 
 impl Sessions {
     /// No clients yet; `input_bytes_max` is what all messages on their way and at work may take
-    /// together.
-    pub(crate) fn new(input_bytes_max: usize) -> Self {
+    /// together, `backlog_bytes_max` what all clients together may leave untaken.
+    pub(crate) fn new(input_bytes_max: usize, backlog_bytes_max: usize) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -115,6 +119,8 @@ impl Sessions {
             last_flushed: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             lag: Lag::default(),
+            backlog: Backlog::new(backlog_bytes_max),
+            overfull: Vec::new(),
             events: Vec::new(),
             tls_log: Vec::new(),
         }
@@ -351,6 +357,9 @@ impl Sessions {
         }
         session.channel.outbox.push(head);
         session.channel.outbox.push(body);
+        if session.channel.outbox.is_overfull() && self.overfull.last() != Some(&id) {
+            self.overfull.push(id);
+        }
         if session.is_waiting_for_room() {
             return self.lag.note(body);
         }
@@ -363,6 +372,35 @@ impl Sessions {
     pub(crate) fn tell_drained(&mut self, id: SessionId) {
         if let Some(session) = get_mut(&mut self.slots, id) {
             session.tells_drained = true;
+        }
+    }
+
+    /// Disconnects clients that leave too much untaken.
+    fn bound_backlog(&mut self, poller: &Poller) {
+        for id in mem::take(&mut self.overfull) {
+            let outbox = self.get(id).map(|session| &session.channel.outbox);
+            if outbox.is_some_and(Outbox::is_overfull) {
+                self.end_backlog(poller, id, BACKLOG_BYTES_MAX);
+            }
+        }
+        if self.backlog.is_due(self.now_us) {
+            let sessions = self.slots.iter().flatten();
+            let behind = sessions.filter(|session| session.is_waiting_for_room());
+            let outboxes = behind.map(|session| (session.id, &session.channel.outbox));
+            for (id, bytes) in self.backlog.who_goes(outboxes) {
+                self.end_backlog(poller, id, bytes);
+            }
+        }
+    }
+
+    fn end_backlog(&mut self, poller: &Poller, id: SessionId, bytes: usize) {
+        match self.get(id).map(|session| session.phase) {
+            Some(Phase::Closing) => self.remove(poller, id),
+            Some(_) => {
+                let error = format!("it has not read {bytes} bytes and more");
+                self.end(poller, id, Some(error));
+            }
+            None => {}
         }
     }
 
@@ -385,6 +423,7 @@ impl Sessions {
             }
         }
         self.dirty = dirty;
+        self.bound_backlog(poller);
     }
 
     /// A client could not be given everything in this round.

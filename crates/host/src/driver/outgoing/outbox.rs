@@ -10,6 +10,9 @@ const SLICES_MAX: usize = 64;
 /// Most bytes written to one client before the others have their turn.
 const FLUSH_BYTES_MAX: usize = 1 << 20;
 
+/// Unsent bytes of one client besides its longest message; above it the client is disconnected.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 256 << 20;
+
 /// A buffer shared by everybody it is sent to.
 pub(crate) type Bytes = Arc<Vec<u8>>;
 
@@ -30,6 +33,8 @@ pub(crate) struct Outbox {
     written: usize,
     /// Bytes of all buffers.
     queued: usize,
+    /// Bytes of the longest buffer since the queue was empty: one long answer is nobody's fault.
+    longest: usize,
 }
 
 impl Outbox {
@@ -42,9 +47,20 @@ impl Outbox {
         self.queued - self.written
     }
 
+    /// Whether more waits than may.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.bytes() > BACKLOG_BYTES_MAX.saturating_add(self.longest)
+    }
+
+    /// Bytes that wait; of those that others have too, a part.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.len() / Arc::strong_count(buffer)).sum()
+    }
+
     pub(crate) fn push(&mut self, bytes: &Bytes) {
         if !bytes.is_empty() {
             self.queued += bytes.len();
+            self.longest = self.longest.max(bytes.len());
             self.buffers.push_back(Arc::clone(bytes));
         }
     }
@@ -116,6 +132,7 @@ impl Outbox {
             self.queued -= first.len();
             self.buffers.pop_front();
         }
+        self.longest = 0;
     }
 }
 
