@@ -15,13 +15,13 @@ const INPUT_BYTES_MIN: u64 = 256 << 20;
 /// Waiting transactions, monitors and locks of all clients may take this part of the memory.
 const KEPT_SHARE: u64 = 8;
 
-/// They may take as much, in bytes, however little memory there is.
+/// Waiting transactions, monitors and locks may take as much, in bytes, on the smallest machine.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 
 /// What clients have not taken may take this part of the memory, of all together.
 const BACKLOG_SHARE: u64 = 8;
 
-/// It may take as much, in bytes, however little memory there is.
+/// What clients have not taken may take as much, in bytes, however little memory there is.
 const BACKLOG_BYTES_MIN: u64 = 128 << 20;
 
 /// What all messages that are on their way, or at work, may take together, in bytes.

@@ -101,7 +101,7 @@ impl Sessions {
         locks.filter(|name| self.owns_lock(id, name)).cloned().collect()
     }
 
-    /// Those of the locks that operations `assert` which the session owns now.
+    /// Which of the locks that operations `assert` the session owns now.
     pub(crate) fn owned_among<'m>(
         &self,
         id: SessionId,
