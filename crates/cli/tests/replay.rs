@@ -209,6 +209,43 @@ fn long_work_commands_compaction_and_conversion() {
     assert!(text.contains("converted by ovsdb-server"));
 }
 
+/// What helpers do for a client that leaves is stopped, and a long writer makes way for others: when
+/// that is depends on threads. Whether it was so is in the recording.
+#[test]
+fn long_work_that_ends_when_its_client_leaves_and_that_makes_way() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let server = record(&scratch);
+    let mut other = client(&scratch);
+    let rows: Vec<Value> = (0..3000).map(|n| insert(&format!("port {n}"), n)).collect();
+    other.transact("Net", &rows).expect("insertions");
+    let scan = |n: u64| json!({"op": "select", "table": "Port", "where": [["n", "==", n]]});
+    let long = |last: Value| {
+        let scans = (0..8000).map(|n| scan(10_000 + n)).chain([last]);
+        Value::Array([json!("Net")].into_iter().chain(scans).collect())
+    };
+    for attempt in 0..6 {
+        let last = [insert(&format!("gone {attempt}"), 1), scan(1)][attempt % 2].clone();
+        let mut leaves = client(&scratch);
+        leaves.ask("transact", &long(last)).expect("sending");
+        // As often as not a helper has begun with it.
+        for n in 0..attempt {
+            other.transact("Net", &[insert(&format!("{attempt} {n}"), 1)]).expect("an insertion");
+        }
+    }
+    let mut stays = client(&scratch);
+    let id = stays.ask("transact", &long(insert("stays", 1))).expect("sending");
+    for n in 0..200 {
+        other.transact("Net", &[insert(&format!("beside {n}"), 1)]).expect("an insertion");
+    }
+    let reply = stays.reply(id).expect("an answer");
+    assert!(reply.value["error"].is_null(), "{reply:?}");
+    assert!(admin(&scratch, &["exit"]).status.success());
+    compare(&scratch, server);
+    let text = fs::read_to_string(scratch.path("net.db")).expect("a database");
+    assert!(text.contains("stays") && text.contains("beside 199"));
+}
+
 #[test]
 fn commits_go_on_while_a_copy_takes_the_file_s_place() {
     let scratch = Scratch::new();

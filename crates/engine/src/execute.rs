@@ -15,11 +15,12 @@ use weir_json::Text;
 use crate::commit;
 use crate::database::Database;
 use crate::late::{LateReply, LateRows};
-use crate::meter;
+use crate::meter::{self, Watcher};
 use crate::ops::{self, Op, Run, Stop, Unsatisfied};
 use crate::planner::Work;
-use crate::rbac::Client;
+use crate::rbac::{self, Client};
 use crate::reads::Reads;
+use crate::transaction::Transaction;
 
 /// What executing a request needs besides the database.
 pub struct Env<'e> {
@@ -38,6 +39,9 @@ pub struct Env<'e> {
     pub may_wait: bool,
     /// The most that the request may cost, in units of about 50 ns; `u64::MAX` for any amount.
     pub budget: u64,
+    /// Who says whether the budget counts, and whether the request is still wanted; taken by the
+    /// request that runs. Without a watcher the budget counts.
+    pub watcher: Option<Watcher>,
 }
 
 impl<'e> Env<'e> {
@@ -52,6 +56,7 @@ impl<'e> Env<'e> {
             elapsed_ms: 0,
             may_wait: true,
             budget: u64::MAX,
+            watcher: None,
         }
     }
 }
@@ -94,6 +99,30 @@ impl Outcome {
         match self {
             Self::Done(done) => done.cost,
             Self::Wait { cost, .. } | Self::TooLong { cost } => *cost,
+        }
+    }
+}
+
+/// Why a request was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// See [`Outcome::Wait`].
+    Wait {
+        /// The age at which the `wait` fails.
+        timeout_ms: Option<u64>,
+        /// What that depends on.
+        reads: Reads,
+    },
+    /// See [`Outcome::TooLong`].
+    TooLong,
+}
+
+impl Unanswered {
+    /// What has become of a request that has cost so much.
+    fn outcome(self, cost: u64) -> Outcome {
+        match self {
+            Self::Wait { timeout_ms, reads } => Outcome::Wait { timeout_ms, reads, cost },
+            Self::TooLong => Outcome::TooLong { cost },
         }
     }
 }
@@ -146,6 +175,27 @@ fn run_all(
     let budget = env.budget;
     let mut run = Run::new(db, env);
     run.late = late;
+    let failed = match run_operations(&mut run, &schema, operations, (read_only, has_role)) {
+        Ok(failed) => failed,
+        Err(unanswered) => return unanswered.outcome(run.txn.abort()),
+    };
+    let (txn, late, results) = Results::of(run, failed, operations.is_empty());
+    let mut outcome = results.conclude(txn, env.uuids, budget);
+    if let (Outcome::Done(done), Some(late)) = (&mut outcome, late.filter(|late| !late.is_empty()))
+    {
+        done.late = Some(LateReply::new(schema, std::mem::take(&mut done.reply), late));
+    }
+    outcome
+}
+
+/// Runs the operations one after another; whether one has failed, unless the request is to be run
+/// again.
+pub(crate) fn run_operations(
+    run: &mut Run<'_, '_>,
+    schema: &Schema,
+    operations: &[Text<'_>],
+    (read_only, has_role): (Option<ReadOnly>, bool),
+) -> Result<bool, Unanswered> {
     run.out.push(b'[');
     let mut failed = false;
     for (at, text) in operations.iter().enumerate() {
@@ -158,17 +208,14 @@ fn run_all(
         }
         let start = run.out.len();
         let number = OperationNumber { number: at + 1, total: operations.len() };
-        match step(&mut run, &schema, *text, &number, read_only) {
+        match step(run, schema, *text, &number, read_only) {
             Ok(()) => {}
             Err(Stop::Wait(unsatisfied)) => {
                 let Unsatisfied { timeout_ms, read } = *unsatisfied;
-                let reads = Reads::new(&schema, &operations[..at], read, has_role);
-                let cost = run.txn.abort();
-                return Outcome::Wait { timeout_ms, reads, cost };
+                let reads = Reads::new(schema, &operations[..at], read, has_role);
+                return Err(Unanswered::Wait { timeout_ms, reads });
             }
-            Err(Stop::TooLong) => {
-                return Outcome::TooLong { cost: run.txn.abort() };
-            }
+            Err(Stop::TooLong) => return Err(Unanswered::TooLong),
             Err(Stop::Failed(error)) => {
                 run.out.truncate(start);
                 run.late.iter_mut().for_each(|late| late.retain(|rows| rows.at < start));
@@ -177,46 +224,98 @@ fn run_all(
             }
         }
     }
-    let Run { txn, mut out, late, planner, durable, comment, .. } = run;
-    let (work, cost) = (planner.work, txn.meter.spent());
-    let delta = if failed {
-        txn.abort();
-        None
-    } else {
-        match commit::within_budget(txn, env.uuids) {
-            Ok(Some(delta)) => Some(delta),
-            // The commit has spent what was left.
-            Ok(None) => return Outcome::TooLong { cost: budget },
-            Err(error) => {
-                if !operations.is_empty() {
-                    out.push(b',');
-                }
-                error.write(&mut out);
-                None
-            }
-        }
-    };
-    out.push(b']');
-    let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
-    let delta = delta.filter(|delta| !delta.is_empty());
-    let late = late.filter(|late| !late.is_empty());
-    let late = late.map(|late| LateReply::new(schema, std::mem::take(&mut out), late));
-    Outcome::Done(Done { reply: out, late, delta, durable, comment, work, cost })
+    Ok(failed)
 }
 
-/// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they were at one moment, while the
-/// database itself goes on. `seed` is any: no answer depends on it.
+/// What the operations of a request have come to, before its commit.
+#[derive(Clone, Debug)]
+pub(crate) struct Results {
+    /// The reply, as far as it is written.
+    reply: Vec<u8>,
+    is_empty: bool,
+    failed: bool,
+    durable: bool,
+    comment: Option<String>,
+    work: Work,
+}
+
+impl Results {
+    /// Takes the results of operations that have run, and what they have changed.
+    pub(crate) fn of<'db>(
+        run: Run<'db, '_>,
+        failed: bool,
+        is_empty: bool,
+    ) -> (Transaction<'db>, Option<Vec<LateRows>>, Self) {
+        let Run { txn, out: reply, late, planner, durable, comment, .. } = run;
+        let work = planner.work;
+        (txn, late, Self { reply, is_empty, failed, durable, comment, work })
+    }
+
+    /// Whether an operation has failed, and nothing is to remain of the others.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Commits the transaction, unless an operation has failed.
+    pub(crate) fn conclude(
+        self,
+        txn: Transaction<'_>,
+        uuids: &mut UuidSource,
+        budget: u64,
+    ) -> Outcome {
+        let Self { mut reply, is_empty, failed, durable, comment, work } = self;
+        let cost = txn.meter.spent();
+        let delta = if failed {
+            txn.abort();
+            None
+        } else {
+            match commit::within_budget(txn, uuids) {
+                Ok(Some(delta)) => Some(delta),
+                // The commit has spent what was left.
+                Ok(None) => return Outcome::TooLong { cost: budget },
+                Err(error) => {
+                    if !is_empty {
+                        reply.push(b',');
+                    }
+                    error.write(&mut reply);
+                    None
+                }
+            }
+        };
+        reply.push(b']');
+        let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
+        let delta = delta.filter(|delta| !delta.is_empty());
+        Outcome::Done(Done { reply, late: None, delta, durable, comment, work, cost })
+    }
+}
+
+/// Whether none of the operations can change anything or wait, whatever becomes of them.
+pub fn only_reads_once(operations: &[Text<'_>]) -> bool {
+    const ONCE: [&str; 4] = ["select", "comment", "assert", "abort"];
+    operations.iter().all(|operation| {
+        let mut members = operation.members().into_iter().flatten();
+        let is_once = |op: &str| ONCE.contains(&op);
+        members.all(|(key, op)| *key != *b"op" || op.str().as_deref().is_some_and(is_once))
+    })
+}
+
+/// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they
+/// were at one moment, while the database itself goes on. `seed` is any: no answer depends on it.
 pub fn read(snapshot: &Snapshot, operations: &[Text<'_>], env: &mut Env<'_>, seed: u64) -> Outcome {
+    let mut view = view(snapshot, operations, seed);
+    run_all(&mut view, operations, env, Some(Vec::new()))
+}
+
+/// The rows of a snapshot, those to be found that the operations can ask for.
+pub(crate) fn view(snapshot: &Snapshot, operations: &[Text<'_>], seed: u64) -> Database {
     let schema = snapshot.schema();
     let members = operations.iter().flat_map(|operation| operation.members().into_iter().flatten());
     let named = members.filter(|(key, _)| **key == *b"table");
     let named = named.filter_map(|(_, value)| schema.table_id(&value.str()?));
-    let of_roles = ["RBAC_Role", "RBAC_Permission"].map(|name| schema.table_id(name));
-    let mut tables: Vec<TableId> = named.chain(of_roles.into_iter().flatten()).collect();
+    let mut tables: Vec<TableId> = named.chain(rbac::tables(schema)).collect();
     tables.sort_unstable();
     tables.dedup();
-    let mut view = Database::view(snapshot, &tables, seed);
-    run_all(&mut view, operations, env, Some(Vec::new()))
+    Database::view(snapshot, &tables, seed)
 }
 
 /// Runs one operation and writes its result.

@@ -13,9 +13,11 @@
 //! 9. [`convert()`]: the rows of one schema under another.
 //! 10. [`replicate`]: rows of another database made to be here too.
 //! 11. [`late`]: results too long for one buffer.
-//! 12. [`reads`]: what a request that waits depends on.
+//! 12. [`reads`]: what a request that waits depends on. [`attempt`]: a long request on a snapshot,
+//!     committed later if it still holds.
 //! 13. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
 
+pub mod attempt;
 pub mod database;
 
 mod commit;
@@ -39,10 +41,14 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
+pub use attempt::{Attempt, Missed};
 pub use convert::{Converted, convert};
 pub use database::Database;
-pub use execute::{Done, Env, Outcome, ReadOnly, execute, is_read_only, read};
+pub use execute::{
+    Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, only_reads_once, read,
+};
 pub use late::LateReply;
+pub use meter::{Watcher, Word};
 pub use planner::Work;
 pub use rbac::Client;
 pub use reads::Reads;

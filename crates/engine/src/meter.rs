@@ -4,6 +4,8 @@
 //! of 60,000 rows; they need to be right within a factor of two or three.
 
 use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
 
 /// Checking a condition on a row, for each of the condition's clauses.
 pub(crate) const CLAUSE: u64 = 1;
@@ -20,11 +22,52 @@ pub(crate) const CHANGE: u64 = 20;
 /// A row that comes or goes, and what the commit makes of it.
 pub(crate) const ROW_MOVED: u64 = 40;
 
+/// A transaction that is watched asks for a word about once a millisecond.
+const ASK_EACH: u64 = 20_000;
+
+/// What somebody outside has to say to a transaction under way. A word may be followed by a later
+/// one of these, never by an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// The transaction may cost as much as it takes.
+    GoOn,
+    /// Others wait: the transaction ends when it has cost more than its budget.
+    Hurry,
+    /// Nobody waits for the transaction any more: it ends.
+    Stop,
+}
+
+/// Whom a long transaction asks now and then. The answer may take its time: the transaction is at
+/// rest meanwhile.
+#[derive(Clone)]
+pub struct Watcher(Arc<dyn Fn() -> Word + Send + Sync>);
+
+impl Watcher {
+    /// A watcher that answers with what `word` returns.
+    pub fn new(word: impl Fn() -> Word + Send + Sync + 'static) -> Self {
+        Self(Arc::new(word))
+    }
+
+    /// What is to be done now.
+    pub fn ask(&self) -> Word {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
 /// What has been spent, and how much may be.
 #[derive(Debug)]
 pub(crate) struct Meter {
     spent: Cell<u64>,
     budget: u64,
+    watcher: Option<Watcher>,
+    /// When this much is spent, it must be found out whether the transaction may go on.
+    limit: Cell<u64>,
 }
 
 /// The budget is spent: the transaction must not go on.
@@ -32,8 +75,11 @@ pub(crate) struct Meter {
 pub(crate) struct TooLong;
 
 impl Meter {
-    pub(crate) fn new(budget: u64) -> Self {
-        Self { spent: Cell::new(0), budget }
+    /// A meter of a transaction that may cost so much; one that is watched may go on beyond that as
+    /// long as nobody waits.
+    pub(crate) fn new(budget: u64, watcher: Option<Watcher>) -> Self {
+        let limit = if watcher.is_some() { 0 } else { budget };
+        Self { spent: Cell::new(0), budget, watcher, limit: Cell::new(limit) }
     }
 
     pub(crate) fn spend(&self, units: u64) {
@@ -68,7 +114,23 @@ impl Meter {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.spent.get() > self.budget
+        self.spent.get() > self.limit.get() && self.must_end()
+    }
+
+    #[cold]
+    fn must_end(&self) -> bool {
+        let Some(watcher) = &self.watcher else { return true };
+        let spent = self.spent.get();
+        let must_end = match watcher.ask() {
+            Word::GoOn => false,
+            Word::Hurry => spent > self.budget,
+            Word::Stop => true,
+        };
+        if !must_end {
+            let pause = (self.budget / 16).clamp(1, ASK_EACH);
+            self.limit.set(spent.saturating_add(pause));
+        }
+        must_end
     }
 
     /// Whether the transaction may go on.

@@ -21,7 +21,7 @@ use weir_json::Text;
 use crate::database::Database;
 use crate::execute::Env;
 use crate::late::LateRows;
-use crate::meter::TooLong;
+use crate::meter::{Meter, TooLong};
 use crate::planner::{Few, Planner};
 use crate::rbac::{Action, Rbac};
 use crate::reads::Read;
@@ -131,7 +131,7 @@ impl<'db, 'e> Run<'db, 'e> {
         Self {
             planner: Planner::new(db.seed),
             rbac: Rbac::new(&db.store, env.client),
-            txn: Transaction::with_budget(db, env.budget),
+            txn: Transaction::with_meter(db, Meter::new(env.budget, env.watcher.take())),
             symbols: SymbolTable::new(env.uuids),
             has_lock: env.has_lock,
             elapsed_ms: env.elapsed_ms,

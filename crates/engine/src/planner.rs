@@ -14,6 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
+use crate::attempt::Reads;
 use crate::digest;
 use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
@@ -34,6 +35,8 @@ pub struct Work {
 /// Finds rows for the operations of one transaction.
 pub(crate) struct Planner {
     pub(crate) work: Work,
+    /// What was looked for, if somebody wants to know.
+    pub(crate) reads: Option<Reads>,
     moved: Vec<Moved>,
     hasher: FixedState,
 }
@@ -72,7 +75,7 @@ enum Plan<'c> {
 impl Planner {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        Self { work: Work::default(), moved: Vec::new(), hasher }
+        Self { work: Work::default(), reads: None, moved: Vec::new(), hasher }
     }
 
     /// The rows that satisfy every clause, in slot order, unless looking for them costs more than
@@ -85,6 +88,9 @@ impl Planner {
     ) -> Result<Few<&'t Row>, TooLong> {
         let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
+        if let Some(reads) = &mut self.reads {
+            reads.note(table, condition);
+        }
         let candidates = match plan(condition, txn.schema().table(table)) {
             Plan::Nothing => Few::new(),
             Plan::Uuid(uuid) => {

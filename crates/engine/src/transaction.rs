@@ -32,6 +32,17 @@ pub(crate) enum Touch {
     Nothing,
 }
 
+/// What the operations of a transaction have made of one row.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// The row is new.
+    Insert(Row),
+    /// These columns were changed, in ascending order.
+    Change(Vec<ColumnDelta>),
+    /// The row is gone.
+    Delete,
+}
+
 /// What a transaction has done to each row, in the order of first touch.
 #[derive(Debug)]
 struct Journal {
@@ -70,13 +81,13 @@ pub(crate) struct Transaction<'db> {
 impl<'db> Transaction<'db> {
     /// Begins a transaction that may cost as much as it takes.
     pub(crate) fn new(db: &'db mut Database) -> Self {
-        Self::with_budget(db, u64::MAX)
+        Self::with_meter(db, Meter::new(u64::MAX, None))
     }
 
-    /// Begins a transaction that ends when it has cost more than `budget`.
-    pub(crate) fn with_budget(db: &'db mut Database, budget: u64) -> Self {
+    /// Begins a transaction that ends when its meter says so.
+    pub(crate) fn with_meter(db: &'db mut Database, meter: Meter) -> Self {
         let seed = db.seed;
-        Self { db, journal: Journal { tables: Vec::new(), seed }, meter: Meter::new(budget) }
+        Self { db, journal: Journal { tables: Vec::new(), seed }, meter }
     }
 
     /// The database: rows with the changes made so far, derived structures without them.
@@ -201,6 +212,36 @@ impl<'db> Transaction<'db> {
                 self.meter.spend(meter::CHANGE + elements(&change) as u64);
                 self.db.store.change(*table, uuid, ColumnId::VERSION, &change);
                 ColumnDelta::merge_into(columns, ColumnId::VERSION, change);
+            }
+        }
+    }
+
+    /// Leaves the rows as they are now; what was done to each, in the order of first touch.
+    pub(crate) fn into_edits(self) -> Vec<(TableId, Uuid, Edit)> {
+        let mut edits = Vec::new();
+        for (table, rows) in self.journal.tables {
+            for (uuid, touch) in rows.into_entries() {
+                let edit = match touch {
+                    Touch::Inserted => self.db.store.get(table, uuid).cloned().map(Edit::Insert),
+                    Touch::Changed(columns) => Some(Edit::Change(columns)),
+                    Touch::Deleted(_) => Some(Edit::Delete),
+                    Touch::Nothing => None,
+                };
+                edits.extend(edit.map(|edit| (table, uuid, edit)));
+            }
+        }
+        edits
+    }
+
+    /// Does what another transaction did to a row that was as it is here.
+    pub(crate) fn edit(&mut self, table: TableId, uuid: Uuid, edit: &Edit) {
+        match edit {
+            Edit::Insert(row) => self.insert(table, row.clone()),
+            Edit::Delete => self.delete(table, uuid),
+            Edit::Change(columns) => {
+                for ColumnDelta { column, change } in columns {
+                    self.change(table, uuid, *column, change.clone());
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use weir_data::Schema;
 use weir_data::store::Snapshot;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId, WorkId};
-use crate::work::Work;
+use crate::work::{Word, Work};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,12 +129,23 @@ pub enum Effect {
         /// From whom.
         session: SessionId,
     },
-    /// Run this elsewhere, urgent work first, and answer with `Event::WorkDone`.
+    /// Run this elsewhere, urgent work first and otherwise each session's in turn, and answer with
+    /// `Event::WorkDone`.
     Work {
         /// The number to answer with.
         id: WorkId,
+        /// Who waits for it.
+        of: Option<SessionId>,
         /// What to do.
         work: Work,
+    },
+    /// Say this to a piece of work that has not been answered, as soon as it asks; what is to stop
+    /// need not begin.
+    Say {
+        /// Which.
+        id: WorkId,
+        /// What.
+        word: Word,
     },
     /// Flush the outbox as far as the peer takes it, then close. No `Closed` event follows.
     Disconnect {

@@ -181,18 +181,19 @@ impl Shell {
         self.effects.push(Effect::Log { module, level, text, limit: Some(place) });
     }
 
-    /// Hands a piece of work to a helper; its result comes back under this number.
-    pub(crate) fn send_out(&mut self, work: Work) -> WorkId {
+    /// Hands a piece of work to a helper; its result comes back under this number. `of` is who
+    /// waits for it, if somebody in particular does.
+    pub(crate) fn send_out(&mut self, of: Option<SessionId>, work: Work) -> WorkId {
         self.next_work += 1;
         let id = WorkId(self.next_work);
-        self.effects.push(Effect::Work { id, work });
+        self.effects.push(Effect::Work { id, of, work });
         id
     }
 
     /// Forgets what nobody needs any more, elsewhere if there is much of it.
     pub(crate) fn free(&mut self, garbage: Garbage) {
         if garbage.is_big() {
-            self.send_out(Work::Free(garbage));
+            self.send_out(None, Work::Free(garbage));
         }
     }
 }

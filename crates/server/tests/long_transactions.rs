@@ -4,6 +4,7 @@ mod shell;
 
 use shell::{PATH, Shell, insert, ports, transact};
 use weir_server::event::{CommandId, Event, SessionId};
+use weir_server::work::Word;
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
 const SELECT: &str = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
@@ -204,8 +205,13 @@ fn a_lock_counts_that_was_owned_when_the_request_came() {
     assert!(received[2].contains("not owner"), "{received:?}");
 }
 
+/// Pieces of work that are out, besides memory that is given back.
+fn to_be_done(shell: &Shell) -> usize {
+    shell.work.iter().filter(|(_, work)| format!("{work:?}") != "Free").count()
+}
+
 #[test]
-fn what_a_closed_session_began_is_finished_and_what_it_queued_is_not() {
+fn what_a_closed_session_began_is_undone_and_what_it_queued_is_not_begun() {
     let mut shell = start();
     let (client, other) = (shell.connect(), shell.connect());
     begin(&mut shell, client, 1, &tag_all("t"));
@@ -213,12 +219,184 @@ fn what_a_closed_session_began_is_finished_and_what_it_queued_is_not() {
     shell.send(other, &transact(3, &insert("p")));
     shell.event(Event::Closed { session: client, error: None });
     shell.settle();
+    assert_eq!(shell.said.values().collect::<Vec<_>>(), [&Word::Stop]);
     shell.do_work(0);
     shell.settle();
     assert!(shell.received(other)[0].contains("uuid"));
+    assert_eq!(to_be_done(&shell), 0);
     let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
-    assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
+    assert_eq!(file.matches(r#""tags":"t""#).count(), 0);
     assert!(!file.contains("never"));
+}
+
+#[test]
+fn long_work_of_a_closed_session_that_no_helper_has_is_not_begun() {
+    let mut shell = start();
+    let (first, client, other) = (shell.connect(), shell.connect(), shell.connect());
+    begin(&mut shell, first, 1, &tag_all("a"));
+    begin(&mut shell, client, 2, &tag_all("b"));
+    assert_eq!(shell.sent_out, ["Write"]);
+    shell.event(Event::Closed { session: client, error: None });
+    shell.said.clear();
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(first)[0].contains(r#"{"count":300}"#));
+    assert_eq!(shell.sent_out, ["Write"]);
+    assert!(shell.call(other, &transact(3, &insert("p"))).contains("uuid"));
+}
+
+#[test]
+fn a_read_of_a_closed_session_comes_to_nothing() {
+    let mut shell = start();
+    let (reader, other) = (shell.connect(), shell.connect());
+    begin(&mut shell, reader, 1, SELECT);
+    shell.event(Event::Closed { session: reader, error: None });
+    shell.settle();
+    assert_eq!(shell.said.values().collect::<Vec<_>>(), [&Word::Stop]);
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(to_be_done(&shell), 0);
+    assert!(shell.call(other, &transact(2, &insert("p"))).contains("uuid"));
+}
+
+/// What reads rows that are not there, and inserts one.
+fn look_and_insert(name: &str) -> String {
+    let select = r#"{"op":"select","table":"Port","where":[["name","==","nobody"]]},"#;
+    let scan = r#"{"op":"select","table":"Port","where":[["tags","includes","nothing"]]},"#;
+    format!("{}{}{}", select.repeat(3), scan.repeat(10), insert(name))
+}
+
+/// A long transaction for whose tables others wait has cost more than it may: it makes way.
+fn make_way(shell: &mut Shell, long: SessionId, waiting: SessionId, operations: &str) {
+    // Whatever it costs is too much.
+    shell.server.set_step_cost_max(0);
+    shell.send(long, &transact(1, operations));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Write"]);
+    shell.server.set_step_cost_max(SMALL * 64);
+    shell.send(waiting, &transact(2, &insert("first")));
+    shell.settle();
+    assert_eq!(shell.said.values().collect::<Vec<_>>(), [&Word::Hurry]);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(waiting)[0].contains("uuid"));
+    assert_eq!(shell.sent_out, ["Write", "Try"]);
+    assert_eq!(shell.received(long), Vec::<String>::new());
+}
+
+#[test]
+fn a_long_writer_makes_way_and_comes_back_behind_the_others() {
+    let mut shell = start();
+    let (long, small) = (shell.connect(), shell.connect());
+    make_way(&mut shell, long, small, &look_and_insert("late"));
+    assert!(shell.call(small, &transact(3, &insert("second"))).contains("uuid"));
+    shell.do_work(0);
+    shell.settle();
+    let reply = shell.received(long).pop().unwrap();
+    assert!(reply.contains("uuid") && reply.contains(r#""error":null"#), "{reply}");
+    assert_eq!(to_be_done(&shell), 0);
+    let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
+    let at = |name: &str| file.find(name).unwrap();
+    assert!(at("\"first\"") < at("\"second\"") && at("\"second\"") < at("\"late\""));
+}
+
+#[test]
+fn a_long_writer_to_whom_others_make_a_difference_keeps_the_tables() {
+    let mut shell = start();
+    let (long, small) = (shell.connect(), shell.connect());
+    make_way(&mut shell, long, small, &tag_all("t"));
+    assert!(shell.call(small, &transact(3, &insert("second"))).contains("uuid"));
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Write", "Try", "Free", "Write"]);
+    shell.send(small, &transact(4, &insert("third")));
+    shell.settle();
+    shell.do_work(0);
+    shell.do_work(0);
+    shell.settle();
+    // Both have been there when it ran, and the third was not.
+    assert!(shell.received(long)[0].contains(r#"{"count":302}"#));
+    assert!(shell.received(small)[0].contains("uuid"));
+}
+
+#[test]
+fn a_long_writer_that_has_made_way_asserts_no_lock_that_was_stolen_meanwhile() {
+    for is_stolen_late in [true, false] {
+        let mut shell = start();
+        let (owner, thief) = (shell.connect(), shell.connect());
+        let lock = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":["l"]}}"#);
+        shell.call(owner, &lock("lock"));
+        let asserts = format!(r#"{{"op":"assert","lock":"l"}},{}"#, look_and_insert("late"));
+        make_way(&mut shell, owner, thief, &asserts);
+        assert!(shell.call(thief, &lock("steal")).contains("true"));
+        if is_stolen_late {
+            // The thief counts on what only it may write now.
+            let alone = format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("alone"));
+            assert!(shell.call(thief, &transact(3, &alone)).contains("uuid"));
+        }
+        while !shell.work.is_empty() {
+            shell.do_work(0);
+            shell.settle();
+        }
+        let received = shell.received(owner);
+        assert!(received[0].contains("stolen"), "{received:?}");
+        assert!(received[1].contains("not owner"), "{received:?}");
+        let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
+        assert!(!file.contains("late"));
+    }
+}
+
+#[test]
+fn what_a_long_writer_has_missed_is_compared_by_a_helper_if_it_is_much() {
+    let mut shell = start();
+    let (long, small) = (shell.connect(), shell.connect());
+    make_way(&mut shell, long, small, &look_and_insert("late"));
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("new{i}"))).collect();
+    assert!(shell.call(small, &transact(3, &rows.join(","))).contains("uuid"));
+    shell.server.set_step_cost_max(SMALL);
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Write", "Try", "Confirm"]);
+    assert!(shell.call(small, &transact(4, &insert("meanwhile"))).contains("uuid"));
+    shell.do_work(0);
+    shell.settle();
+    let reply = shell.received(long).pop().unwrap();
+    assert!(reply.contains("uuid") && reply.contains(r#""error":null"#), "{reply}");
+    assert_eq!(to_be_done(&shell), 0);
+}
+
+#[test]
+fn a_long_writer_that_has_made_way_is_forgotten_with_its_session() {
+    for does_the_work_first in [true, false] {
+        let mut shell = start();
+        let (long, small) = (shell.connect(), shell.connect());
+        make_way(&mut shell, long, small, &look_and_insert("late"));
+        shell.event(Event::Closed { session: long, error: None });
+        if does_the_work_first {
+            shell.said.clear();
+        }
+        shell.do_work(0);
+        shell.settle();
+        assert_eq!(to_be_done(&shell), 0);
+        assert!(shell.call(small, &transact(3, &insert("second"))).contains("uuid"));
+        let file = String::from_utf8(shell.files[PATH].clone()).unwrap();
+        assert!(!file.contains("late"));
+    }
+}
+
+#[test]
+fn readers_wait_for_no_writer() {
+    let mut shell = start();
+    let (long, reader) = (shell.connect(), shell.connect());
+    begin(&mut shell, long, 1, &tag_all("t"));
+    shell.send(reader, &transact(2, SELECT));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Write", "Read"]);
+    assert!(shell.said.is_empty(), "nobody waits for the tables");
+    shell.do_work(1);
+    shell.settle();
+    let reply = shell.received(reader).pop().unwrap();
+    assert_eq!(reply.matches("old").count(), 300);
 }
 
 #[test]

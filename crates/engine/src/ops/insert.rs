@@ -38,13 +38,16 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
 
 /// The member `uuid`, unless a row has or had it.
 fn chosen_uuid(
-    run: &Run<'_, '_>,
+    run: &mut Run<'_, '_>,
     table: TableId,
     schema: &TableSchema,
     text: Text<'_>,
 ) -> Result<Uuid, Error> {
     let uuid = text.string().and_then(|string| Uuid::parse_bytes(&string));
     let uuid = uuid.ok_or_else(|| Error::syntax(text, "bad uuid"))?;
+    if let Some(reads) = &mut run.planner.reads {
+        reads.note_row(table, uuid);
+    }
     if run.txn.store().get(table, uuid).is_some() || run.txn.deleted_existing(table, uuid) {
         let name = &schema.name;
         let details = format!(

@@ -34,7 +34,8 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// A core of that configuration; `recorder` writes down what it is told.
+    /// A core of that configuration; `recorder` writes down what it is told. A replay stops no
+    /// work by itself.
     ///
     /// # Errors
     /// The system has no descriptor for helpers.
@@ -43,10 +44,11 @@ impl Execution {
         config: Config,
         recorder: Option<Arc<Recorder>>,
         log: Vlog,
+        is_replay: bool,
     ) -> io::Result<Self> {
         Ok(Self {
             server: Server::new(now, config),
-            jobs: Jobs::new()?,
+            jobs: Jobs::new(!is_replay)?,
             coverage: Coverage::default(),
             log,
             events: Vec::new(),
@@ -151,7 +153,12 @@ impl Execution {
             Effect::Close { db } => databases.close(db),
 
             // Helpers and the log.
-            Effect::Work { id, work } => jobs.work(id, work),
+            Effect::Work { id, of, work } => jobs.work(id, of, work),
+            Effect::Say { id, word } => {
+                if outside.is_some() {
+                    jobs.say(id, word);
+                }
+            }
             Effect::Log { module, level, text, limit } => {
                 log_line(log, module, level, &text, limit);
             }

@@ -111,7 +111,7 @@ impl Driver {
         }
         let socket_log = log.recorded(recorder.clone());
         let outside = Outside::new(clock, commands, rundir, trim_memory, log.clone(), socket_log)?;
-        let execution = Execution::new(now, config, recorder, log)?;
+        let execution = Execution::new(now, config, recorder, log, false)?;
         outside.poller.add(&signals, Token::Signal.encode(), Interest::Read)?;
         outside.poller.add(&execution.jobs, Token::Jobs.encode(), Interest::Read)?;
         Ok(Self {

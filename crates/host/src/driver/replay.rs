@@ -95,7 +95,8 @@ impl Replay {
         (config.seed, config.saved) = (seed, saved);
         config.kept_bytes_max = kept_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
         log.set_clock_ms(now.monotonic_us / 1000);
-        let execution = Execution::new(now, config, None, log).map_err(|error| strerror(&error))?;
+        let execution = Execution::new(now, config, None, log, true);
+        let execution = execution.map_err(|error| strerror(&error))?;
         let (waiting, effects) = (VecDeque::new(), Vec::new());
         let mut replay = Self { items, path, execution, commands, waiting, effects };
         replay.take_effects();
@@ -222,7 +223,15 @@ impl Replay {
                 };
                 Ok(Event::Converted { db, result })
             }
-            Recorded::WorkDone(id) => self.answer(Answer::WorkDone(id)),
+            Recorded::WorkDone { id, is_cut } => {
+                let mut event = self.answer(Answer::WorkDone(id))?;
+                if let Event::WorkDone { finished, .. } = &mut event
+                    && is_cut
+                {
+                    finished.cut();
+                }
+                Ok(event)
+            }
         }
     }
 

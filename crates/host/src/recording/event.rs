@@ -17,8 +17,8 @@ pub(crate) enum Recorded {
     Opened { db: DbId, result: Result<(), String> },
     /// A database was converted.
     Converted { db: DbId, result: Conversion },
-    /// A piece of work was done.
-    WorkDone(WorkId),
+    /// A piece of work was done, or stopped before its end.
+    WorkDone { id: WorkId, is_cut: bool },
 }
 
 /// What came of a conversion.
@@ -97,6 +97,7 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
                 }
             }
         }
+        Event::WorkDone { id, finished } if finished.is_cut() => begin(out, 26, id.0),
         Event::WorkDone { id, finished: _ } => begin(out, 13, id.0),
         Event::Listening { remote, result } => {
             begin(out, 14, remote.0);
@@ -196,7 +197,7 @@ fn with_content_elsewhere(
             };
             Recorded::Converted { db, result }
         }
-        13 => Recorded::WorkDone(WorkId(fields.u64()?)),
+        13 | 26 => Recorded::WorkDone { id: WorkId(fields.u64()?), is_cut: kind == 26 },
         _ => return Ok(None),
     }))
 }

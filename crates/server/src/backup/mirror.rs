@@ -183,7 +183,7 @@ impl Backups {
         let (database, form) = databases.send_tables(shell, sessions, id);
         let (date_ms, seed) = (shell.wall_ms(), shell.seed());
         let mirroring = Mirroring { reader, message, database, replaced, form, date_ms, seed };
-        let work = shell.send_out(Work::Mirror(Box::new(mirroring)));
+        let work = shell.send_out(None, Work::Mirror(Box::new(mirroring)));
         self.out.insert(work, (link, id));
     }
 

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | waits in its session's gate, or for rows | canceled |
 //! | is too long for a step and has not begun | canceled |
-//! | is with a helper and only reads | canceled; what the helper finds is forgotten |
+//! | is with a helper and only reads, or runs on a snapshot | canceled; the helper stops |
 //! | is with a helper and writes | completed, or canceled if it would wait |
 //! | has run | completed: its answer is on its way |
 
@@ -13,10 +13,12 @@ use crate::database::Databases;
 use crate::database::long::Out;
 use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
+use crate::effect::Effect;
 use crate::ids::{DbId, SessionId};
 use crate::origin::{Asker, Origin};
 use crate::session::Sessions;
 use crate::shell::Shell;
+use crate::work::Word;
 
 impl Databases {
     /// A session takes a transaction back.
@@ -35,11 +37,14 @@ impl Databases {
             canceled.extend(db.commits.long.extract_if(.., |trigger| is_meant(trigger)));
             canceled.extend(db.tables.take_queued(is_meant));
         }
-        for out in self.out.values_mut() {
+        for (work, out) in &mut self.out {
             match out {
-                Out::Read(trigger, _) if is_meant(trigger) => canceled.push(trigger.forget()),
-                Out::Write(trigger, _) if is_meant(trigger) => trigger.is_canceled = true,
-                Out::Read(..) | Out::Write(..) | Out::Follow(_) => {}
+                Out::Read(trigger, _) | Out::Try { trigger, .. } if is_meant(trigger) => {
+                    canceled.push(trigger.forget());
+                    shell.ask(Effect::Say { id: *work, word: Word::Stop });
+                }
+                Out::Write { trigger, .. } if is_meant(trigger) => trigger.is_canceled = true,
+                Out::Read(..) | Out::Try { .. } | Out::Write { .. } | Out::Follow(_) => {}
             }
         }
         for trigger in canceled {
@@ -66,6 +71,7 @@ impl Databases {
         mut trigger: Trigger,
     ) {
         note_waited(sessions, &mut trigger);
+        self.forget_attempt(shell, &mut trigger);
         self.let_go(shell, sessions, &mut trigger);
         reply_canceled(shell, sessions, &trigger.origin);
     }
@@ -77,6 +83,7 @@ impl Trigger {
     fn forget(&mut self) -> Self {
         let origin = self.origin.clone();
         self.origin.asker = Asker::Server;
+        self.is_canceled = true;
         Self { holds: self.holds.take(), ..Self::new(origin, std::sync::Arc::default()) }
     }
 }

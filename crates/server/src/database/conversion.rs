@@ -309,7 +309,7 @@ impl Databases {
         let (snapshot, date_ms) = (db.tables.snapshot(), shell.wall_ms());
         let seed = shell.seed();
         let follow = Follow { converted, snapshot, changed, large, date_ms, seed };
-        let work = shell.send_out(Work::Follow(Box::new(follow)));
+        let work = shell.send_out(None, Work::Follow(Box::new(follow)));
         self.out.insert(work, Out::Follow(id));
     }
 
@@ -339,6 +339,7 @@ impl Databases {
         let converted = current.converted.take().expect("its file is complete");
         let Converted { database, repaired } = *converted;
         let old_schema = Arc::clone(db.schema());
+        db.attempts.forget_all();
         let old = db.tables.replace(database);
         db.waiting.note_replaced();
         let new_schema = Arc::clone(db.schema());

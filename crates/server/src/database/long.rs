@@ -13,9 +13,10 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, UuidSource};
-use weir_engine::{Database, Outcome};
+use weir_engine::{Attempt, Database, Missed, Outcome};
 use weir_log::standalone::Form;
 
+use crate::database::attempts::Way;
 use crate::database::commits::Writes;
 use crate::database::conversion;
 use crate::database::pacing::Flush;
@@ -33,12 +34,26 @@ use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written, 
 /// What a helper is at work on.
 #[derive(Debug)]
 pub(super) enum Out {
-    /// With the length of its message, which the helper has.
-    Write(Trigger, usize),
+    /// A helper has the tables, and the message, of which this is the length.
+    Write { trigger: Trigger, bytes: usize, is_hurried: bool },
+    /// The operations run on a snapshot, or have, and are compared with what they have missed.
+    Try { trigger: Trigger, key: WorkId, confirms: u32 },
     /// With the moment at which the database was as the helper sees it.
     Read(Trigger, Moment),
     /// What a conversion has missed.
     Follow(DbId),
+}
+
+impl Out {
+    /// The transaction.
+    pub(super) fn trigger(&self) -> Option<&Trigger> {
+        match self {
+            Self::Write { trigger, .. } | Self::Try { trigger, .. } | Self::Read(trigger, _) => {
+                Some(trigger)
+            }
+            Self::Follow(_) => None,
+        }
+    }
 }
 
 /// A reply that waits until its database is decided only because everything does.
@@ -91,9 +106,16 @@ impl Databases {
         if !self.open(id).has_long() {
             return;
         }
-        for trigger in std::mem::take(&mut self.open(id).commits.long) {
+        let mut long = std::mem::take(&mut self.open(id).commits.long).into_iter();
+        for trigger in long.by_ref() {
             self.hand_over(shell, sessions, id, trigger);
+            if !self.is_decided(id) {
+                // One has been committed at once: the others wait for that.
+                break;
+            }
         }
+        let since = std::mem::take(&mut self.open(id).commits.long);
+        self.open(id).commits.long = long.chain(since).collect();
     }
 
     fn hand_over(
@@ -103,6 +125,9 @@ impl Databases {
         id: DbId,
         mut trigger: Trigger,
     ) {
+        if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
+            return self.drop_long(shell, sessions, trigger);
+        }
         // What the session did before is answered and told.
         if let (Some(session), Some(reason)) = (trigger.origin.session(), trigger.holds)
             && reason != Reason::Work
@@ -112,8 +137,14 @@ impl Databases {
             self.release(shell, sessions, session, reason, Lane::Db(id));
         }
         let db = self.open(id);
-        if !db.tables.is_open() {
-            return db.tables.wait(Queued::Trigger(trigger));
+        // What was committed last is always there to be read.
+        let may_run = db.tables.is_open() || db.tables.is_away() && trigger.reads_once();
+        if !may_run {
+            db.tables.wait(Queued::Trigger(trigger));
+            return self.hurry(shell, id);
+        }
+        if !matches!(trigger.way, Way::Briefly) {
+            trigger.lose_locks(sessions);
         }
         trigger.sent_us = shell.now_us();
         let read_only = db.read_only(&trigger.origin.identity);
@@ -128,23 +159,46 @@ impl Databases {
             elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
             seed: shell.seed(),
         };
-        if is_read_only {
-            let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
-            let work = shell.send_out(Work::Read(Box::new(Read { request, snapshot })));
-            self.out.insert(work, Out::Read(trigger, moment));
-            return;
+        if !is_read_only {
+            return self.hand_over_writer(shell, sessions, trigger, request);
         }
+        let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
+        // It may have become a reader since: the server has become a backup.
+        self.forget_attempt(shell, &mut trigger);
+        let of = trigger.origin.session();
+        let work = shell.send_out(of, Work::Read(Box::new(Read { request, snapshot })));
+        self.out.insert(work, Out::Read(trigger, moment));
+    }
+
+    /// Hands a transaction over with the tables. `budget` is what it may cost if others wait for
+    /// them.
+    pub(super) fn write(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        request: Request,
+        budget: u64,
+        attempt: Option<(Box<Attempt>, Missed)>,
+    ) {
+        let id = trigger.origin.db;
         let (database, form) = self.send_tables(shell, sessions, id);
         let refused = trigger.refused.take();
         let bytes = std::mem::take(&mut trigger.message).len();
-        let write = Write { request, database, form, date_ms: shell.wall_ms(), refused };
-        let work = shell.send_out(Work::Write(Box::new(write)));
-        self.out.insert(work, Out::Write(trigger, bytes));
+        let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
+        let write = Write { request, database, form, date_ms, refused, budget, attempt };
+        let work = shell.send_out(of, Work::Write(Box::new(write)));
+        self.out.insert(work, Out::Write { trigger, bytes, is_hurried: false });
     }
 
     /// The database of a transaction is gone. Its session knew of such things when that happened,
     /// or it would have been disconnected, whatever it has said since.
-    fn cancel_late(&mut self, shell: &mut Shell, sessions: &mut Sessions, mut trigger: Trigger) {
+    pub(super) fn cancel_late(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+    ) {
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session().filter(|session| sessions.has(*session));
         if let Some(session) = session {
@@ -160,9 +214,14 @@ impl Databases {
         work: WorkId,
         outcome: Outcome,
     ) -> Option<(DbId, Answer)> {
-        let Some(Out::Read(mut trigger, moment)) = self.out.remove(&work) else {
+        let Some(Out::Read(trigger, moment)) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
+        if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
+            shell.free(Garbage::Read(Box::new(outcome)));
+            self.drop_long(shell, sessions, trigger);
+            return None;
+        }
         let id = trigger.origin.db;
         if self.get(id).is_none() {
             self.cancel_late(shell, sessions, trigger);
@@ -182,10 +241,8 @@ impl Databases {
                 let since = Some(moment);
                 self.make_wait(shell, sessions, trigger, (timeout_ms, reads), since);
             }
-            Outcome::TooLong { .. } => {
-                debug_assert!(false, "a helper has no budget");
-                self.let_go(shell, sessions, &mut trigger);
-            }
+            // Only what nobody waits for is stopped.
+            Outcome::TooLong { .. } => self.drop_long(shell, sessions, trigger),
         }
         None
     }
@@ -198,11 +255,11 @@ impl Databases {
         work: WorkId,
         written: Written,
     ) {
-        let Some(Out::Write(mut trigger, _)) = self.out.remove(&work) else {
+        let Some(Out::Write { mut trigger, .. }) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
         let id = trigger.origin.db;
-        let Written { database, outcome, record, message } = written;
+        let Written { database, outcome, record, message, .. } = written;
         trigger.message = message;
         if self.get(id).is_none() {
             // A configuration file has removed it.
@@ -220,8 +277,13 @@ impl Databases {
                 self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);
                 false
             }
+            Outcome::TooLong { .. } if trigger.is_canceled => {
+                self.cancel(shell, sessions, trigger);
+                false
+            }
             Outcome::TooLong { .. } => {
-                debug_assert!(false, "a helper has no budget");
+                trigger.way = Way::Aside;
+                self.set_aside(sessions, trigger, Writes::Accepted);
                 false
             }
         };
@@ -297,18 +359,15 @@ impl Databases {
 
     /// Whether long transactions on this database are out, or about to go.
     pub(crate) fn is_at_work(&self, id: DbId) -> bool {
-        let is_out = |out: &Out| match out {
-            Out::Write(trigger, _) | Out::Read(trigger, _) => trigger.origin.db == id,
-            Out::Follow(_) => false,
-        };
+        let is_out = |out: &Out| out.trigger().is_some_and(|trigger| trigger.origin.db == id);
         self.get(id).is_some_and(Db::has_long) || self.out.values().any(is_out)
     }
 
     /// Bytes of long transactions that are with helpers, or wait to go there.
     pub(crate) fn message_bytes(&self) -> usize {
         let out = self.out.values().map(|out| match out {
-            Out::Read(trigger, _) => trigger.message.len(),
-            Out::Write(_, bytes) => *bytes,
+            Out::Read(trigger, _) | Out::Try { trigger, .. } => trigger.message.len(),
+            Out::Write { bytes, .. } => *bytes,
             Out::Follow(_) => 0,
         });
         let of_db = |db: &Db| {
@@ -333,7 +392,8 @@ impl Databases {
                 (what, origin.db, origin.session(), Some(origin.created_us))
             };
             match out {
-                Out::Write(trigger, _) => transaction("write", trigger),
+                Out::Write { trigger, .. } => transaction("write", trigger),
+                Out::Try { trigger, .. } => transaction("try", trigger),
                 Out::Read(trigger, _) => transaction("read", trigger),
                 Out::Follow(db) => ("conversion", *db, None, None),
             }

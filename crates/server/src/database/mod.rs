@@ -4,6 +4,7 @@
 //! Databases know sessions, for a session's requests wait in its gate and its locks are asserted by
 //! transactions. They know nothing of who else makes use of them.
 
+mod attempts;
 pub(crate) mod cancel;
 mod commits;
 mod conversion;
@@ -24,6 +25,7 @@ use weir_data::{Schema, Store, Uuid};
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
+use crate::database::attempts::Attempts;
 use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
 use crate::database::late::LateUpdates;
@@ -55,6 +57,8 @@ pub(crate) struct Db {
     commits: Commits,
     /// Transactions that wait, in order of arrival.
     waiting: Waiting,
+    /// Long transactions on snapshots.
+    attempts: Attempts,
     storage: Storage,
     watch: Watch,
     /// Conversions to another schema.
@@ -72,6 +76,7 @@ impl Db {
             tables: Tables::new(database),
             commits: Commits::default(),
             waiting: Waiting::new(seed),
+            attempts: Attempts::default(),
             storage,
             watch: Watch::new(seed),
             conversions: Conversions::default(),
@@ -476,7 +481,8 @@ impl Databases {
     }
 
     /// A session has left: nobody waits for what it has asked for.
-    pub(crate) fn forget_session(&mut self, session: SessionId) {
+    pub(crate) fn forget_session(&mut self, shell: &mut Shell, session: SessionId) {
+        self.stop_work(shell, |trigger| trigger.origin.is_of(session));
         for (_, db) in &mut self.entries {
             db.waiting.take_of(session);
             db.conversions.forget(session);

@@ -120,9 +120,17 @@ impl Db {
         txn_id: Uuid,
     ) {
         self.log_changes(shell, &delta);
-        self.conversions.note(&delta);
+        self.note(&delta);
         self.watch.monitors.commit(&Committed { position, txn_id, delta }, self.tables.schema());
         self.want_updates(shell.now_us());
+    }
+
+    /// A committed change is news to conversions, and to transactions on snapshots.
+    fn note(&mut self, delta: &Arc<Delta>) {
+        self.conversions.note(delta);
+        if let Some(store) = self.tables.store() {
+            self.attempts.note(delta, store);
+        }
     }
 
     /// Whether updates can be composed: the rows are those of the last commit.
@@ -159,7 +167,7 @@ impl Databases {
             let Some(delta) = delta else { continue };
             if is_unheard {
                 db.log_changes(shell, delta);
-                db.conversions.note(delta);
+                db.note(delta);
             } else {
                 db.show(shell, Arc::clone(delta), *position, Uuid::ZERO);
             }

@@ -7,6 +7,7 @@ use weir_data::{Delta, Error};
 use weir_engine::{Env, Outcome, ReadOnly, Reads};
 use weir_json::{Text, TextBuf};
 
+use crate::database::attempts::Way;
 use crate::database::commits::Writes;
 use crate::database::trigger::Trigger;
 use crate::database::waiting::{Moment, kept_bytes};
@@ -21,6 +22,10 @@ use crate::work::{append_error, operations};
 /// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
 /// costs more runs with a helper.
 const STEP_COST_MAX: u64 = 100_000;
+
+/// A transaction may keep others from the tables for so many steps, unless what they do would make
+/// a difference to it: 250 ms.
+const HOLD_STEPS: u64 = 50;
 
 /// The transactions of one round share that; each gets at least this part of it.
 const STEP_PART_MIN: u64 = 64;
@@ -59,6 +64,11 @@ impl Databases {
     /// Sets the most that one transaction may cost in a step.
     pub(crate) fn set_step_cost_max(&mut self, units: u64) {
         self.step.max = units;
+    }
+
+    /// What a transaction may cost on tables for which others wait.
+    pub(super) fn hold_cost_max(&self) -> u64 {
+        self.step.max.saturating_mul(HOLD_STEPS)
     }
 
     /// The most that anything may cost in a step.
@@ -210,6 +220,7 @@ impl Databases {
             elapsed_ms,
             may_wait: true,
             budget: if is_reserved { u64::MAX } else { budget },
+            watcher: None,
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
         weir_engine::execute(database, operations, &mut env)
@@ -297,6 +308,7 @@ impl Databases {
         trigger.rest_us = trigger.is_long.then_some(rest_us);
         // When it runs again, the locks count that are owned then.
         trigger.locks = None;
+        trigger.way = Way::default();
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();
         // The session may have left while a helper was at work.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_json::TextBuf;
 
+use crate::database::attempts::Way;
 use crate::origin::Origin;
 use crate::session::gate::Reason;
 use crate::work::operations;
@@ -28,6 +29,8 @@ pub(crate) struct Trigger {
     pub(crate) is_long: bool,
     /// The session has taken it back while a helper was at work: it does not wait.
     pub(crate) is_canceled: bool,
+    /// Where it runs there.
+    pub(super) way: Way,
     /// Whether it changes nothing, if that is known.
     pub(crate) is_read_only: Option<bool>,
     /// What is kept for it has been counted: it has waited before.
@@ -52,6 +55,7 @@ impl Trigger {
             rest_us: None,
             is_long: false,
             is_canceled: false,
+            way: Way::default(),
             is_read_only: None,
             has_waited: false,
             holds: None,
@@ -63,5 +67,10 @@ impl Trigger {
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
         weir_engine::is_read_only(&operations(self.message.text()))
+    }
+
+    /// Whether no operation can change anything, or wait.
+    pub(super) fn reads_once(&self) -> bool {
+        weir_engine::only_reads_once(&operations(self.message.text()))
     }
 }

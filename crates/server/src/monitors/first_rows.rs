@@ -211,7 +211,8 @@ impl Subscriptions {
         };
         herd.composing = true;
         let from = rest.clone();
-        let work = shell.send_out(Work::Initial(rest));
+        let of = newcomers.first().map(|newcomer| newcomer.session);
+        let work = shell.send_out(of, Work::Initial(rest));
         self.out.insert(work, Out::Initial(Composing { source, newcomers, from }));
     }
 

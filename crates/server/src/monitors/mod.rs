@@ -11,6 +11,7 @@ use std::sync::Arc;
 use weir_monitor::MonitorKey;
 
 use crate::database::Databases;
+use crate::effect::Effect;
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::Herds;
 use crate::monitors::pages::Streams;
@@ -19,7 +20,7 @@ use crate::reply::Reply;
 use crate::session::Sessions;
 use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
-use crate::work::Rest;
+use crate::work::{Rest, Word};
 
 pub(crate) use first_rows::Begun;
 pub(crate) use pages::{Receiver, StreamId};
@@ -156,6 +157,13 @@ impl Subscriptions {
         session: SessionId,
     ) {
         self.leave_stream(shell, session);
+        for (work, out) in &self.out {
+            if let Out::Change(changing) = out
+                && changing.session() == session
+            {
+                shell.ask(Effect::Say { id: *work, word: Word::Stop });
+            }
+        }
         for monitor in self.by_session.remove(&session).unwrap_or_default().monitors {
             self.own_bytes -= monitor.own_bytes();
             databases.remove_monitor(monitor.db, monitor.key);

@@ -337,7 +337,7 @@ impl Subscriptions {
         // Only what several may receive is ever composed again.
         let is_shared = stream.source.is_some() || stream.receivers.len() > 1;
         let from = is_shared.then(|| rest.clone());
-        let work = shell.send_out(Work::Piece(rest));
+        let work = shell.send_out(None, Work::Piece(rest));
         self.out.insert(work, Out::Piece { stream: id, from });
     }
 

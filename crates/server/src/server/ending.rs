@@ -47,9 +47,10 @@ impl Server {
 
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
-        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let Self { shell, sessions, databases, subscriptions, checks, .. } = self;
         subscriptions.forget_session(shell, databases, id);
-        databases.forget_session(id);
+        databases.forget_session(shell, id);
+        checks.forget_session(shell, id);
         sessions.remove(shell, id);
     }
 

@@ -269,6 +269,10 @@ impl Server {
                 let answer = databases.have_read(shell, sessions, id, outcome);
                 answer.map(|(db, answer)| (db, Turn::Answer(answer)))
             }
+            Finished::Tried(tried) => {
+                databases.have_tried(shell, sessions, id, tried);
+                None
+            }
             Finished::Piece(piece) => {
                 let begun = subscriptions.have_composed(shell, sessions, databases, id, piece);
                 begun.map(|(db, begun)| (db, Turn::Initial(begun)))

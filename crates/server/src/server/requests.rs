@@ -19,7 +19,8 @@ use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
 use crate::session::message::{About, Incoming, Marks};
-use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Work};
+use crate::shell::Shell;
+use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Word, Work, operations};
 
 /// The ids of so many canceled requests are kept for a message that is looked at; if it is another
 /// one, it is completed.
@@ -55,6 +56,13 @@ impl Checks {
     /// Bytes of the messages.
     pub(super) fn bytes(&self) -> usize {
         self.out.values().map(|check| check.bytes).sum()
+    }
+
+    /// A session has left: nobody waits for what it has sent.
+    pub(super) fn forget_session(&self, shell: &mut Shell, session: SessionId) {
+        for (work, _) in self.out.iter().filter(|(_, check)| check.session == session) {
+            shell.ask(Effect::Say { id: *work, word: Word::Stop });
+        }
     }
 
     /// Whose messages they are, and when they came.
@@ -183,9 +191,7 @@ impl Server {
                     if !self.databases.is_open(origin.db) {
                         let owned = || self.sessions.owned_among(id, params.into_iter().flatten());
                         let locks = locks.unwrap_or_else(owned);
-                        let (db, marks) = (origin.db, Marks { id: Some(origin.id), locks });
-                        let message = Incoming::Checked(message);
-                        return self.wait_for(id, db, Lane::Db(db), message, marks);
+                        return self.await_tables(id, origin, message, locks);
                     }
                     let operations = params.map_or_else(Vec::new, Iterator::collect);
                     let Self { shell, sessions, databases, .. } = self;
@@ -244,17 +250,38 @@ impl Server {
         Origin { asker: Asker::Session(session), identity, id, db, created_us }
     }
 
+    /// A transaction finds the tables closed: it waits for them, unless a helper has them and it only
+    /// reads what was committed last.
+    fn await_tables(
+        &mut self,
+        id: SessionId,
+        origin: Origin,
+        message: TextBuf,
+        locks: Vec<String>,
+    ) {
+        let db = origin.db;
+        let is_away = self.databases.get(db).is_some_and(|db| db.tables().is_away());
+        if is_away && weir_engine::only_reads_once(&operations(message.text())) {
+            let mut trigger = Trigger::new(origin, Arc::new(message));
+            (trigger.is_read_only, trigger.locks) = (Some(true), Some(locks));
+            return self.databases.set_aside_new(&mut self.sessions, trigger);
+        }
+        let marks = Marks { id: Some(origin.id), locks };
+        self.wait_for(id, db, Lane::Db(db), Incoming::Checked(message), marks);
+    }
+
     /// A session's message waits until the database is open.
     fn wait_for(&mut self, id: SessionId, db: DbId, lane: Lane, message: Incoming, marks: Marks) {
         self.sessions.put_back(id, message, lane, marks);
         self.databases.wait_for(&mut self.sessions, id, db);
+        self.databases.hurry(&mut self.shell, db);
     }
 
     /// A message that is too big to be looked at here.
     fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<String>>) {
         self.sessions.hold(session, Reason::Check, Lane::Every);
         let (came_us, bytes) = (self.shell.now_us(), message.len());
-        let work = self.shell.send_out(Work::Examine(message));
+        let work = self.shell.send_out(Some(session), Work::Examine(message));
         let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
         self.checks.out.insert(work, Check { session, came_us, bytes, locks, canceled: vec![] });
     }

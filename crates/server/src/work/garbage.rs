@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Snapshot};
-use weir_engine::Database;
+use weir_engine::{Attempt, Database, Outcome};
 use weir_json::TextBuf;
 
-use crate::work::Rest;
+use crate::work::{Rest, Tried};
 
 /// From this size on memory is freed by a helper, in bytes.
 const FREE_BYTES_MIN: usize = 4 << 20;
@@ -23,6 +23,12 @@ pub enum Garbage {
     Rows(Snapshot),
     /// A database that was removed.
     Database(Box<Database>),
+    /// A transaction that has run on a snapshot.
+    Attempt(Box<Attempt>),
+    /// What came of a transaction for which nobody waits, be it done or stopped.
+    Tried(Tried),
+    /// What came of a read for which nobody waits, be it done or stopped.
+    Read(Box<Outcome>),
     /// What a transaction has changed.
     Delta(Arc<Delta>),
     /// What composes pieces that nobody waits for.
@@ -35,7 +41,9 @@ impl Garbage {
         match self {
             Self::Text(text) => text.len() >= FREE_BYTES_MIN,
             Self::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
-            Self::Rows(_) | Self::Database(_) | Self::Rest(_) => true,
+            Self::Rows(_) | Self::Database(_) | Self::Attempt(_) | Self::Rest(_) => true,
+            // A replay does what was stopped, and must ask for as much.
+            Self::Tried(_) | Self::Read(_) => true,
         }
     }
 }

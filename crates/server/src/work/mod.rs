@@ -25,11 +25,12 @@ pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
 pub use mirroring::{Mirrored, Mirroring};
 pub use pages::{Piece, Rest};
-pub use transaction::{Read, Write, Written};
+pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
+pub use weir_engine::{Watcher, Word};
 
 pub(crate) use examine::Content;
 pub(crate) use mirroring::Reading;
-pub(crate) use transaction::{Request, append_error, operations};
+pub(crate) use transaction::{Failed, Request, append_error, operations};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.
 pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;
@@ -45,6 +46,10 @@ pub enum Work {
     Write(Box<Write>),
     /// A long transaction that only reads, on rows as they were at one moment.
     Read(Box<Read>),
+    /// The operations of a long transaction that writes, on rows as they were at one moment.
+    Try(Box<Try>),
+    /// Whether what has changed since makes a difference to such a transaction.
+    Confirm(Box<Confirm>),
     /// The rows that monitors begin with, or their first piece.
     Initial(Rest),
     /// The next piece of a long message.
@@ -74,6 +79,8 @@ pub enum Finished {
     Written(Written),
     /// Of [`Work::Read`].
     Read(Outcome),
+    /// Of [`Work::Try`] and [`Work::Confirm`].
+    Tried(Tried),
     /// Of [`Work::Initial`] and [`Work::Piece`].
     Piece(Piece),
     /// Of [`Work::Change`]: table updates and the end of the message, empty if there are none.
@@ -91,6 +98,11 @@ pub enum Finished {
 impl Work {
     /// Does it.
     pub fn run(self) -> Finished {
+        self.run_watched(None)
+    }
+
+    /// Does it; a transaction asks the watcher now and then whether it is to go on.
+    pub fn run_watched(self, watcher: Option<&Watcher>) -> Finished {
         match self {
             Self::Examine(message) => {
                 let checked = TextBuf::validate(message).map_err(|error| error.to_string());
@@ -99,8 +111,10 @@ impl Work {
                     (message, content)
                 })))
             }
-            Self::Write(write) => Finished::Written(write.run()),
-            Self::Read(read) => Finished::Read(read.run()),
+            Self::Write(write) => Finished::Written(write.run(watcher)),
+            Self::Read(read) => Finished::Read(read.run(watcher)),
+            Self::Try(attempt) => Finished::Tried(attempt.run(watcher)),
+            Self::Confirm(confirm) => Finished::Tried(confirm.run(watcher)),
             Self::Initial(rest) | Self::Piece(rest) => Finished::Piece(rest.compose()),
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
@@ -115,9 +129,38 @@ impl Work {
         }
     }
 
+    /// Does not begin with it, for nobody waits for it any more. What others need is done all the
+    /// same.
+    pub fn stopped(self) -> Finished {
+        match self {
+            Self::Examine(_) => Finished::Examined(Examined(Err(String::new()))),
+            Self::Write(write) => Finished::Written(write.stopped()),
+            Self::Read(_) => Finished::Read(Outcome::TooLong { cost: 0 }),
+            Self::Try(_) | Self::Confirm(_) => Finished::Tried(Tried(Err(Failed::Stopped))),
+            Self::Change { .. } => Finished::Changed(Vec::new()),
+            other => other.run(),
+        }
+    }
+
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_))
+    }
+}
+
+impl Finished {
+    /// Whether a transaction on the tables was stopped before its end. What else is stopped is
+    /// forgotten, whatever came of it.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Self::Written(written) if written.is_cut())
+    }
+
+    /// As if a transaction on the tables, of which nobody has asked whether it may go on, had been
+    /// stopped before its end.
+    pub fn cut(&mut self) {
+        if let Self::Written(written) = self {
+            written.cut();
+        }
     }
 }
 
@@ -127,6 +170,8 @@ impl fmt::Debug for Work {
             Self::Examine(_) => "Examine",
             Self::Write(_) => "Write",
             Self::Read(_) => "Read",
+            Self::Try(_) => "Try",
+            Self::Confirm(_) => "Confirm",
             Self::Initial(_) => "Initial",
             Self::Piece(_) => "Piece",
             Self::Change { .. } => "Change",
@@ -144,6 +189,7 @@ impl fmt::Debug for Finished {
             Self::Examined(_) => "Examined",
             Self::Written(_) => "Written",
             Self::Read(_) => "Read",
+            Self::Tried(_) => "Tried",
             Self::Piece(_) => "Piece",
             Self::Changed(_) => "Changed",
             Self::Updated(_) => "Updated",

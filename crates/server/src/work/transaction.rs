@@ -1,9 +1,9 @@
-//! Long transactions: on the tables themselves, or on a snapshot.
+//! Long transactions: on the tables themselves, or on a snapshot; whole, or up to their commit.
 
 use std::sync::Arc;
 
 use weir_data::{Error, Snapshot, UuidSource};
-use weir_engine::{Database, Env, Outcome, ReadOnly};
+use weir_engine::{Attempt, Database, Env, Missed, Outcome, ReadOnly, Reads, Unanswered, Watcher};
 use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Form};
 
@@ -31,12 +31,50 @@ pub struct Write {
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
     pub(crate) refused: Option<String>,
+    /// What the transaction may cost if others wait, in units of about 50 ns.
+    pub(crate) budget: u64,
+    /// The operations have run on a snapshot, and this has changed since.
+    pub(crate) attempt: Option<(Box<Attempt>, Missed)>,
 }
 
 /// [`Work::Read`](crate::work::Work::Read)
 pub struct Read {
     pub(crate) request: Request,
     pub(crate) snapshot: Snapshot,
+}
+
+/// [`Work::Try`](crate::work::Work::Try)
+pub struct Try {
+    pub(crate) request: Request,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// [`Work::Confirm`](crate::work::Work::Confirm)
+pub struct Confirm {
+    pub(crate) attempt: Box<Attempt>,
+    /// What has changed since the attempt began, or since it was confirmed last.
+    pub(crate) missed: Missed,
+}
+
+/// The result of a [`Work::Try`](crate::work::Work::Try) or a
+/// [`Work::Confirm`](crate::work::Work::Confirm).
+#[derive(Debug)]
+pub struct Tried(pub(crate) Result<Box<Attempt>, Failed>);
+
+/// Why an attempt has come to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// Nobody waits for it any more.
+    Stopped,
+    /// A `wait` is not satisfied on the snapshot.
+    Waits {
+        /// The age at which the `wait` fails.
+        timeout_ms: Option<u64>,
+        /// What that depends on.
+        reads: Reads,
+    },
+    /// What has changed since makes a difference to it.
+    Overtaken,
 }
 
 /// The result of a [`Work::Write`](crate::work::Work::Write).
@@ -47,10 +85,17 @@ pub struct Written {
     pub(crate) record: Vec<u8>,
     /// Of the request; an empty one if it was big and has changed something: nobody runs it again.
     pub(crate) message: Arc<TextBuf>,
+    /// The message all the same, where nobody was asked whether the transaction may go on.
+    uncut: Option<Arc<TextBuf>>,
 }
 
 impl Request {
-    fn run(&self, run: impl FnOnce(&[Text<'_>], &mut Env<'_>) -> Outcome) -> Outcome {
+    fn run<T>(
+        &self,
+        budget: u64,
+        watcher: Option<&Watcher>,
+        run: impl FnOnce(&[Text<'_>], &mut Env<'_>) -> T,
+    ) -> T {
         let operations = operations(self.message.text());
         let mut uuids = UuidSource::new(self.seed);
         let mut env = Env {
@@ -58,6 +103,8 @@ impl Request {
             client: self.identity.client(),
             has_lock: &|lock| self.locks.iter().any(|owned| owned == lock),
             elapsed_ms: self.elapsed_ms,
+            budget: if watcher.is_some() { budget } else { u64::MAX },
+            watcher: watcher.cloned(),
             ..Env::new(&mut uuids)
         };
         run(&operations, &mut env)
@@ -65,12 +112,25 @@ impl Request {
 }
 
 impl Write {
+    /// The tables as they are, for nobody waits for the transaction any more.
+    pub(crate) fn stopped(self) -> Written {
+        let Self { request: Request { message, .. }, database, .. } = self;
+        let (outcome, record) = (Outcome::TooLong { cost: 0 }, Vec::new());
+        Written { database, outcome, record, message, uncut: None }
+    }
+
     /// Runs the transaction on the tables.
-    pub(crate) fn run(self) -> Written {
-        let Self { mut request, mut database, form, date_ms, refused } = self;
-        let mut outcome =
-            request.run(|operations, env| weir_engine::execute(&mut database, operations, env));
-        let mut record = Vec::new();
+    pub(crate) fn run(self, watcher: Option<&Watcher>) -> Written {
+        let Self { mut request, mut database, form, date_ms, refused, budget, attempt } = self;
+        let attempt = attempt.filter(|(attempt, missed)| attempt.holds(missed, watcher));
+        let mut outcome = request.run(budget, watcher, |operations, env| match &attempt {
+            Some((attempt, _)) => {
+                attempt.commit(&mut database, env.uuids, env.budget, env.watcher.take())
+            }
+            None => weir_engine::execute(&mut database, operations, env),
+        });
+        drop(attempt);
+        let (mut record, mut uncut) = (Vec::new(), None);
         if let Outcome::Done(done) = &mut outcome
             && let Some(delta) = &done.delta
         {
@@ -78,7 +138,8 @@ impl Write {
             let length = request.message.len();
             if length >= EXAMINE_BYTES_MIN {
                 // It is not held twice: a record is about as long.
-                request.message = Arc::default();
+                let message = std::mem::take(&mut request.message);
+                uncut = watcher.is_none().then_some(message);
                 record.reserve_exact(length);
             }
             let hash =
@@ -90,17 +151,62 @@ impl Write {
                 record = Vec::new();
             }
         }
-        Written { database, outcome, record, message: request.message }
+        Written { database, outcome, record, message: request.message, uncut }
+    }
+}
+
+impl Written {
+    /// Whether the transaction was stopped before its end: it has changed nothing.
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self.outcome, Outcome::TooLong { .. })
+    }
+
+    /// As if the transaction had been stopped before its end.
+    pub(crate) fn cut(&mut self) {
+        if let Outcome::Done(done) = &mut self.outcome {
+            if let Some(delta) = done.delta.take() {
+                self.database.revert(&delta);
+            }
+            self.outcome = Outcome::TooLong { cost: 0 };
+            self.record = Vec::new();
+            self.message = self.uncut.take().unwrap_or_else(|| std::mem::take(&mut self.message));
+        }
+    }
+}
+
+impl Try {
+    /// Runs the operations on the snapshot.
+    pub(crate) fn run(self, watcher: Option<&Watcher>) -> Tried {
+        let Self { request, snapshot } = self;
+        let seed = request.seed[0];
+        let attempt = request.run(u64::MAX, watcher, |operations, env| {
+            Attempt::run(&snapshot, operations, env, seed)
+        });
+        Tried(match attempt {
+            Ok(attempt) => Ok(Box::new(attempt)),
+            Err(Unanswered::Wait { timeout_ms, reads }) => Err(Failed::Waits { timeout_ms, reads }),
+            Err(Unanswered::TooLong) => Err(Failed::Stopped),
+        })
+    }
+}
+
+impl Confirm {
+    /// Whether the attempt still holds.
+    pub(crate) fn run(self, watcher: Option<&Watcher>) -> Tried {
+        let Self { attempt, missed } = self;
+        let holds = attempt.holds(&missed, watcher);
+        Tried(if holds { Ok(attempt) } else { Err(Failed::Overtaken) })
     }
 }
 
 impl Read {
     /// Runs the transaction on the snapshot.
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, watcher: Option<&Watcher>) -> Outcome {
         let Self { request, snapshot } = self;
         let seed = request.seed[0];
-        let mut outcome =
-            request.run(|operations, env| weir_engine::read(&snapshot, operations, env, seed));
+        let mut outcome = request.run(u64::MAX, watcher, |operations, env| {
+            weir_engine::read(&snapshot, operations, env, seed)
+        });
         if let Outcome::Done(done) = &mut outcome
             && let Some(mut late) = done.late.take()
             && late.write_piece(&mut done.reply)

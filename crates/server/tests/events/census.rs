@@ -30,6 +30,9 @@ pub(crate) const MUST_HAPPEN: &[&str] = &[
     "lock stolen",
     "long read",
     "long write",
+    "long write compared with much that it has missed",
+    "long write made way",
+    "long write on a snapshot",
     "message of a source while its database is written",
     "monitor compared, with conditions",
     "monitor compared, without conditions",
@@ -39,7 +42,9 @@ pub(crate) const MUST_HAPPEN: &[&str] = &[
     "rows of a source by a helper",
     "session not read for what it has queued",
     "session that left with requests out",
+    "session that left with work out",
     "two replies in pieces to one session",
+    "work stopped for which nobody waits",
 ];
 
 /// Counts by what happened.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use weir_server::Config;
 use weir_server::event::{CommandId, DbId, Event, RemoteId, SessionId};
+use weir_server::work::Word;
 
 use crate::census::Census;
 use crate::chance::Chance;
@@ -35,6 +36,7 @@ enum Step {
     Time,
     Connect,
     Leave,
+    Desert,
     Stick,
     Slow,
     Fail,
@@ -166,6 +168,7 @@ impl World {
             (6, Step::Time),
             (2, Step::Connect),
             (1, Step::Leave),
+            (1, Step::Desert),
             (3, Step::Stick),
             (1, Step::Slow),
             (1, Step::Fail),
@@ -206,6 +209,7 @@ impl World {
             Step::Time => self.time(),
             Step::Connect => self.connect(),
             Step::Leave => self.leave(),
+            Step::Desert => self.desert(),
             Step::Stick => self.stick(),
             Step::Slow => self.slow_down(),
             Step::Fail => self.fail(),
@@ -410,14 +414,27 @@ impl World {
     }
 
     pub(crate) fn work(&mut self, at: usize) {
-        if let Some((_, work)) = self.shell.work.get(at % self.shell.work.len().max(1)) {
-            match format!("{work:?}").as_str() {
-                "Write" => self.census.note("long write"),
-                "Read" => self.census.note("long read"),
-                "Initial" => self.census.note("first rows by a helper"),
-                "Change" => self.census.note("conditions changed by a helper"),
-                "Mirror" => self.census.note("rows of a source by a helper"),
-                "Follow" => self.census.note("conversion followed by a helper"),
+        if let Some((id, work)) = self.shell.work.get(at % self.shell.work.len().max(1)) {
+            // A helper that is done does not listen any more.
+            if self.shell.said.contains_key(id) && self.chance.one_in(3) {
+                self.shell.said.remove(id);
+            }
+            let said = self.shell.said.get(id);
+            match (format!("{work:?}").as_str(), said) {
+                ("Write" | "Read" | "Try" | "Confirm" | "Change" | "Examine", Some(Word::Stop)) => {
+                    self.census.note("work stopped for which nobody waits");
+                }
+                ("Write", Some(Word::Hurry)) => self.census.note("long write made way"),
+                ("Write", _) => self.census.note("long write"),
+                ("Read", _) => self.census.note("long read"),
+                ("Try", _) => self.census.note("long write on a snapshot"),
+                ("Confirm", _) => {
+                    self.census.note("long write compared with much that it has missed");
+                }
+                ("Initial", _) => self.census.note("first rows by a helper"),
+                ("Change", _) => self.census.note("conditions changed by a helper"),
+                ("Mirror", _) => self.census.note("rows of a source by a helper"),
+                ("Follow", _) => self.census.note("conversion followed by a helper"),
                 _ => {}
             }
         }
@@ -480,6 +497,22 @@ impl World {
             return;
         }
         let at = self.chance.below(self.clients.len());
+        self.close(at);
+    }
+
+    /// A client leaves while helpers are at work for it.
+    fn desert(&mut self) {
+        if self.chance.one_in(2) {
+            return;
+        }
+        let has_work = |of: &Client| self.shell.work_of.values().any(|other| *other == of.session);
+        if let Some(at) = self.clients.iter().position(has_work) {
+            self.census.note("session that left with work out");
+            self.close(at);
+        }
+    }
+
+    fn close(&mut self, at: usize) {
         let session = self.clients[at].session;
         let error = self.chance.one_in(2).then(|| "Connection reset by peer".to_owned());
         if !self.clients[at].asked.is_empty() {

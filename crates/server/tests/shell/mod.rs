@@ -15,7 +15,7 @@ use weir_server::event::{
     Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
 use weir_server::load::{convert_rows, load, write_snapshot};
-use weir_server::work::{Work, WorkId};
+use weir_server::work::{Watcher, Word, Work, WorkId};
 use weir_server::{Config, FileForms, Server, StartStatus};
 
 pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -72,6 +72,10 @@ pub(crate) struct Shell {
     pub(crate) slow_work: bool,
     /// Work that waits for [`Shell::do_work`].
     pub(crate) work: Vec<(WorkId, Work)>,
+    /// Whom it is for.
+    pub(crate) work_of: BTreeMap<WorkId, SessionId>,
+    /// What the core has said to it since.
+    pub(crate) said: BTreeMap<WorkId, Word>,
     /// Pieces of work that the core has sent out, by kind.
     pub(crate) sent_out: Vec<String>,
     /// What is sent stays in memory, as if clients did not read.
@@ -183,6 +187,8 @@ impl Shell {
             reading: VecDeque::new(),
             slow_work: false,
             work: Vec::new(),
+            work_of: BTreeMap::new(),
+            said: BTreeMap::new(),
             sent_out: Vec::new(),
             hoard: false,
             stuck: BTreeSet::new(),
@@ -457,7 +463,13 @@ impl Shell {
     pub(crate) fn do_work(&mut self, at: usize) {
         if !self.work.is_empty() && !self.is_dead() {
             let (id, work) = self.work.remove(at % self.work.len());
-            self.event(Event::WorkDone { id, finished: Box::new(work.run()) });
+            let word = self.said.remove(&id).unwrap_or(Word::GoOn);
+            self.work_of.remove(&id);
+            let watcher = Watcher::new(move || word);
+            let is_stopped = word == Word::Stop;
+            let finished =
+                if is_stopped { work.stopped() } else { work.run_watched(Some(&watcher)) };
+            self.event(Event::WorkDone { id, finished: Box::new(finished) });
         }
     }
 
@@ -535,9 +547,15 @@ impl Shell {
             Effect::GoOnReading { session } => {
                 self.stopped.remove(&session);
             }
-            Effect::Work { id, work } => {
+            Effect::Say { id, word } => {
+                if self.work.iter().any(|(out, _)| *out == id) {
+                    self.said.insert(id, word);
+                }
+            }
+            Effect::Work { id, of, work } => {
                 self.sent_out.push(format!("{work:?}"));
                 if self.slow_work {
+                    self.work_of.extend(of.map(|of| (id, of)));
                     self.work.push((id, work));
                 } else {
                     self.event(Event::WorkDone { id, finished: Box::new(work.run()) });

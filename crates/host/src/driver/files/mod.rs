@@ -2,3 +2,4 @@
 
 pub(super) mod databases;
 pub(super) mod jobs;
+mod workers;

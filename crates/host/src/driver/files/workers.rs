@@ -1,0 +1,395 @@
+//! Workers for the core's pieces of work: threads of which a few run at once, and clients that take
+//! turns.
+//!
+//! 1. A client's pieces of work are done in their order, one at a time.
+//! 2. Clients take turns. A turn ends with the piece of work, or when it has lasted for
+//!    [`ASKS_OF_TURN`] while others wait: then the thread rests in the middle of its work, and
+//!    another goes on. So what is short never waits long for what is long.
+//! 3. What a client has no interest in any more is not begun, and is told to stop if it has.
+//!
+//! A transaction that runs asks about once a millisecond whether it is to go on; that is when turns
+//! end. Other pieces of work are done in one go.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use weir_server::event::SessionId;
+use weir_server::work::{Watcher, Word, Work, WorkId};
+
+use crate::driver::files::jobs::Done;
+use crate::driver::threads::Reporter;
+
+/// How often a piece of work asks in one turn: about 20 ms.
+const ASKS_OF_TURN: u32 = 20;
+
+/// Most pieces of work that have been begun and are not done; beyond that, nothing is begun until
+/// one of them is done.
+const BEGUN_MAX: usize = 32;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Client {
+    Session(SessionId),
+    /// A piece of work that is for nobody in particular.
+    Own(WorkId),
+}
+
+/// A piece of work.
+struct Task {
+    id: WorkId,
+    client: Client,
+    work: Work,
+    /// What has been said to it before it began.
+    word: Word,
+}
+
+/// Threads for one kind of work.
+pub(super) struct Workers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    turns: Mutex<Turns>,
+    /// A piece of work is to be begun.
+    came: Condvar,
+    /// A piece of work that rests is to go on.
+    resumed: Condvar,
+    running_max: usize,
+    /// How much the threads yield to the loop.
+    nice: Option<i32>,
+    /// Whether work asks if it is to go on.
+    is_watched: bool,
+    reporter: Reporter<Done>,
+}
+
+/// Who waits for a turn, and who has one.
+#[derive(Default)]
+struct Turns {
+    /// Clients with something to do and without a turn.
+    order: VecDeque<Client>,
+    clients: BTreeMap<Client, Wishes>,
+    /// What has been given a turn, and no thread has begun.
+    ready: VecDeque<Task>,
+    /// What has been given a turn in the middle of its work.
+    to_resume: BTreeSet<WorkId>,
+    /// How many have a turn.
+    running: usize,
+    /// What has been given its first turn and is not done, and what was said to it.
+    begun: BTreeMap<WorkId, Word>,
+    threads: usize,
+    /// Threads with nothing to do.
+    idle: usize,
+}
+
+/// What is to be done for a client.
+#[derive(Default)]
+struct Wishes {
+    waiting: VecDeque<Task>,
+    /// What rests in the middle.
+    resting: Option<WorkId>,
+}
+
+impl Workers {
+    /// Threads of which `running_max` run at once, started when they are needed.
+    pub(super) fn new(
+        running_max: usize,
+        nice: Option<i32>,
+        is_watched: bool,
+        reporter: Reporter<Done>,
+    ) -> Self {
+        let (turns, came, resumed) = Default::default();
+        let shared = Shared { turns, came, resumed, running_max, nice, is_watched, reporter };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Adds a piece of work, which waits for its turn.
+    pub(super) fn push(&self, id: WorkId, of: Option<SessionId>, work: Work) {
+        let client = of.map_or(Client::Own(id), Client::Session);
+        let mut turns = self.shared.lock();
+        turns.add(Task { id, client, work, word: Word::GoOn });
+        self.shared.give_turns(&mut turns);
+        // The system has no thread for us: better slowly than never.
+        while turns.threads == 0
+            && let Some(task) = turns.ready.pop_front()
+        {
+            drop(turns);
+            self.shared.run(task);
+            turns = self.shared.lock();
+        }
+    }
+
+    /// Says something to a piece of work, if it is here and not done.
+    pub(super) fn say(&self, id: WorkId, word: Word) {
+        let mut turns = self.shared.lock();
+        if turns.say(id, word) {
+            self.shared.give_turns(&mut turns);
+        }
+    }
+}
+
+impl Turns {
+    fn add(&mut self, task: Task) {
+        let client = task.client;
+        let wishes = self.clients.entry(client).or_insert_with(|| {
+            self.order.push_back(client);
+            Wishes::default()
+        });
+        wishes.waiting.push_back(task);
+    }
+
+    /// Gives the next client a turn, if one may have it.
+    fn give_turn(&mut self, may_begin: bool) -> bool {
+        let may_begin = may_begin && self.begun.len() < BEGUN_MAX;
+        let may_go = |client: &Client| may_begin || self.clients[client].resting.is_some();
+        let Some(at) = self.order.iter().position(may_go) else { return false };
+        let client = self.order.remove(at).expect("it was just found there");
+        let wishes = self.clients.get_mut(&client).expect("who waits for a turn has wishes");
+        if let Some(id) = wishes.resting.take() {
+            self.to_resume.insert(id);
+        } else {
+            let task = wishes.waiting.pop_front().expect("who has nothing to do has no turn");
+            self.begun.insert(task.id, task.word);
+            self.ready.push_back(task);
+        }
+        self.running += 1;
+        true
+    }
+
+    /// There is no thread for what was given its first turn last.
+    fn put_back(&mut self) {
+        let Some(task) = self.ready.pop_back() else { return };
+        self.running -= 1;
+        self.begun.remove(&task.id);
+        self.order.push_back(task.client);
+        self.clients.entry(task.client).or_default().waiting.push_front(task);
+    }
+
+    /// A turn is over, and the piece of work rests.
+    fn rest(&mut self, client: Client, id: WorkId) {
+        self.running -= 1;
+        self.clients.entry(client).or_default().resting = Some(id);
+        self.order.push_back(client);
+    }
+
+    /// A piece of work is done.
+    fn end(&mut self, client: Client, id: WorkId) {
+        self.running -= 1;
+        self.begun.remove(&id);
+        if self.clients.get(&client).is_some_and(|wishes| wishes.waiting.is_empty()) {
+            self.clients.remove(&client);
+        } else {
+            self.order.push_back(client);
+        }
+    }
+
+    /// True if turns may have changed.
+    fn say(&mut self, id: WorkId, word: Word) -> bool {
+        let client = if let Some(said) = self.begun.get_mut(&id) {
+            *said = word.max(*said);
+            self.clients.iter().find(|(_, wishes)| wishes.resting == Some(id)).map(|(c, _)| *c)
+        } else {
+            let mut waiting = self.clients.values_mut().flat_map(|wishes| &mut wishes.waiting);
+            let task = waiting.find(|task| task.id == id);
+            task.map(|task| {
+                task.word = word.max(task.word);
+                task.client
+            })
+        };
+        // What ends soon goes first.
+        let at = client.and_then(|client| self.order.iter().position(|other| *other == client));
+        let first = at.filter(|_| word == Word::Stop).and_then(|at| self.order.remove(at));
+        first.into_iter().for_each(|client| self.order.push_front(client));
+        first.is_some()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives turns as long as there are any.
+    fn give_turns(self: &Arc<Self>, turns: &mut Turns) {
+        let mut may_begin = true;
+        loop {
+            while turns.running < self.running_max && turns.give_turn(may_begin) {}
+            while turns.ready.len() > turns.idle && turns.threads < BEGUN_MAX && self.start_thread()
+            {
+                turns.threads += 1;
+                // The thread counts as one with nothing to do until it has begun.
+                turns.idle += 1;
+            }
+            if turns.threads == 0 || turns.ready.len() <= turns.idle {
+                break;
+            }
+            // The system has no more threads: those that rest go on.
+            while turns.ready.len() > turns.idle {
+                turns.put_back();
+            }
+            may_begin = false;
+        }
+        self.came.notify_all();
+        self.resumed.notify_all();
+    }
+
+    fn start_thread(self: &Arc<Self>) -> bool {
+        let shared = Arc::clone(self);
+        let body = move || {
+            shared.nice.into_iter().for_each(be_nice);
+            loop {
+                let task = shared.begin();
+                shared.run(task);
+            }
+        };
+        thread::Builder::new().name("work".to_owned()).spawn(body).is_ok()
+    }
+
+    /// Waits for a piece of work that has been given a turn.
+    fn begin(&self) -> Task {
+        let mut turns = self.lock();
+        loop {
+            if let Some(task) = turns.ready.pop_front() {
+                turns.idle -= 1;
+                return task;
+            }
+            turns = self.came.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(self: &Arc<Self>, task: Task) {
+        let Task { id, client, work, word } = task;
+        let finished = catch_unwind(AssertUnwindSafe(|| {
+            if word == Word::Stop {
+                return work.stopped();
+            }
+            let watcher = self.is_watched.then(|| self.watcher(client, id));
+            work.run_watched(watcher.as_ref())
+        }));
+        let mut turns = self.lock();
+        turns.end(client, id);
+        if turns.threads > 0 {
+            turns.idle += 1;
+        }
+        self.give_turns(&mut turns);
+        drop(turns);
+        self.reporter.report(Done::Work(id, finished.ok().map(Box::new)));
+    }
+
+    /// Whom a piece of work asks whether it is to go on: the answer waits for its next turn.
+    fn watcher(self: &Arc<Self>, client: Client, id: WorkId) -> Watcher {
+        let (shared, asks) = (Arc::clone(self), AtomicU32::new(0));
+        Watcher::new(move || {
+            let mut turns = shared.lock();
+            let asks = asks.fetch_add(1, Ordering::Relaxed) + 1;
+            if asks.is_multiple_of(ASKS_OF_TURN) && !turns.order.is_empty() {
+                turns.rest(client, id);
+                shared.give_turns(&mut turns);
+                while !turns.to_resume.remove(&id) {
+                    turns = shared.resumed.wait(turns).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            turns.begun.get(&id).copied().unwrap_or(Word::Stop)
+        })
+    }
+}
+
+/// The calling thread yields to those that answer clients.
+pub(super) fn be_nice(nice: i32) {
+    // Where that is refused, it goes on as it is.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Client = Client::Session(SessionId(1));
+    const B: Client = Client::Session(SessionId(2));
+    const C: Client = Client::Session(SessionId(3));
+
+    fn add(turns: &mut Turns, client: Client, id: u64) {
+        let (id, work) = (WorkId(id), Work::Examine(Vec::new()));
+        turns.add(Task { id, client, work, word: Word::GoOn });
+    }
+
+    /// Who gets the next turn, and goes on with what.
+    fn next(turns: &mut Turns) -> Option<WorkId> {
+        turns.give_turn(true).then(|| match turns.ready.pop_front() {
+            Some(task) => task.id,
+            None => turns.to_resume.pop_first().expect("a turn begins something or goes on"),
+        })
+    }
+
+    #[test]
+    fn who_asks_for_much_holds_up_nobody_else() {
+        let mut turns = Turns::default();
+        (0..100).for_each(|id| add(&mut turns, A, id));
+        assert_eq!(next(&mut turns), Some(WorkId(0)));
+        assert_eq!(next(&mut turns), None, "one thing at a time for each");
+        add(&mut turns, B, 200);
+        assert_eq!(next(&mut turns), Some(WorkId(200)));
+        turns.end(A, WorkId(0));
+        add(&mut turns, C, 300);
+        turns.end(B, WorkId(200));
+        // B is not there any more.
+        assert_eq!(next(&mut turns), Some(WorkId(1)));
+        assert_eq!(next(&mut turns), Some(WorkId(300)));
+    }
+
+    #[test]
+    fn what_is_long_rests_while_others_have_their_turns() {
+        let mut turns = Turns::default();
+        add(&mut turns, A, 1);
+        add(&mut turns, A, 2);
+        add(&mut turns, B, 3);
+        assert_eq!(next(&mut turns), Some(WorkId(1)));
+        turns.rest(A, WorkId(1));
+        assert_eq!(next(&mut turns), Some(WorkId(3)));
+        turns.rest(B, WorkId(3));
+        // What has been begun goes on before the client's next begins.
+        assert_eq!(next(&mut turns), Some(WorkId(1)));
+        turns.end(A, WorkId(1));
+        assert_eq!(next(&mut turns), Some(WorkId(3)));
+        assert_eq!(next(&mut turns), Some(WorkId(2)));
+        turns.end(B, WorkId(3));
+        turns.end(A, WorkId(2));
+        assert_eq!((turns.running, turns.clients.len(), turns.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_to_stop_goes_first() {
+        let mut turns = Turns::default();
+        add(&mut turns, A, 1);
+        assert_eq!(next(&mut turns), Some(WorkId(1)));
+        add(&mut turns, B, 2);
+        add(&mut turns, C, 3);
+        assert!(turns.say(WorkId(3), Word::Stop));
+        assert_eq!(next(&mut turns), Some(WorkId(3)));
+        assert_eq!(turns.begun[&WorkId(3)], Word::Stop);
+        turns.rest(A, WorkId(1));
+        assert!(turns.say(WorkId(1), Word::Stop));
+        assert!(!turns.say(WorkId(1), Word::Hurry), "a word is never taken back");
+        assert_eq!(next(&mut turns), Some(WorkId(1)));
+        assert_eq!(turns.begun[&WorkId(1)], Word::Stop);
+        assert!(!turns.say(WorkId(77), Word::Stop), "what is done hears nothing");
+    }
+
+    #[test]
+    fn no_more_is_begun_than_there_may_be_threads() {
+        let mut turns = Turns::default();
+        for id in 0..=BEGUN_MAX as u64 {
+            add(&mut turns, Client::Own(WorkId(id)), id);
+        }
+        for id in 0..BEGUN_MAX as u64 {
+            assert_eq!(next(&mut turns), Some(WorkId(id)));
+            turns.rest(Client::Own(WorkId(id)), WorkId(id));
+        }
+        // What has been begun takes turns, past the one that has to wait.
+        assert_eq!(next(&mut turns), Some(WorkId(0)));
+        turns.end(Client::Own(WorkId(0)), WorkId(0));
+        assert_eq!(next(&mut turns), Some(WorkId(BEGUN_MAX as u64)));
+    }
+}

@@ -1,0 +1,276 @@
+//! Long transactions that write and for whose tables others wait (`docs/decisions/010`).
+//!
+//! 1. On the tables. When others wait and the transaction has cost what it may, it is undone.
+//! 2. Its operations run on a snapshot, and the database goes on. What others commit is noted.
+//! 3. What has been noted is compared with what the operations have looked for: here if that is
+//!    little, by a helper as long as it is much.
+//! 4. It makes no difference: what the operations have done is done to the tables, and committed
+//!    there, behind all that was noted.
+//! 5. It makes one: the transaction runs on the tables to its end.
+
+use weir_data::{Delta, Store};
+use weir_engine::{Attempt, Missed, Outcome};
+
+use crate::database::Databases;
+use crate::database::long::Out;
+use crate::database::trigger::Trigger;
+use crate::effect::Effect;
+use crate::ids::{DbId, WorkId};
+use crate::session::Sessions;
+use crate::shell::Shell;
+use crate::work::{Confirm, Failed, Garbage, Request, Tried, Try, Word, Work};
+
+/// How often a helper compares what was committed meanwhile with what a transaction has looked for;
+/// then the tables are kept while it does.
+const CONFIRMS_MAX: u32 = 6;
+
+/// Where a long transaction that writes runs next.
+#[derive(Debug, Default)]
+pub(crate) enum Way {
+    /// On the tables, unless others wait for them too long.
+    #[default]
+    Briefly,
+    /// On a snapshot.
+    Aside,
+    /// The transaction has run on a snapshot.
+    Back(Box<Back>),
+    /// On the tables, to its end.
+    Alone,
+}
+
+/// A transaction that has run on a snapshot.
+#[derive(Debug)]
+pub(crate) struct Back {
+    attempt: Box<Attempt>,
+    /// Under which what it has missed is noted.
+    key: WorkId,
+    /// How often a helper has compared that with what it has looked for.
+    confirms: u32,
+    /// A lock has been stolen from its session since.
+    has_lost_locks: bool,
+}
+
+/// The transactions of one database that run, or have run, on snapshots, and what each of them has
+/// missed.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    open: Vec<(WorkId, Missed)>,
+}
+
+impl Trigger {
+    /// Others have come before a transaction that has made way: locks that were stolen from its
+    /// session meanwhile do not count, and what it has done with them is in vain.
+    pub(super) fn lose_locks(&mut self, sessions: &Sessions) {
+        let (Some(session), Some(locks)) = (self.origin.session(), &mut self.locks) else { return };
+        let before = locks.len();
+        locks.retain(|lock| sessions.owns_lock(session, lock));
+        if let Way::Back(back) = &mut self.way {
+            back.has_lost_locks |= locks.len() < before;
+        }
+    }
+}
+
+impl Attempts {
+    /// Takes note of a committed change.
+    pub(super) fn note(&mut self, delta: &Delta, store: &Store) {
+        for (_, missed) in &mut self.open {
+            missed.note(delta, store);
+        }
+    }
+
+    /// The tables become others: what has run on their rows has run in vain.
+    pub(super) fn forget_all(&mut self) {
+        self.open.clear();
+    }
+
+    /// What one has missed since this was asked last; `None` if that is not known.
+    fn take_missed(&mut self, key: WorkId) -> Option<Missed> {
+        let (_, missed) = self.open.iter_mut().find(|(open, _)| *open == key)?;
+        Some(std::mem::take(missed))
+    }
+
+    fn end(&mut self, key: WorkId) {
+        self.open.retain(|(open, _)| *open != key);
+    }
+}
+
+impl Databases {
+    /// Hands a transaction that writes to a helper, on its way; the tables are open.
+    pub(super) fn hand_over_writer(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        request: Request,
+    ) {
+        let (id, hold_max) = (trigger.origin.db, self.hold_cost_max());
+        match std::mem::take(&mut trigger.way) {
+            // What the file refuses would be refused again.
+            Way::Briefly if trigger.refused.is_none() => {
+                self.write(shell, sessions, trigger, request, hold_max, None);
+            }
+            Way::Briefly | Way::Alone => {
+                trigger.way = Way::Alone;
+                self.write(shell, sessions, trigger, request, u64::MAX, None);
+            }
+            Way::Aside => {
+                let snapshot = self.open(id).tables.snapshot();
+                let of = trigger.origin.session();
+                let work = shell.send_out(of, Work::Try(Box::new(Try { request, snapshot })));
+                self.open(id).attempts.open.push((work, Missed::default()));
+                self.out.insert(work, Out::Try { trigger, key: work, confirms: 0 });
+            }
+            Way::Back(back) => self.bring_back(shell, sessions, trigger, request, *back),
+        }
+    }
+
+    /// A transaction has run on a snapshot: it is committed now, unless that takes a helper.
+    fn bring_back(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        request: Request,
+        back: Back,
+    ) {
+        let (id, of, step_max) =
+            (trigger.origin.db, trigger.origin.session(), self.step_cost_max());
+        let Back { attempt, key, confirms, has_lost_locks } = back;
+        let db = self.open(id);
+        let missed = db.attempts.take_missed(key).filter(|_| !has_lost_locks);
+        let Some(missed) = missed else {
+            db.attempts.end(key);
+            return self.run_alone(shell, sessions, trigger, request, attempt);
+        };
+        let is_much = attempt.cost(&missed) > step_max;
+        if is_much && confirms < CONFIRMS_MAX {
+            let work = shell.send_out(of, Work::Confirm(Box::new(Confirm { attempt, missed })));
+            let out = Out::Try { trigger, key, confirms: confirms + 1 };
+            return drop(self.out.insert(work, out));
+        }
+        db.attempts.end(key);
+        trigger.way = Way::Alone;
+        if is_much {
+            let attempt = Some((attempt, missed));
+            return self.write(shell, sessions, trigger, request, u64::MAX, attempt);
+        }
+        if !attempt.holds(&missed, None) {
+            return self.run_alone(shell, sessions, trigger, request, attempt);
+        }
+        let tables = db.tables.here_mut().expect("a transaction is brought back to open tables");
+        match attempt.commit(tables, shell.uuids(), step_max, None) {
+            Outcome::TooLong { .. } => {
+                let attempt = Some((attempt, Missed::default()));
+                self.write(shell, sessions, trigger, request, u64::MAX, attempt);
+            }
+            outcome => {
+                shell.free(Garbage::Attempt(attempt));
+                trigger.way = Way::Briefly;
+                self.transact(shell, sessions, trigger, outcome);
+            }
+        }
+    }
+
+    /// What a transaction has done on a snapshot is of no use.
+    fn run_alone(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        request: Request,
+        attempt: Box<Attempt>,
+    ) {
+        shell.free(Garbage::Attempt(attempt));
+        trigger.way = Way::Alone;
+        self.write(shell, sessions, trigger, request, u64::MAX, None);
+    }
+
+    /// A transaction has run on a snapshot, or has been compared with what it has missed.
+    pub(crate) fn have_tried(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        work: WorkId,
+        tried: Tried,
+    ) {
+        let Some(Out::Try { mut trigger, key, confirms }) = self.out.remove(&work) else {
+            panic!("a helper answers what it was asked")
+        };
+        let is_gone = trigger.origin.session().is_some_and(|session| !sessions.has(session));
+        if is_gone || trigger.is_canceled {
+            self.get_mut(trigger.origin.db).into_iter().for_each(|db| db.attempts.end(key));
+            shell.free(Garbage::Tried(tried));
+            return self.drop_long(shell, sessions, trigger);
+        }
+        let Tried(tried) = tried;
+        let Some(db) = self.get_mut(trigger.origin.db) else {
+            tried.into_iter().for_each(|attempt| shell.free(Garbage::Attempt(attempt)));
+            return self.cancel_late(shell, sessions, trigger);
+        };
+        match tried {
+            Ok(attempt) => {
+                let back = Back { attempt, key, confirms, has_lost_locks: false };
+                trigger.way = Way::Back(Box::new(back));
+            }
+            Err(failed) => {
+                let missed = db.attempts.take_missed(key);
+                db.attempts.end(key);
+                if let (Failed::Waits { timeout_ms, reads }, true) =
+                    (failed, missed.is_some_and(|missed| missed.is_empty()))
+                    && db.is_decided()
+                    && db.tables.is_open()
+                {
+                    // What it waits for has not come since.
+                    let until = (timeout_ms, reads);
+                    return self.make_wait(shell, sessions, trigger, until, None);
+                }
+                trigger.way = Way::Alone;
+            }
+        }
+        self.set_aside(sessions, trigger, super::commits::Writes::Accepted);
+    }
+
+    /// Nobody waits for a transaction any more: it is forgotten.
+    pub(super) fn drop_long(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+    ) {
+        self.let_go(shell, sessions, &mut trigger);
+        self.forget_attempt(shell, &mut trigger);
+        shell.free(Garbage::Text(trigger.message));
+    }
+
+    /// What a transaction has done on a snapshot is not needed any more.
+    pub(super) fn forget_attempt(&mut self, shell: &mut Shell, trigger: &mut Trigger) {
+        if let Way::Back(back) = std::mem::take(&mut trigger.way) {
+            self.get_mut(trigger.origin.db).into_iter().for_each(|db| db.attempts.end(back.key));
+            shell.free(Garbage::Attempt(back.attempt));
+        }
+    }
+
+    /// Somebody waits for tables that a helper has.
+    pub(crate) fn hurry(&mut self, shell: &mut Shell, id: DbId) {
+        if !self.get(id).is_some_and(|db| db.tables.is_away()) {
+            return;
+        }
+        for (work, out) in &mut self.out {
+            if let Out::Write { trigger, is_hurried, .. } = out
+                && trigger.origin.db == id
+                && !std::mem::replace(is_hurried, true)
+            {
+                shell.ask(Effect::Say { id: *work, word: Word::Hurry });
+            }
+        }
+    }
+
+    /// Nobody waits any more for these transactions: what helpers do for them is to end.
+    pub(super) fn stop_work(&self, shell: &mut Shell, is_meant: impl Fn(&Trigger) -> bool) {
+        for (work, out) in &self.out {
+            if out.trigger().is_some_and(&is_meant) {
+                shell.ask(Effect::Say { id: *work, word: Word::Stop });
+            }
+        }
+    }
+}
