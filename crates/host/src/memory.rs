@@ -1,4 +1,55 @@
-//! `memory|INFO` lines: the most memory that the process ever had, when that has grown.
+//! The memory of the process: `memory|INFO` lines when it has grown, and when what is free goes
+//! back to the system.
+
+use weir_server::event::Event;
+
+/// From the last work to the moment at which freed memory goes back, in microseconds: who is about
+/// to work again needs it no sooner.
+const IDLE_US: u64 = 5_000_000;
+
+/// A message up to this length, in bytes, is no work: the answer to a probe, or an empty `echo`.
+const PROBE_BYTES_MAX: usize = 64;
+
+/// When the server idles. The allocator gives back what is free while others allocate, so nobody
+/// does it once nobody works.
+#[derive(Debug, Default)]
+pub(crate) struct Idleness {
+    /// When something was done last, unless what that has freed is back already.
+    worked_us: Option<u64>,
+}
+
+impl Idleness {
+    /// The core is told of something at this time, in microseconds.
+    #[inline]
+    pub(crate) fn note(&mut self, now_us: u64, event: &Event) {
+        let is_work = match event {
+            Event::Message { bytes, .. } | Event::LinkMessage { bytes, .. } => {
+                bytes.len() > PROBE_BYTES_MAX
+            }
+            Event::Activity { .. } | Event::LinkActivity { .. } => false,
+            // Who asks how the server is doing does not keep it busy.
+            Event::Command { .. } | Event::Backlog { .. } | Event::HostStatus(_) => false,
+            _ => true,
+        };
+        if is_work {
+            self.worked_us = Some(now_us);
+        }
+    }
+
+    /// When freed memory is to go back; never twice without work in between.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        self.worked_us.map(|worked| worked + IDLE_US)
+    }
+
+    /// Whether freed memory is to go back now.
+    pub(crate) fn take_due(&mut self, now_us: u64) -> bool {
+        let is_due = self.deadline_us().is_some_and(|deadline| deadline <= now_us);
+        if is_due {
+            self.worked_us = None;
+        }
+        is_due
+    }
+}
 
 /// Between looks, in microseconds; the first report comes after as much.
 const CHECK_INTERVAL_US: u64 = 10_000_000;
@@ -64,7 +115,40 @@ fn seconds(us: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use weir_server::event::SessionId;
+
     use super::*;
+
+    fn message(length: usize) -> Event {
+        Event::Message { session: SessionId(1), bytes: vec![b' '; length] }
+    }
+
+    #[test]
+    fn memory_goes_back_once_when_nobody_has_worked_for_a_while() {
+        let mut idleness = Idleness::default();
+        assert_eq!(idleness.deadline_us(), None);
+        idleness.note(1_000_000, &message(100));
+        idleness.note(2_000_000, &message(100));
+        assert_eq!(idleness.deadline_us(), Some(2_000_000 + IDLE_US));
+        assert!(!idleness.take_due(1_999_999 + IDLE_US));
+        assert!(idleness.take_due(2_000_000 + IDLE_US));
+        assert_eq!(idleness.deadline_us(), None);
+    }
+
+    #[test]
+    fn probes_and_questions_are_no_work() {
+        let mut idleness = Idleness::default();
+        let session = SessionId(1);
+        idleness.note(1_000_000, &Event::Closed { session, error: None });
+        let probed = br#"{"id":"echo","result":[],"error":null}"#;
+        idleness.note(2_000_000, &Event::Message { session, bytes: probed.to_vec() });
+        idleness.note(2_000_000, &Event::Activity { session });
+        idleness.note(2_000_000, &Event::Backlog { bytes: 1 });
+        assert_eq!(idleness.deadline_us(), Some(1_000_000 + IDLE_US));
+        assert!(idleness.take_due(3_000_000 + IDLE_US));
+        idleness.note(9_000_000, &Event::Activity { session });
+        assert_eq!(idleness.deadline_us(), None);
+    }
 
     #[test]
     fn growth_is_told_in_the_words_of_the_reference() {

@@ -6,6 +6,7 @@ use weir_server::event::{Event, HostStatus, LinkId, Now, RemoteId, SessionId};
 
 use crate::coverage::Counter;
 use crate::driver::Driver;
+use crate::driver::files::jobs::Done;
 use crate::driver::outside::{MEMORY_REPORT, Outside};
 use crate::driver::token::Token;
 use crate::poller::Ready;
@@ -53,6 +54,19 @@ impl Driver {
         }
     }
 
+    /// Freed memory goes back to the system when nobody has worked for a while.
+    pub(super) fn trim_memory_if_idle(&mut self, now: Now) {
+        if self.idleness.take_due(now.monotonic_us) {
+            // It may take longer than who comes now wants to wait.
+            let trim = self.outside.trimmer();
+            let done = move || {
+                trim();
+                Done::Nothing
+            };
+            self.execution.jobs.spawn_nice("trim", done, |_| Done::Nothing);
+        }
+    }
+
     /// Tells the core what has happened.
     pub(super) fn deliver(&mut self, now: Now) {
         let Outside { sessions, dialling, .. } = &mut self.outside;
@@ -63,6 +77,7 @@ impl Driver {
             if let Event::Command { name, .. } = &event {
                 self.inform(now, name);
             }
+            self.idleness.note(now.monotonic_us, &event);
             self.execution.handle(now, event);
         }
         self.execution.events = events;

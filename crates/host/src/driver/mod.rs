@@ -47,7 +47,7 @@ use weir_server::{Config, StartStatus};
 
 use crate::clock::Clock;
 use crate::coverage::Counter;
-use crate::memory::MemoryWatch;
+use crate::memory::{Idleness, MemoryWatch};
 use crate::poller::{Interest, Ready};
 use crate::recording::{End, Item, Recorder, Start};
 use crate::signals::Signals;
@@ -83,6 +83,7 @@ pub(crate) struct Driver {
     signals: Signals,
     stalls: Stalls,
     memory: MemoryWatch,
+    idleness: Idleness,
     /// The start is over.
     is_started: bool,
     /// How the command of `--run` has ended.
@@ -120,6 +121,7 @@ impl Driver {
             signals,
             stalls: Stalls::default(),
             memory: MemoryWatch::default(),
+            idleness: Idleness::default(),
             is_started: false,
             command: None,
             ready: Vec::new(),
@@ -243,8 +245,9 @@ impl Driver {
         }
         let core = execution.server.next_wakeup_us();
         let sessions = outside.sessions.deadline_us();
-        let own = [sessions, outside.listeners.deadline_us(), self.memory.deadline_us()];
-        let next = own.into_iter().chain([core]).flatten().min()?;
+        let listeners = outside.listeners.deadline_us();
+        let memory = [self.memory.deadline_us(), self.idleness.deadline_us()];
+        let next = memory.into_iter().chain([core, sessions, listeners]).flatten().min()?;
         Some(Duration::from_micros(next.saturating_sub(now_us)))
     }
 
@@ -255,6 +258,7 @@ impl Driver {
         self.take_ready(now);
         self.wake_listeners(now);
         self.report_memory(now);
+        self.trim_memory_if_idle(now);
         self.deliver(now);
         self.execution.end_round(now);
         self.execute_effects();

@@ -237,6 +237,11 @@ impl Outside {
         (self.trim_memory)();
     }
 
+    /// What gives freed memory back to the system, on any thread.
+    pub(crate) fn trimmer(&self) -> fn() {
+        self.trim_memory
+    }
+
     /// Answers an admin, or logs what the server holds.
     pub(crate) fn reply(
         &mut self,
