@@ -5,7 +5,8 @@
 //! 2. A `channel` is a connection; its `inbox` cuts the bytes that come into messages.
 //! 3. `sessions` are the clients of the core, `links` the servers that its databases follow,
 //!    `admin` the users of `ovs-appctl`. What is written to each of them stands beside what is
-//!    read: one of the two decides about the other. `admission` bounds what clients may send.
+//!    read: one of the two decides about the other. `admission` bounds what clients may send, `turns` says who is
+//!    next where that is a lot.
 //! 4. `endpoint` is an admin socket without a server, for clients in the background.
 
 pub(super) mod listeners;
@@ -17,6 +18,7 @@ mod channel;
 mod inbox;
 
 pub(super) mod admission;
+mod turns;
 pub(super) mod sessions;
 
 pub(super) mod links;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::driver::incoming::turns::{TURN_BYTES_MIN, TURN_PERIOD_US, TURN_ROUNDS_MIN};
 
 /// More than anybody sends here.
 const INPUT_BYTES: usize = 64 << 20;
@@ -66,6 +67,15 @@ impl Shell {
             events.extend(self.round());
         }
         events
+    }
+
+    /// Rounds until the turn of one who sends nothing has ended.
+    fn end_turn(&mut self) -> Vec<String> {
+        self.now_us += TURN_PERIOD_US;
+        (0..TURN_ROUNDS_MIN)
+            .flat_map(|_| self.round())
+            .filter(|event| event != "activity")
+            .collect()
     }
 
     /// Rounds until nothing happens any more.
@@ -368,7 +378,7 @@ fn who_is_silent_in_mid_message_loses_its_turn_but_not_its_message() {
     for count in 1..=3 {
         assert_eq!(pump(&mut shell, &mut clients[..count]), [] as [&str; 0]);
     }
-    shell.now_us = shell.sessions.deadline_us().expect("somebody waits");
+    assert_eq!(shell.end_turn(), [] as [&str; 0]);
     assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", whole.len())]);
     clients[0].1 = b"\"]";
     clients[1].1 = b"\"]";
@@ -377,23 +387,132 @@ fn who_is_silent_in_mid_message_loses_its_turn_but_not_its_message() {
 }
 
 #[test]
+fn who_drips_into_a_big_message_does_not_hold_up_the_others() {
+    let mut shell = Shell::new(64 << 20);
+    let begun = format!("[\"{}", "x".repeat(7 << 20));
+    let mut drips = Vec::new();
+    for _ in 0..5 {
+        drips.push((shell.connect().1, begun.as_bytes()));
+    }
+    assert_eq!(pump(&mut shell, &mut drips), [] as [&str; 0]);
+    assert!(shell.sessions.admission.has_paused(), "there is no crowd");
+    let short = format!("[\"{}\"]", "y".repeat(100 << 10));
+    let mut victim = [(shell.connect().1, short.as_bytes())];
+    assert_eq!(pump(&mut shell, &mut victim), [format!("message of {}", short.len())]);
+    // A byte each in every 0.4 s; a message that is longer than short ones are waits for a turn.
+    let long = format!("[\"{}\"]", "y".repeat(3 << 20));
+    let mut victim = [(shell.connect().1, long.as_bytes())];
+    let (mut events, begun_us) = (Vec::new(), shell.now_us);
+    while events.is_empty() {
+        shell.now_us += 100_000;
+        if shell.now_us / 100_000 % 4 == 0 {
+            // What has not been read of them may be all that their sockets take.
+            drips.iter_mut().for_each(|(client, _)| drop(client.write(b"x")));
+        }
+        events = pump(&mut shell, &mut victim);
+        events.extend((0..TURN_ROUNDS_MIN).flat_map(|_| shell.round()));
+        events.retain(|event| event != "activity");
+    }
+    assert_eq!(events, [format!("message of {}", long.len())]);
+    // For each of the others a period with what its socket held, and one with next to nothing.
+    let (waited_us, period_us) = (shell.now_us - begun_us, TURN_PERIOD_US + 100_000);
+    assert!(waited_us < 5 * 2 * period_us, "{waited_us} us");
+    // All of them are heard to the end when there is nobody else.
+    let (mut ended, mut endings) = (Vec::new(), [b"\"]" as &[u8]; 5]);
+    while ended.len() < 5 {
+        for ((_, unsent), ending) in drips.iter_mut().zip(&mut endings) {
+            if unsent.is_empty() {
+                *unsent = mem::take(ending);
+            }
+        }
+        ended.extend(pump(&mut shell, &mut drips));
+        ended.extend(shell.end_turn());
+    }
+    assert!(ended.iter().all(|event| event.starts_with("message of ")), "{ended:?}");
+}
+
+#[test]
+fn a_slow_line_keeps_its_turn() {
+    let mut shell = Shell::new(64 << 20);
+    let message = format!("[\"{}\"]", "x".repeat(20 << 20));
+    let begun = format!("[\"{}", "x".repeat(30 << 20));
+    let (slow_id, slow) = shell.connect();
+    let mut others = [(shell.connect().1, begun.as_bytes())];
+    let mut slow = [(slow, &message.as_bytes()[..3 << 20])];
+    assert_eq!(pump(&mut shell, &mut slow), [] as [&str; 0]);
+    assert_eq!(pump(&mut shell, &mut others), [] as [&str; 0]);
+    shell.end_turn();
+    // 1 MB/s, and somebody waits all the time.
+    let mut sent = 3 << 20;
+    let mut events = Vec::new();
+    while events.is_empty() {
+        let next = message.len().min(sent + (TURN_BYTES_MIN << 1));
+        slow[0].1 = &message.as_bytes()[sent..next];
+        sent = next;
+        events = pump(&mut shell, &mut slow);
+        events.extend(shell.end_turn());
+    }
+    assert_eq!(events, [format!("message of {}", message.len())], "{slow_id:?}");
+}
+
+#[test]
 fn many_who_are_silent_in_mid_message_hold_no_more_than_the_budget() {
     let mut shell = Shell::new(32 * READ_BYTES);
     let half = format!("[\"{}", "x".repeat(12 * READ_BYTES));
-    let mut silent = Vec::new();
+    let mut silent: Vec<(UnixStream, &[u8])> = Vec::new();
     let mut events = Vec::new();
     for _ in 0..20 {
         silent.push((shell.connect().1, half.as_bytes()));
-        events.extend(pump(&mut shell, &mut silent));
-        shell.now_us = shell.sessions.deadline_us().unwrap_or(shell.now_us);
-        events.extend(pump(&mut shell, &mut silent));
+        for _ in 0..3 {
+            silent.retain(|(client, _)| is_open(client));
+            events.extend(pump(&mut shell, &mut silent));
+            events.extend(shell.end_turn());
+        }
         assert!(
             shell.sessions.admission.held_bytes() < 48 * READ_BYTES,
             "{}",
             shell.sessions.admission.held_bytes()
         );
     }
-    assert!(!events.is_empty() && events.iter().all(|event| event == "too long"), "{events:?}");
+    let closed = "closed: no memory for a message that comes too slowly";
+    assert!(!events.is_empty() && events.iter().all(|event| event == closed), "{events:?}");
+}
+
+/// Whether the other end of a client's socket is there.
+fn is_open(mut client: &UnixStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    client.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn who_waits_for_a_turn_is_not_silent() {
+    let mut shell = Shell::new(8 * READ_BYTES);
+    let half = format!("[\"{}", "x".repeat(3 * READ_BYTES));
+    let mut clients = [(shell.connect().1, half.as_bytes()), (shell.connect().1, half.as_bytes())];
+    pump(&mut shell, &mut clients);
+    shell.sessions.admission.note_at_work(6 * READ_BYTES);
+    clients[0].1 = b"x";
+    clients[1].1 = b"x";
+    pump(&mut shell, &mut clients);
+    assert!(shell.sessions.admission.has_paused());
+    for _ in 0..10 {
+        shell.now_us = shell.sessions.deadline_us().expect("somebody waits");
+        assert_eq!(shell.round(), ["activity"; 2]);
+    }
+}
+
+#[test]
+fn a_session_that_is_stopped_and_goes_on_has_one_message_taken_a_round() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1][2][3]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    for _ in 0..3 {
+        shell.sessions.stop_reading(&shell.poller, id);
+        shell.sessions.go_on_reading(&shell.poller, id);
+    }
+    assert_eq!(shell.round(), ["message [2]"]);
+    assert_eq!(shell.round(), ["message [3]"]);
 }
 
 #[test]

@@ -34,6 +34,9 @@ const LINGER_US: u64 = 5_000_000;
 /// Bits of a session number that are its slot; the others count sessions.
 const SLOT_BITS: u32 = 20;
 
+/// Why a session ends that has made room for others, as the log has it.
+const LATE: &str = "no memory for a message that comes too slowly";
+
 /// Why a session that is named must be there.
 const LIVING: &str = "the session was looked up, and nothing has removed it since";
 
@@ -84,6 +87,8 @@ struct Session {
     fell_in: u64,
     /// The session stands in `Sessions::dirty`.
     is_dirty: bool,
+    /// The session stands in `Sessions::unscanned`.
+    is_unscanned: bool,
     /// Bytes that were here of the last message that was passed over.
     passed_bytes: u64,
     /// The round in which the last message was taken.
@@ -186,7 +191,7 @@ impl Sessions {
         let received = session.channel.receive_early(&mut self.scratch);
         self.admission.note_held(0, session.channel.inbox.held_bytes());
         match received {
-            Ok(Received::Bytes(_)) => self.unscanned.push(id),
+            Ok(Received::Bytes(_)) => session.scan_later(&mut self.unscanned),
             Ok(Received::Nothing) => {}
             Ok(Received::End) => self.end(poller, id, None),
             Err(error) => self.end(poller, id, Some(strerror(&error))),
@@ -209,7 +214,9 @@ impl Sessions {
             }
         }
         for id in mem::take(&mut self.unscanned) {
-            if self.get(id).is_some_and(Session::may_be_heard) {
+            let Some(session) = get_mut(&mut self.slots, id) else { continue };
+            session.is_unscanned = false;
+            if session.may_be_heard() {
                 self.take_message(id, coverage);
             }
         }
@@ -274,12 +281,13 @@ impl Sessions {
             }
             Verdict::MakeRoom => {
                 let held = |id: &SessionId| self.get(*id).expect(LIVING).channel.inbox.held_bytes();
-                if let Some(longest) = self.admission.silent_besides(id).max_by_key(held) {
-                    self.pass_over(longest);
+                if let Some(longest) = self.admission.late_besides(id).max_by_key(held) {
+                    self.end(poller, longest, Some(LATE.to_owned()));
                 }
                 true
             }
             Verdict::Wait => {
+                self.events.push(Event::Activity { session: id });
                 self.watch(poller, id, Interest::Nothing);
                 false
             }
@@ -301,7 +309,7 @@ impl Sessions {
         let channel = &mut living(&mut self.slots, id).channel;
         let held = channel.inbox.held_bytes();
         let received = channel.receive(&mut self.scratch);
-        self.admission.note_held(held, channel.inbox.held_bytes());
+        self.admission.note_read(id, held, channel.inbox.held_bytes());
         match received {
             Ok(Received::Bytes(count)) => {
                 coverage.add(Counter::BytesReceived, count as u64);
@@ -327,7 +335,7 @@ impl Sessions {
             Ok(Some(bytes)) => {
                 session.served_in = self.round;
                 if inbox.has_unscanned() {
-                    self.unscanned.push(id);
+                    session.scan_later(&mut self.unscanned);
                 }
                 self.admission.give_up_right(id);
                 coverage.add(Counter::Messages, 1);
@@ -446,7 +454,7 @@ impl Sessions {
             Ok(Flushed::All) if phase == Phase::Closing => self.remove(poller, id),
             Ok(Flushed::All) if was_blocked => {
                 if session.channel.inbox.has_unscanned() {
-                    self.unscanned.push(id);
+                    session.scan_later(&mut self.unscanned);
                 }
                 let is_heard = phase == Phase::Open && !session.is_stopped;
                 let interest = if is_heard { Interest::Read } else { Interest::Nothing };
@@ -495,6 +503,7 @@ impl Sessions {
     pub(crate) fn stop_reading(&mut self, poller: &Poller, id: SessionId) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.is_stopped = true;
+        self.admission.stand_aside(id);
         if session.phase == Phase::Open && session.channel.interest() == Interest::Read {
             self.watch(poller, id, Interest::Nothing);
         }
@@ -506,7 +515,7 @@ impl Sessions {
         session.is_stopped = false;
         if session.may_be_heard() && session.channel.interest() == Interest::Nothing {
             if session.channel.inbox.has_unscanned() {
-                self.unscanned.push(id);
+                session.scan_later(&mut self.unscanned);
             }
             self.watch(poller, id, Interest::Read);
         }
@@ -536,15 +545,25 @@ impl Sessions {
 
     /// Reads again from those that waited for others to be done.
     pub(crate) fn resume_paused(&mut self, poller: &Poller) {
-        for id in self.admission.take_resumed(self.now_us) {
-            let is_paused = |session: &Session| {
-                session.channel.interest() == Interest::Nothing && !session.is_stopped
-            };
-            // Who is gone, or let go, or stopped meanwhile does not come back.
-            if self.get(id).is_some_and(is_paused) {
-                self.watch(poller, id, Interest::Read);
+        self.admission.expire(self.now_us);
+        let mut is_settled = false;
+        while !is_settled {
+            is_settled = true;
+            for id in self.admission.take_resumed(self.now_us) {
+                let is_paused = |session: &Session| {
+                    session.channel.interest() == Interest::Nothing && !session.is_stopped
+                };
+                if self.get(id).is_some_and(is_paused) {
+                    self.watch(poller, id, Interest::Read);
+                } else {
+                    // Let go, or stopped, or behind with its answers: its turn is another's.
+                    self.admission.stand_aside(id);
+                    is_settled = false;
+                }
             }
         }
+        let waiting = self.admission.take_pulse(self.now_us);
+        self.events.extend(waiting.into_iter().map(|session| Event::Activity { session }));
     }
 
     /// A connection has ended by itself.
@@ -591,8 +610,16 @@ impl Session {
             is_blocked: false,
             fell_in: 0,
             is_dirty: false,
+            is_unscanned: false,
             passed_bytes: 0,
             served_in: 0,
+        }
+    }
+
+    /// The inbox is looked at again in the next round.
+    fn scan_later(&mut self, unscanned: &mut Vec<SessionId>) {
+        if !mem::replace(&mut self.is_unscanned, true) {
+            unscanned.push(self.id);
         }
     }
 
