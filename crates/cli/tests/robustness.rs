@@ -5,6 +5,7 @@ mod peer;
 mod support;
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
@@ -307,6 +308,38 @@ fn a_message_that_never_ends_takes_no_memory() {
     let mut client = server.client();
     let endless = format!(r#"{{"id":"{}"#, "x".repeat(8 << 20));
     assert_eq!(exchange(&mut client, format!("{endless}\"}}")), None);
+    server.is_well();
+}
+
+#[test]
+fn clients_that_drip_into_big_messages_hold_up_nobody() {
+    let (_scratch, server) = small_server();
+    let begun = transact(&insert("drip", &"x".repeat(600 << 10)));
+    // In the middle of a string.
+    let begun = begun.as_bytes()[..500 << 10].to_vec();
+    let drips: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    let dripping = drips.iter().map(|client| {
+        let (mut sender, begun) = (client.sender(), begun.clone());
+        thread::spawn(move || {
+            let mut sent = sender.write_all(&begun);
+            while sent.is_ok() {
+                thread::sleep(Duration::from_millis(20));
+                sent = sender.write_all(b"x");
+            }
+        })
+    });
+    let dripping: Vec<_> = dripping.collect();
+    for bytes in [100 << 10, 300 << 10, 15 << 16, 15 << 17] {
+        let mut client = server.client();
+        let request = transact(&insert("whole", &"y".repeat(bytes)));
+        let reply = exchange(&mut client, request).expect("an answer");
+        assert!(reply.contains(r#"{"uuid":["uuid","#), "{bytes} bytes: {reply:.200}");
+    }
+    for client in drips {
+        // It fails if the server has hung up.
+        let _ = client.sender().shutdown(Shutdown::Both);
+    }
+    dripping.into_iter().for_each(|thread| thread.join().expect("no panic"));
     server.is_well();
 }
 

@@ -16,10 +16,10 @@ use std::mem;
 use weir_server::event::SessionId;
 
 /// While others wait, at least [`TURN_BYTES_MIN`] must come in so long.
-pub(super) const TURN_PERIOD_US: u64 = 250_000;
+pub(super) const TURN_PERIOD_US: u64 = 500_000;
 
 /// What must come in each [`TURN_PERIOD_US`], in bytes: 2 Mbit/s, below most networks.
-pub(super) const TURN_BYTES_MIN: usize = 64 << 10;
+pub(super) const TURN_BYTES_MIN: usize = 128 << 10;
 
 /// A period has at least as many rounds of the loop. Who has sent enough is not late because the
 /// loop was away, or the whole process was stopped.
