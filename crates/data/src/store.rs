@@ -20,6 +20,12 @@ pub const PAGE_ROWS: usize = 256;
 
 type Page = Arc<Vec<Option<Row>>>;
 
+/// Free room of a table or an index, in entries, that is kept whatever there is in it.
+pub const SPARE_MIN: usize = 1024;
+
+/// An index with room for so many times what is in it is made smaller when the server idles.
+pub const SPARE_SHARE: usize = 4;
+
 /// Where a row is in its table: stable while the row lives, reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
@@ -133,11 +139,11 @@ impl Table {
             self.pages.push(Arc::new(Vec::new()));
         }
         let page = Arc::make_mut(&mut self.pages[slot.page()]);
-        if slot.row() == page.len() {
-            page.push(Some(row));
-        } else {
-            page[slot.row()] = Some(row);
+        if page.len() <= slot.row() {
+            // A page that was emptied has no places any more.
+            page.resize_with(slot.row() + 1, || None);
         }
+        page[slot.row()] = Some(row);
         self.enter(uuid, slot);
         slot
     }
@@ -158,6 +164,27 @@ impl Table {
         let row = page[slot.row()].take()?;
         self.free.push(slot);
         Some((slot, row))
+    }
+
+    /// Gives up the room of rows that are gone; the others keep their slots.
+    fn shrink(&mut self) {
+        if self.free.len() < SPARE_MIN {
+            return;
+        }
+        let is_empty = |page: &Page| page.iter().all(Option::is_none);
+        while self.pages.last().is_some_and(is_empty) {
+            self.pages.pop();
+        }
+        for page in self.pages.iter_mut().filter(|page| !page.is_empty() && is_empty(page)) {
+            *page = Page::default();
+        }
+        let end = self.slot_end();
+        self.free.retain(|slot| *slot < end);
+        self.free.shrink_to(2 * self.free.len());
+        self.pages.shrink_to(2 * self.pages.len());
+        if self.slots.capacity() > (SPARE_SHARE * self.slots.len()).max(SPARE_MIN) {
+            self.slots.shrink_to(2 * self.slots.len(), IndexEntry::hash);
+        }
     }
 
     fn get_mut(&mut self, uuid: Uuid) -> Option<&mut Row> {
@@ -259,6 +286,12 @@ impl Store {
         for (table, uuid, row) in delta.rows() {
             self.apply_row(table, uuid, row);
         }
+    }
+
+    /// Gives up the room of rows that are gone. Takes a look at each page, and at each row of a
+    /// table that has few left.
+    pub fn shrink(&mut self) {
+        self.tables.iter_mut().for_each(Table::shrink);
     }
 
     /// All rows as they are now.

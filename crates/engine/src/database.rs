@@ -98,6 +98,13 @@ impl Database {
         self.position += 1;
     }
 
+    /// Gives up the room of rows that are gone; nothing may be undone any more.
+    pub fn shrink(&mut self) {
+        self.store.shrink();
+        self.links.shrink();
+        self.indexes.shrink();
+    }
+
     /// Undoes the change that was applied last.
     pub fn revert(&mut self, delta: &Delta) {
         let inverse = delta.clone().inverse();

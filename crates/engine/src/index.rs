@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use weir_data::delta::ColumnDelta;
+use weir_data::store::{SPARE_MIN, SPARE_SHARE};
 use weir_data::{ColumnId, Datum, DatumRef, Delta, Row, RowDelta, Schema, Store, TableId, Uuid};
 
 use crate::digest::{self, Sum};
@@ -100,6 +101,15 @@ impl Indexes {
                 if let Some(hash) = new {
                     index.insert(hash, uuid);
                 }
+            }
+        }
+    }
+
+    /// Gives up the room of rows that are gone.
+    pub(crate) fn shrink(&mut self) {
+        for Index { entries, .. } in self.tables.iter_mut().flatten() {
+            if entries.capacity() > (SPARE_SHARE * entries.len()).max(SPARE_MIN) {
+                entries.shrink_to(2 * entries.len(), |entry| entry.hash);
             }
         }
     }

@@ -14,6 +14,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use weir_data::delta::ColumnDelta;
 use weir_data::schema::ColumnRefs;
+use weir_data::store::{SPARE_MIN, SPARE_SHARE};
 use weir_data::types::RefKind;
 use weir_data::{Atom, AtomRef, ColumnId, Delta, Row, RowDelta, Schema, Store, TableId, Uuid};
 
@@ -80,6 +81,15 @@ impl Links {
     /// How many strong references hold the row.
     pub(crate) fn strong(&self, table: TableId, uuid: Uuid) -> u32 {
         self.strong[table.index()].get(&uuid).copied().unwrap_or(0)
+    }
+
+    /// Gives up the room of rows that are gone.
+    pub(crate) fn shrink(&mut self) {
+        for counts in &mut self.strong {
+            if counts.capacity() > (SPARE_SHARE * counts.len()).max(SPARE_MIN) {
+                counts.shrink_to(2 * counts.len());
+            }
+        }
     }
 
     /// Changes how many strong references hold the row.

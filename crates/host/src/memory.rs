@@ -28,7 +28,9 @@ impl Idleness {
             }
             Event::Activity { .. } | Event::LinkActivity { .. } => false,
             // Who asks how the server is doing does not keep it busy.
-            Event::Command { .. } | Event::Backlog { .. } | Event::HostStatus(_) => false,
+            Event::Command { .. } | Event::Backlog { .. } | Event::HostStatus(_) | Event::Idle => {
+                false
+            }
             _ => true,
         };
         if is_work {

@@ -193,6 +193,8 @@ pub enum Event {
     },
     /// What only the shell knows; told before each `weir/status`.
     HostStatus(Box<HostStatus>),
+    /// Nobody has worked for a while: the core gives up what it has no use for.
+    Idle,
     /// What is queued for clients, all together; told before each `memory/show`.
     Backlog {
         /// Bytes that they have not taken yet.

@@ -54,9 +54,11 @@ impl Driver {
         }
     }
 
-    /// Freed memory goes back to the system when nobody has worked for a while.
+    /// What nobody needs is given up when nobody has worked for a while, and goes back to the
+    /// system.
     pub(super) fn trim_memory_if_idle(&mut self, now: Now) {
         if self.idleness.take_due(now.monotonic_us) {
+            self.execution.handle(now, Event::Idle);
             // It may take longer than who comes now wants to wait.
             let trim = self.outside.trimmer();
             let done = move || {

@@ -43,6 +43,7 @@ fn samples() -> Vec<Vec<u8>> {
         Event::ConfigurationRead { result: Ok(b"{}".to_vec()) },
         Event::ConnectFailed { remote, error: error() },
         Event::HostStatus(Box::new(status)),
+        Event::Idle,
         Event::Backlog { bytes: 12 },
         Event::Command { id: CommandId(5), name: "a/b".to_owned(), args: vec!["x".to_owned()] },
     ];

@@ -470,6 +470,15 @@ impl Databases {
         }
     }
 
+    /// Gives up the room of rows that are gone.
+    pub(crate) fn shrink(&mut self) {
+        for id in self.ids_where(|db| db.is_decided() && db.tables.is_open()) {
+            if let Some(database) = self.open(id).tables.here_mut() {
+                database.shrink();
+            }
+        }
+    }
+
     /// Whether any file has anything to compact.
     pub(crate) fn has_grown(&self) -> bool {
         self.values().any(|db| db.storage.has_grown())

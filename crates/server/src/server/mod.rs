@@ -123,6 +123,7 @@ impl Server {
                 self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());
             }
             Event::HostStatus(status) => self.admin.set_host_status(*status),
+            Event::Idle => self.databases.shrink(),
             Event::Backlog { bytes } => self.admin.set_backlog(bytes),
             Event::Command { id, name, args } => self.round.command(id, name, args),
         }

@@ -749,6 +749,7 @@ impl World {
                 let outline = b"{\"method\":\"x\",\"params\":[]}".to_vec();
                 self.shell.event(Event::Refused { session, outline, bytes: 1 << 30 });
             }
+            2 => self.shell.event(Event::Idle),
             _ => self.shell.event(Event::Activity { session }),
         }
         self.pump();
