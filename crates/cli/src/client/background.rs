@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_host::{AdminRequest, AdminSocket};
 
 use super::session::{Lost, Notification, Session};
@@ -70,16 +70,18 @@ impl Background {
                 session.wait_for_more().map_err(lost(session))?;
                 continue;
             };
+            // Longer than a pause can be is for ever.
+            let pause = socket.pause().and_then(|pause| Timespec::try_from(pause).ok());
             let [from_admin, from_server] = {
                 let mut fds =
                     [PollFd::new(socket, PollFlags::IN), PollFd::new(&*session, PollFlags::IN)];
                 // A server that is left alone may even go away; nothing of it must wake us.
                 let watched = if self.blocked { 1 } else { fds.len() };
                 // An interrupted wait is tried again.
-                let _ = poll(fds.get_mut(..watched).unwrap_or_default(), None);
+                let _ = poll(fds.get_mut(..watched).unwrap_or_default(), pause.as_ref());
                 fds.map(|fd| !fd.revents().is_empty())
             };
-            if from_admin {
+            if from_admin || pause.is_some() {
                 let requests = socket.requests();
                 let requests = requests.map_err(|error| Failure::new(strerror(&error)))?;
                 if socket.is_exiting() {

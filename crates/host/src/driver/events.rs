@@ -28,7 +28,7 @@ impl Driver {
             }
             Token::Dialling => outside.take_dialled(events),
             Token::Link(id) => outside.links.on_ready(&outside.poller, LinkId(id), events),
-            Token::AdminListener => outside.accept_admin(),
+            Token::AdminListener => outside.accept_admin(now.monotonic_us),
             Token::Admin(number) => {
                 outside.admin.on_ready(&outside.poller, number, coverage, events);
             }

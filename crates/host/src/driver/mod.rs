@@ -245,9 +245,9 @@ impl Driver {
         }
         let core = execution.server.next_wakeup_us();
         let sessions = outside.sessions.deadline_us();
-        let listeners = outside.listeners.deadline_us();
+        let listeners = [outside.listeners.deadline_us(), outside.admin.deadline_us()];
         let memory = [self.memory.deadline_us(), self.idleness.deadline_us()];
-        let next = memory.into_iter().chain([core, sessions, listeners]).flatten().min()?;
+        let next = memory.into_iter().chain(listeners).chain([core, sessions]).flatten().min()?;
         Some(Duration::from_micros(next.saturating_sub(now_us)))
     }
 
@@ -293,7 +293,8 @@ impl Driver {
 
     /// Opens listeners again that are due.
     fn wake_listeners(&mut self, now: Now) {
-        let Outside { listeners, poller, .. } = &mut self.outside;
+        let Outside { listeners, admin, poller, .. } = &mut self.outside;
+        admin.wake(poller, now.monotonic_us);
         if listeners.deadline_us().is_some_and(|deadline| deadline <= now.monotonic_us) {
             listeners.wake(poller, now.monotonic_us, &mut self.execution.events);
         }

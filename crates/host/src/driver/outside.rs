@@ -111,8 +111,8 @@ impl Outside {
     }
 
     /// The admin socket is ready.
-    pub(crate) fn accept_admin(&mut self) {
-        self.admin.accept(&self.poller, &mut self.unix_serial);
+    pub(crate) fn accept_admin(&mut self, now_us: u64) {
+        self.admin.accept(&self.poller, &mut self.unix_serial, now_us);
     }
 
     /// Connections are made, or not.

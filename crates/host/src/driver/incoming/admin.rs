@@ -1,15 +1,18 @@
 //! Connections of `ovs-appctl`: one command at a time each.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use weir_json::Value;
+use weir_net::error::strerror;
 use weir_net::{Accepted, Listener};
 use weir_server::event::{CommandId, Event};
 
 use crate::coverage::Coverage;
 use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::Inbox;
+use crate::driver::incoming::listeners::ACCEPT_PAUSE_US;
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
 use crate::unixctl::{Commands, Outcome, Request, reply};
@@ -28,6 +31,10 @@ const OPEN: &str = "the connection was looked up, and is closed only when its fa
 /// The admin socket and its connections.
 pub(crate) struct Admin {
     listener: Option<Listener>,
+    /// Until when nobody is accepted, in microseconds: the listener is not watched.
+    paused_us: Option<u64>,
+    /// The last accept failed, and the log says so.
+    refusing: bool,
     commands: Commands,
     connections: BTreeMap<u64, Connection>,
     /// Connections ever accepted.
@@ -63,6 +70,8 @@ impl Admin {
     pub(crate) fn new(commands: Commands, log: Vlog) -> Self {
         Self {
             listener: None,
+            paused_us: None,
+            refusing: false,
             commands,
             connections: BTreeMap::new(),
             accepted: 0,
@@ -86,9 +95,28 @@ impl Admin {
         self.exiting
     }
 
-    /// Takes one connection; the others are still there in the next round.
-    pub(crate) fn accept(&mut self, poller: &Poller, unix_serial: &mut u64) {
-        let Some(Ok(Some(accepted))) = self.listener.as_ref().map(Listener::accept) else { return };
+    /// Takes one connection; the others are still there in the next round, or after a pause if the
+    /// system has no descriptor left.
+    pub(crate) fn accept(&mut self, poller: &Poller, unix_serial: &mut u64, now_us: u64) {
+        let Some(listener) = &self.listener else { return };
+        let accepted = match listener.accept() {
+            Ok(Some(accepted)) => {
+                self.refusing = false;
+                accepted
+            }
+            Ok(None) => return,
+            Err(error) => {
+                if !mem::replace(&mut self.refusing, true) {
+                    let path = listener.path().map(|path| path.display().to_string());
+                    let (path, error) = (path.unwrap_or_default(), strerror(&error));
+                    let text = format!("punix:{path}: accept failed: {error}");
+                    self.log.log_limited("admin_accept", "unixctl", Level::Warn, &text);
+                }
+                poller.remove(listener);
+                self.paused_us = Some(now_us + ACCEPT_PAUSE_US);
+                return;
+            }
+        };
         let Accepted { stream, peer } = accepted;
         self.accepted += 1;
         let name = peer.name(*unix_serial);
@@ -99,6 +127,21 @@ impl Admin {
             let connection = Connection { name, log, channel, json, awaiting };
             self.connections.insert(self.accepted, connection);
         }
+    }
+
+    /// When [`Admin::wake`] is due.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        self.paused_us
+    }
+
+    /// Accepts again after a pause, if it is over.
+    pub(crate) fn wake(&mut self, poller: &Poller, now_us: u64) {
+        let Some(listener) = &self.listener else { return };
+        if self.paused_us.is_none_or(|until| now_us < until) {
+            return;
+        }
+        let watched = poller.add(listener, Token::AdminListener.encode(), Interest::Read);
+        self.paused_us = watched.is_err().then_some(now_us + ACCEPT_PAUSE_US);
     }
 
     /// The socket of a connection is ready, unless the connection was closed earlier in this round.

@@ -9,6 +9,7 @@ use weir_net::error::strerror;
 use weir_net::{Address, Listener};
 use weir_server::event::{CommandId, Event};
 
+use crate::clock::Clock;
 use crate::coverage::Coverage;
 use crate::driver::incoming::admin::Admin;
 use crate::driver::token::Token;
@@ -33,6 +34,7 @@ pub struct AdminSocket {
     admin: Admin,
     poller: Poller,
     coverage: Coverage,
+    clock: Clock,
     unix_serial: u64,
     events: Vec<Event>,
 }
@@ -61,8 +63,8 @@ impl AdminSocket {
         let mut admin =
             Admin::new(Commands::new(program, log.clone(), commands.to_vec()), log.clone());
         admin.listen(&poller, listener).map_err(refused)?;
-        let (coverage, events) = (Coverage::default(), vec![]);
-        Ok(Self { admin, poller, coverage, unix_serial: 0, events })
+        let (coverage, clock) = (Coverage::default(), Clock::start());
+        Ok(Self { admin, poller, coverage, clock, unix_serial: 0, events: vec![] })
     }
 
     /// Somebody said `exit`.
@@ -70,16 +72,26 @@ impl AdminSocket {
         self.admin.is_exiting()
     }
 
+    /// After which time [`AdminSocket::requests`] has work even if nothing is readable: nobody was
+    /// accepted for lack of descriptors.
+    pub fn pause(&self) -> Option<Duration> {
+        let until_us = self.admin.deadline_us()?;
+        Some(Duration::from_micros(until_us.saturating_sub(self.clock.monotonic_us())))
+    }
+
     /// Does what can be done now and returns the commands that the process must answer.
     ///
     /// # Errors
     /// What epoll_wait(2) says.
     pub fn requests(&mut self) -> io::Result<Vec<AdminRequest>> {
-        let mut ready: Vec<Ready> = vec![];
+        let (now_us, mut ready) = (self.clock.monotonic_us(), Vec::<Ready>::new());
+        self.admin.wake(&self.poller, now_us);
         self.poller.wait(Some(Duration::ZERO), &mut ready)?;
         for Ready { token, .. } in ready {
             match Token::decode(token) {
-                Token::AdminListener => self.admin.accept(&self.poller, &mut self.unix_serial),
+                Token::AdminListener => {
+                    self.admin.accept(&self.poller, &mut self.unix_serial, now_us);
+                }
                 Token::Admin(number) => {
                     self.admin.on_ready(&self.poller, number, &self.coverage, &mut self.events);
                 }

@@ -18,7 +18,7 @@ use crate::vlog::{Level, Vlog};
 const ACCEPTS_MAX: usize = 64;
 
 /// Pause after the system had no descriptor or memory left for a connection.
-const ACCEPT_PAUSE_US: u64 = 100_000;
+pub(super) const ACCEPT_PAUSE_US: u64 = 100_000;
 
 /// Pause while as many clients as may be are at their handshakes.
 const REST_US: u64 = 10_000;
@@ -147,7 +147,7 @@ impl Listeners {
                     if !mem::replace(&mut remote.refusing, true) {
                         let target = &remote.target;
                         let text = format!("{target}: accept failed: {}", strerror(&error));
-                        self.log.log("ovsdb_jsonrpc_server", Level::Warn, &text);
+                        self.log.log_limited("accept", "ovsdb_jsonrpc_server", Level::Warn, &text);
                     }
                     return remote.pause(poller, now_us, ACCEPT_PAUSE_US);
                 }
