@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | heard of | silence for an interval | a probe is out |
 //! | a probe is out | anything that arrives; silence for another interval | heard of; lost |
+//! | the same, and nobody has looked since | the look | a probe is out |
 //!
 //! Texts and times are the reference's.
 
@@ -11,6 +12,10 @@ use crate::backoff::seconds;
 
 /// Intervals below this, in milliseconds, would only measure the scheduler.
 const INTERVAL_MS_MIN: u64 = 1000;
+
+/// A look at an answer that comes so much too late, in microseconds, shows that nobody has looked
+/// for a while: the process was stopped, or busy. What has come meanwhile may not be read yet.
+const AWAY_US: u64 = 1_000_000;
 
 /// The id of a probe, as JSON text.
 pub const ID: &[u8] = b"\"echo\"";
@@ -77,7 +82,11 @@ impl Probe {
 
     /// Does what is due by now.
     pub fn run(&mut self, now_us: u64) -> Option<Silence> {
-        self.next_us().filter(|at| *at <= now_us)?;
+        let due_us = self.next_us().filter(|at| *at <= now_us)?;
+        if self.is_out() && now_us - due_us >= AWAY_US {
+            self.sent_us = Some(now_us);
+            return None;
+        }
         Some(match self.sent_us {
             Some(sent_us) => Silence::Lost(now_us - sent_us),
             None => {
@@ -106,6 +115,16 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_not_listened_to_has_another_interval_to_answer() {
+        let mut probe = Probe::new(5000, 0);
+        assert_eq!(probe.run(5_000_000), Some(Silence::Idle(5_000_000)));
+        // The process is stopped for 70 s.
+        assert_eq!(probe.run(75_000_000), None);
+        assert_eq!(probe.next_us(), Some(80_000_000));
+        assert_eq!(probe.run(80_000_100), Some(Silence::Lost(5_000_100)));
+    }
 
     #[test]
     fn silence_is_probed_and_then_too_long() {
