@@ -15,7 +15,7 @@ impl Server {
         let is_ours = self.connection_lost(id, error.map_or(End::Closed, End::Failed));
         if let (false, Some(name), Some(error)) = (is_ours, self.session_name(id), error) {
             let text = format!("{name}: connection dropped ({error})");
-            self.shell.log("reconnect", Level::Info, text);
+            self.shell.log_limited("dropped", "reconnect", Level::Warning, text);
         }
         self.forget(id);
     }

@@ -32,7 +32,7 @@ impl Standalone {
             self.fault = Some(error.to_owned());
             let path = self.path();
             let text = format!("{path}: write failed ({error}), the database is read-only");
-            shell.log("ovsdb_log", Level::Warning, text);
+            shell.log_limited("write_failed", "ovsdb_log", Level::Warning, text);
         }
     }
 
@@ -40,7 +40,7 @@ impl Standalone {
         if self.fault.take().is_some() {
             let path = self.path();
             let text = format!("{path}: written again, the database is no longer read-only");
-            shell.log("ovsdb_log", Level::Info, text);
+            shell.log_limited("written_again", "ovsdb_log", Level::Info, text);
         }
     }
 
