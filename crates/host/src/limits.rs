@@ -51,11 +51,29 @@ fn memory_bytes() -> Option<u64> {
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total = total.trim().trim_end_matches(" kB").parse::<u64>().ok()?.saturating_mul(1024);
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let own = Path::new("/sys/fs/cgroup").join(group);
-    let limits = own.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
-    let limits = limits.filter_map(|path| fs::read_to_string(path.join("memory.max")).ok());
-    limits.filter_map(|limit| limit.trim().parse().ok()).chain([total]).min()
+    group_bytes(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain([total]).min()
+}
+
+/// The least limit of the control groups in `groups`, as /proc/self/cgroup has them, and of those
+/// around them, of version 2 and version 1.
+fn group_bytes(groups: &str, root: &Path) -> Option<u64> {
+    let limits = groups.lines().flat_map(|line| {
+        let (controllers, group) = line
+            .split_once(':')
+            .and_then(|(_, rest)| rest.split_once(":/"))
+            .unwrap_or(("none", ""));
+        let (root, name) = if controllers.is_empty() {
+            (root.to_owned(), "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            (root.join(controllers), "memory.limit_in_bytes")
+        } else {
+            return vec![];
+        };
+        let own = root.join(group);
+        let all = own.ancestors().take_while(|path| path.starts_with(&root));
+        all.filter_map(|path| fs::read_to_string(path.join(name)).ok()).collect()
+    });
+    limits.filter_map(|limit| limit.trim().parse().ok()).min()
 }
 
 /// Raises the soft limit of descriptors, 1024 by custom, to the hard one: every client needs one.
@@ -70,6 +88,27 @@ pub(crate) fn raise_descriptor_limit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_control_groups_counts() {
+        let root = std::env::temp_dir().join(format!("weir-groups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            fs::write(path, text).expect("a file");
+        };
+        write("memory.max", "max\n");
+        write("a/memory.max", "700\n");
+        write("a/b/memory.max", "900\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory/c/memory.limit_in_bytes", "500\n");
+        assert_eq!(group_bytes("0::/a/b\n", &root), Some(700));
+        assert_eq!(group_bytes("0::/\n", &root), None);
+        // Where the group is mounted as the root, as in a container, its path is not there.
+        assert_eq!(group_bytes("9:memory:/x/c\n0::/\n", &root), Some(9_223_372_036_854_771_712));
+        assert_eq!(group_bytes("9:cpu:/a\n4:memory:/c\n0::/a\n", &root), Some(500));
+        fs::remove_dir_all(&root).expect("our own folder");
+    }
 
     #[test]
     fn the_system_says_how_much_memory_there_is() {
