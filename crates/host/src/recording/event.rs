@@ -134,7 +134,7 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
                 put_u64(out, *bytes);
             }
         }
-        Event::Idle => out.push(26),
+        Event::Idle => out.push(27),
         Event::Backlog { bytes } => begin(out, 22, *bytes as u64),
         Event::Command { id, name, args } => {
             begin(out, 23, id.0);
@@ -172,7 +172,7 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         20 => Event::ConnectFailed { remote: RemoteId(fields.u64()?), error: maybe(fields)? },
         21 => Event::HostStatus(Box::new(host_status(fields)?)),
         22 => Event::Backlog { bytes: usize::try_from(fields.u64()?).map_err(|_| Malformed)? },
-        26 => Event::Idle,
+        27 => Event::Idle,
         23 => Event::Command {
             id: CommandId(fields.u64()?),
             name: fields.text()?,
