@@ -93,12 +93,9 @@ impl Meter {
 
     /// As [`Meter::spend_each`], before the work: what is too much is neither spent nor done.
     pub(crate) fn afford_each(&self, count: usize, units: u64) -> Result<(), TooLong> {
-        let sum = self.spent().saturating_add(units.saturating_mul(count as u64));
-        if sum > self.budget {
-            return Err(TooLong);
-        }
-        self.spent.set(sum);
-        Ok(())
+        let before = self.spent.get();
+        self.spend_each(count, units);
+        self.check().inspect_err(|_| self.spent.set(before))
     }
 
     pub(crate) fn parsed(&self, bytes: usize) {
