@@ -177,7 +177,8 @@ impl ClauseIndex {
                     RowDelta::Modify(changes) => {
                         let row = store.get(delta.table, *uuid);
                         row.into_iter().for_each(|row| self.of_row(table, row, &mut find));
-                        self.of_changes(table, changes, &mut find);
+                        // Later transactions may have changed the row again.
+                        self.of_changes(table, changes, None, &mut find);
                     }
                 }
                 if found {
@@ -214,7 +215,7 @@ impl ClauseIndex {
                 }
                 State::Modified(modified) => {
                     self.of_row(clauses, modified.row, &mut find);
-                    self.of_changes(clauses, &modified.columns, &mut find);
+                    self.of_changes(clauses, &modified.columns, Some(modified.row), &mut find);
                 }
             }
         }
@@ -270,11 +271,13 @@ impl ClauseIndex {
         }
     }
 
-    /// Finds the groups whose clauses held before the changes.
+    /// Finds the groups whose clauses held before the changes. `now` is the row behind them: without
+    /// it only some of the groups are found, if any are.
     fn of_changes(
         &self,
         table: &TableClauses,
         changes: &[ColumnDelta],
+        now: Option<&Row>,
         find: &mut impl FnMut(&[FiledId]),
     ) {
         for column in &table.columns {
@@ -289,8 +292,22 @@ impl ClauseIndex {
             if !column.includes.is_empty() {
                 self.of_entries(column, change.removed(), find);
             }
-            // What a set was between two changes nobody knows any more.
-            column.equal.values().for_each(|groups| find(groups));
+            if column.equal.is_empty() {
+                continue;
+            }
+            let Some(now) = now.map(|row| row.get(column.column)) else {
+                column.equal.values().take(1).for_each(|groups| find(groups));
+                continue;
+            };
+            // Entries of a map that have another value now are among both.
+            let added = change.added().count();
+            if now.len() <= EQUAL_MAX + added {
+                let old = change.old_value(now);
+                if old.as_ref().len() <= EQUAL_MAX {
+                    let hash = hash_value(old.as_ref(), &self.hasher);
+                    column.equal.get(&hash).into_iter().for_each(|groups| find(groups));
+                }
+            }
         }
     }
 }

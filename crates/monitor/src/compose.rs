@@ -147,10 +147,11 @@ pub(crate) fn changes(
         }
         // Other tables' conditions make groups of those who are told the same of this one.
         let is_shared = table.filter.is_empty() && Shapes::is_shared(&table.shape);
+        let start = writer.out.len();
         if is_shared && writer.copy_table(changed, &table.shape) {
+            budget.written(writer.out.len() - start)?;
             continue;
         }
-        let start = writer.out.len();
         let concerned = concern(changed.table);
         let n_asked = concerned.map_or(changed.rows.len(), <[Found]>::len);
         budget.spend_each(n_asked, table.filter.row_cost())?;

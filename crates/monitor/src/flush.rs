@@ -56,6 +56,8 @@ struct Flush<'a> {
     may_postpone: bool,
     /// Some group has been told, or sent away.
     has_moved: bool,
+    /// Looking at what has changed since this place costs more than a step.
+    all_heavy: Option<Place>,
     /// Groups that are to be sent away, by where their members stand.
     heavy: BTreeMap<Place, Vec<GroupId>>,
     composed: Vec<Composed>,
@@ -77,6 +79,7 @@ impl<'a> Flush<'a> {
             budget: Budget::new(most),
             may_postpone,
             has_moved: false,
+            all_heavy: None,
             heavy: BTreeMap::new(),
             composed: Vec::new(),
             flushed: Flushed::default(),
@@ -85,7 +88,8 @@ impl<'a> Flush<'a> {
 
     /// The budget has not sufficed for the group at a place: what becomes of it.
     fn exceed(&mut self, place: Place, group: GroupId) -> Excess {
-        if self.may_postpone && std::mem::replace(&mut self.has_moved, true) {
+        let is_first = !std::mem::replace(&mut self.has_moved, true);
+        if self.may_postpone && !is_first && self.all_heavy != Some(place) {
             self.flushed.has_more = true;
             return Excess::Postponed;
         }
@@ -95,9 +99,9 @@ impl<'a> Flush<'a> {
 
     /// Pays for a view of what has changed; if that alone is too much for a step, everybody whom it
     /// concerns is sent away.
-    fn pay_for_view(&mut self, view: &View<'_>) {
+    fn pay_for_view(&mut self, place: Place, view: &View<'_>) {
         if self.budget.spend_each(view.len(), VIEW).is_err() && !self.has_moved {
-            self.may_postpone = false;
+            self.all_heavy = Some(place);
         }
     }
 }
@@ -278,7 +282,7 @@ impl Monitors {
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
         let view = resolve(&changes, &self.pending, &self.watchers, place, flush.store);
-        flush.pay_for_view(&view);
+        flush.pay_for_view(place, &view);
         let (affected, found) = concerned(&self.clauses, &view);
         let mut composer = Composer::new(&mut self.cache, &mut self.composed, flush.store, place);
         let mut left = Vec::new();
@@ -345,7 +349,7 @@ impl Monitors {
                         flush.exceed(place, id);
                         continue;
                     }
-                    flush.pay_for_view(resolved());
+                    flush.pay_for_view(place, resolved());
                 }
                 let budget = &mut flush.budget;
                 let body =
@@ -375,10 +379,10 @@ impl Monitors {
         if self.pending.bytes() <= PENDING_BYTES_MAX {
             return Vec::new();
         }
-        let first = self.pending.first();
-        let furthest = self.strays.iter().filter(|(_, place)| **place == first);
         // Who is away waits for us, not we for him.
-        furthest.map(|(key, _)| *key).filter(|key| !self.away.contains(key)).collect()
+        let behind = || self.strays.iter().filter(|(key, _)| !self.away.contains(*key));
+        let first = behind().map(|(_, place)| *place).min();
+        behind().filter(|(_, place)| Some(**place) == first).map(|(key, _)| *key).collect()
     }
 }
 

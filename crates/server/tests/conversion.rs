@@ -172,6 +172,11 @@ fn transactions_go_on_while_a_helper_converts_what_they_have_changed() {
         shell.do_work(0);
         shell.settle();
     }
+    // A long one makes way for the conversion, and runs behind it.
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
     shell.slow_work = false;
     let restarted = Shell::start_on(shell.after_kill(PATH));
     for mut shell in [shell, restarted] {

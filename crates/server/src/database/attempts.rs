@@ -13,6 +13,7 @@ use weir_engine::{Attempt, Missed, Outcome};
 
 use crate::database::Databases;
 use crate::database::long::Out;
+use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
 use crate::effect::Effect;
 use crate::ids::{DbId, WorkId};
@@ -23,6 +24,10 @@ use crate::work::{Confirm, Failed, Garbage, Request, Tried, Try, Word, Work};
 /// How often a helper compares what was committed meanwhile with what a transaction has looked for;
 /// then the tables are kept while it does.
 const CONFIRMS_MAX: u32 = 6;
+
+/// Most transactions of a database that run, or have run, on snapshots: every commit is noted for
+/// each of them. More wait until one of those is done.
+const OPEN_MAX: usize = 16;
 
 /// Where a long transaction that writes runs next.
 #[derive(Debug, Default)]
@@ -76,6 +81,11 @@ impl Attempts {
         for (_, missed) in &mut self.open {
             missed.note(delta, store);
         }
+    }
+
+    /// Whether another one has to wait.
+    pub(super) fn are_full(&self) -> bool {
+        self.open.len() >= OPEN_MAX
     }
 
     /// The tables become others: what has run on their rows has run in vain.
@@ -237,6 +247,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
+        note_waited(sessions, &mut trigger);
         self.let_go(shell, sessions, &mut trigger);
         self.forget_attempt(shell, &mut trigger);
         shell.free(Garbage::Text(trigger.message));

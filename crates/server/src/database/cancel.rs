@@ -84,7 +84,8 @@ impl Trigger {
         let origin = self.origin.clone();
         self.origin.asker = Asker::Server;
         self.is_canceled = true;
-        Self { holds: self.holds.take(), ..Self::new(origin, std::sync::Arc::default()) }
+        let (holds, has_waited) = (self.holds.take(), std::mem::take(&mut self.has_waited));
+        Self { holds, has_waited, ..Self::new(origin, std::sync::Arc::default()) }
     }
 }
 

@@ -97,6 +97,9 @@ impl Databases {
                 self.release(shell, sessions, session, Reason::Work, Lane::Db(id));
             }
         }
+        // A session may still be at work on another database.
+        self.want_updates(shell);
+        self.hurry(shell, id);
         (id, told)
     }
 }

@@ -21,6 +21,7 @@ use crate::database::commits::Writes;
 use crate::database::conversion;
 use crate::database::pacing::Flush;
 use crate::database::tables::Queued;
+use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
 use crate::database::waiting::Moment;
 use crate::database::{Databases, Db};
@@ -84,8 +85,10 @@ impl Databases {
         };
         let id = trigger.origin.db;
         if let Asker::Session(session) = trigger.origin.asker {
-            let owned =
-                || sessions.owned_among(session, operations(trigger.message.text()).into_iter());
+            // A long message is gone through only for a session that has locks.
+            let text = trigger.message.text();
+            let asked = std::iter::once(text).flat_map(operations);
+            let owned = || sessions.owned_among(session, asked);
             let locks = trigger.locks.take().unwrap_or_else(owned);
             trigger.locks = Some(locks);
             if trigger.holds.is_none() {
@@ -127,6 +130,9 @@ impl Databases {
     ) {
         if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
             return self.drop_long(shell, sessions, trigger);
+        }
+        if matches!(trigger.way, Way::Aside) && self.open(id).attempts.are_full() {
+            return self.open(id).commits.long.push(trigger);
         }
         // What the session did before is answered and told.
         if let (Some(session), Some(reason)) = (trigger.origin.session(), trigger.holds)
@@ -199,6 +205,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
+        note_waited(sessions, &mut trigger);
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session().filter(|session| sessions.has(*session));
         if let Some(session) = session {
@@ -214,7 +221,7 @@ impl Databases {
         work: WorkId,
         outcome: Outcome,
     ) -> Option<(DbId, Answer)> {
-        let Some(Out::Read(trigger, moment)) = self.out.remove(&work) else {
+        let Some(Out::Read(mut trigger, moment)) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
         if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
@@ -229,7 +236,12 @@ impl Databases {
         }
         match outcome {
             Outcome::Done(done) => {
-                let Asker::Session(session) = trigger.origin.asker else { return None };
+                let Asker::Session(session) = trigger.origin.asker else {
+                    // It has been taken back.
+                    shell.free(Garbage::Read(Box::new(Outcome::Done(done))));
+                    return None;
+                };
+                note_waited(sessions, &mut trigger);
                 let Trigger { origin, message, holds, .. } = trigger;
                 shell.free(Garbage::Text(message));
                 let rest = done.late.map(Rest::results);
@@ -269,6 +281,7 @@ impl Databases {
         self.take_tables(shell, id, database);
         let committed = match outcome {
             Outcome::Done(done) => {
+                note_waited(sessions, &mut trigger);
                 let db = self.open(id);
                 db.add_record(record, done.durable);
                 db.file_done(Some((trigger, done.reply)), done.delta)

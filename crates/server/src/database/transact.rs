@@ -363,6 +363,11 @@ impl Databases {
     /// Runs the waiting transactions that are awake, or whose time is up.
     pub(crate) fn run_waits(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
+        let is_late =
+            |db: &Db| db.tables.is_away() && db.waiting.wakeup_us().is_some_and(|at| at <= now_us);
+        for id in self.ids_where(is_late) {
+            self.hurry(shell, id);
+        }
         let is_due = |db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
         for id in self.ids_where(is_due) {
             self.wake(shell, sessions, id);

@@ -273,10 +273,18 @@ impl Waiting {
     fn wake_each(&mut self, take: impl FnOnce(&mut Self) -> BTreeSet<Place>) {
         let mut places = take(self);
         // A long one rests before it runs again.
-        for (place, at) in &self.resting {
-            if places.remove(place) {
-                self.alarms.insert((*at, *place));
-            }
+        let Self { resting, alarms, .. } = self;
+        if places.len() < resting.len() {
+            places.retain(|place| match resting.get(place) {
+                Some(at) => {
+                    alarms.insert((*at, *place));
+                    false
+                }
+                None => true,
+            });
+        } else {
+            let woken = resting.iter().filter(|(place, _)| places.remove(place));
+            alarms.extend(woken.map(|(place, at)| (*at, *place)));
         }
         if places.len() * FEW_SHARE < self.awake.len() {
             self.awake.extend(places);

@@ -76,6 +76,10 @@ impl Round {
         self.turns.entry(db).or_default().push_back(turn);
     }
 
+    fn push_front(&mut self, db: DbId, turn: Turn) {
+        self.turns.entry(db).or_default().push_front(turn);
+    }
+
     /// Takes the turns of a database that has been removed, or is decided.
     pub(super) fn take(&mut self, db: DbId) -> VecDeque<Turn> {
         self.turns.remove(&db).unwrap_or_default()
@@ -188,15 +192,23 @@ impl Server {
             return false;
         }
         let (mut kept, mut has_turned) = (VecDeque::new(), false);
+        // Sessions that have not got a reply which comes before what they have asked since.
+        let mut untold: Vec<SessionId> = Vec::new();
         for turn in self.round.take(id) {
             let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
-            let must_wait = match turn {
+            let must_wait = match &turn {
                 _ if !self.databases.is_decided(id) => true,
+                Turn::Request { session, .. } => untold.contains(session),
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) | Turn::Untold(_) => is_away(),
                 _ => false,
             };
             if must_wait {
+                // Whoever has the tables is to know that they are waited for.
+                self.databases.hurry(&mut self.shell, id);
+                if let Turn::Untold(answer) = &turn {
+                    untold.push(answer.session);
+                }
                 kept.push_back(turn);
             } else {
                 self.take_turn(id, turn);
@@ -285,13 +297,17 @@ impl Server {
             if self.databases.is_told_late(db, session) {
                 continue;
             }
-            let untold = self.round.untold.remove(&(db, session));
-            for Untold { answer, is_among } in untold.into_iter().flatten() {
-                if is_among {
-                    self.give_told(db, answer);
-                } else {
-                    self.await_turn(db, Turn::Untold(answer));
-                }
+            let untold = self.round.untold.remove(&(db, session)).unwrap_or_default();
+            let (told, untold): (Vec<Untold>, Vec<Untold>) =
+                untold.into_iter().partition(|untold| untold.is_among);
+            told.into_iter().for_each(|Untold { answer, .. }| self.give_told(db, answer));
+            if self.databases.get(db).is_none() {
+                untold.into_iter().for_each(|Untold { answer, .. }| self.give_told(db, answer));
+                continue;
+            }
+            // What the session has asked since comes behind them.
+            for Untold { answer, .. } in untold.into_iter().rev() {
+                self.round.push_front(db, Turn::Untold(answer));
             }
         }
     }

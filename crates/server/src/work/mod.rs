@@ -142,6 +142,11 @@ impl Work {
         }
     }
 
+    /// Whether it asks now and then whether it is to go on: the rest is done in one go.
+    pub fn may_rest(&self) -> bool {
+        matches!(self, Self::Write(_) | Self::Read(_) | Self::Try(_) | Self::Confirm(_))
+    }
+
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_))

@@ -25,8 +25,8 @@ use crate::driver::threads::Reporter;
 /// How often a piece of work asks in one turn: about 20 ms.
 const ASKS_OF_TURN: u32 = 20;
 
-/// Most pieces of work that have been begun and are not done; beyond that, nothing is begun until
-/// one of them is done.
+/// Most pieces of work that have been begun and may rest; beyond that, only what never rests is
+/// begun until one of them is done.
 const BEGUN_MAX: usize = 32;
 
 /// Whose turn it is.
@@ -44,6 +44,8 @@ struct Task {
     work: Work,
     /// What has been said to it before it began.
     word: Word,
+    /// It asks whether it is to go on, and may rest in between.
+    may_rest: bool,
 }
 
 /// Threads for one kind of work.
@@ -79,6 +81,8 @@ struct Turns {
     running: usize,
     /// What has been given its first turn and is not done, and what was said to it.
     begun: BTreeMap<WorkId, Word>,
+    /// Those of them that may rest.
+    may_rest: BTreeSet<WorkId>,
     threads: usize,
     /// Threads with nothing to do.
     idle: usize,
@@ -109,7 +113,8 @@ impl Workers {
     pub(super) fn push(&self, id: WorkId, of: Option<SessionId>, work: Work) {
         let client = of.map_or(Client::Own(id), Client::Session);
         let mut turns = self.shared.lock();
-        turns.add(Task { id, client, work, word: Word::GoOn });
+        let may_rest = self.shared.is_watched && work.may_rest();
+        turns.add(Task { id, client, work, word: Word::GoOn, may_rest });
         self.shared.give_turns(&mut turns);
         // The system has no thread for us: better slowly than never.
         while turns.threads == 0
@@ -142,8 +147,12 @@ impl Turns {
 
     /// Gives the next client a turn, if one may have it.
     fn give_turn(&mut self, may_begin: bool) -> bool {
-        let may_begin = may_begin && self.begun.len() < BEGUN_MAX;
-        let may_go = |client: &Client| may_begin || self.clients[client].resting.is_some();
+        let is_full = self.may_rest.len() >= BEGUN_MAX;
+        let may_go = |client: &Client| {
+            let Wishes { waiting, resting } = &self.clients[client];
+            let next = waiting.front();
+            resting.is_some() || may_begin && next.is_some_and(|task| !(is_full && task.may_rest))
+        };
         let Some(at) = self.order.iter().position(may_go) else { return false };
         let client = self.order.remove(at).expect("it was just found there");
         let wishes = self.clients.get_mut(&client).expect("who waits for a turn has wishes");
@@ -152,6 +161,9 @@ impl Turns {
         } else {
             let task = wishes.waiting.pop_front().expect("who has nothing to do has no turn");
             self.begun.insert(task.id, task.word);
+            if task.may_rest {
+                self.may_rest.insert(task.id);
+            }
             self.ready.push_back(task);
         }
         self.running += 1;
@@ -163,6 +175,7 @@ impl Turns {
         let Some(task) = self.ready.pop_back() else { return };
         self.running -= 1;
         self.begun.remove(&task.id);
+        self.may_rest.remove(&task.id);
         self.order.push_back(task.client);
         self.clients.entry(task.client).or_default().waiting.push_front(task);
     }
@@ -178,6 +191,7 @@ impl Turns {
     fn end(&mut self, client: Client, id: WorkId) {
         self.running -= 1;
         self.begun.remove(&id);
+        self.may_rest.remove(&id);
         if self.clients.get(&client).is_some_and(|wishes| wishes.waiting.is_empty()) {
             self.clients.remove(&client);
         } else {
@@ -211,12 +225,19 @@ impl Shared {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All that may rest does, and as much runs as may.
+    fn threads_max(&self) -> usize {
+        BEGUN_MAX + self.running_max
+    }
+
     /// Gives turns as long as there are any.
     fn give_turns(self: &Arc<Self>, turns: &mut Turns) {
         let mut may_begin = true;
         loop {
             while turns.running < self.running_max && turns.give_turn(may_begin) {}
-            while turns.ready.len() > turns.idle && turns.threads < BEGUN_MAX && self.start_thread()
+            while turns.ready.len() > turns.idle
+                && turns.threads < self.threads_max()
+                && self.start_thread()
             {
                 turns.threads += 1;
                 // The thread counts as one with nothing to do until it has begun.
@@ -260,7 +281,7 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>, task: Task) {
-        let Task { id, client, work, word } = task;
+        let Task { id, client, work, word, .. } = task;
         let finished = catch_unwind(AssertUnwindSafe(|| {
             if word == Word::Stop {
                 return work.stopped();
@@ -312,7 +333,7 @@ mod tests {
 
     fn add(turns: &mut Turns, client: Client, id: u64) {
         let (id, work) = (WorkId(id), Work::Examine(Vec::new()));
-        turns.add(Task { id, client, work, word: Word::GoOn });
+        turns.add(Task { id, client, work, word: Word::GoOn, may_rest: true });
     }
 
     /// Who gets the next turn, and goes on with what.
