@@ -263,9 +263,8 @@ impl Databases {
 
     /// Somebody waits for tables that a helper has.
     pub(crate) fn hurry(&mut self, shell: &mut Shell, id: DbId) {
-        if !self.get(id).is_some_and(|db| db.tables.is_away()) {
-            return;
-        }
+        let Some(db) = self.get_mut(id).filter(|db| db.tables.is_away()) else { return };
+        db.has_hurried = true;
         for (work, out) in &mut self.out {
             if let Out::Write { trigger, is_hurried, .. } = out
                 && trigger.origin.db == id

@@ -342,6 +342,7 @@ impl Databases {
 
     /// The tables are back; who has waited for them is let in by [`Databases::reopen`].
     pub(crate) fn take_tables(&mut self, shell: &mut Shell, id: DbId, database: Box<Database>) {
+        self.open(id).has_hurried = false;
         if let Some(snapshot) = self.open(id).tables.come_home(database) {
             shell.free(Garbage::Rows(snapshot));
         }

@@ -67,6 +67,8 @@ pub(crate) struct Db {
     logged_tables: BTreeSet<String>,
     /// The database follows a source, which alone may write.
     is_backup: bool,
+    /// Whoever has the tables has been told that they are waited for.
+    has_hurried: bool,
 }
 
 impl Db {
@@ -82,6 +84,7 @@ impl Db {
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),
             is_backup: false,
+            has_hurried: false,
         }
     }
 

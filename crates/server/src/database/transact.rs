@@ -363,14 +363,13 @@ impl Databases {
     /// Runs the waiting transactions that are awake, or whose time is up.
     pub(crate) fn run_waits(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
-        let is_late =
-            |db: &Db| db.tables.is_away() && db.waiting.wakeup_us().is_some_and(|at| at <= now_us);
-        for id in self.ids_where(is_late) {
-            self.hurry(shell, id);
-        }
         let is_due = |db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
         for id in self.ids_where(is_due) {
-            self.wake(shell, sessions, id);
+            if self.is_open(id) {
+                self.wake(shell, sessions, id);
+            } else {
+                self.hurry(shell, id);
+            }
         }
     }
 
@@ -423,9 +422,11 @@ impl Db {
         }
     }
 
-    /// When the next transaction runs again that waits; nobody can say while the tables are closed.
+    /// When the next transaction runs again that waits, or asks for tables that are away; nobody can
+    /// say while they are closed.
     pub(super) fn wait_us(&self) -> Option<u64> {
-        self.waiting.wakeup_us().filter(|_| self.tables.is_open())
+        let may_ask = self.tables.is_away() && !self.has_hurried;
+        self.waiting.wakeup_us().filter(|_| self.tables.is_open() || may_ask)
     }
 }
 
