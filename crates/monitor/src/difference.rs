@@ -49,7 +49,7 @@ impl ConditionChange {
     /// now; `None` if the change makes nothing appear or vanish.
     ///
     /// # Errors
-    /// That costs more than `most` units of about 50 ns.
+    /// Composing costs more than `most` units of about 50 ns.
     pub fn compose(&self, rows: Rows<'_>, most: u64) -> Result<Option<Vec<u8>>, TooLong> {
         let (mut body, mut budget) = (Vec::new(), Budget::new(most));
         let schema = rows.store().schema();

@@ -64,14 +64,6 @@ struct Flush<'a> {
     flushed: Flushed,
 }
 
-/// What the budget does not suffice for.
-enum Excess {
-    /// It costs more than a step.
-    Heavy,
-    /// Others have had the step.
-    Postponed,
-}
-
 impl<'a> Flush<'a> {
     fn new(store: &'a Store, most: u64, may_postpone: bool) -> Self {
         Self {
@@ -86,15 +78,15 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// The budget has not sufficed for the group at a place: what becomes of it.
-    fn exceed(&mut self, place: Place, group: GroupId) -> Excess {
+    /// The budget has not sufficed for the group at a place: it is for another step, or, if it was
+    /// the first of this one, costs more than a step and is sent away.
+    fn exceed(&mut self, place: Place, group: GroupId) {
         let is_first = !std::mem::replace(&mut self.has_moved, true);
         if self.may_postpone && !is_first && self.all_heavy != Some(place) {
             self.flushed.has_more = true;
-            return Excess::Postponed;
+        } else {
+            self.heavy.entry(place).or_default().push(group);
         }
-        self.heavy.entry(place).or_default().push(group);
-        Excess::Heavy
     }
 
     /// Pays for a view of what has changed; if that alone is too much for a step, everybody whom it

@@ -366,6 +366,12 @@ fn is_a_step(flushed: &weir_monitor::Flushed) -> bool {
     bytes as u64 / 32 <= STEP
 }
 
+/// Monitors with other conditions each, which ask for the same rows.
+fn fifty_groups(s: &mut Scene) -> Vec<MonitorKey> {
+    let wanted = |n| format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","<",{n}]]}}}}"#);
+    (1000..1050).map(|n| s.add(V2, &wanted(n))).collect()
+}
+
 fn commit_rows(s: &mut Scene, n: u128) {
     for n in 0..n {
         s.insert("Bridge", n, &[("n", &n.to_string())]);
@@ -376,14 +382,7 @@ fn commit_rows(s: &mut Scene, n: u128) {
 #[test]
 fn many_groups_are_told_in_several_steps() {
     let mut s = Scene::new();
-    let keys: Vec<MonitorKey> = (0..50)
-        .map(|n| {
-            s.add(
-                V2,
-                &format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","<",{}]]}}}}"#, 1000 + n),
-            )
-        })
-        .collect();
+    let keys = fifty_groups(&mut s);
     commit_rows(&mut s, 100);
     let (mut told, mut steps) = (Vec::new(), 0);
     loop {
@@ -435,14 +434,7 @@ fn what_costs_more_than_a_step_is_composed_elsewhere() {
 #[test]
 fn a_reply_waits_for_what_its_session_changed_not_for_later_steps() {
     let mut s = Scene::new();
-    let keys: Vec<MonitorKey> = (0..50)
-        .map(|n| {
-            s.add(
-                V2,
-                &format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","<",{}]]}}}}"#, 1000 + n),
-            )
-        })
-        .collect();
+    let keys = fifty_groups(&mut s);
     commit_rows(&mut s, 100);
     let flushed = s.monitors.flush(&keys, &s.store, &|_| false, STEP);
     assert!(is_a_step(&flushed) && !flushed.has_more);

@@ -16,11 +16,11 @@ type List = ((ColumnId, Kind), Vec<(u64, Datum)>);
 
 /// What a clause is part of.
 enum Place {
-    /// It always holds.
+    /// The clause always holds.
     Always,
-    /// It demands a value, which is found by this hash.
+    /// The clause demands a value, which is found by this hash.
     Value(Kind, u64),
-    /// It is asked by itself.
+    /// The clause is asked by itself.
     Alone,
 }
 

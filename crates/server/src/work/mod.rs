@@ -142,7 +142,7 @@ impl Work {
         }
     }
 
-    /// Whether it asks now and then whether it is to go on: the rest is done in one go.
+    /// Whether this kind of work asks now and then if it is to go on: others are done in one go.
     pub fn may_rest(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Read(_) | Self::Try(_) | Self::Confirm(_))
     }

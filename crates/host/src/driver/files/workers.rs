@@ -44,7 +44,7 @@ struct Task {
     work: Work,
     /// What has been said to it before it began.
     word: Word,
-    /// It asks whether it is to go on, and may rest in between.
+    /// The work asks whether it is to go on, and may rest in between.
     may_rest: bool,
 }
 
@@ -81,7 +81,7 @@ struct Turns {
     running: usize,
     /// What has been given its first turn and is not done, and what was said to it.
     begun: BTreeMap<WorkId, Word>,
-    /// Those of them that may rest.
+    /// What of the begun work may rest.
     may_rest: BTreeSet<WorkId>,
     threads: usize,
     /// Threads with nothing to do.
