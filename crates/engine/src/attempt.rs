@@ -9,24 +9,21 @@
 //!    and commits that: references, unique indexes and the like are judged as of now.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use weir_data::condition::{Clause, Condition, Function};
-use weir_data::{
-    Atom, ColumnId, Datum, DatumRef, Delta, Row, Snapshot, Store, TableId, Uuid, UuidSource,
-};
+use weir_data::{Atom, ColumnId, Datum, Delta, Row, Snapshot, Store, TableId, Uuid, UuidSource};
 use weir_json::Text;
 
 use crate::database::Database;
-use crate::digest;
 use crate::execute::{self, Env, Outcome, Results, Unanswered};
 use crate::meter::{self, Meter, Watcher, Word};
 use crate::ops::Run;
 use crate::rbac;
+use crate::reads::ValueHasher;
 use crate::transaction::{Edit, Transaction};
 
 /// A change of more rows than this counts as a change of all rows of its tables.
@@ -74,17 +71,17 @@ struct Sought {
     /// Conditions that demand a value of a column, by the column and the hash of the value.
     equal: BTreeMap<ColumnId, HashMap<u64, Vec<Condition>, FixedState>>,
     others: Vec<Condition>,
-    hasher: FixedState,
+    hasher: ValueHasher,
 }
 
 impl Sought {
     fn new(conditions: Vec<Condition>, seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
+        let hasher = ValueHasher::new(seed);
         let mut sought = Self { equal: BTreeMap::new(), others: Vec::new(), hasher };
         for condition in conditions {
             let demanded = condition.clauses.iter().find_map(|clause| match clause {
                 Clause::Compare { column, function: Function::Equal, value } => {
-                    Some((*column, sought.hash(value.as_ref())))
+                    Some((*column, sought.hasher.hash(value.as_ref())))
                 }
                 _ => None,
             });
@@ -100,17 +97,11 @@ impl Sought {
         sought
     }
 
-    fn hash(&self, value: DatumRef<'_>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        digest::datum(value, &mut hasher);
-        hasher.finish()
-    }
-
     /// Whether somebody has looked for a row like this one.
     fn has(&self, row: &Row) -> bool {
         let is_read = |read: &Condition| read.matches_all(row);
         let is_equal = |(column, conditions): (&ColumnId, &HashMap<_, Vec<_>, _>)| {
-            let found = conditions.get(&self.hash(row.get(*column)));
+            let found = conditions.get(&self.hasher.hash(row.get(*column)));
             found.is_some_and(|found: &Vec<Condition>| found.iter().any(is_read))
         };
         self.others.iter().any(is_read) || self.equal.iter().any(is_equal)

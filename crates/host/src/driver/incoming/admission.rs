@@ -180,7 +180,7 @@ impl Admission {
         self.turns.has_waiting()
     }
 
-    /// Those who are not read although they have something to say, if it is time to tell of them.
+    /// Sessions that are not read although they have something to say, if it is time to tell of that.
     pub(crate) fn take_pulse(&mut self, now_us: u64) -> Vec<SessionId> {
         if now_us < self.pulse_us + PULSE_US {
             return Vec::new();

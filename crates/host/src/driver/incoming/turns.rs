@@ -42,7 +42,7 @@ pub(super) enum Class {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     holder: Option<Holder>,
-    /// Those who wait, the next one first.
+    /// Clients that wait for a turn, the next one first.
     queue: BTreeMap<(Class, u64), SessionId>,
     places: BTreeMap<SessionId, (Class, u64)>,
     /// Places ever given out.
