@@ -78,6 +78,16 @@ pub struct Delta {
     pub tables: Vec<TableDelta>,
 }
 
+/// The ids of a state for `monitor_cond_since`; zero where there is no history
+/// (`docs/decisions/012`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// For who watches columns only that are kept in files: survives a restart.
+    pub recorded: Uuid,
+    /// For who watches or conditions on `_version` or a column that is not kept: names the process.
+    pub volatile: Uuid,
+}
+
 /// A transaction that took effect.
 #[derive(Clone, Debug)]
 pub struct Committed {
