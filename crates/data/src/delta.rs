@@ -88,14 +88,33 @@ pub struct Ids {
     pub volatile: Uuid,
 }
 
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IdKind {
+    /// [`Ids::recorded`]
+    Recorded,
+    /// [`Ids::volatile`]
+    Volatile,
+}
+
+impl Ids {
+    /// The id of a kind.
+    pub fn of(self, kind: IdKind) -> Uuid {
+        match kind {
+            IdKind::Recorded => self.recorded,
+            IdKind::Volatile => self.volatile,
+        }
+    }
+}
+
 /// A transaction that took effect.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// How many transactions this database has committed since it was opened, this one included:
     /// outputs carry the position they were computed at.
     pub position: u64,
-    /// The transaction's id for `monitor_cond_since`, or zero where there is no history.
-    pub txn_id: Uuid,
+    /// The ids of the state behind the transaction.
+    pub ids: Ids,
     /// What the transaction changed.
     pub delta: Arc<Delta>,
 }

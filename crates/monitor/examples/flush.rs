@@ -22,8 +22,8 @@ use std::sync::Arc;
 use weir_data::delta::Change;
 use weir_data::sorted::Sorted;
 use weir_data::{
-    Atom, ColumnDelta, ColumnId, Committed, Datum, Delta, Row, RowDelta, Schema, Store, TableDelta,
-    TableId, Uuid,
+    Atom, ColumnDelta, ColumnId, Committed, Datum, Delta, Ids, Row, RowDelta, Schema, Store,
+    TableDelta, TableId, Uuid,
 };
 use weir_json::validate_value;
 use weir_monitor::{Flushed, MonitorKey, Monitors, Rows, Version};
@@ -62,9 +62,9 @@ impl World {
         let delta = Arc::new(Delta { tables });
         self.store.apply(&delta);
         self.position += 1;
-        let committed = Committed { position: self.position, txn_id: Uuid::ZERO, delta };
+        let committed = Committed { position: self.position, ids: Ids::default(), delta };
         let deltas = [&*committed.delta].into_iter();
-        if !self.monitors.pass_over(deltas, &self.store, committed.txn_id) {
+        if !self.monitors.pass_over(deltas, &self.store, committed.ids) {
             self.monitors.commit(&committed, self.store.schema());
         }
     }

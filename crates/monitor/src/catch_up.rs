@@ -14,8 +14,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_data::Uuid;
-
 use crate::pending::Place;
 use crate::registry::GroupId;
 
@@ -30,8 +28,6 @@ pub const CATCH_UP_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Step {
     pub(crate) end: Place,
     pub(crate) body: Arc<Vec<u8>>,
-    /// The last transaction that the body tells of.
-    pub(crate) txn_id: Uuid,
 }
 
 /// Steps from places where somebody stands. Each of them is a stand where it leads to.

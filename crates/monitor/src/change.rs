@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use weir_data::delta::Change;
 use weir_data::{
-    AtomRef, ColumnDelta, Datum, DatumRef, Delta, Row, RowDelta, Schema, TableDelta, TableId,
-    TableSchema, Uuid,
+    Atom, AtomRef, ColumnDelta, ColumnId, Datum, DatumRef, Delta, Row, RowDelta, Schema,
+    TableDelta, TableId, TableSchema, Uuid,
 };
 
 /// Rough memory of a pending row: its place in a list and in the index of that list, with slack.
@@ -143,7 +143,7 @@ fn heap_bytes(datum: DatumRef<'_>) -> usize {
 }
 
 fn entries_bytes<'a>(entries: impl Iterator<Item = (AtomRef<'a>, Option<AtomRef<'a>>)>) -> usize {
-    let atom = |atom| size_of::<weir_data::Atom>() + text_bytes(atom);
+    let atom = |atom| size_of::<Atom>() + text_bytes(atom);
     let entry = |(key, value): (_, Option<_>)| atom(key) + value.map_or(0, atom);
     let content: usize = entries.map(entry).sum();
     if content == 0 { 0 } else { HEAP_BYTES + content }
@@ -212,6 +212,27 @@ impl ChangeSet {
             self.merge_rows(table, schema, rows);
         }
         self.compact(schema);
+    }
+
+    /// Gives changed rows the `_version` that they have, where one changed: what changed them did not
+    /// know it.
+    pub(crate) fn settle_versions<'a>(&mut self, row: impl Fn(TableId, Uuid) -> Option<&'a Row>) {
+        for table in &mut self.tables {
+            for (uuid, change) in &mut table.rows {
+                let Some(RowChange::Modify(columns)) = change else { continue };
+                let version = columns.iter_mut().find(|delta| delta.column == ColumnId::VERSION);
+                if let (Some(delta), Some(row)) = (version, row(table.table, *uuid)) {
+                    let new = Datum::One(Atom::Uuid(row.version()));
+                    delta.change = Change::Replace { old: Datum::One(Atom::Uuid(Uuid::ZERO)), new };
+                }
+            }
+        }
+    }
+
+    /// The changed rows of a table.
+    pub(crate) fn changed(&self, table: TableId) -> Option<&HashMap<Uuid, usize, FixedState>> {
+        let at = self.tables.binary_search_by_key(&table, |changes| changes.table).ok()?;
+        Some(&self.tables[at].index)
     }
 
     fn merge_rows<'a>(

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Row, Snapshot};
+use weir_data::{Ids, Row, Snapshot, Uuid};
 
 use crate::compose;
 use crate::cost::{Budget, TooLong};
@@ -26,10 +26,17 @@ pub(crate) struct OtherCondition {
 pub struct ConditionChange {
     tables: Vec<OtherCondition>,
     head: Arc<Vec<u8>>,
+    /// Of the state, where updates carry one.
+    id: Option<Uuid>,
 }
 
 impl ConditionChange {
-    pub(crate) fn new(old: &Subscription, new: &Subscription, head: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn new(
+        old: &Subscription,
+        new: &Subscription,
+        head: Arc<Vec<u8>>,
+        ids: Ids,
+    ) -> Self {
         let pairs = old.tables.iter().zip(&new.tables);
         let changed = pairs.filter(|(before, after)| before.filter != after.filter);
         let tables = changed.map(|(before, after)| OtherCondition {
@@ -37,27 +44,28 @@ impl ConditionChange {
             before: before.clone(),
             after: after.clone(),
         });
-        Self { tables: tables.collect(), head }
+        Self { tables: tables.collect(), head, id: new.id_of(ids) }
     }
 
-    /// The message that tells of the change, up to the table updates.
+    /// The message that tells of the change, up to the body.
     pub fn head(&self) -> &Arc<Vec<u8>> {
         &self.head
     }
 
-    /// Composes the table updates and the end of the message behind them, with the rows as they are
-    /// now; `None` if the change makes nothing appear or vanish.
+    /// Composes the body of the message, with the rows as they are now; `None` if the change makes
+    /// nothing appear or vanish.
     ///
     /// # Errors
     /// Composing costs more than `most` units of about 50 ns.
     pub fn compose(&self, rows: Rows<'_>, most: u64) -> Result<Option<Vec<u8>>, TooLong> {
         let (mut body, mut budget) = (Vec::new(), Budget::new(most));
         let schema = rows.store().schema();
+        message::begin(self.id, &mut body);
         let find = |of: &OtherCondition, budget: &mut Budget| {
             rows.matching(of.after.shape.table, &of.touched, budget)
         };
         compose::condition_change(&self.tables, schema, find, &mut budget, &mut body)?;
-        Ok(message::close(&mut body))
+        Ok(message::close(self.id.is_some(), &mut body))
     }
 
     /// Composes what [`ConditionChange::compose`] does, with the rows of a snapshot.
@@ -68,8 +76,9 @@ impl ConditionChange {
             Ok(rows.filter(|row| of.touched.matches(row)).collect())
         };
         let budget = &mut Budget::unlimited();
+        message::begin(self.id, &mut body);
         compose::condition_change(&self.tables, snapshot.schema(), find, budget, &mut body)
             .expect("there is no bound");
-        message::close(&mut body)
+        message::close(self.id.is_some(), &mut body)
     }
 }

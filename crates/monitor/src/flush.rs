@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_data::{Schema, Store, TableId, Uuid};
+use weir_data::{Ids, Schema, Store, TableId};
 
 use crate::cache::Cache;
 use crate::catch_up::Step;
@@ -211,7 +211,7 @@ impl Monitors {
             let Late { place, group, .. } = same[0];
             let Some(step) = self.catch_ups.step(group, place).cloned() else { continue };
             let Some(members) = self.groups.get_mut(&group) else { continue };
-            tell_group(members, same, &step.body, step.txn_id, out);
+            tell_group(members, same, &step.body, out);
             has_more |= step.end < self.pending.end();
             for late in same {
                 self.pending.stand(step.end);
@@ -244,10 +244,10 @@ impl Monitors {
         let waiting = self.waiting();
         let gone = self.catch_ups.prune(&waiting);
         gone.into_iter().for_each(|place| self.leave(place, schema));
-        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
+        let end = self.pending.end();
         for (group, place, body) in composed {
             if waiting.contains(&(group, place))
-                && self.catch_ups.keep(group, place, Step { end, body, txn_id })
+                && self.catch_ups.keep(group, place, Step { end, body })
             {
                 self.pending.stand(end);
             }
@@ -276,7 +276,8 @@ impl Monitors {
         let view = resolve(&changes, &self.pending, &self.watchers, place, flush.store);
         flush.pay_for_view(place, &view);
         let (affected, found) = concerned(&self.clauses, &view);
-        let mut composer = Composer::new(&mut self.cache, &mut self.composed, flush.store, place);
+        let mut composer =
+            Composer::new((&mut self.cache, &mut self.composed), flush.store, place, self.last_ids);
         let mut left = Vec::new();
         for id in affected {
             let Some(group) = self.groups.get_mut(&id) else { continue };
@@ -308,7 +309,7 @@ impl Monitors {
                     if blocked(key) { left.push(key) } else { to.push(key) }
                 }
                 if !to.is_empty() {
-                    let head = class.head.bytes(self.last_txn_id);
+                    let head = Arc::clone(&class.head);
                     flush.flushed.updates.push(Update { to, head, body: Arc::clone(&body) });
                 }
             }
@@ -331,7 +332,8 @@ impl Monitors {
             let resolved = || {
                 view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store))
             };
-            let mut composer = Composer::new(&mut self.cache, &mut self.composed, store, place);
+            let mut composer =
+                Composer::new((&mut self.cache, &mut self.composed), store, place, self.last_ids);
             for same_group in same_place.chunk_by(|a, b| a.group == b.group) {
                 let id = same_group[0].group;
                 let Some(group) = self.groups.get_mut(&id) else { continue };
@@ -349,7 +351,7 @@ impl Monitors {
                 match body {
                     Ok(Some(body)) => {
                         let out = &mut flush.flushed.updates;
-                        tell_group(group, same_group, &body, self.last_txn_id, out);
+                        tell_group(group, same_group, &body, out);
                         if others {
                             flush.composed.push((id, place, body));
                         }
@@ -400,17 +402,11 @@ fn found_of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
 }
 
 /// One update for each class among equal monitors at one place.
-fn tell_group(
-    group: &mut Group,
-    members: &[Late],
-    body: &Arc<Vec<u8>>,
-    txn_id: Uuid,
-    out: &mut Vec<Update>,
-) {
+fn tell_group(group: &mut Group, members: &[Late], body: &Arc<Vec<u8>>, out: &mut Vec<Update>) {
     for same_class in members.chunk_by(|a, b| a.label == b.label) {
         let Some(class) = group.classes.get_mut(&same_class[0].label) else { continue };
         let to = same_class.iter().map(|late| late.key).collect();
-        out.push(Update { to, head: class.head.bytes(txn_id), body: Arc::clone(body) });
+        out.push(Update { to, head: Arc::clone(&class.head), body: Arc::clone(body) });
     }
 }
 
@@ -437,12 +433,18 @@ struct Composer<'a> {
     composed: &'a mut u64,
     store: &'a Store,
     place: Place,
+    ids: Ids,
     scratch: Vec<u8>,
 }
 
 impl<'a> Composer<'a> {
-    fn new(cache: &'a mut Cache, composed: &'a mut u64, store: &'a Store, place: Place) -> Self {
-        Self { cache, composed, store, place, scratch: Vec::new() }
+    fn new(
+        (cache, composed): (&'a mut Cache, &'a mut u64),
+        store: &'a Store,
+        place: Place,
+        ids: Ids,
+    ) -> Self {
+        Self { cache, composed, store, place, ids, scratch: Vec::new() }
     }
 
     /// The body for a group; `None` if there is nothing to tell it.
@@ -461,9 +463,11 @@ impl<'a> Composer<'a> {
         self.scratch.clear();
         self.scratch.reserve(SCRATCH_BYTES);
         let schema = self.store.schema();
+        let state = subscription.id_of(self.ids);
+        message::begin(state, &mut self.scratch);
         compose::changes(subscription, view(), concern, schema, budget, &mut self.scratch)?;
         *self.composed += 1;
-        let body = message::close(&mut self.scratch).map(Arc::new);
+        let body = message::close(state.is_some(), &mut self.scratch).map(Arc::new);
         if others_may_need_it {
             self.cache.keep_update(id, self.place, body.as_ref());
         }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_data::{Row, Schema, Store, TableId, Uuid};
+use weir_data::{Ids, Row, Schema, Store, TableId};
 
 use crate::change::Changes;
 use crate::compose;
@@ -36,6 +36,8 @@ pub struct LateUpdates {
     watched: Vec<bool>,
     groups: Vec<(GroupId, Arc<Subscription>)>,
     schema: Arc<Schema>,
+    /// Of the state that they lead to.
+    ids: Ids,
 }
 
 /// Updates that are composed: a body for each group, if there is anything to tell it.
@@ -44,16 +46,18 @@ pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
 impl LateUpdates {
     /// Composes them.
     pub fn compose(self) -> LateBodies {
-        let Self { changes, rows, watched, groups, schema } = self;
+        let Self { changes, rows, watched, groups, schema, ids } = self;
         let is_watched = |table: TableId| watched[table.index()];
         let mut rows = rows.iter();
         let mut row = |_, _| rows.next().expect("a row for each change").as_ref();
         let view = View::new(&changes, &schema, &mut row, is_watched);
         let body = |(id, subscription): (GroupId, Arc<Subscription>)| {
             let (mut out, budget) = (Vec::new(), &mut Budget::unlimited());
+            let state = subscription.id_of(ids);
+            message::begin(state, &mut out);
             compose::changes(&subscription, &view, &|_| None, &schema, budget, &mut out)
                 .expect("there is no bound");
-            (id, message::close(&mut out).map(Arc::new))
+            (id, message::close(state.is_some(), &mut out).map(Arc::new))
         };
         groups.into_iter().map(body).collect()
     }
@@ -66,8 +70,6 @@ pub(crate) struct Away {
     place: Place,
     /// Where they will stand.
     pub(crate) end: Place,
-    /// The last transaction that they will know of.
-    txn_id: Uuid,
     keys: Vec<MonitorKey>,
 }
 
@@ -117,7 +119,14 @@ impl Monitors {
         drop(View::new(&changes, store.schema(), &mut row, is_watched));
         let schema = Arc::clone(store.schema());
         let watched = schema.table_ids().map(|(id, _)| is_watched(id)).collect();
-        let work = LateUpdates { changes, rows, watched, groups: subscriptions, schema };
+        let work = LateUpdates {
+            changes,
+            rows,
+            watched,
+            groups: subscriptions,
+            schema,
+            ids: self.last_ids,
+        };
         for &key in &keys {
             self.away.insert(key);
             if !self.strays.contains_key(&key) {
@@ -125,10 +134,10 @@ impl Monitors {
                 self.strays.insert(key, place);
             }
         }
-        let (end, txn_id) = (self.pending.end(), self.last_txn_id);
+        let end = self.pending.end();
         self.pending.stand(end);
         self.next_late += 1;
-        self.late.insert(self.next_late, Away { place, end, txn_id, keys: keys.clone() });
+        self.late.insert(self.next_late, Away { place, end, keys: keys.clone() });
         Some(Leaving { id: self.next_late, keys, work })
     }
 
@@ -141,7 +150,7 @@ impl Monitors {
         schema: &Schema,
         out: &mut Vec<Update>,
     ) {
-        let Some(Away { place, end, txn_id, keys }) = self.late.remove(&id) else { return };
+        let Some(Away { place, end, keys }) = self.late.remove(&id) else { return };
         for key in keys {
             // A monitor that has ended is away no more.
             if !self.away.remove(&key) {
@@ -153,12 +162,16 @@ impl Monitors {
                 let group = self.groups.get_mut(&membership.group);
                 let class = group.and_then(|group| group.classes.get_mut(&membership.label));
                 let class = class.expect("a monitor is in a class of its group");
-                let head = class.head.bytes(txn_id);
+                let head = &class.head;
                 match out.last_mut() {
-                    Some(last) if Arc::ptr_eq(&last.body, body) && last.head == head => {
+                    Some(last) if Arc::ptr_eq(&last.body, body) && last.head == *head => {
                         last.to.push(key);
                     }
-                    _ => out.push(Update { to: vec![key], head, body: Arc::clone(body) }),
+                    _ => out.push(Update {
+                        to: vec![key],
+                        head: Arc::clone(head),
+                        body: Arc::clone(body),
+                    }),
                 }
             }
             let stood = self.strays.insert(key, end);

@@ -1,5 +1,5 @@
 //! Notifications, in two parts: the head, which depends on the monitor's name, and the body, which
-//! all members of a group share.
+//! all members of a group share, the id of the state included.
 
 use std::sync::Arc;
 
@@ -24,67 +24,52 @@ pub enum Version {
 pub struct Update {
     /// The monitors that get the update.
     pub to: Vec<MonitorKey>,
-    /// The message up to the table updates.
+    /// The message up to the body.
     pub head: Arc<Vec<u8>>,
-    /// The table updates and the end of the message.
+    /// The id of the state, for version 3, the table updates and the end of the message.
     pub body: Arc<Vec<u8>>,
 }
 
-/// A message up to the table updates; composed again only when it changes.
-#[derive(Debug)]
-pub(crate) struct Head {
-    /// The head up to the id of the transaction, if that is in it.
-    start: Vec<u8>,
-    has_txn_id: bool,
-    known: Option<(Uuid, Arc<Vec<u8>>)>,
-}
-
-impl Head {
-    /// The head of the messages to monitors called `id`, a JSON text.
-    pub(crate) fn new(version: Version, id: &[u8]) -> Self {
-        let method: &[u8] = match version {
-            Version::V1 => b"update",
-            Version::V2 => b"update2",
-            Version::V3 => b"update3",
-        };
-        let start = [b"{\"id\":null,\"method\":\"", method, b"\",\"params\":[", id, b","].concat();
-        Self { start, has_txn_id: version == Version::V3, known: None }
-    }
-
-    /// The bytes when `txn_id` is the last transaction's id.
-    pub(crate) fn bytes(&mut self, txn_id: Uuid) -> Arc<Vec<u8>> {
-        if let Some((known, bytes)) = &self.known
-            && (*known == txn_id || !self.has_txn_id)
-        {
-            return Arc::clone(bytes);
-        }
-        let mut bytes = self.start.clone();
-        if self.has_txn_id {
-            bytes.push(b'"');
-            bytes.extend_from_slice(&txn_id.text());
-            bytes.extend_from_slice(b"\",");
-        }
-        let bytes = Arc::new(bytes);
-        self.known = Some((txn_id, Arc::clone(&bytes)));
-        bytes
-    }
+/// The head of the messages to monitors called `id`, a JSON text: the message up to the id of the
+/// state, or, where there is none, up to the table updates.
+pub(crate) fn head(version: Version, id: &[u8]) -> Arc<Vec<u8>> {
+    let method: &[u8] = match version {
+        Version::V1 => b"update",
+        Version::V2 => b"update2",
+        Version::V3 => b"update3",
+    };
+    let head = [b"{\"id\":null,\"method\":\"", method, b"\",\"params\":[", id, b","];
+    Arc::new(head.concat())
 }
 
 /// From this length on a text is moved rather than copied, in bytes.
 const MOVED_BYTES_MIN: usize = 64 << 10;
 
-/// Table updates and the end of the message behind them; `None` if they are `{}`, which says
-/// nothing. The buffer that they were written into is empty afterwards.
-pub(crate) fn close(updates: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let says_something = updates.len() > b"{}".len();
+/// Length of the id of a state and the comma behind it.
+const ID_BYTES: usize = "\"01234567-89ab-cdef-0123-456789abcdef\",".len();
+
+/// Begins the body of a message: the state that it leads to.
+pub(crate) fn begin(id: Option<Uuid>, out: &mut Vec<u8>) {
+    if let Some(id) = id {
+        out.push(b'"');
+        out.extend_from_slice(&id.text());
+        out.extend_from_slice(b"\",");
+    }
+}
+
+/// Ends the body of a message, which was begun with an id or without; `None` if its table updates
+/// are `{}`, which says nothing. The buffer that they were written into is empty afterwards.
+pub(crate) fn close(has_id: bool, body: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let before = if has_id { ID_BYTES } else { 0 };
+    let says_something = body.len() > before + b"{}".len();
     let closed = says_something.then(|| {
-        if updates.len() < MOVED_BYTES_MIN {
-            return [updates.as_slice(), b"]}"].concat();
+        if body.len() < MOVED_BYTES_MIN {
+            return [body.as_slice(), b"]}"].concat();
         }
-        let mut whole = std::mem::take(updates);
+        let mut whole = std::mem::take(body);
         whole.extend_from_slice(b"]}");
         whole
     });
-    updates.clear();
+    body.clear();
     closed
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet, HashTable};
-use weir_data::{Committed, Delta, Error, Schema, Store, TableId, Uuid};
+use weir_data::{Committed, Delta, Error, Ids, Schema, Store, TableId};
 use weir_json::Text;
 
 use crate::cache::Cache;
@@ -14,7 +14,7 @@ use crate::catch_up::CatchUps;
 use crate::clauses::{ClauseIndex, FiledId};
 use crate::difference::ConditionChange;
 use crate::late::{Away, LateId};
-use crate::message::{Head, Version};
+use crate::message::{self, Version};
 use crate::occupied::{group_bytes, own_bytes};
 use crate::pending::{Pending, Place};
 use crate::shape::Shapes;
@@ -53,7 +53,8 @@ pub(crate) type Label = Arc<(Version, Vec<u8>)>;
 /// Members of a group that get the same bytes.
 #[derive(Debug)]
 pub(crate) struct Class {
-    pub(crate) head: Head,
+    /// The messages up to the body.
+    pub(crate) head: Arc<Vec<u8>>,
     /// The keys of the members, ascending.
     pub(crate) members: Vec<MonitorKey>,
 }
@@ -116,11 +117,12 @@ pub struct Monitors {
     pub(crate) late: BTreeMap<LateId, Away>,
     pub(crate) next_late: LateId,
     shapes: Shapes,
-    pub(crate) last_txn_id: Uuid,
+    /// Of the state behind the last commit.
+    pub(crate) last_ids: Ids,
     next_group: GroupId,
     pub(crate) composed: u64,
     pub(crate) initials: u64,
-    seed: u64,
+    pub(crate) seed: u64,
     /// Of all filters.
     hasher: FixedState,
     /// What all monitors occupy.
@@ -152,7 +154,7 @@ impl Monitors {
             late: BTreeMap::new(),
             next_late: 0,
             shapes: Shapes::new(seed),
-            last_txn_id: Uuid::ZERO,
+            last_ids: Ids::default(),
             next_group: 0,
             composed: 0,
             initials: 0,
@@ -196,7 +198,7 @@ impl Monitors {
         for (key, label, subscription) in kept {
             new.join_group(key, label, subscription, schema);
         }
-        new.last_txn_id = self.last_txn_id;
+        new.last_ids = self.last_ids;
         (new.composed, new.initials) = (self.composed, self.initials);
         *self = new;
         keys
@@ -211,8 +213,7 @@ impl Monitors {
         requests: Text<'_>,
         schema: &Schema,
     ) -> Result<MonitorKey, Error> {
-        let subscription =
-            Subscription::parse(version == Version::V1, requests, schema, &self.hasher)?;
+        let subscription = Subscription::parse(version, requests, schema, &self.hasher)?;
         let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
         self.join_group(key, Arc::new((version, id)), subscription, schema);
         self.stand_at_end(key, schema);
@@ -233,7 +234,7 @@ impl Monitors {
             None => self.add_group(digest, subscription, schema),
         };
         if let Some(group) = self.groups.get_mut(&id) {
-            let new = || Class { head: Head::new(label.0, &label.1), members: Vec::new() };
+            let new = || Class { head: message::head(label.0, &label.1), members: Vec::new() };
             let class = group.classes.entry(Arc::clone(&label)).or_insert_with(new);
             if let Err(at) = class.members.binary_search(&key) {
                 class.members.insert(at, key);
@@ -345,11 +346,12 @@ impl Monitors {
         let new = old.with_conditions(requests, schema, &self.hasher)?;
         assert!(!self.away.contains(&key), "who has just been flushed is not away");
         let version = self.memberships[&key].label.0;
-        let head = Head::new(version, &new_id).bytes(self.last_txn_id);
+        let head = message::head(version, &new_id);
         self.join_other_group(key, Arc::new((version, new_id)), new, schema);
         // What the old condition kept from it is pending no more.
         self.stand_at_end(key, schema);
-        Ok(self.subscription(key).map(|new| ConditionChange::new(&old, new, head)))
+        let ids = self.last_ids;
+        Ok(self.subscription(key).map(|new| ConditionChange::new(&old, new, head, ids)))
     }
 
     /// Moves a monitor to the group of its new subscription, which differs in conditions only. A
@@ -372,7 +374,7 @@ impl Monitors {
         self.bytes += own_bytes(&label.1);
         let id = self.next_group_id();
         self.clauses.replace(filed, id, &old, &new);
-        let class = Class { head: Head::new(label.0, &label.1), members: vec![key] };
+        let class = Class { head: message::head(label.0, &label.1), members: vec![key] };
         let classes = BTreeMap::from([(Arc::clone(&label), class)]);
         let bytes = group_bytes(&new);
         let subscription = Arc::new(new);
@@ -450,13 +452,14 @@ impl Monitors {
 
     /// Takes note of a transaction that took effect, once for all monitors.
     pub fn commit(&mut self, committed: &Committed, schema: &Schema) {
-        self.last_txn_id = committed.txn_id;
+        self.last_ids = committed.ids;
+        // What is kept says the last state's id.
+        self.cache.forget_updates();
         let watchers = &self.watchers;
         let mut tables = committed.delta.tables.iter().map(|delta| delta.table);
         if !tables.any(|table| is_watched(watchers, table)) {
             return;
         }
-        self.cache.forget_updates();
         let changed = |table: TableId| committed.delta.tables.iter().any(|d| d.table == table);
         self.cache.forget_initials_if(|group| {
             self.groups
@@ -472,13 +475,13 @@ impl Monitors {
         &mut self,
         deltas: impl Iterator<Item = &'a Delta>,
         store: &Store,
-        txn_id: Uuid,
+        ids: Ids,
     ) -> bool {
         // What is pending may be undone by later changes of the same rows only if it has seen all
         // changes in between.
         let passed = self.pending.is_empty() && self.clauses.concern_nobody(deltas, store);
         if passed {
-            self.last_txn_id = txn_id;
+            self.last_ids = ids;
         }
         passed
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use weir_data::condition::Condition;
 use weir_data::parser::{self, Parser};
-use weir_data::{ColumnId, Error, Row, Schema, TableId, TableSchema};
+use weir_data::{ColumnId, Error, IdKind, Ids, Row, Schema, TableId, TableSchema, Uuid};
 use weir_json::Text;
 
 use crate::filter::Filter;
+use crate::message::Version;
 use crate::shape::{INITIAL, Shape, object_named};
 
 /// What is asked of one table.
@@ -24,9 +25,10 @@ pub(crate) struct TableSubscription {
 /// What is asked of all tables, ascending. Equal subscriptions are told the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
-    /// Whether updates have the form of protocol version 1.
-    pub(crate) is_v1: bool,
+    pub(crate) version: Version,
     pub(crate) tables: Vec<TableSubscription>,
+    /// Something that no file keeps is asked for, or looked at by a condition.
+    is_volatile: bool,
 }
 
 impl TableSubscription {
@@ -36,6 +38,14 @@ impl TableSubscription {
         self.filter.matches(row)
     }
 
+    /// Whether something that no file keeps is asked for, or looked at by the condition.
+    fn is_volatile(&self, schema: &Schema) -> bool {
+        let columns = schema.table(self.shape.table).column_ids();
+        let mut lost =
+            columns.filter(|(id, column)| *id == ColumnId::VERSION || !column.persistent);
+        lost.any(|(id, _)| self.is_watched(id))
+    }
+
     /// Whether a change of the column is one: it was asked for, or the condition looks at it.
     pub(crate) fn is_watched(&self, column: ColumnId) -> bool {
         self.shape.is_requested(column) || self.filter.looks_at(column)
@@ -43,20 +53,41 @@ impl TableSubscription {
 }
 
 impl Subscription {
+    fn new(version: Version, tables: Vec<TableSubscription>, schema: &Schema) -> Self {
+        let is_volatile = tables.iter().any(|of| of.is_volatile(schema));
+        Self { version, tables, is_volatile }
+    }
+
+    /// Which ids name the states that are told of.
+    pub(crate) fn ids(&self) -> IdKind {
+        if self.is_volatile { IdKind::Volatile } else { IdKind::Recorded }
+    }
+
+    /// The id of a state, where updates carry one.
+    pub(crate) fn id_of(&self, ids: Ids) -> Option<Uuid> {
+        (self.version == Version::V3).then(|| ids.of(self.ids()))
+    }
+
+    /// Whether a condition looks at `_version`: no log says what that was.
+    pub(crate) fn looks_at_versions(&self) -> bool {
+        self.tables.iter().any(|of| of.filter.looks_at(ColumnId::VERSION))
+    }
+
     /// Parses `<monitor-requests>`.
     pub(crate) fn parse(
-        is_v1: bool,
+        version: Version,
         requests: Text<'_>,
         schema: &Schema,
         hasher: &FixedState,
     ) -> Result<Self, Error> {
+        let is_v1 = version == Version::V1;
         let mut tables = Vec::new();
         for (name, value) in requests.object().iter().flat_map(|object| object.iter()) {
             let id = table_named(name, schema)?;
             tables.push(parse_table(is_v1, id, schema.table(id), value, hasher)?);
         }
         tables.sort_by_key(|table| table.shape.table);
-        Ok(Self { is_v1, tables })
+        Ok(Self::new(version, tables, schema))
     }
 
     /// The subscription with the conditions that `<monitor-cond-update-requests>` asks for.
@@ -82,7 +113,7 @@ impl Subscription {
             };
             for element in elements {
                 let condition = new_condition(element, schema.table(id))?;
-                if self.is_v1 {
+                if self.version == Version::V1 {
                     continue;
                 }
                 let condition =
@@ -91,7 +122,7 @@ impl Subscription {
                 table.filter = Arc::new(Filter::new(condition, hasher));
             }
         }
-        Ok(changed)
+        Ok(Self::new(self.version, changed.tables, schema))
     }
 
     /// The subscription with the numbers that its tables have in another schema; `None` if one of
@@ -129,7 +160,7 @@ impl Subscription {
     /// A hash that is equal for equal subscriptions.
     pub(crate) fn digest(&self, hasher: &FixedState) -> u64 {
         let mut digest = hasher.build_hasher();
-        digest.write_u8(u8::from(self.is_v1));
+        digest.write_u8(self.version as u8);
         for table in &self.tables {
             table.shape.hash(&mut digest);
             digest.write_u64(table.filter.digest());

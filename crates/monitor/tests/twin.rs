@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weir_data::Committed;
+use weir_data::{Committed, Delta, IdKind, Ids};
 use weir_json::validate_value;
-use weir_monitor::{Flushed, Leaving, MonitorKey, Monitors, Rows, Update, Version};
+use weir_monitor::{Flushed, Leaving, MonitorKey, Monitors, Rows, TooLong, Update, Version};
 
 use model::{Subscription, compose};
 use world::{State, World, text};
@@ -38,6 +38,8 @@ struct Run {
     state: Rc<State>,
     /// All states and their transactions, if what a client is told may lead to an older one.
     history: Option<Vec<(Rc<State>, String)>>,
+    /// What led from each of these states to the next.
+    rounds: Vec<Vec<Arc<Delta>>>,
     /// Row updates received, by kind.
     seen: BTreeMap<&'static str, usize>,
 }
@@ -81,6 +83,42 @@ fn who_is_led_where_others_went_gets_to_the_end() {
         stepped += run.seen.get("led to an older state").copied().unwrap_or(0);
     }
     assert!(stepped > 100, "only {stepped} updates led to an older state");
+}
+
+/// Whoever knows any state is told what leads from there to the rows as they are, on the loop and
+/// from a snapshot alike.
+#[test]
+fn what_a_monitor_has_missed_leads_to_the_rows_as_they_are() {
+    let (mut told, mut volatile) = (0, 0);
+    for seed in 3000..3100 {
+        let mut run = Run::new(seed);
+        run.history = Some(vec![(Rc::clone(&run.state), text(run.world.txn_id))]);
+        for _ in 0..60 {
+            run.step();
+            let Some(key) = run.any_client() else { continue };
+            let client = &run.clients[&key];
+            let missed = run.monitors.missed(key).expect("its monitor");
+            if client.version == Version::V1 || !missed.can_be_told() {
+                continue;
+            }
+            let since = run.world.random.below(run.rounds.len() as u64 + 1) as usize;
+            let deltas = || run.rounds[since..].iter().flatten().map(|delta| Delta::clone(delta));
+            let (mut here, mut there) = (Vec::new(), Vec::new());
+            let rows = Rows::of_store(&run.world.store);
+            missed.compose(deltas(), rows, u64::MAX, &mut here).expect("there is no bound");
+            missed.compose_from(deltas(), &run.world.store.snapshot(), &mut there);
+            assert_eq!(here, there);
+            let got: Value = serde_json::from_slice(&here).expect("JSON");
+            let history = run.history.as_ref().expect("it is kept");
+            let expected = client.subscription.changes(&history[since].0, &run.state);
+            assert_eq!(got, expected, "{}", client.subscription.requests);
+            told += usize::from(got != json!({}));
+            volatile += usize::from(missed.ids() == IdKind::Volatile && got != json!({}));
+            let bound = missed.compose(deltas(), rows, 3, &mut Vec::new());
+            assert!(got == json!({}) || bound == Err(TooLong));
+        }
+    }
+    assert!(told > 1000 && volatile > 300, "only {told} were told, {volatile} of `_version`");
 }
 
 /// Flushes may cost little: groups are told in several steps, and what costs more than a step is
@@ -255,7 +293,7 @@ impl Run {
         let state = Rc::new(world.state());
         let monitors = Monitors::new(seed);
         let (clients, seen) = (BTreeMap::new(), BTreeMap::new());
-        Self { world, monitors, clients, state, history: None, seen }
+        Self { world, monitors, clients, state, history: None, rounds: Vec::new(), seen }
     }
 
     fn step(&mut self) {
@@ -289,7 +327,7 @@ impl Run {
         let round: Vec<Committed> = (0..n).map(|_| self.world.transaction()).collect();
         let deltas = round.iter().map(|committed| &*committed.delta);
         let (store, last) = (&self.world.store, self.world.txn_id);
-        if self.monitors.pass_over(deltas, store, last) {
+        if self.monitors.pass_over(deltas, store, Ids { recorded: last, volatile: last }) {
             *self.seen.entry("passed over").or_default() += usize::from(!self.monitors.is_empty());
         } else {
             for committed in &round {
@@ -299,6 +337,7 @@ impl Run {
         self.state = Rc::new(self.world.state());
         if let Some(history) = &mut self.history {
             history.push((Rc::clone(&self.state), text(self.world.txn_id)));
+            self.rounds.push(round.into_iter().map(|committed| committed.delta).collect());
         }
     }
 

@@ -30,16 +30,20 @@ fn a_body_is_composed_once_for_all_equal_monitors() {
 }
 
 #[test]
-fn versions_2_and_3_and_other_names_share_the_body() {
+fn other_names_share_the_body_and_each_version_has_its_own() {
     let mut s = Scene::new();
-    let keys = [s.add(V2, BRIDGES), s.add(V3, BRIDGES), s.add(V1, BRIDGES)];
-    s.try_change(keys[0], "\"other\"", "{}").expect("accepted");
+    let keys = [V2, V3, V1, V2, V3, V1].map(|version| s.add(version, BRIDGES));
+    for key in &keys[..3] {
+        s.try_change(*key, "\"other\"", "{}").expect("accepted");
+    }
     s.insert("Bridge", 1, &[]).commit();
     let updates = s.flush_all(&[]);
-    assert_eq!(s.monitors.counts().composed, 2, "once for version 1, once for the others");
+    assert_eq!(s.monitors.counts().composed, 3, "the id of the state is in that of version 3");
     let body = |key| &updates.iter().find(|update| update.to == [key]).expect("an update").body;
-    assert!(Arc::ptr_eq(body(keys[0]), body(keys[1])));
-    assert!(!Arc::ptr_eq(body(keys[0]), body(keys[2])));
+    for (at, key) in keys.iter().enumerate() {
+        let equal: Vec<bool> = keys.iter().map(|of| Arc::ptr_eq(body(*key), body(*of))).collect();
+        assert_eq!(equal, [0, 1, 2, 0, 1, 2].map(|version| version == at % 3));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use weir_data::delta::Change;
 use weir_data::{
-    Atom, ColumnDelta, ColumnId, Committed, Datum, Delta, Error, Row, RowDelta, Schema, Store,
+    Atom, ColumnDelta, ColumnId, Committed, Datum, Delta, Error, Ids, Row, RowDelta, Schema, Store,
     TableDelta, TableId, Uuid, UuidSource,
 };
 use weir_json::validate_value;
@@ -123,7 +123,7 @@ impl Scene {
     pub(crate) fn pass_over(&mut self) -> bool {
         let committed = self.apply();
         let passed =
-            self.monitors.pass_over([&*committed.delta].into_iter(), &self.store, Uuid::ZERO);
+            self.monitors.pass_over([&*committed.delta].into_iter(), &self.store, Ids::default());
         if !passed {
             self.monitors.commit(&committed, self.store.schema());
         }
@@ -136,7 +136,7 @@ impl Scene {
         let delta = Arc::new(Delta { tables });
         self.store.apply(&delta);
         self.position += 1;
-        Committed { position: self.position, txn_id: Uuid::ZERO, delta }
+        Committed { position: self.position, ids: Ids::default(), delta }
     }
 
     pub(crate) fn try_add(

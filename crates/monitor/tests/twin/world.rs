@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use weir_data::delta::Change;
 use weir_data::sorted::Sorted;
 use weir_data::{
-    Atom, AtomType, ColumnDelta, ColumnId, ColumnType, Committed, Datum, Delta, Row, RowDelta,
+    Atom, AtomType, ColumnDelta, ColumnId, ColumnType, Committed, Datum, Delta, Ids, Row, RowDelta,
     Schema, Store, TableDelta, TableId, TableSchema, Uuid, UuidSource,
 };
 
@@ -102,7 +102,8 @@ impl World {
         self.store.apply(&delta);
         self.position += 1;
         self.txn_id = self.random.0.next_uuid();
-        Committed { position: self.position, txn_id: self.txn_id, delta: Arc::new(delta) }
+        let ids = Ids { recorded: self.txn_id, volatile: self.txn_id };
+        Committed { position: self.position, ids, delta: Arc::new(delta) }
     }
 
     fn row_delta(&mut self, table: TableId, schema: &TableSchema, uuid: Uuid) -> RowDelta {
