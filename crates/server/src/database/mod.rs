@@ -21,7 +21,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_data::{Schema, Store, Uuid};
+use weir_data::{Ids, Schema, Store};
 use weir_engine::Database;
 use weir_monitor::Monitors;
 
@@ -539,7 +539,7 @@ impl Databases {
         let Some(delta) = server_db::execute(database, operation, shell.uuids()) else { return };
         db.note_change(&delta);
         let position = db.position();
-        db.show(shell, Arc::new(delta), position, Uuid::ZERO);
+        db.show(shell, Arc::new(delta), position, Ids::default());
         self.wake(shell, sessions, id);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::{Committed, DatumRef, Delta, Uuid};
+use weir_data::{Committed, DatumRef, Delta, Ids};
 use weir_monitor::{MonitorKey, Monitors, Rows, Update};
 
 use crate::database::commits::Done;
@@ -117,11 +117,11 @@ impl Db {
         shell: &mut Shell,
         delta: Arc<Delta>,
         position: u64,
-        txn_id: Uuid,
+        ids: Ids,
     ) {
         self.log_changes(shell, &delta);
         self.note(&delta);
-        self.watch.monitors.commit(&Committed { position, txn_id, delta }, self.tables.schema());
+        self.watch.monitors.commit(&Committed { position, ids, delta }, self.tables.schema());
         self.want_updates(shell.now_us());
     }
 
@@ -162,14 +162,14 @@ impl Databases {
         }
         let store = db.tables.store().expect("what has run has run on tables that are here");
         let is_unheard =
-            !db.watch.monitors.is_empty() && db.watch.monitors.pass_over(deltas, store, Uuid::ZERO);
+            !db.watch.monitors.is_empty() && db.watch.monitors.pass_over(deltas, store, Ids::default());
         for Done { delta, position, .. } in done {
             let Some(delta) = delta else { continue };
             if is_unheard {
                 db.log_changes(shell, delta);
                 db.note(delta);
             } else {
-                db.show(shell, Arc::clone(delta), *position, Uuid::ZERO);
+                db.show(shell, Arc::clone(delta), *position, Ids::default());
             }
         }
     }
