@@ -37,13 +37,14 @@ const LAYERS: &[Layer] = &[
     base("wire", &["json"]),
     layer("log", &[]),
     layer("table", &[]),
+    layer("history", &[]),
     layer("engine", &[]),
     layer("monitor", &[]),
     layer("upstream", &["wire"]),
-    layer("server", &["engine", "monitor", "log", "wire", "upstream"]),
+    layer("server", &["engine", "monitor", "history", "log", "wire", "upstream"]),
     base("net", &["wire"]),
-    // The effects that host executes name types of log and wire.
-    layer("host", &["server", "net", "log", "wire"]),
+    // The effects that host executes name types of history, log and wire.
+    layer("host", &["server", "net", "history", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
     layer("cli", &["host", "log", "server", "net", "wire", "engine", "table", "upstream"]),
     layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),

@@ -1,0 +1,221 @@
+//! A change to bytes ([`crate::entry`]). This is on the path of every commit: it writes straight
+//! into the chunk, counts atoms on the way, and asks the schema only which columns are kept.
+
+use weir_data::atom::Atom;
+use weir_data::delta::Change;
+use weir_data::sorted::{Pair, Sorted};
+use weir_data::{
+    AtomType, ColumnDelta, ColumnId, Datum, Delta, Row, RowDelta, Schema, TableDelta, TableSchema,
+    Uuid,
+};
+
+use crate::entry::{
+    ALONE, DELETE, DIFFERENCE, EMPTY, END, INSERT, KEY_SHIFT, MAP, MODIFY, ONE, REPLACE, SET,
+    TABLE, VALUE_SHIFT,
+};
+use crate::ids::Kind;
+
+/// The change is larger than the whole log may be.
+pub(crate) struct TooLong;
+
+/// Appends one part of a change; answers how many atoms that has.
+pub(crate) fn encode(
+    out: &mut Vec<u8>,
+    delta: &Delta,
+    schema: &Schema,
+    kind: Kind,
+    len_max: usize,
+) -> Result<usize, TooLong> {
+    let end_max = out.len().saturating_add(len_max);
+    let mut encoder = Encoder { out, atoms: 0, kind };
+    for table in &delta.tables {
+        encoder.table(table, schema.table(table.table), end_max)?;
+    }
+    Ok(encoder.atoms)
+}
+
+struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    atoms: usize,
+    kind: Kind,
+}
+
+impl Encoder<'_> {
+    fn table(
+        &mut self,
+        delta: &TableDelta,
+        schema: &TableSchema,
+        end_max: usize,
+    ) -> Result<(), TooLong> {
+        let start = self.out.len();
+        let [low, high] = delta.table.0.to_le_bytes();
+        self.out.extend_from_slice(&[TABLE, low, high]);
+        let rows = self.out.len();
+        for (uuid, row) in &delta.rows {
+            self.row(*uuid, row, schema);
+            if self.out.len() > end_max {
+                return Err(TooLong);
+            }
+        }
+        if self.out.len() == rows {
+            self.out.truncate(start);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, uuid: Uuid, row: &RowDelta, schema: &TableSchema) {
+        let start = self.out.len();
+        let mut head = [0; 17];
+        head[1..].copy_from_slice(&uuid.to_u128().to_be_bytes());
+        self.out.extend_from_slice(&head);
+        let columns = self.out.len();
+        let (item, is_kept) = match row {
+            RowDelta::Insert(row) => {
+                self.cells(row, schema);
+                (INSERT, self.kind == Kind::Recorded || self.out.len() > columns)
+            }
+            RowDelta::Delete(row) => {
+                self.cells(row, schema);
+                (DELETE, self.kind == Kind::Recorded || self.out.len() > columns)
+            }
+            RowDelta::Modify(deltas) => {
+                let is_alone = self.changes(deltas, schema) && self.kind == Kind::Volatile;
+                (if is_alone { ALONE } else { MODIFY }, is_alone || self.out.len() > columns)
+            }
+        };
+        if !is_kept {
+            return self.out.truncate(start);
+        }
+        self.out[start] = item;
+        self.out.extend_from_slice(&END.to_le_bytes());
+    }
+
+    /// Whether a column is in this part of the change.
+    #[inline]
+    fn has(&self, column: ColumnId, is_persistent: bool) -> bool {
+        match self.kind {
+            Kind::Recorded => is_persistent,
+            Kind::Volatile => !is_persistent && column > ColumnId::VERSION,
+        }
+    }
+
+    fn cells(&mut self, row: &Row, schema: &TableSchema) {
+        for (id, column) in schema.data_columns() {
+            if !self.has(id, column.persistent) {
+                continue;
+            }
+            let datum = row.datum(id);
+            if !datum.as_ref().is_default(&column.ty) {
+                self.out.extend_from_slice(&id.0.to_le_bytes());
+                self.datum(datum);
+            }
+        }
+    }
+
+    /// Writes what changed; answers whether nothing did that is kept in files.
+    fn changes(&mut self, deltas: &[ColumnDelta], schema: &TableSchema) -> bool {
+        let mut is_alone = true;
+        for ColumnDelta { column, change } in deltas {
+            let is_persistent = schema.column(*column).persistent;
+            let is_wanted = self.has(*column, is_persistent);
+            if !(is_persistent || is_wanted) || change.is_empty() {
+                continue;
+            }
+            is_alone &= !is_persistent;
+            if is_wanted {
+                self.change(*column, change);
+            }
+        }
+        is_alone
+    }
+
+    fn change(&mut self, column: ColumnId, change: &Change) {
+        let [low, high] = column.0.to_le_bytes();
+        let form = if matches!(change, Change::Replace { .. }) { REPLACE } else { DIFFERENCE };
+        self.out.extend_from_slice(&[low, high, form]);
+        match change {
+            Change::Replace { old, new } => {
+                self.datum(old);
+                self.datum(new);
+            }
+            Change::Set { added, removed } => {
+                self.atoms_of(added);
+                self.atoms_of(removed);
+            }
+            Change::Map { added, removed } => {
+                self.pairs(added);
+                self.pairs(removed);
+            }
+        }
+    }
+
+    fn datum(&mut self, datum: &Datum) {
+        match datum {
+            Datum::Empty => self.out.push(EMPTY),
+            Datum::One(atom) => {
+                self.out.push(ONE | type_code(atom) << KEY_SHIFT);
+                self.atom(atom);
+            }
+            Datum::Set(run) => self.atoms_of(run),
+            Datum::Map(run) => self.pairs(run),
+        }
+    }
+
+    fn atoms_of(&mut self, run: &Sorted<Atom>) {
+        let Some(first) = run.first() else { return self.out.push(EMPTY) };
+        self.out.push(SET | type_code(first) << KEY_SHIFT);
+        self.varint(run.len() as u64);
+        run.iter().for_each(|atom| self.atom(atom));
+    }
+
+    fn pairs(&mut self, run: &Sorted<Pair>) {
+        let Some((key, value)) = run.first() else { return self.out.push(EMPTY) };
+        self.out.push(MAP | type_code(key) << KEY_SHIFT | type_code(value) << VALUE_SHIFT);
+        self.varint(run.len() as u64);
+        for (key, value) in run.iter() {
+            self.atom(key);
+            self.atom(value);
+        }
+    }
+
+    #[inline]
+    fn atom(&mut self, atom: &Atom) {
+        self.atoms += 1;
+        match atom {
+            Atom::Integer(value) => self.varint((value << 1 ^ value >> 63) as u64),
+            Atom::Real(value) => self.out.extend_from_slice(&value.to_bits().to_le_bytes()),
+            Atom::Boolean(value) => self.out.push(u8::from(*value)),
+            Atom::String(text) => {
+                let text = text.as_str().as_bytes();
+                self.varint(text.len() as u64);
+                self.out.extend_from_slice(text);
+            }
+            Atom::Uuid(uuid) => self.out.extend_from_slice(&uuid.to_u128().to_be_bytes()),
+        }
+    }
+
+    #[inline]
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.out.push(value as u8);
+    }
+}
+
+#[inline]
+fn type_code(atom: &Atom) -> u8 {
+    match atom {
+        Atom::Integer(_) => 0,
+        Atom::Real(_) => 1,
+        Atom::Boolean(_) => 2,
+        Atom::String(_) => 3,
+        Atom::Uuid(_) => 4,
+    }
+}
+
+/// The type of a code, as [`type_code`] gives them.
+pub(crate) fn type_of(code: u8) -> Option<AtomType> {
+    AtomType::ALL.get(usize::from(code)).copied()
+}

@@ -1,0 +1,303 @@
+//! The log: two rings, of recorded and of volatile changes, the chain, and from where on each
+//! table's changes are there.
+//!
+//! What is found by a recorded id depends on the recorded ring alone. Volatile changes come back
+//! only with the recorded ones of the same places, so a barrier in that ring is one in both.
+
+use std::sync::Arc;
+
+use weir_data::{Delta, Ids, Schema, TableId, Uuid};
+
+use crate::chain::{Chain, RecordHash};
+use crate::changes::Changes;
+use crate::encode::encode;
+use crate::ids::{Kind, Place, volatile_id, volatile_place};
+use crate::image::Image;
+use crate::renumbering::Renumbering;
+use crate::ring::{Mark, Ring};
+
+/// The log costs at most as much as the file's snapshot is long, within these limits; what costs
+/// more goes, oldest first.
+pub const BUDGET_BYTES_MIN: usize = 1 << 20;
+/// The upper limit of [`budget_of`].
+pub const BUDGET_BYTES_MAX: usize = 16 << 20;
+
+/// The budget of a log beside a file with a snapshot of this length in bytes.
+pub fn budget_of(snapshot_len: u64) -> usize {
+    let len = usize::try_from(snapshot_len).unwrap_or(usize::MAX);
+    len.clamp(BUDGET_BYTES_MIN, BUDGET_BYTES_MAX)
+}
+
+/// What the file says of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The record's hash.
+    pub hash: RecordHash,
+    /// Length of the record's body in bytes.
+    pub body_len: u64,
+    /// Whether Weir wrote the record under the rules of `docs/decisions/012`.
+    pub is_marked: bool,
+}
+
+/// How much is in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Recorded changes.
+    pub changes: usize,
+    /// Atoms of the recorded changes: of new and old rows, and of what columns changed to and from.
+    pub atoms: usize,
+    /// Bytes of memory that the recorded changes take.
+    pub bytes: usize,
+    /// Bytes of memory that the volatile changes take.
+    pub volatile_bytes: usize,
+}
+
+/// The change log of a database.
+#[derive(Debug)]
+pub struct History {
+    is_enabled: bool,
+    keeps_recorded: bool,
+    keeps_volatile: bool,
+    nonce: u64,
+    chain: Chain,
+    place: Place,
+    /// By table: the oldest state from which its changes are here, if the rings reach back that far.
+    begins: Vec<Place>,
+    recorded: Ring,
+    volatile: Ring,
+}
+
+impl History {
+    /// A log that keeps nothing yet, behind the record of a schema with `tables` tables; `nonce` is
+    /// fresh randomness of the process.
+    pub fn new(schema: RecordHash, tables: usize, budget: usize, nonce: u64) -> Self {
+        Self::at(Chain::of_schema(schema), Place(0), vec![Place(0); tables], budget, nonce)
+    }
+
+    /// A log that begins here.
+    pub(crate) fn at(
+        chain: Chain,
+        place: Place,
+        begins: Vec<Place>,
+        budget: usize,
+        nonce: u64,
+    ) -> Self {
+        let budget = budget.min(BUDGET_BYTES_MAX);
+        Self {
+            is_enabled: true,
+            keeps_recorded: false,
+            keeps_volatile: false,
+            nonce,
+            chain,
+            place,
+            begins,
+            recorded: Ring::new(budget, Mark { place, id: chain.id() }),
+            volatile: Ring::new(budget, Mark { place, id: volatile_id(nonce, place) }),
+        }
+    }
+
+    pub(crate) fn recorded_mut(&mut self) -> &mut Ring {
+        &mut self.recorded
+    }
+
+    /// Whether changes of this kind are kept. Records are to be marked while recorded ones are.
+    pub fn is_kept(&self, kind: Kind) -> bool {
+        self.is_enabled
+            && match kind {
+                Kind::Recorded => self.keeps_recorded,
+                Kind::Volatile => self.keeps_volatile,
+            }
+    }
+
+    /// Keeps changes of this kind from now on; those that are kept already stay. Who keeps volatile
+    /// changes keeps recorded ones. A disabled log keeps nothing.
+    pub fn keep(&mut self, kind: Kind) {
+        if self.is_enabled {
+            self.keeps_recorded = true;
+            self.keeps_volatile |= kind == Kind::Volatile;
+        }
+    }
+
+    /// Forgets all changes, and gives no ids any more (`--no-standalone-history`).
+    pub fn disable(&mut self) {
+        (self.is_enabled, self.keeps_recorded, self.keeps_volatile) = (false, false, false);
+        self.begin();
+    }
+
+    /// Gives ids again, from here on. Nothing is kept before somebody asks for that.
+    pub fn enable(&mut self) {
+        self.is_enabled = true;
+    }
+
+    /// Whether states have ids.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// A change has been written, or, without a record, has changed columns only that are in no
+    /// record. Nothing before it is found any more if its record is not marked, or if `delta` is
+    /// `None`, because a loader has not taken the record apart.
+    pub fn push(&mut self, delta: Option<&Delta>, schema: &Schema, record: Option<Record>) {
+        self.place.0 += 1;
+        if let Some(record) = record {
+            self.chain = self.chain.then(record.hash);
+        }
+        let is_kept = self.is_enabled && record.is_none_or(|record| record.is_marked);
+        let Some(delta) = delta.filter(|_| is_kept) else {
+            if record.is_some() {
+                return self.begin();
+            }
+            return self.volatile.begin(self.volatile_mark());
+        };
+        if let Some(record) = record {
+            let write =
+                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, Kind::Recorded, len_max);
+            self.recorded.push(self.recorded_mark(), Some(record.body_len), write);
+        }
+        let mark = self.volatile_mark();
+        if self.keeps_volatile {
+            let write =
+                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, Kind::Volatile, len_max);
+            self.volatile.push(mark, None, write);
+        } else {
+            self.volatile.begin(mark);
+        }
+    }
+
+    /// Forgets all changes so far.
+    fn begin(&mut self) {
+        self.recorded.begin(self.recorded_mark());
+        self.volatile.begin(self.volatile_mark());
+    }
+
+    fn recorded_mark(&self) -> Mark {
+        Mark { place: self.place, id: self.chain.id() }
+    }
+
+    fn volatile_mark(&self) -> Mark {
+        Mark { place: self.place, id: volatile_id(self.nonce, self.place) }
+    }
+
+    /// The ids of the state now; zero while the log is disabled.
+    pub fn ids(&self) -> Ids {
+        if !self.is_enabled {
+            return Ids::default();
+        }
+        Ids { recorded: self.chain.id(), volatile: volatile_id(self.nonce, self.place) }
+    }
+
+    /// How many changes have been pushed.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The state that an id names, if all changes since to these tables are here.
+    pub fn find(
+        &self,
+        id: Uuid,
+        kind: Kind,
+        mut tables: impl Iterator<Item = TableId>,
+    ) -> Option<Place> {
+        if !self.is_enabled {
+            return None;
+        }
+        let place = match kind {
+            Kind::Recorded => self.recorded.find(id)?,
+            Kind::Volatile => volatile_place(self.nonce, id)?,
+        };
+        let begins = |table: TableId| self.begins.get(table.index());
+        let is_here = |table| begins(table).is_some_and(|begin| *begin <= place);
+        (self.has_since(place, kind) && tables.all(is_here)).then_some(place)
+    }
+
+    fn has_since(&self, place: Place, kind: Kind) -> bool {
+        self.is_enabled
+            && place <= self.place
+            && place >= self.recorded.low_water().place
+            && (kind == Kind::Recorded || place >= self.volatile.low_water().place)
+    }
+
+    /// The changes behind a place that was found; nothing if they are not all here any more. Costs
+    /// no more than a copy of the chunk that is not full.
+    pub fn since(&self, place: Place, kind: Kind) -> Option<Changes> {
+        if !self.has_since(place, kind) {
+            return None;
+        }
+        let volatile = match kind {
+            Kind::Recorded => Vec::new(),
+            Kind::Volatile => self.volatile.since(place),
+        };
+        Some(Changes::new(self.recorded.since(place), volatile, kind, self.nonce))
+    }
+
+    /// The oldest recorded id that is found, but for tables that have been converted since; zero
+    /// while the log is disabled.
+    pub fn low_water(&self) -> Uuid {
+        if self.is_enabled { self.recorded.low_water().id } else { Uuid::ZERO }
+    }
+
+    /// How much is in the log.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            changes: self.recorded.len(),
+            atoms: usize::try_from(self.recorded.atoms()).unwrap_or(usize::MAX),
+            bytes: self.recorded.bytes(),
+            volatile_bytes: self.volatile.bytes(),
+        }
+    }
+
+    /// What a side file is made of, at this place, for a file that is being written. Until its
+    /// budget is known ([`History::set_budget`], [`History::convert`]) nothing goes that it might
+    /// keep: a process that reads that file must find nothing that this one refused.
+    pub fn image(&mut self) -> Image {
+        self.recorded.set_budget(BUDGET_BYTES_MAX);
+        let low_water = self.recorded.low_water();
+        Image {
+            is_kept: self.is_kept(Kind::Recorded),
+            chain: self.chain,
+            place: self.place,
+            low_water,
+            begins: self.begins.clone(),
+            parts: self.recorded.since(low_water.place),
+        }
+    }
+
+    /// The file was replaced by one with a snapshot of another size, or that failed, and the old
+    /// budget holds again.
+    pub fn set_budget(&mut self, budget: usize) {
+        let budget = budget.min(BUDGET_BYTES_MAX);
+        self.recorded.set_budget(budget);
+        self.volatile.set_budget(budget);
+    }
+
+    /// The database has been converted: a change of its own, with an empty delta. Tables for which
+    /// `target` has a number go on under that: their rows are untouched, and their columns, which of
+    /// them are kept in files included. For the others of the `tables` the log begins here. `chain`
+    /// is that behind the last record of the new file.
+    pub fn convert(
+        &mut self,
+        target: &dyn Fn(TableId) -> Option<TableId>,
+        tables: usize,
+        chain: Chain,
+        budget: usize,
+    ) {
+        self.place.0 += 1;
+        self.chain = chain;
+        let renumbering = Renumbering::of(target, self.begins.len());
+        self.begins = renumbering.begins(&self.begins, tables, self.place);
+        if self.is_kept(Kind::Recorded) {
+            if !renumbering.is_identity() {
+                let renumbering = Arc::new(renumbering);
+                self.recorded.renumber(&renumbering);
+                self.volatile.renumber(&renumbering);
+            }
+            self.recorded.push(self.recorded_mark(), Some(0), |_, _| Ok(0));
+        } else {
+            self.recorded.begin(self.recorded_mark());
+        }
+        if !self.keeps_volatile {
+            self.volatile.begin(self.volatile_mark());
+        }
+        self.set_budget(budget);
+    }
+}

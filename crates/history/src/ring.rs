@@ -1,0 +1,331 @@
+//! Entries in chunks of bytes that readers share, within a budget.
+//!
+//! A chunk is full at [`CHUNK_BYTES`]; a reader shares it, and copies the one that is not full yet.
+//! No entry is in two chunks; what is longer is a chunk of its own. When the entries cost more than
+//! the budget, the oldest go, and the low-water mark moves behind them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_data::Uuid;
+
+use crate::encode::TooLong;
+use crate::entry::{COST_OF_ENTRY, HEADER_LEN, Header};
+use crate::ids::Place;
+use crate::renumbering::{Renumbering, renumber};
+
+/// Length at which a chunk is full: what a reader copies at most.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+
+/// A state: its place, and the id that it has for readers of the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    pub(crate) place: Place,
+    pub(crate) id: Uuid,
+}
+
+/// The log of one kind of changes.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    budget: u64,
+    /// Full chunks, oldest first; the first one may begin with entries that are gone.
+    chunks: VecDeque<Chunk>,
+    /// The chunk that is not full yet, and how many bytes have been before it.
+    open: Vec<u8>,
+    open_start: u64,
+    /// The entries, and, apart from them so that a search reads nothing else, their ids.
+    slots: VecDeque<Slot>,
+    ids: VecDeque<Uuid>,
+    /// Sums over the entries.
+    cost: u64,
+    atoms: u64,
+    /// The oldest state from which all changes are here.
+    low_water: Mark,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// How many bytes have been before this chunk.
+    start: u64,
+    bytes: Arc<Vec<u8>>,
+    renumbering: Option<Arc<Renumbering>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    place: Place,
+    /// How many bytes have been before this entry.
+    at: u64,
+    cost: u32,
+    atoms: u32,
+}
+
+/// Entries from one on to the end of a chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    bytes: Arc<Vec<u8>>,
+    from: usize,
+    pub(crate) renumbering: Option<Arc<Renumbering>>,
+}
+
+impl Ring {
+    /// A ring that begins here.
+    pub(crate) fn new(budget: usize, here: Mark) -> Self {
+        Self {
+            budget: budget as u64,
+            chunks: VecDeque::new(),
+            open: Vec::new(),
+            open_start: 0,
+            slots: VecDeque::new(),
+            ids: VecDeque::new(),
+            cost: 0,
+            atoms: 0,
+            low_water: here,
+        }
+    }
+
+    /// Forgets all entries: the ring begins here.
+    pub(crate) fn begin(&mut self, here: Mark) {
+        self.low_water = here;
+        if self.slots.is_empty() {
+            return;
+        }
+        self.slots.clear();
+        self.ids.clear();
+        (self.cost, self.atoms) = (0, 0);
+        self.drop_chunks();
+    }
+
+    /// Appends an entry, whose items `write` appends and counts the atoms of. Without a record, an
+    /// entry without items is left out. What costs more than the budget is gone at once, and all
+    /// before it with it.
+    pub(crate) fn push(
+        &mut self,
+        mark: Mark,
+        body_len: Option<u64>,
+        write: impl FnOnce(&mut Vec<u8>, usize) -> Result<usize, TooLong>,
+    ) {
+        let start = self.open.len();
+        let Some((len, atoms)) = self.write(body_len, write) else {
+            self.open.truncate(start);
+            self.open.shrink_to(CHUNK_BYTES);
+            return self.begin(mark);
+        };
+        if len == 0 && body_len.is_none() {
+            return self.open.truncate(start);
+        }
+        // Within the budget, which has 32 bits.
+        let cost = (len.max(body_len.unwrap_or(0)) + COST_OF_ENTRY) as u32;
+        let (place, id) = (mark.place.0, mark.id.to_u128());
+        let header = Header { len: len as u32, cost, place, id };
+        self.open[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
+        let at = self.open_start + start as u64;
+        self.note(Slot { place: mark.place, at, cost, atoms: atoms as u32 }, mark.id);
+        if self.open.len() > CHUNK_BYTES {
+            self.close(start);
+        }
+        self.trim();
+    }
+
+    /// Room for a header, and the items; answers their length and atoms, unless they or the record
+    /// cost more than the budget.
+    #[inline]
+    fn write(
+        &mut self,
+        body_len: Option<u64>,
+        write: impl FnOnce(&mut Vec<u8>, usize) -> Result<usize, TooLong>,
+    ) -> Option<(u64, usize)> {
+        let len_max = self.budget.checked_sub(COST_OF_ENTRY)?;
+        if body_len.is_some_and(|len| len > len_max) {
+            return None;
+        }
+        if self.open.capacity() < CHUNK_BYTES {
+            self.open.reserve_exact(CHUNK_BYTES - self.open.len());
+        }
+        self.open.extend_from_slice(&[0; HEADER_LEN]);
+        let start = self.open.len();
+        let atoms = write(&mut self.open, usize::try_from(len_max).unwrap_or(usize::MAX)).ok()?;
+        let len = (self.open.len() - start) as u64;
+        (len <= len_max).then_some((len, atoms))
+    }
+
+    fn note(&mut self, slot: Slot, id: Uuid) {
+        self.cost += u64::from(slot.cost);
+        self.atoms += u64::from(slot.atoms);
+        self.slots.push_back(slot);
+        self.ids.push_back(id);
+    }
+
+    /// The open chunk is full: its last entry begins the next one.
+    fn close(&mut self, last: usize) {
+        let next = self.open.split_off(last);
+        self.seal();
+        self.open = next;
+        if self.open.len() > CHUNK_BYTES {
+            self.seal();
+        }
+    }
+
+    fn seal(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.open);
+        bytes.shrink_to_fit();
+        let start = self.open_start;
+        self.open_start += bytes.len() as u64;
+        self.chunks.push_back(Chunk { start, bytes: Arc::new(bytes), renumbering: None });
+    }
+
+    fn trim(&mut self) {
+        if self.cost <= self.budget {
+            return;
+        }
+        while self.cost > self.budget {
+            let (slot, id) = self.slots.pop_front().zip(self.ids.pop_front()).expect("they cost");
+            self.cost -= u64::from(slot.cost);
+            self.atoms -= u64::from(slot.atoms);
+            self.low_water = Mark { place: slot.place, id };
+        }
+        self.drop_chunks();
+    }
+
+    /// Drops the chunks of which no entry is left.
+    fn drop_chunks(&mut self) {
+        let Some(first) = self.slots.front().map(|slot| slot.at) else {
+            self.chunks.clear();
+            self.open_start += self.open.len() as u64;
+            return self.open.clear();
+        };
+        let is_gone = |chunk: &Chunk| chunk.start + chunk.bytes.len() as u64 <= first;
+        while self.chunks.front().is_some_and(is_gone) {
+            self.chunks.pop_front();
+        }
+    }
+
+    pub(crate) fn set_budget(&mut self, budget: usize) {
+        self.budget = budget as u64;
+        self.trim();
+    }
+
+    pub(crate) fn low_water(&self) -> Mark {
+        self.low_water
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn atoms(&self) -> u64 {
+        self.atoms
+    }
+
+    /// Bytes that the chunks have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.open.len()
+    }
+
+    /// The place of the state with this id, newest first.
+    pub(crate) fn find(&self, id: Uuid) -> Option<Place> {
+        if let Some(at) = self.ids.iter().rposition(|other| *other == id) {
+            return self.slots.get(at).map(|slot| slot.place);
+        }
+        (self.low_water.id == id).then_some(self.low_water.place)
+    }
+
+    /// Entries behind a place.
+    pub(crate) fn since(&self, place: Place) -> Vec<Part> {
+        let first = self.slots.partition_point(|slot| slot.place <= place);
+        let Some(at) = self.slots.get(first).map(|slot| slot.at) else { return Vec::new() };
+        let offset = |start: u64| usize::try_from(at.saturating_sub(start)).expect("in memory");
+        let chunk = self.chunks.partition_point(|chunk| chunk.start <= at).saturating_sub(1);
+        let mut parts: Vec<Part> = self
+            .chunks
+            .range(chunk..)
+            .filter(|chunk| offset(chunk.start) < chunk.bytes.len())
+            .map(|chunk| Part {
+                bytes: Arc::clone(&chunk.bytes),
+                from: offset(chunk.start),
+                renumbering: chunk.renumbering.clone(),
+            })
+            .collect();
+        let open = self.open.get(offset(self.open_start)..).unwrap_or_default();
+        if !open.is_empty() {
+            parts.push(Part { bytes: Arc::new(open.to_vec()), from: 0, renumbering: None });
+        }
+        parts
+    }
+
+    /// From here on the tables of all entries so far have other numbers.
+    pub(crate) fn renumber(&mut self, conversion: &Arc<Renumbering>) {
+        self.seal();
+        let mut last = None;
+        for chunk in &mut self.chunks {
+            chunk.renumbering = Some(renumber(&chunk.renumbering, conversion, &mut last));
+        }
+    }
+
+    /// Appends a chunk whose entries are good and have these numbers of atoms.
+    pub(crate) fn restore(&mut self, part: &Part, atoms: &[u32]) {
+        self.seal();
+        let mut at = self.open_start;
+        for (entry, atoms) in part.entries().zip(atoms) {
+            let Header { len, cost, place, id } = entry.header;
+            let slot = Slot { place: Place(place), at, cost, atoms: *atoms };
+            self.note(slot, Uuid::from_u128(id));
+            at += HEADER_LEN as u64 + u64::from(len);
+        }
+        let (start, bytes) = (self.open_start, Arc::clone(&part.bytes));
+        self.open_start = at;
+        self.chunks.push_back(Chunk { start, bytes, renumbering: part.renumbering.clone() });
+        self.trim();
+    }
+}
+
+impl Part {
+    /// All of these bytes.
+    pub(crate) fn whole(bytes: Vec<u8>, renumbering: Option<Arc<Renumbering>>) -> Self {
+        Self { bytes: Arc::new(bytes), from: 0, renumbering }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or_default()
+    }
+
+    pub(crate) fn entries(&self) -> Entries<'_> {
+        Entries { bytes: self.bytes(), renumbering: self.renumbering.as_deref() }
+    }
+}
+
+/// An entry of a chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) header: Header,
+    pub(crate) items: &'a [u8],
+    pub(crate) renumbering: Option<&'a Renumbering>,
+}
+
+/// The entries of a chunk; ends at bytes that are none.
+#[derive(Clone)]
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+    renumbering: Option<&'a Renumbering>,
+}
+
+impl Entries<'_> {
+    /// Whether all bytes have been understood.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Stored<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (header, rest) = Header::split(self.bytes)?;
+        let (items, rest) = rest.split_at_checked(header.len as usize)?;
+        self.bytes = rest;
+        Some(Stored { header, items, renumbering: self.renumbering })
+    }
+}
