@@ -59,7 +59,7 @@ fn write(loaded: &Loaded) {
         written += piece.len();
         Ok::<(), std::convert::Infallible>(())
     };
-    let Ok(()) = write_snapshot(&loaded.store.snapshot(), 1, None, &mut sink);
+    let Ok(_) = write_snapshot(&loaded.store.snapshot(), 1, None, &mut sink);
     let (seconds, megabytes) = (start.elapsed().as_secs_f64(), written as f64 / 1e6);
     println!("snapshot of {megabytes:.1} MB: {seconds:.3} s, {:.0} MB/s", megabytes / seconds);
 }

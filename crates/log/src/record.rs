@@ -18,6 +18,14 @@ const GROWTH_MIN: usize = 1 << 20;
 /// A buffer with more room than this is given back after the record that needed it, in bytes.
 const BUFFER_KEPT: usize = 4 << 20;
 
+/// A byte before the newline that ends a record's body: whoever wrote the record has told clients of
+/// it by the rules of Weir's change log (`docs/decisions/012`). JSON has no meaning for it.
+pub const MARK: u8 = b' ';
+
+fn is_marked(body: &[u8]) -> bool {
+    body.ends_with(&[MARK, b'\n'])
+}
+
 /// Which kind of log a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magic {
@@ -228,6 +236,8 @@ pub struct Reader {
     hash: Sha1,
     /// How many bytes of the body `hash` has seen.
     hashed: usize,
+    /// The last byte of the body's pieces so far.
+    last: u8,
     first: Option<Magic>,
 }
 
@@ -299,7 +309,8 @@ impl Reader {
         let start = self.taken;
         self.taken += wanted;
         let body = self.buffer.get(start..self.taken).unwrap_or_default();
-        Ok(Some(Record { body, offset: self.offset - length, end: self.offset }))
+        let (offset, end, hash) = (self.offset - length, self.offset, header.hash);
+        Ok(Some(Record { body, offset, end, hash }))
     }
 
     /// Length of the body of the record that is being read, once its header is known.
@@ -317,13 +328,23 @@ impl Reader {
         self.taken += here;
         self.hash.update(self.buffer.get(start..self.taken).unwrap_or_default());
         self.hashed += here;
-        let mut end = None;
-        if self.hashed == length {
+        let is_last = self.hashed == length;
+        if is_last {
             self.check_hash(header)?;
-            end = Some(self.offset);
         }
-        let piece = self.buffer.get(start..self.taken).unwrap_or_default();
-        Ok((here > 0).then_some(Piece { body: piece, end }))
+        let body = self.buffer.get(start..self.taken).unwrap_or_default();
+        let is_marked = match body {
+            [b'\n'] => self.last == MARK,
+            body => is_marked(body),
+        };
+        self.last = body.last().copied().unwrap_or(self.last);
+        let end = is_last.then_some(End {
+            offset: self.offset,
+            body_len: header.length,
+            hash: header.hash,
+            is_marked,
+        });
+        Ok((here > 0).then_some(Piece { body, end }))
     }
 
     /// Compares the checksum of a body that has been hashed, and goes behind its record.
@@ -391,8 +412,21 @@ impl Reader {
 pub struct Piece<'a> {
     /// What of the body follows the last piece.
     pub body: &'a [u8],
-    /// With the last piece of a body: file offset behind the record.
-    pub end: Option<u64>,
+    /// With the last piece of a body.
+    pub end: Option<End>,
+}
+
+/// What is known of a record when all of it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// File offset behind the record.
+    pub offset: u64,
+    /// Bytes of the record's body, its newline included.
+    pub body_len: u64,
+    /// SHA-1 of the body.
+    pub hash: Hash,
+    /// Whether the record carries the [`MARK`].
+    pub is_marked: bool,
 }
 
 /// One record of a log.
@@ -404,9 +438,17 @@ pub struct Record<'a> {
     pub offset: u64,
     /// File offset behind the record.
     pub end: u64,
+    /// SHA-1 of the body.
+    pub hash: Hash,
 }
 
 impl<'a> Record<'a> {
+    /// What is known of the record beside its text.
+    pub fn end(&self) -> End {
+        let (body_len, hash) = (self.body.len() as u64, self.hash);
+        End { offset: self.end, body_len, hash, is_marked: is_marked(self.body) }
+    }
+
     /// The record's JSON object.
     pub fn json(&self) -> Result<Text<'a>, Error> {
         let (length, offset) = (self.body.len() as u64, self.offset);
@@ -459,7 +501,12 @@ impl Measure {
 
 /// Appends a record of a standalone log.
 pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
-    write_record_of(b"JSON", out, json);
+    write_hashed_record(out, json);
+}
+
+/// As [`write_record`]; answers with the hash of the record's body.
+pub(crate) fn write_hashed_record(out: &mut Vec<u8>, json: &[u8]) -> Hash {
+    write_record_of(b"JSON", out, json)
 }
 
 /// Appends a record of a clustered log.
@@ -467,13 +514,26 @@ pub fn write_clustered_record(out: &mut Vec<u8>, json: &[u8]) {
     write_record_of(b"CLUSTER", out, json);
 }
 
-fn write_record_of(magic: &[u8], out: &mut Vec<u8>, json: &[u8]) {
+fn write_record_of(magic: &[u8], out: &mut Vec<u8>, json: &[u8]) -> Hash {
     let mut hash = Sha1::new();
     hash.update(json);
     hash.update(b"\n");
-    write_header_of(magic, out, json.len() as u64 + 1, Hash::of(&mut hash));
+    let hash = Hash::of(&mut hash);
+    write_header_of(magic, out, json.len() as u64 + 1, hash);
     out.extend_from_slice(json);
     out.push(b'\n');
+    hash
+}
+
+/// What has been appended as one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// SHA-1 of the record's body.
+    pub hash: Hash,
+    /// Bytes of the body, its newline included.
+    pub body_len: u64,
+    /// Whether the record carries the [`MARK`].
+    pub is_marked: bool,
 }
 
 /// A record that is being appended: its header takes its place when the body is complete.
@@ -492,20 +552,24 @@ impl Unfinished {
         Self { start }
     }
 
-    /// Ends the record; answers with its body's hash.
-    pub(crate) fn finish(self, out: &mut Vec<u8>) -> Hash {
+    /// Ends the record, with or without the [`MARK`].
+    pub(crate) fn finish(self, out: &mut Vec<u8>, is_marked: bool) -> Written {
+        if is_marked {
+            out.push(MARK);
+        }
         out.push(b'\n');
         let body = self.start + Self::ROOM;
         let mut hash = Sha1::new();
         hash.update(out.get(body..).unwrap_or_default());
-        let hash = Hash::of(&mut hash);
+        let written =
+            Written { hash: Hash::of(&mut hash), body_len: (out.len() - body) as u64, is_marked };
         let mut header = Vec::with_capacity(HEADER_MAX);
-        write_header(&mut header, (out.len() - body) as u64, hash);
+        write_header(&mut header, written.body_len, written.hash);
         match out.get_mut(self.start..body) {
             Some(room) if room.len() == header.len() => room.copy_from_slice(&header),
             _ => drop(out.splice(self.start..body, header)),
         }
-        hash
+        written
     }
 
     /// Takes the record back.

@@ -3,7 +3,7 @@
 mod sample;
 
 use sample::{Random, content, file, load, load_pieces, load_seekable};
-use weir_log::standalone::{Form, write_schema, write_snapshot, write_transaction_as};
+use weir_log::standalone::{Form, Style, write_schema, write_snapshot, write_transaction_as};
 
 #[test]
 fn transactions_are_read_back() {
@@ -62,7 +62,8 @@ fn whole_columns_are_read_back() {
         file.store.apply(&delta);
         let start = file.bytes.len();
         let out = &mut file.bytes;
-        write_transaction_as(Form::Whole, out, &delta, &file.store, 5, None);
+        let style = Style { form: Form::Whole, is_marked: false };
+        write_transaction_as(style, out, &delta, &file.store, 5, None);
         assert!(!String::from_utf8_lossy(&file.bytes[start..]).contains("_is_diff"));
         assert_eq!(content(&load(&file.bytes).unwrap().store), content(&file.store));
     }

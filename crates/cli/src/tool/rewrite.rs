@@ -161,7 +161,8 @@ fn write(
         done += bytes.len() as u64;
         progress.at(done);
         sink(bytes)
-    })
+    })?;
+    Ok(())
 }
 
 /// An I/O error of a log, as the reference words it.

@@ -21,7 +21,7 @@ fn a_header_finds_its_place_before_a_body_of_any_length() {
         let mut out = b"before".to_vec();
         let unfinished = Unfinished::begin(&mut out);
         out.extend_from_slice(json.as_bytes());
-        unfinished.finish(&mut out);
+        unfinished.finish(&mut out, false);
         assert!(out == [b"before", &record(&json)[..]].concat(), "length {length}");
     }
 }

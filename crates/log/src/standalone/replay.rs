@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_data::{Error, Schema, Store, TableId, Uuid};
+use weir_data::{Delta, Error, Schema, Store, TableId, Uuid};
 
-use crate::record::{self, Magic, Piece, Reader};
+use crate::record::{self, End, Magic, Piece, Reader};
 use crate::standalone::rows::Rows;
 
 /// How the error ends for a file of a clustered database.
@@ -43,6 +43,22 @@ pub struct Loaded {
     pub warning: Option<String>,
 }
 
+/// A good record, and what it made of the rows.
+#[derive(Debug)]
+pub struct Replayed<'a> {
+    /// The schema's is number 1.
+    pub number: u64,
+    /// What the frame says of the record.
+    pub end: End,
+    /// What the record changed, if [`Replayer::tell_deltas_from`] asked for it. A record that no
+    /// server writes, with equal keys in one object, has none.
+    pub delta: Option<Delta>,
+    /// The rows behind the record. They may be changed.
+    pub store: &'a mut Store,
+    /// The rows that the record was about, if the replayer notes them.
+    pub rows: &'a [RowId],
+}
+
 /// A row of a database.
 type RowId = (TableId, Uuid);
 
@@ -60,6 +76,8 @@ pub struct Replayer {
     again_from: Option<u64>,
     /// Somebody looks at each record's rows.
     notes: bool,
+    /// Marked records that begin here or later are told with what they change.
+    deltas_from: u64,
     /// From the first record on.
     rows: Option<Rows>,
     valid_len: u64,
@@ -87,6 +105,7 @@ impl Replayer {
             whole: false,
             again_from: None,
             notes: false,
+            deltas_from: u64::MAX,
             rows: None,
             valid_len: 0,
             file_len: 0,
@@ -101,17 +120,22 @@ impl Replayer {
         Self { notes: true, ..Self::new(path, seed) }
     }
 
-    /// Takes the next bytes. After the first bad record the rest is only counted.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
-        self.feed_with(bytes, &mut |_, _| ())
+    /// From now on [`Replayer::feed_with`] tells what each record changes that carries the mark and
+    /// begins at this file offset or behind it.
+    pub fn tell_deltas_from(&mut self, offset: u64) {
+        self.deltas_from = offset;
     }
 
-    /// As [`Replayer::feed`]; `each` is shown the rows behind every record, and which of them it was
-    /// about. It may change them.
+    /// Takes the next bytes. After the first bad record the rest is only counted.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.feed_with(bytes, &mut |_| ())
+    }
+
+    /// As [`Replayer::feed`]; `each` is told of every record.
     pub fn feed_with(
         &mut self,
         bytes: &[u8],
-        each: &mut dyn FnMut(&mut Store, &[RowId]),
+        each: &mut dyn FnMut(Replayed<'_>),
     ) -> Result<(), LoadError> {
         self.file_len += bytes.len() as u64;
         if self.warning.is_some() {
@@ -124,14 +148,15 @@ impl Replayer {
                 Ok(None) => return self.check_magic(),
                 Ok(Some(end)) => {
                     self.whole = false;
-                    self.valid_len = end;
+                    self.valid_len = end.offset;
                     self.records += 1;
                     if self.records <= 2 {
-                        self.snapshot_len = end;
+                        self.snapshot_len = end.offset;
                     }
-                    if let Some(rows) = self.rows.as_mut().filter(|_| self.notes) {
-                        let (store, changed) = rows.last_record();
-                        each(store, changed);
+                    if let Some(rows) = &mut self.rows {
+                        let (number, delta) = (self.records, rows.take_delta());
+                        let (store, rows) = rows.last_record();
+                        each(Replayed { number, end, delta, store, rows });
                     }
                 }
                 Err(problem) => return self.stop(&problem),
@@ -144,8 +169,8 @@ impl Replayer {
         self.again_from.take()
     }
 
-    /// Replays the next record, if it is all there; answers where it ends.
-    fn next(&mut self) -> Result<Option<u64>, Problem> {
+    /// Replays the next record, if it is all there.
+    fn next(&mut self) -> Result<Option<End>, Problem> {
         if self.reader.magic() == Some(Magic::Clustered) || self.again_from.is_some() {
             return Ok(None);
         }
@@ -155,17 +180,19 @@ impl Replayer {
         {
             return self.next_piece();
         }
+        let start = self.reader.offset();
         let Some(record) = self.reader.next_record()? else { return Ok(None) };
-        let json = record.json()?;
+        let (json, end) = (record.json()?, record.end());
+        let tells = end.is_marked && start >= self.deltas_from;
         match &mut self.rows {
             None => self.rows = Some(Rows::new(Schema::parse(json)?, self.seed, self.notes)),
-            Some(rows) => rows.replay(json)?,
+            Some(rows) => rows.replay(json, tells)?,
         }
-        Ok(Some(record.end))
+        Ok(Some(end))
     }
 
-    /// Replays what has come of a big record; if it is all there, answers where it ends.
-    fn next_piece(&mut self) -> Result<Option<u64>, Problem> {
+    /// Replays what has come of a big record; answers if it is all there.
+    fn next_piece(&mut self) -> Result<Option<End>, Problem> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let start = self.reader.offset();
         let Piece { body, end } = match self.reader.next_piece() {
@@ -176,8 +203,9 @@ impl Replayer {
                 return Err(error.into());
             }
         };
+        let tells = end.is_some_and(|end| end.is_marked && start >= self.deltas_from);
         let replayed = rows.replay_piece(body);
-        if replayed.and_then(|()| end.map_or(Ok(()), |_| rows.finish_pieces())).is_ok() {
+        if replayed.and_then(|()| end.map_or(Ok(()), |_| rows.finish_pieces(tells))).is_ok() {
             return Ok(end);
         }
         rows.forget_pieces();

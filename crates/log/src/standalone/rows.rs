@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use weir_data::delta::{Change, Delta};
 use weir_data::{
     AtomType, ColumnId, ColumnType, Datum, Error, Row, Schema, Store, TableId, TableSchema, Uuid,
     UuidSource,
 };
 use weir_json::{Kind, Reader, Text};
 
+use crate::standalone::changes::{Changes, of_difference};
 use crate::standalone::split::{Item, Splitter, Unusual};
 
 /// A stage with more places than this is given back after the record that needed it.
@@ -31,6 +33,8 @@ pub(super) struct Rows {
     streaming: Option<Streaming>,
     /// The rows of the last record, if they are noted.
     noted: Option<Vec<(TableId, Uuid)>>,
+    /// What the last record changed, if it was asked for.
+    delta: Option<Delta>,
 }
 
 /// A record that is read while it comes.
@@ -116,7 +120,7 @@ impl Rows {
         let store = Store::new(Arc::new(schema), seed);
         let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
         let (stage, noted) = (Stage::default(), notes.then(Vec::new));
-        Self { store, plans, stage, versions, mark: 0, streaming: None, noted }
+        Self { store, plans, stage, versions, mark: 0, streaming: None, noted, delta: None }
     }
 
     /// The rows, and which of them the last record was about.
@@ -124,17 +128,22 @@ impl Rows {
         (&mut self.store, self.noted.as_deref().unwrap_or_default())
     }
 
+    /// What the last record changed, if it was asked for.
+    pub(super) fn take_delta(&mut self) -> Option<Delta> {
+        self.delta.take()
+    }
+
     pub(super) fn into_store(self) -> Store {
         self.store
     }
 
-    /// One transaction, all or nothing.
-    pub(super) fn replay(&mut self, json: Text<'_>) -> Result<(), Error> {
-        let result = match self.attempt(json, Reading::Quick) {
+    /// One transaction, all or nothing; `tells` asks for [`Rows::take_delta`].
+    pub(super) fn replay(&mut self, json: Text<'_>, tells: bool) -> Result<(), Error> {
+        let result = match self.attempt(json, Reading::Quick, tells) {
             Ok(()) => Ok(()),
             Err(_) => {
                 self.stage.clear();
-                self.attempt(json, Reading::Careful)
+                self.attempt(json, Reading::Careful, tells)
             }
         };
         self.stage.clear();
@@ -158,13 +167,13 @@ impl Rows {
         Ok(())
     }
 
-    /// All bytes of the transaction have come, and are good.
-    pub(super) fn finish_pieces(&mut self) -> Result<(), Unusual> {
+    /// All bytes of the transaction have come, and are good; `tells` asks for [`Rows::take_delta`].
+    pub(super) fn finish_pieces(&mut self, tells: bool) -> Result<(), Unusual> {
         self.end_splitting()?;
         if self.stage.names_twice() {
             return Err(Unusual);
         }
-        let made = self.make(Reading::Quick);
+        let made = self.make(Reading::Quick, tells);
         self.stage.clear();
         made.map_err(|_| Unusual)
     }
@@ -224,12 +233,12 @@ impl Rows {
         }
     }
 
-    fn attempt(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
+    fn attempt(&mut self, json: Text<'_>, reading: Reading, tells: bool) -> Result<(), Stop> {
         self.read_record(json, reading)?;
         if reading == Reading::Quick && self.stage.names_twice() {
             return Err(Stop::Equal);
         }
-        self.make(reading)
+        self.make(reading, tells)
     }
 
     fn read_record(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
@@ -367,8 +376,10 @@ impl Rows {
         Ok(())
     }
 
-    /// Makes what has been staged.
-    fn make(&mut self, reading: Reading) -> Result<(), Stop> {
+    /// Makes what has been staged. What a record with equal keys changes is not told: nobody asks
+    /// for more than what servers write.
+    fn make(&mut self, reading: Reading, tells: bool) -> Result<(), Stop> {
+        let mut told = (tells && reading == Reading::Quick).then(Changes::default);
         // First what can still fail.
         for at in 0..self.stage.inserts.len() {
             let Some((table, row)) = self.stage.inserts.get(at) else { break };
@@ -383,19 +394,17 @@ impl Rows {
             }
             self.store.insert(table, row);
         }
+        if let Some(told) = &mut told {
+            self.stage.inserts.iter().for_each(|(table, row)| told.insert(*table, row));
+        }
         for (table, uuid) in self.stage.deletes.drain(..) {
-            self.store.remove(table, uuid);
+            let removed = self.store.remove(table, uuid);
+            if let (Some(told), Some((_, row))) = (&mut told, removed) {
+                told.delete(table, row);
+            }
         }
-        let schema = Arc::clone(self.store.schema());
-        for StagedChange { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
-            self.store.edit(table, uuid, column, |datum| {
-                if is_diff {
-                    datum.apply_diff(&value, &schema.table(table).column(column).ty);
-                } else {
-                    *datum = value;
-                }
-            });
-        }
+        self.make_changes(told.as_mut());
+        self.delta = told.map(Changes::into_delta);
         if let Some(noted) = &mut self.noted {
             let Stage { touched, inserts, .. } = &self.stage;
             let inserted = inserts.iter().map(|(table, row)| (*table, row.uuid()));
@@ -403,6 +412,30 @@ impl Rows {
             noted.extend(touched.iter().copied().chain(inserted));
         }
         Ok(())
+    }
+
+    fn make_changes(&mut self, mut told: Option<&mut Changes>) {
+        let schema = Arc::clone(self.store.schema());
+        for StagedChange { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
+            let ty = &schema.table(table).column(column).ty;
+            self.store.edit(table, uuid, column, |datum| {
+                if let Some(told) = &mut told {
+                    let change = if is_diff {
+                        of_difference(datum, &value, ty)
+                    } else {
+                        Change::between(datum, &value, ty)
+                    };
+                    if let Some(change) = change {
+                        told.modify(table, uuid, column, change);
+                    }
+                }
+                if is_diff {
+                    datum.apply_diff(&value, ty);
+                } else {
+                    *datum = value;
+                }
+            });
+        }
     }
 
     /// Takes back the first `count` staged insertions.

@@ -7,14 +7,14 @@ use weir_data::{
     ColumnType, DatumRef, Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid,
 };
 
-use crate::record::{self, Hash, Unfinished};
+use crate::record::{self, Hash, Unfinished, Written};
 
 /// Size of the pieces in which a snapshot is written.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Appends the record of a schema, the first of a file.
-pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) {
-    record::write_record(out, schema.to_string().as_bytes());
+/// Appends the record of a schema, the first of a file; answers with the hash of its body.
+pub fn write_schema(out: &mut Vec<u8>, schema: &Schema) -> Hash {
+    record::write_hashed_record(out, schema.to_string().as_bytes())
 }
 
 /// How changed columns of rows that were there are written.
@@ -26,32 +26,44 @@ pub enum Form {
     Whole,
 }
 
-/// Appends a transaction's record; `store` is what the transaction made of it. Answers with the
-/// hash of the record's body; `None`, and nothing appended, if the transaction changed nothing that
-/// is kept in files.
+/// How a transaction's record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// How changed columns are written.
+    pub form: Form,
+    /// Whether the record carries the [`record::MARK`].
+    pub is_marked: bool,
+}
+
+impl Style {
+    /// What every reader understands, in the short form, without the mark.
+    pub const PLAIN: Self = Self { form: Form::Difference, is_marked: false };
+}
+
+/// Appends a transaction's record, unmarked; `store` is what the transaction made of it. `None`,
+/// and nothing appended, if the transaction changed nothing that is kept in files.
 pub fn write_transaction(
     out: &mut Vec<u8>,
     delta: &Delta,
     store: &Store,
     date_ms: i64,
     comment: Option<&str>,
-) -> Option<Hash> {
-    write_transaction_as(Form::Difference, out, delta, store, date_ms, comment)
+) -> Option<Written> {
+    write_transaction_as(Style::PLAIN, out, delta, store, date_ms, comment)
 }
 
-/// Appends a transaction's record, as [`write_transaction`] does, with changes written as `form`
-/// says.
+/// Appends a transaction's record, as [`write_transaction`] does, written as `style` says.
 pub fn write_transaction_as(
-    form: Form,
+    style: Style,
     out: &mut Vec<u8>,
     delta: &Delta,
     store: &Store,
     date_ms: i64,
     comment: Option<&str>,
-) -> Option<Hash> {
+) -> Option<Written> {
     let record = Unfinished::begin(out);
-    if write_transaction_json(form, out, delta, store, date_ms, comment) {
-        Some(record.finish(out))
+    if write_transaction_json(style.form, out, delta, store, date_ms, comment) {
+        Some(record.finish(out, style.is_marked))
     } else {
         record.abandon(out);
         None
@@ -242,13 +254,13 @@ fn write_changes<'a>(
 }
 
 /// Writes one record with all rows to `sink`, in bounded memory: the header has the length and the
-/// hash in front, so the rows are gone through twice.
+/// hash in front, so the rows are gone through twice. Answers with the hash of the record's body.
 pub fn write_snapshot<E>(
     snapshot: &Snapshot,
     date_ms: i64,
     comment: Option<&str>,
     sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<Hash, E> {
     let mut hash = Sha1::new();
     let mut length = 0;
     snapshot_body(snapshot, date_ms, comment, &mut |piece: &[u8]| {
@@ -256,10 +268,11 @@ pub fn write_snapshot<E>(
         length += piece.len() as u64;
         Ok::<(), E>(())
     })?;
-    let mut header = Vec::new();
-    record::write_header(&mut header, length, Hash::of(&mut hash));
+    let (mut header, hash) = (Vec::new(), Hash::of(&mut hash));
+    record::write_header(&mut header, length, hash);
     sink(&header)?;
-    snapshot_body(snapshot, date_ms, comment, sink)
+    snapshot_body(snapshot, date_ms, comment, sink)?;
+    Ok(hash)
 }
 
 /// Appends the JSON of one transaction that inserts all rows, as clustered files have it.

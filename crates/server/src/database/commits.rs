@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Error};
-use weir_log::standalone;
+use weir_log::standalone::{self, Style};
 
 use crate::database::Db;
 use crate::database::trigger::Trigger;
@@ -105,8 +105,10 @@ impl Db {
             records.reserve(*room);
         }
         let (start, date_ms) = (records.len(), shell.wall_ms());
-        let hash = standalone::write_transaction_as(form, records, delta, store, date_ms, comment);
-        if hash.is_none() {
+        let style = Style { form, is_marked: false };
+        let written =
+            standalone::write_transaction_as(style, records, delta, store, date_ms, comment);
+        if written.is_none() {
             return Ok(());
         }
         if let Writes::Refused(error) = writes {

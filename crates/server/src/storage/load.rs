@@ -99,9 +99,8 @@ impl Loader {
         let Self { replayer, seed, check, .. } = self;
         let fed = match check {
             None => replayer.feed(bytes),
-            Some(check) => {
-                replayer.feed_with(bytes, &mut |store, rows| check.record(store, rows, *seed))
-            }
+            Some(check) => replayer
+                .feed_with(bytes, &mut |record| check.record(record.store, record.rows, *seed)),
         };
         fed.map_err(|error| error.to_string())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_data::{Delta, Error, TableId, UuidSource};
 use weir_engine::{Database, replicate};
-use weir_log::standalone::{self, Form};
+use weir_log::standalone::{self, Form, Style};
 use weir_upstream::{RowReader, Rows};
 
 /// A message and the tables that are to be like it.
@@ -51,7 +51,8 @@ impl Mirroring {
         };
         let result = changed.map(|delta| {
             let (mut record, store) = (Vec::new(), database.store());
-            standalone::write_transaction_as(form, &mut record, &delta, store, date_ms, None);
+            let style = Style { form, is_marked: false };
+            standalone::write_transaction_as(style, &mut record, &delta, store, date_ms, None);
             (delta, record)
         });
         Mirrored { database, result: Reading::Read { is_all, result } }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_data::{Error, Snapshot, UuidSource};
 use weir_engine::{Attempt, Database, Env, Missed, Outcome, ReadOnly, Reads, Unanswered, Watcher};
 use weir_json::{Text, TextBuf};
-use weir_log::standalone::{self, Form};
+use weir_log::standalone::{self, Form, Style};
 
 use crate::origin::Identity;
 use crate::work::EXAMINE_BYTES_MIN;
@@ -142,9 +142,16 @@ impl Write {
                 uncut = watcher.is_none().then_some(message);
                 record.reserve_exact(length);
             }
-            let hash =
-                standalone::write_transaction_as(form, &mut record, delta, store, date_ms, comment);
-            if let (Some(_), Some(error)) = (hash, refused) {
+            let style = Style { form, is_marked: false };
+            let written = standalone::write_transaction_as(
+                style,
+                &mut record,
+                delta,
+                store,
+                date_ms,
+                comment,
+            );
+            if let (Some(_), Some(error)) = (written, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &Error::io(None, &error));
                 done.delta = None;

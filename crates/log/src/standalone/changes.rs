@@ -1,0 +1,80 @@
+//! What a record changes, both ways: noted while it is applied, when the rows before are still there.
+
+use weir_data::delta::{Change, ColumnDelta, TableDelta};
+use weir_data::sorted::Sorted;
+use weir_data::{ColumnId, ColumnType, Datum, DatumRef, Delta, Row, RowDelta, TableId, Uuid};
+
+/// The changes of one record so far; no row is named twice.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    rows: Vec<(TableId, Uuid, RowDelta)>,
+}
+
+impl Changes {
+    pub(super) fn insert(&mut self, table: TableId, row: &Row) {
+        self.rows.push((table, row.uuid(), RowDelta::Insert(row.clone())));
+    }
+
+    pub(super) fn delete(&mut self, table: TableId, row: Row) {
+        self.rows.push((table, row.uuid(), RowDelta::Delete(row)));
+    }
+
+    /// Those of one row come one after the other.
+    pub(super) fn modify(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {
+        let delta = ColumnDelta { column, change };
+        match self.rows.last_mut() {
+            Some((last_table, last, RowDelta::Modify(columns)))
+                if (*last_table, *last) == (table, uuid) =>
+            {
+                columns.push(delta);
+            }
+            _ => self.rows.push((table, uuid, RowDelta::Modify(vec![delta]))),
+        }
+    }
+
+    pub(super) fn into_delta(self) -> Delta {
+        let mut rows = self.rows;
+        rows.sort_by_key(|(table, ..)| *table);
+        let mut delta = Delta::default();
+        for (table, uuid, mut row) in rows {
+            if let RowDelta::Modify(columns) = &mut row {
+                columns.sort_unstable_by_key(|delta| delta.column);
+            }
+            match delta.tables.last_mut() {
+                Some(last) if last.table == table => last.rows.push((uuid, row)),
+                _ => delta.tables.push(TableDelta { table, rows: vec![(uuid, row)] }),
+            }
+        }
+        delta
+    }
+}
+
+/// What a difference changes in `old`. Costs what the difference costs, however long `old` is.
+pub(super) fn of_difference(old: &Datum, difference: &Datum, ty: &ColumnType) -> Option<Change> {
+    let (old, difference) = (old.as_ref(), difference.as_ref());
+    let change =
+        if ty.is_map() { map_change(old, difference) } else { set_change(old, difference) };
+    (!change.is_empty()).then_some(change)
+}
+
+fn set_change(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for (key, _) in difference.entries() {
+        let side = if old.contains(key) { &mut removed } else { &mut added };
+        side.push(key.to_atom());
+    }
+    Change::Set { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
+}
+
+fn map_change(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for (key, value) in difference.entries() {
+        let Some(value) = value else { continue };
+        let before = old.value_of(key);
+        if before != Some(value) {
+            added.push((key.to_atom(), value.to_atom()));
+        }
+        removed.extend(before.map(|before| (key.to_atom(), before.to_atom())));
+    }
+    Change::Map { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
+}
