@@ -77,6 +77,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
             files: FileForms {
                 whole_columns: given.no_column_diff,
                 whole_conversions: given.no_data_conversion,
+                no_history: given.no_history,
             },
             kept_bytes_max: bytes_in(KEPT_MEMORY),
             ..Config::default()

@@ -2,14 +2,7 @@
 
 use weir_data::Uuid;
 
-/// Which changes a reader has to do with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Columns that are kept in files: their ids survive a restart.
-    Recorded,
-    /// All columns, `_version` among them: ids that name the process.
-    Volatile,
-}
+pub use weir_data::IdKind as Kind;
 
 /// How many changes have been pushed: the state behind the last one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::{Delta, IdKind, Row, Schema, Snapshot, TableId, Uuid};
+use weir_data::{Delta, IdKind, Ids, Row, Schema, Snapshot, Store, TableId, Uuid};
 
 use crate::change::{ChangeSet, Changes};
 use crate::compose;
 use crate::cost::{Budget, ROW, TooLong, VIEW};
+use crate::message;
 use crate::registry::{MonitorKey, Monitors};
-use crate::rows::Rows;
 use crate::subscription::Subscription;
 use crate::view::View;
 
@@ -44,18 +44,18 @@ impl Missed {
         !self.subscription.looks_at_versions()
     }
 
-    /// Appends what `deltas`, oldest first, have changed, all of which the rows show: a JSON object.
+    /// Appends what `deltas`, oldest first, have changed, all of which the store shows: a JSON object.
     ///
     /// # Errors
     /// That costs more than `most` units of about 50 ns.
     pub fn compose(
         &self,
         deltas: impl Iterator<Item = Delta>,
-        rows: Rows<'_>,
+        store: &Store,
         most: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), TooLong> {
-        let (store, budget) = (rows.store(), &mut Budget::new(most));
+        let budget = &mut Budget::new(most);
         let mut set = self.merge(deltas, store.schema(), budget)?;
         set.settle_versions(|table, uuid| store.get(table, uuid));
         let changes = Changes::Merged(Arc::new(set));
@@ -130,6 +130,21 @@ impl Monitors {
     pub fn missed(&self, key: MonitorKey) -> Option<Missed> {
         let subscription = Arc::clone(self.subscription(key)?);
         Some(Missed { subscription, seed: self.seed })
+    }
+
+    /// The states behind the last commit have these ids from now on.
+    pub fn set_ids(&mut self, ids: Ids) {
+        self.cache.forget_updates();
+        self.last_ids = ids;
+    }
+
+    /// A message that tells a monitor of version 3 the id of its state, and nothing else.
+    pub fn nothing_new(&self, key: MonitorKey, state: Uuid) -> Option<Vec<u8>> {
+        let (version, name) = &*self.memberships.get(&key)?.label;
+        let mut message = message::head(*version, name).to_vec();
+        message::begin(Some(state), &mut message);
+        message.extend_from_slice(b"{}]}");
+        Some(message)
     }
 
     /// The id of the state behind the last commit, as the monitor is told it.

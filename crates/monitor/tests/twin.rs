@@ -104,7 +104,7 @@ fn what_a_monitor_has_missed_leads_to_the_rows_as_they_are() {
             let since = run.world.random.below(run.rounds.len() as u64 + 1) as usize;
             let deltas = || run.rounds[since..].iter().flatten().map(|delta| Delta::clone(delta));
             let (mut here, mut there) = (Vec::new(), Vec::new());
-            let rows = Rows::of_store(&run.world.store);
+            let rows = &run.world.store;
             missed.compose(deltas(), rows, u64::MAX, &mut here).expect("there is no bound");
             missed.compose_from(deltas(), &run.world.store.snapshot(), &mut there);
             assert_eq!(here, there);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_data::Schema;
 use weir_data::store::Snapshot;
+use weir_history::Image;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId, WorkId};
 use crate::work::{Word, Work};
@@ -231,6 +232,8 @@ pub enum Effect {
         db: DbId,
         /// The rows to write.
         snapshot: Snapshot,
+        /// The change log at the snapshot, for a side file; `None` where there is none.
+        history: Option<Box<Image>>,
         /// `_comment` of the snapshot record.
         comment: String,
         /// `_date` of the snapshot record, ms since 1970.
@@ -260,6 +263,8 @@ pub enum Effect {
         db: DbId,
         /// The rows to convert.
         snapshot: Snapshot,
+        /// The change log at the snapshot, for a side file; `None` where there is none.
+        history: Option<Box<Image>>,
         /// The schema to convert them to.
         schema: Arc<Schema>,
         /// `_comment` of the snapshot record.

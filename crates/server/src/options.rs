@@ -42,6 +42,9 @@ pub struct FileForms {
     /// `--disable-file-no-data-conversion`: the rows with every conversion, which standalone files
     /// have anyway.
     pub whole_conversions: bool,
+    /// `--no-standalone-history`: states have no ids, and no changes are kept for clients that come
+    /// back. An admin command changes that.
+    pub no_history: bool,
 }
 
 /// How far the start has come.

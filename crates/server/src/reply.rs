@@ -21,6 +21,8 @@ pub(crate) enum Reply {
         body: Bytes,
         /// What comes behind the shared text.
         behind: &'static [u8],
+        /// A message that follows the reply.
+        follow: Option<Vec<u8>>,
     },
 }
 

@@ -45,7 +45,7 @@ fn what_is_sent_meanwhile_comes_behind_a_long_reply() {
     assert_eq!(pieces(&shell), 4);
     let received = shell.received(clients[0]);
     let starts = [
-        r#"{"id":7,"result":[false,"00000000"#,
+        r#"{"id":7,"result":[false,"#,
         r#"{"id":null,"method":"stolen""#,
         r#"{"id":10,"#,
         r#"{"id":null,"method":"update3""#,

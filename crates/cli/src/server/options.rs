@@ -24,6 +24,7 @@ enum Id {
     ConfigFile,
     NoColumnDiff,
     NoDataConversion,
+    NoHistory,
 }
 
 /// The heading of the options about where clients connect.
@@ -47,6 +48,7 @@ const NO_DBS: About = shown(DATABASES, "", "start without any database");
 const NO_COLUMN_DIFF: About =
     shown(DATABASES, "", "write whole columns to database files, for servers before 2.16");
 const NO_DATA_CONVERSION: About = shown(DATABASES, "", "write all rows when a schema is converted");
+const NO_HISTORY: About = shown(DATABASES, "", "keep no changes for clients that come back");
 const CONFIG_FILE: About = shown(
     DATABASES,
     "FILE",
@@ -90,6 +92,7 @@ fn table() -> Vec<Spec<Id>> {
             long("disable-file-column-diff", Nothing, Id::NoColumnDiff).with(NO_COLUMN_DIFF),
             long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion)
                 .with(NO_DATA_CONVERSION),
+            long("no-standalone-history", Nothing, Id::NoHistory).with(NO_HISTORY),
             long("config-file", Value, Id::ConfigFile).with(CONFIG_FILE),
         ],
     ]
@@ -128,6 +131,8 @@ pub(crate) struct ServerOptions {
     pub(crate) no_column_diff: bool,
     /// `--disable-file-no-data-conversion`
     pub(crate) no_data_conversion: bool,
+    /// `--no-standalone-history`
+    pub(crate) no_history: bool,
 }
 
 /// What the command line asks for.
@@ -192,6 +197,7 @@ impl ServerOptions {
             Id::NoDbs => self.no_dbs = true,
             Id::NoColumnDiff => self.no_column_diff = true,
             Id::NoDataConversion => self.no_data_conversion = true,
+            Id::NoHistory => self.no_history = true,
             Id::Help | Id::Version | Id::SyncExclude => {}
         }
     }

@@ -136,11 +136,11 @@ impl Execution {
                 }
                 databases.append(db, &bytes, sync, coverage, log, events);
             }
-            Effect::Compact { db, snapshot, comment, date_ms } => {
+            Effect::Compact { db, snapshot, comment, date_ms, .. } => {
                 databases.compact(db, snapshot, comment, date_ms, jobs, events);
             }
             Effect::DiscardCopy { db } => databases.discard_copy(db),
-            Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, .. } => {
                 let convert = move || {
                     let converted = convert_rows(&snapshot, schema, seed)?;
                     Ok((converted.database.snapshot(), converted))

@@ -131,6 +131,11 @@ impl Admin {
         self.files.whole_columns = false;
     }
 
+    /// Changes are kept for clients that come back, or no longer.
+    pub(crate) fn keep_history(&mut self, is_kept: bool) {
+        self.files.no_history = !is_kept;
+    }
+
     /// Whether freed memory is given back after a compaction.
     pub(crate) fn trims(&self) -> bool {
         self.trims

@@ -30,6 +30,7 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/sync-status", "", 0, 0),
     ("ovsdb-server/tlog-list", "", 0, 0),
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
+    ("weir/standalone-history", "[on|off]", 0, 1),
     ("weir/status", "", 0, 0),
 ];
 

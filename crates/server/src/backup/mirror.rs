@@ -15,12 +15,12 @@ use weir_data::{Delta, Error};
 use weir_upstream::replication::Input;
 
 use crate::backup::{Backups, Following};
-use crate::database::Databases;
+use crate::database::{Databases, Joining};
 use crate::ids::{DbId, LinkId, WorkId};
 use crate::session::Sessions;
 use crate::session::message::{About, Incoming};
 use crate::shell::Shell;
-use crate::work::{EXAMINE_BYTES_MIN, Garbage, Mirrored, Mirroring, Reading, Work};
+use crate::work::{EXAMINE_BYTES_MIN, Garbage, MadeRecord, Mirrored, Mirroring, Reading, Work};
 
 /// Most bytes of a source's messages that wait for a helper. Beyond it the rows are asked for again.
 const WAITING_BYTES_MAX: usize = 256 << 20;
@@ -180,9 +180,9 @@ impl Backups {
         let tables = following.replication.schema().table_ids();
         let replaced = tables.filter(|(_, table)| !excluded.contains(&table.name));
         let replaced = replaced.map(|(table, _)| table).collect();
-        let (database, form) = databases.send_tables(shell, sessions, id);
+        let (database, style) = databases.send_tables(shell, sessions, id);
         let (date_ms, seed) = (shell.wall_ms(), shell.seed());
-        let mirroring = Mirroring { reader, message, database, replaced, form, date_ms, seed };
+        let mirroring = Mirroring { reader, message, database, replaced, style, date_ms, seed };
         let work = shell.send_out(None, Work::Mirror(Box::new(mirroring)));
         self.out.insert(work, (link, id));
     }
@@ -238,7 +238,7 @@ impl Backups {
         databases: &mut Databases,
         id: DbId,
         is_all: bool,
-        result: Result<(Delta, Vec<u8>), Error>,
+        result: Result<(Delta, Option<MadeRecord>), Error>,
     ) {
         let mut outputs = Vec::new();
         let following = self.following(id).expect("the connection is its own");
@@ -246,7 +246,9 @@ impl Backups {
         self.carry_out(shell, sessions, databases, id, outputs);
         match result {
             Ok((delta, _)) if delta.is_empty() => {}
-            Ok((delta, record)) => databases.join(shell, sessions, id, delta, Some(record)),
+            Ok((delta, record)) => {
+                databases.join(shell, sessions, id, (delta, Joining::Recorded(record)))
+            }
             Err(error) => self.refuse_images(shell, sessions, databases, id, &error),
         }
     }

@@ -13,7 +13,7 @@ use weir_upstream::Output;
 use weir_upstream::replication::Input;
 
 use crate::backup::Backups;
-use crate::database::Databases;
+use crate::database::{Databases, Joining};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, LinkId};
 use crate::session::Sessions;
@@ -141,7 +141,7 @@ impl Backups {
         });
         match result {
             Ok(delta) if delta.is_empty() => {}
-            Ok(delta) => databases.join(shell, sessions, id, delta, None),
+            Ok(delta) => databases.join(shell, sessions, id, (delta, Joining::Unrecorded)),
             Err(error) => self.refuse_images(shell, sessions, databases, id, &error),
         }
     }

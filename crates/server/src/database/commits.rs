@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Error};
+use weir_history::Record;
 use weir_log::standalone::{self, Style};
 
 use crate::database::Db;
@@ -15,6 +16,7 @@ use crate::database::trigger::Trigger;
 use crate::effect::Effect;
 use crate::ids::DbId;
 use crate::shell::Shell;
+use crate::work::{MadeRecord, record_of};
 
 /// Room that is made for a batch's records at once, if the last batch's were as long, in bytes.
 const RECORDS_ROOM_MAX: usize = 64 << 10;
@@ -28,6 +30,8 @@ pub(crate) struct Done {
     pub(crate) request: Option<(Trigger, Vec<u8>)>,
     /// What was changed, if anything.
     pub(crate) delta: Option<Arc<Delta>>,
+    /// What the file says of it: none of what it does not keep.
+    pub(crate) record: Option<Record>,
     /// How many transactions had taken effect then.
     pub(crate) position: u64,
 }
@@ -72,13 +76,15 @@ impl Db {
     pub(super) fn file_done(
         &mut self,
         request: Option<(Trigger, Vec<u8>)>,
-        delta: Option<Delta>,
+        change: Option<(Delta, Option<Record>)>,
     ) -> bool {
         assert!(!self.tables.is_writing(), "nothing runs while a batch is being written");
         let position = self.position();
-        let committed = delta.is_some();
+        let committed = change.is_some();
+        let (delta, record) = change.unzip();
         delta.iter().for_each(|delta| self.note_change(delta));
-        self.commits.done.push(Done { request, delta: delta.map(Arc::new), position });
+        let (delta, record) = (delta.map(Arc::new), record.flatten());
+        self.commits.done.push(Done { request, delta, record, position });
         committed
     }
 
@@ -89,7 +95,13 @@ impl Db {
         self.waiting.note_change(delta, store, position);
     }
 
-    /// Adds a change's record to the batch.
+    /// How records are written; `None` if there are none.
+    pub(super) fn record_style(&self) -> Option<Style> {
+        let form = self.storage.record_form()?;
+        Some(Style { form, is_marked: self.history.marks_records() })
+    }
+
+    /// Adds a change's record to the batch, if it changes what the file keeps.
     pub(super) fn record(
         &mut self,
         shell: &Shell,
@@ -97,42 +109,42 @@ impl Db {
         comment: Option<&str>,
         is_durable: bool,
         writes: Writes<'_>,
-    ) -> Result<(), Error> {
-        let Some(form) = self.storage.record_form() else { return Ok(()) };
+    ) -> Result<Option<Record>, Error> {
+        let Some(style) = self.record_style() else { return Ok(None) };
         let store = self.tables.store().expect("the change has just been made there");
         let Commits { records, room, .. } = &mut self.commits;
         if records.is_empty() {
             records.reserve(*room);
         }
         let (start, date_ms) = (records.len(), shell.wall_ms());
-        let style = Style { form, is_marked: false };
         let written =
             standalone::write_transaction_as(style, records, delta, store, date_ms, comment);
-        if written.is_none() {
-            return Ok(());
-        }
+        let Some(written) = written else { return Ok(None) };
         if let Writes::Refused(error) = writes {
             records.truncate(start);
             return Err(Error::io(None, error));
         }
         self.commits.record_count += 1;
         self.commits.is_durable |= is_durable;
-        Ok(())
+        Ok(Some(record_of(written)))
     }
 
-    /// Adds a record that has been made elsewhere, unless it is empty.
-    pub(super) fn add_record(&mut self, record: Vec<u8>, is_durable: bool) {
-        if record.is_empty() {
-            return;
-        }
+    /// Adds a record that has been made elsewhere, if there is one.
+    pub(super) fn add_record(
+        &mut self,
+        made: Option<MadeRecord>,
+        is_durable: bool,
+    ) -> Option<Record> {
+        let MadeRecord { bytes, record } = made?;
         let commits = &mut self.commits;
         if commits.records.is_empty() {
-            commits.records = record;
+            commits.records = bytes;
         } else {
-            commits.records.extend_from_slice(&record);
+            commits.records.extend_from_slice(&bytes);
         }
         commits.record_count += 1;
         commits.is_durable |= is_durable;
+        Some(record)
     }
 
     /// The batch's records go to the file, if there are any: nothing more runs meanwhile.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use weir_data::{Delta, Error, Schema, TableId, Uuid};
 use weir_engine::{Converted, convert, rbac};
+use weir_history::{Chain, Record};
 use weir_json::Text;
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
@@ -36,7 +37,8 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
 use crate::work::{
-    CONVERSION_COMMENT as COMMENT, ConversionError, Follow, Followed, Garbage, Work,
+    CONVERSION_COMMENT as COMMENT, CannotFollow, ConversionError, Follow, Followed, Garbage, Work,
+    record_of,
 };
 
 /// How often a conversion begins before it holds transactions until it is done.
@@ -89,10 +91,16 @@ struct Conversion {
     large: Vec<Arc<Delta>>,
     /// How many rows those change.
     large_rows: usize,
+    /// The change log's chain at the snapshot.
+    chain: Option<Chain>,
     /// Records of what has been followed already.
     tail: Vec<u8>,
+    /// What the change log is told of them.
+    tail_records: Vec<Record>,
     /// How often a helper has followed what was committed meanwhile.
     catch_ups: u32,
+    /// Bytes of all records behind the snapshot, once they are on their way to the new file.
+    tail_bytes: u64,
     /// A helper could not follow, or too much has changed, so the conversion begins anew.
     is_lost: bool,
     attempts: u32,
@@ -160,10 +168,12 @@ impl Conversions {
         let Followed { converted, record } = followed;
         let current = self.current.as_mut().expect("a conversion ends when its helper is done");
         match record {
-            Some(record) if current.tail.len() + record.len() <= TAIL_BYTES_MAX => {
-                current.tail.extend(record);
+            Ok(None) => {}
+            Ok(Some(made)) if current.tail.len() + made.bytes.len() <= TAIL_BYTES_MAX => {
+                current.tail.extend(made.bytes);
+                current.tail_records.push(made.record);
             }
-            Some(_) | None => current.is_lost = true,
+            Ok(Some(_)) | Err(CannotFollow) => current.is_lost = true,
         }
         Some(converted)
     }
@@ -225,8 +235,11 @@ impl Databases {
                 changed: BTreeSet::new(),
                 large: Vec::new(),
                 large_rows: 0,
+                chain: None,
                 tail: Vec::new(),
+                tail_records: Vec::new(),
                 catch_ups: 0,
+                tail_bytes: 0,
                 is_lost: false,
                 attempts: 0,
                 started_us: shell.now_us(),
@@ -244,14 +257,16 @@ impl Databases {
         current.changed.clear();
         let large = std::mem::take(&mut current.large);
         large.into_iter().for_each(|delta| shell.free(Garbage::Delta(delta)));
-        current.tail = Vec::new();
+        (current.tail, current.tail_records) = (Vec::new(), Vec::new());
         (current.large_rows, current.catch_ups, current.is_lost) = (0, 0, false);
         free_converted(shell, current.converted.take());
         db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
         let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
+        let history = db.history.image();
+        current.chain = history.as_ref().map(|image| image.chain());
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
-        shell.ask(Effect::Convert { db: id, snapshot, schema, comment, date_ms, seed });
+        shell.ask(Effect::Convert { db: id, snapshot, history, schema, comment, date_ms, seed });
     }
 
     /// The helper is done with the snapshot; all is decided, and the tables are here.
@@ -289,7 +304,10 @@ impl Databases {
         };
         let mut tail = std::mem::take(&mut current.tail);
         let store = converted.database.store();
-        standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
+        let written =
+            standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
+        current.tail_records.extend(written.map(record_of));
+        current.tail_bytes = tail.len() as u64;
         current.converted = Some(converted);
         db.tables.set_frozen(true);
         shell.ask(Effect::FinishCompaction { db: id, tail, sync: true });
@@ -345,7 +363,10 @@ impl Databases {
         let new_schema = Arc::clone(db.schema());
         let target = |table: TableId| target_of(table, &old_schema, &new_schema, &repaired);
         let kept = db.watch.monitors.convert(&new_schema, target);
-        db.storage.replaced(shell, size);
+        db.storage.replaced(shell, size, current.tail_bytes);
+        let records = (current.chain, &*current.tail_records);
+        let ids = db.history.convert(&target, &new_schema, records, &db.storage);
+        db.watch.monitors.set_ids(ids);
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
         shell.free(Garbage::Database(old));
@@ -367,6 +388,7 @@ impl Databases {
     ) {
         let db = self.open(id);
         let current = db.conversions.current.take().expect("it is under way");
+        db.history.settle_budget(&db.storage);
         free_converted(shell, current.converted);
         if let ConversionError::Failed(reason) = &error {
             let text = format!("{}: conversion failed ({reason}), all is as it was", db.name);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use weir_data::{Delta, UuidSource};
 use weir_engine::{Attempt, Database, Missed, Outcome};
-use weir_log::standalone::Form;
+use weir_log::standalone::Style;
 
 use crate::database::attempts::Way;
 use crate::database::commits::Writes;
@@ -188,11 +188,11 @@ impl Databases {
         attempt: Option<(Box<Attempt>, Missed)>,
     ) {
         let id = trigger.origin.db;
-        let (database, form) = self.send_tables(shell, sessions, id);
+        let (database, style) = self.send_tables(shell, sessions, id);
         let refused = trigger.refused.take();
         let bytes = std::mem::take(&mut trigger.message).len();
         let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
-        let write = Write { request, database, form, date_ms, refused, budget, attempt };
+        let write = Write { request, database, style, date_ms, refused, budget, attempt };
         let work = shell.send_out(of, Work::Write(Box::new(write)));
         self.out.insert(work, Out::Write { trigger, bytes, is_hurried: false });
     }
@@ -283,8 +283,9 @@ impl Databases {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
                 let db = self.open(id);
-                db.add_record(record, done.durable);
-                db.file_done(Some((trigger, done.reply)), done.delta)
+                let record = db.add_record(record, done.durable);
+                let change = done.delta.map(|delta| (delta, record));
+                db.file_done(Some((trigger, done.reply)), change)
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);
@@ -326,18 +327,18 @@ impl Databases {
         }
     }
 
-    /// The tables leave for a helper, and the form of the record of what it changes.
+    /// The tables leave for a helper, and how the record of what it changes is written.
     pub(crate) fn send_tables(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         id: DbId,
-    ) -> (Box<Database>, Form) {
+    ) -> (Box<Database>, Style) {
         // What others have not been told cannot be composed while the tables are away.
         self.flush(shell, sessions, id, Flush::Now);
         let db = self.open(id);
-        let form = db.storage.record_form().expect("nothing long is written to `_Server`");
-        (db.tables.leave(), form)
+        let style = db.record_style().expect("nothing long is written to `_Server`");
+        (db.tables.leave(), style)
     }
 
     /// The tables are back; who has waited for them is let in by [`Databases::reopen`].

@@ -8,6 +8,7 @@ mod attempts;
 pub(crate) mod cancel;
 mod commits;
 mod conversion;
+mod history;
 mod late;
 mod long;
 mod pacing;
@@ -23,11 +24,13 @@ use std::sync::Arc;
 
 use weir_data::{Ids, Schema, Store};
 use weir_engine::Database;
+use weir_history::History;
 use weir_monitor::Monitors;
 
 use crate::database::attempts::Attempts;
 use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
+use crate::database::history::ChangeLog;
 use crate::database::late::LateUpdates;
 use crate::database::long::Out;
 use crate::database::pacing::Watch;
@@ -46,6 +49,7 @@ pub(crate) use commits::Done;
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use long::Answer;
 pub(crate) use tables::{Queued, Tables};
+pub(crate) use transact::Joining;
 pub(crate) use trigger::Trigger;
 
 /// One open database.
@@ -60,6 +64,8 @@ pub(crate) struct Db {
     /// Long transactions on snapshots.
     attempts: Attempts,
     storage: Storage,
+    /// What has changed, and the ids of states.
+    history: ChangeLog,
     watch: Watch,
     /// Conversions to another schema.
     conversions: Conversions,
@@ -72,7 +78,7 @@ pub(crate) struct Db {
 }
 
 impl Db {
-    fn new(database: Database, storage: Storage, seed: u64) -> Self {
+    fn new(database: Database, storage: Storage, history: Option<History>, seed: u64) -> Self {
         Self {
             name: database.schema().name.clone(),
             tables: Tables::new(database),
@@ -80,6 +86,7 @@ impl Db {
             waiting: Waiting::new(seed),
             attempts: Attempts::default(),
             storage,
+            history: ChangeLog::new(history),
             watch: Watch::new(seed),
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),
@@ -277,9 +284,9 @@ impl Databases {
         shell: &mut Shell,
         id: DbId,
         database: Database,
-        storage: Storage,
+        (storage, history): (Storage, Option<History>),
     ) {
-        let db = Db::new(database, storage, shell.uuids().next_u64());
+        let db = Db::new(database, storage, history, shell.uuids().next_u64());
         let other = self.names.insert(db.name.clone(), id);
         assert!(other.is_none(), "a name is checked before its database is opened");
         let at = self.find(id).expect_err("a number is used once");
@@ -424,8 +431,9 @@ impl Databases {
         if db.conversions.is_busy() {
             return db.conversions.join(command);
         }
-        let snapshot = db.tables.snapshot();
-        db.storage.compact(shell, id, snapshot, command);
+        let rows = db.tables.snapshot();
+        let Db { storage, history, .. } = db;
+        storage.compact(shell, id, rows, || history.image(), command);
     }
 
     /// The compacted copy is complete but for what was appended meanwhile.
@@ -438,6 +446,9 @@ impl Databases {
         // The database may have been removed meanwhile.
         if let Some(db) = self.get_mut(id) {
             db.storage.compaction_written(shell, id, result);
+            if !db.storage.is_compacting() {
+                db.history.settle_budget(&db.storage);
+            }
         }
     }
 
@@ -448,8 +459,10 @@ impl Databases {
         id: DbId,
         result: Result<u64, String>,
     ) -> bool {
-        let db = self.get_mut(id);
-        db.is_some_and(|db| db.storage.compaction_finished(shell, result))
+        let Some(db) = self.get_mut(id) else { return false };
+        let is_replaced = db.storage.compaction_finished(shell, result);
+        db.history.settle_budget(&db.storage);
+        is_replaced
     }
 
     /// Rewrites the suspect files for which it is time.

@@ -112,13 +112,7 @@ impl Watch {
 
 impl Db {
     /// Shows one committed change to the monitors.
-    pub(super) fn show(
-        &mut self,
-        shell: &mut Shell,
-        delta: Arc<Delta>,
-        position: u64,
-        ids: Ids,
-    ) {
+    pub(super) fn show(&mut self, shell: &mut Shell, delta: Arc<Delta>, position: u64, ids: Ids) {
         self.log_changes(shell, &delta);
         self.note(&delta);
         self.watch.monitors.commit(&Committed { position, ids, delta }, self.tables.schema());
@@ -161,15 +155,16 @@ impl Databases {
             return;
         }
         let store = db.tables.store().expect("what has run has run on tables that are here");
-        let is_unheard =
-            !db.watch.monitors.is_empty() && db.watch.monitors.pass_over(deltas, store, Ids::default());
+        let ids = db.history.push(done, store.schema());
+        let monitors = &mut db.watch.monitors;
+        let is_unheard = !monitors.is_empty() && monitors.pass_over(deltas, store, ids);
         for Done { delta, position, .. } in done {
             let Some(delta) = delta else { continue };
             if is_unheard {
                 db.log_changes(shell, delta);
                 db.note(delta);
             } else {
-                db.show(shell, Arc::clone(delta), *position, Ids::default());
+                db.show(shell, Arc::clone(delta), *position, ids);
             }
         }
     }
@@ -267,7 +262,7 @@ impl Databases {
 
     /// What a step may cost that concerns a database: what only the server changes is small, and
     /// waits for no helper.
-    fn step_cost_of(&self, id: DbId) -> u64 {
+    pub(super) fn step_cost_of(&self, id: DbId) -> u64 {
         let is_reserved = self.get(id).is_some_and(Db::is_reserved);
         if is_reserved { u64::MAX } else { self.step_cost_max() }
     }

@@ -17,7 +17,7 @@ use crate::origin::{Asker, Identity, Origin};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
-use crate::work::{append_error, operations};
+use crate::work::{MadeRecord, append_error, operations};
 
 /// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
 /// costs more runs with a helper.
@@ -58,6 +58,14 @@ impl Step {
     fn spend(&mut self, outcome: &Outcome) {
         self.cost = self.cost.saturating_add(outcome.cost());
     }
+}
+
+/// Whether a change that no client asked for has a record.
+pub(crate) enum Joining {
+    /// It has been made, unless there is nothing in it for the file.
+    Recorded(Option<MadeRecord>),
+    /// It is to be made.
+    Unrecorded,
 }
 
 impl Databases {
@@ -252,16 +260,19 @@ impl Databases {
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
         let (mut reply, mut delta) = (done.reply, done.delta);
         let db = self.open(trigger.origin.db);
-        if let Some(change) = &delta
-            && let Err(error) =
-                db.record(shell, change, done.comment.as_deref(), done.durable, writes)
-        {
-            let database = db.tables.here_mut().expect("the change has just been made there");
-            database.revert(change);
-            append_error(&mut reply, &error);
-            delta = None;
+        let mut record = None;
+        if let Some(change) = &delta {
+            match db.record(shell, change, done.comment.as_deref(), done.durable, writes) {
+                Ok(written) => record = written,
+                Err(error) => {
+                    let database = db.tables.here_mut();
+                    database.expect("the change has just been made there").revert(change);
+                    append_error(&mut reply, &error);
+                    delta = None;
+                }
+            }
         }
-        db.file_done(Some((trigger, reply)), delta)
+        db.file_done(Some((trigger, reply)), delta.map(|delta| (delta, record)))
     }
 
     /// A change that no client asked for, and that has been made already, is written and told with
@@ -271,18 +282,17 @@ impl Databases {
         shell: &mut Shell,
         sessions: &mut Sessions,
         id: DbId,
-        delta: Delta,
-        record: Option<Vec<u8>>,
+        (delta, joining): (Delta, Joining),
     ) {
         let db = self.open(id);
-        match record {
-            Some(record) => db.add_record(record, false),
-            None => {
+        let record = match joining {
+            Joining::Recorded(made) => db.add_record(made, false),
+            Joining::Unrecorded => {
                 let recorded = db.record(shell, &delta, None, false, Writes::Accepted);
-                recorded.expect("only a client's change is refused before it is written");
+                recorded.expect("only a client's change is refused before it is written")
             }
-        }
-        db.file_done(None, Some(delta));
+        };
+        db.file_done(None, Some((delta, record)));
         self.wake(shell, sessions, id);
     }
 

@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use weir_data::Uuid;
-use weir_monitor::{GroupId, MonitorKey, Version};
+use weir_history::Place;
+use weir_monitor::MonitorKey;
 
 use crate::database::Databases;
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
-use crate::monitors::pages::{Receiver, Source};
+use crate::monitors::pages::{Beginning, Receiver, Source};
 use crate::monitors::{Out, Subscriptions};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
@@ -47,7 +48,8 @@ pub(super) struct Newcomer {
     pub(super) key: MonitorKey,
     /// The request's id, as JSON text.
     pub(super) request: Vec<u8>,
-    pub(super) version: Version,
+    /// The state that the client knows, as it says.
+    pub(super) known: Option<Uuid>,
 }
 
 /// Equal monitors that wait.
@@ -64,6 +66,8 @@ struct Herd {
 #[derive(Debug)]
 pub(super) struct Composing {
     source: Source,
+    /// The id of the state that it leads to, for those who are told one.
+    state: Option<Uuid>,
     newcomers: Vec<Newcomer>,
     /// Composes the first piece again.
     from: Rest,
@@ -71,7 +75,7 @@ pub(super) struct Composing {
 
 impl Composing {
     pub(super) fn db(&self) -> DbId {
-        self.source.db
+        self.source.of.db
     }
 }
 
@@ -85,7 +89,7 @@ pub(crate) struct Begun {
 /// All equal monitors that wait.
 #[derive(Debug, Default)]
 pub(super) struct Herds {
-    by_group: BTreeMap<(DbId, GroupId), Herd>,
+    by_beginning: BTreeMap<Beginning, Herd>,
     /// Rows that have been sent, and when.
     outstanding: Vec<(u64, Weak<Vec<u8>>)>,
     /// When to look again for room.
@@ -115,19 +119,18 @@ impl Herds {
     }
 
     /// All rows of those before them are composed.
-    pub(super) fn may_begin(&mut self, db: DbId, group: GroupId) {
-        if let Some(herd) = self.by_group.get_mut(&(db, group)) {
+    pub(super) fn may_begin(&mut self, of: Beginning) {
+        if let Some(herd) = self.by_beginning.get_mut(&of) {
             herd.again_us = None;
         }
     }
 }
 
 /// What comes around the rows in a monitor's first reply.
-pub(super) fn around(version: Version) -> (Vec<u8>, &'static [u8]) {
-    match version {
-        Version::V1 | Version::V2 => (Vec::new(), b""),
-        // A standalone database has no history to find anything in.
-        Version::V3 => (format!("[false,\"{}\",", Uuid::ZERO).into_bytes(), b"]"),
+pub(super) fn around(found: bool, state: Option<Uuid>) -> (Vec<u8>, &'static [u8]) {
+    match state {
+        None => (Vec::new(), b""),
+        Some(state) => (format!("[{found},\"{state}\",").into_bytes(), b"]"),
     }
 }
 
@@ -137,13 +140,13 @@ impl Subscriptions {
         &mut self,
         sessions: &mut Sessions,
         databases: &Databases,
-        id: DbId,
+        (db, since): (DbId, Option<Place>),
         newcomer: Newcomer,
     ) {
-        sessions.hold(newcomer.session, Reason::Work, Lane::Db(id));
-        let db = databases.get(id).expect("its monitor is there");
-        let group = db.monitors().group(newcomer.key).expect("a monitor is in a group");
-        let herd = self.herds.by_group.entry((id, group)).or_default();
+        sessions.hold(newcomer.session, Reason::Work, Lane::Db(db));
+        let monitors = databases.get(db).expect("its monitor is there").monitors();
+        let group = monitors.group(newcomer.key).expect("a monitor is in a group");
+        let herd = self.herds.by_beginning.entry(Beginning { db, group, since }).or_default();
         herd.waiting.push(newcomer);
     }
 
@@ -155,31 +158,33 @@ impl Subscriptions {
         databases: &mut Databases,
     ) {
         self.herds.retry_us = None;
-        if self.herds.by_group.is_empty() {
+        if self.herds.by_beginning.is_empty() {
             return;
         }
         let now_us = shell.now_us();
         let waits = |herd: &Herd| herd.again_us.is_some_and(|at| at > now_us);
         let is_done = |herd: &Herd| herd.waiting.is_empty() && !herd.composing && !waits(herd);
-        self.herds.by_group.retain(|_, herd| !is_done(herd));
+        self.herds.by_beginning.retain(|_, herd| !is_done(herd));
         let herds = self
             .herds
-            .by_group
+            .by_beginning
             .iter()
-            .filter(|((db, _), herd)| !herd.waiting.is_empty() && databases.is_decided(*db));
-        let herds: Vec<(DbId, GroupId)> = herds.map(|(at, _)| *at).collect();
-        for (db, group) in herds {
+            .filter(|(of, herd)| !herd.waiting.is_empty() && databases.is_decided(of.db));
+        let herds: Vec<Beginning> = herds.map(|(of, _)| *of).collect();
+        for of in herds {
+            let db = of.db;
             let here = databases.get(db).filter(|db| !db.tables().is_away());
             let position = here.map_or(0, |here| here.position());
-            let source = Source { db, group, position };
+            let source = Source { of, position };
             let stream = here.is_some().then(|| self.streams.joinable(source)).flatten();
-            let Some(herd) = self.herds.by_group.get_mut(&(db, group)) else { continue };
+            let Some(herd) = self.herds.by_beginning.get_mut(&of) else { continue };
             if let Some(stream) = stream {
                 // Who is in the middle of another message comes later.
                 let is_free = |newcomer: &mut Newcomer| !shell.is_in_message(newcomer.session);
                 let newcomers: Vec<Newcomer> = herd.waiting.extract_if(.., is_free).collect();
-                begin_anew(databases, db, &newcomers);
-                let receivers = receivers(shell, sessions, databases, db, newcomers);
+                let state = begin_anew(databases, db, &newcomers);
+                let known = (of.since.is_some(), state);
+                let receivers = receivers(shell, sessions, databases, (db, known), newcomers);
                 self.join_stream(shell, sessions, databases, stream, receivers);
             } else if waits(herd) {
                 let at_us = herd.again_us.into_iter().chain(self.herds.retry_us).min();
@@ -201,19 +206,34 @@ impl Subscriptions {
         databases: &mut Databases,
         source: Source,
     ) {
-        let at = (source.db, source.group);
-        let herd = self.herds.by_group.get_mut(&at).expect("a herd waits for that");
+        let of = source.of;
+        let herd = self.herds.by_beginning.get_mut(&of).expect("a herd waits for that");
         let newcomers = std::mem::take(&mut herd.waiting);
-        let Some(rest) = begin_anew(databases, source.db, &newcomers) else {
-            self.herds.by_group.remove(&at);
-            let gone = newcomers.into_iter();
-            return gone.for_each(|gone| turn_away(shell, sessions, databases, source.db, &gone));
+        let state = begin_anew(databases, of.db, &newcomers);
+        let Some(rest) = what_to_compose(databases, of, &newcomers) else {
+            self.herds.by_beginning.remove(&of);
+            let is_open = databases.get(of.db).is_some();
+            return newcomers.into_iter().for_each(|newcomer| {
+                if is_open && of.since.is_some() && databases.has_monitor(of.db, newcomer.key) {
+                    // The changes since then have been forgotten meanwhile: it begins with all rows.
+                    databases.release(
+                        shell,
+                        sessions,
+                        newcomer.session,
+                        Reason::Work,
+                        Lane::Db(of.db),
+                    );
+                    self.join_herd(sessions, databases, (of.db, None), newcomer);
+                } else {
+                    turn_away(shell, sessions, databases, of.db, &newcomer);
+                }
+            });
         };
         herd.composing = true;
         let from = rest.clone();
-        let of = newcomers.first().map(|newcomer| newcomer.session);
-        let work = shell.send_out(of, Work::Initial(rest));
-        self.out.insert(work, Out::Initial(Composing { source, newcomers, from }));
+        let first = newcomers.first().map(|newcomer| newcomer.session);
+        let work = shell.send_out(first, Work::Initial(rest));
+        self.out.insert(work, Out::Initial(Composing { source, state, newcomers, from }));
     }
 
     /// A helper has composed the next piece of a long message, or what monitors begin with: that
@@ -234,15 +254,16 @@ impl Subscriptions {
             }
             Some(Out::Change(_)) | None => panic!("a helper answers what it was asked"),
         };
-        let Source { db, group, .. } = composing.source;
+        let of @ Beginning { db, since, .. } = composing.source.of;
         let is_whole = piece.rest.is_none();
         if is_whole
+            && since.is_none()
             && databases.get(db).is_some()
             && let Some(newcomer) = composing.newcomers.first()
         {
             databases.monitors_mut(db).keep_initial(newcomer.key, &piece.bytes);
         }
-        if let Some(herd) = self.herds.by_group.get_mut(&(db, group)) {
+        if let Some(herd) = self.herds.by_beginning.get_mut(&of) {
             herd.composing = false;
             herd.again_us = (!is_whole).then_some(shell.now_us() + WAVE_US);
         }
@@ -258,33 +279,53 @@ impl Subscriptions {
         begun: Begun,
     ) {
         let Begun { composing, piece } = begun;
-        let Composing { source, newcomers, from } = composing;
+        let Composing { source, state, newcomers, from } = composing;
+        let Beginning { db, since, .. } = source.of;
         self.herds.note_outstanding(shell.now_us(), &piece.bytes);
-        let receivers = receivers(shell, sessions, databases, source.db, newcomers);
+        let known = (since.is_some(), state);
+        let receivers = receivers(shell, sessions, databases, (db, known), newcomers);
         if piece.rest.is_some() {
             let of = (Some(source), Some(from));
             return self.begin_stream(shell, sessions, databases, of, piece, receivers);
         }
         for receiver in receivers {
-            let (session, head, tail) = receiver.into_parts();
-            shell.send_parts(vec![session], head, Arc::clone(&piece.bytes));
-            shell.send(session, tail);
-            databases.release(shell, sessions, session, Reason::Work, Lane::Db(source.db));
+            let session = receiver.session();
+            receiver.give_whole(shell, &piece.bytes);
+            databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
         }
     }
 }
 
-/// What to compose for these monitors, if any of them is still there.
-fn begin_anew(databases: &mut Databases, id: DbId, newcomers: &[Newcomer]) -> Option<Rest> {
-    let db = databases.get(id)?;
-    let (schema, snapshot) = (Arc::clone(db.schema()), db.tables().snapshot());
+/// These monitors begin with the rows as they are now; the id of that state, for those who are told
+/// one.
+fn begin_anew(databases: &mut Databases, id: DbId, newcomers: &[Newcomer]) -> Option<Uuid> {
+    let schema = Arc::clone(databases.get(id)?.schema());
     let monitors = databases.monitors_mut(id);
-    let mut initial = None;
+    let mut state = None;
     for newcomer in newcomers {
         monitors.begin_anew(newcomer.key, &schema);
-        initial = initial.or_else(|| monitors.initial_work(newcomer.key));
+        state = state.or_else(|| monitors.state_id(newcomer.key));
     }
-    Some(Rest::initial(initial?, snapshot))
+    state
+}
+
+/// What to compose for equal monitors, if any of them is still there, and what leads on from the
+/// state that they know.
+fn what_to_compose(
+    databases: &mut Databases,
+    of: Beginning,
+    newcomers: &[Newcomer],
+) -> Option<Rest> {
+    let db = databases.get(of.db)?;
+    let snapshot = db.tables().snapshot();
+    if let Some(since) = of.since {
+        let missed = newcomers.iter().find_map(|newcomer| db.monitors().missed(newcomer.key))?;
+        let changes = db.history().since(since, missed.ids())?;
+        return Some(Rest::missed(missed, changes, snapshot));
+    }
+    let monitors = databases.monitors_mut(of.db);
+    let initial = newcomers.iter().find_map(|newcomer| monitors.initial_work(newcomer.key))?;
+    Some(Rest::initial(initial, snapshot))
 }
 
 /// The newcomers whose monitors are still there, and what comes around their rows.
@@ -292,18 +333,20 @@ fn receivers(
     shell: &mut Shell,
     sessions: &mut Sessions,
     databases: &mut Databases,
-    db: DbId,
+    (db, (found, state)): (DbId, (bool, Option<Uuid>)),
     newcomers: Vec<Newcomer>,
 ) -> Vec<Receiver> {
     let mut receivers = Vec::with_capacity(newcomers.len());
     for newcomer in newcomers {
         // It may have gone with its database meanwhile, or with its session.
         if databases.has_monitor(db, newcomer.key) {
-            let (before, behind) = around(newcomer.version);
+            let (before, behind) = around(found, state);
             let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
             head.extend_from_slice(&before);
             let tail = [behind, tail].concat();
-            receivers.push(Receiver::new(newcomer.session, db, head, tail));
+            let follow = databases.says_other_state(db, newcomer.key, newcomer.known, state);
+            let receiver = Receiver::new(newcomer.session, db, head, tail);
+            receivers.push(receiver.with_follow(follow));
         } else {
             turn_away(shell, sessions, databases, db, &newcomer);
         }

@@ -4,6 +4,7 @@
 mod first_rows;
 mod pages;
 mod requests;
+mod resume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::Herds;
 use crate::monitors::pages::Streams;
 use crate::monitors::requests::Changing;
+use crate::monitors::resume::Resumed;
 use crate::reply::Reply;
 use crate::session::Sessions;
 use crate::session::limits::OVERHEAD_BYTES;
@@ -93,6 +95,8 @@ pub(crate) struct Subscriptions {
     out: BTreeMap<WorkId, Out>,
     /// `ovsdb-server/disable-monitor-cond`
     no_conditions: bool,
+    /// What monitors that came back have missed, for others who come back to the same.
+    resumed: Resumed,
     /// When initial rows kept for a herd of equal monitors go.
     forget_us: Option<u64>,
 }
@@ -262,8 +266,9 @@ impl Subscriptions {
             Reply::Result(result) => self.send_result(shell, sessions, id, request, result),
             Reply::Later => {}
             Reply::Error(error) => shell.send(id, weir_wire::reply_error(request, &error)),
-            Reply::Shared { before, body, behind } => {
+            Reply::Shared { before, body, behind, follow } => {
                 send_around(shell, id, request, &before, body, behind);
+                follow.into_iter().for_each(|message| shell.send(id, message));
             }
         }
     }
@@ -278,6 +283,7 @@ impl Subscriptions {
         if self.forget_us.is_some_and(|at| at <= shell.now_us()) {
             self.forget_us = None;
             databases.forget_initial();
+            self.resumed.forget();
             self.forget_idle_streams(shell);
         }
     }

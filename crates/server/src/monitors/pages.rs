@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use weir_history::Place;
 use weir_monitor::GroupId;
 
 use crate::database::Databases;
@@ -50,9 +51,17 @@ pub(crate) struct StreamId(u64);
 /// What equal monitors begin with, as of a position of their database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
+    pub(super) of: Beginning,
+    pub(super) position: u64,
+}
+
+/// What monitors begin with: those for which this is equal are given the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Beginning {
     pub(super) db: DbId,
     pub(super) group: GroupId,
-    pub(super) position: u64,
+    /// The state from which the differences lead on; without it, all rows.
+    pub(super) since: Option<Place>,
 }
 
 /// Who receives a stream.
@@ -65,6 +74,8 @@ pub(crate) struct Receiver {
     head: Option<Bytes>,
     /// What comes behind the last one.
     tail: Vec<u8>,
+    /// A message that follows.
+    follow: Option<Vec<u8>>,
     /// The piece that it gets next.
     next: usize,
     /// The session has taken all that it was sent.
@@ -74,12 +85,24 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(session: SessionId, db: DbId, head: Vec<u8>, tail: Vec<u8>) -> Self {
         let head = Some(Arc::new(head));
-        Self { session, db, head, tail, next: 0, is_hungry: true }
+        Self { session, db, head, tail, follow: None, next: 0, is_hungry: true }
     }
 
-    /// The session, and what comes before and behind the rows.
-    pub(super) fn into_parts(self) -> (SessionId, Bytes, Vec<u8>) {
-        (self.session, self.head.unwrap_or_default(), self.tail)
+    /// Gets another message behind this one.
+    pub(super) fn with_follow(self, follow: Option<Vec<u8>>) -> Self {
+        Self { follow, ..self }
+    }
+
+    /// Gives the whole message, of which this piece is all.
+    pub(super) fn give_whole(self, shell: &mut Shell, piece: &Bytes) {
+        let Self { session, head, tail, follow, .. } = self;
+        shell.send_parts(vec![session], head.unwrap_or_default(), Arc::clone(piece));
+        shell.send(session, tail);
+        follow.into_iter().for_each(|message| shell.send(session, message));
+    }
+
+    pub(super) fn session(&self) -> SessionId {
+        self.session
     }
 }
 
@@ -279,8 +302,8 @@ impl Subscriptions {
         stream.rest = rest;
         stream.bytes += bytes.len();
         stream.pieces.push_back(Made { bytes, from });
-        if let (true, Some(Source { db, group, .. })) = (stream.is_complete(), stream.source) {
-            self.herds.may_begin(db, group);
+        if let (true, Some(Source { of, .. })) = (stream.is_complete(), stream.source) {
+            self.herds.may_begin(of);
         }
         self.serve(shell, sessions, databases, id);
     }
@@ -301,9 +324,10 @@ impl Subscriptions {
         if !unserved.is_empty() {
             shell.ask(Effect::TellDrained { to: unserved });
         }
-        for Receiver { session, db, tail, .. } in done {
+        for Receiver { session, db, tail, follow, .. } in done {
             self.streams.by_session.remove(&session);
             shell.end_message(session, tail);
+            follow.into_iter().for_each(|message| shell.send(session, message));
             sessions.tell_lock_news(shell, session);
             databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
             databases.release(shell, sessions, session, Reason::Message, Lane::Every);

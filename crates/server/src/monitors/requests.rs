@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{DatumRef, Error, Uuid};
+use weir_history::Place;
 use weir_json::{Kind, Text};
 use weir_monitor::{ConditionChange, MonitorKey, Rows, Version, bytes_of_text};
 use weir_wire::Method;
@@ -10,6 +11,7 @@ use weir_wire::Method;
 use crate::database::Databases;
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
+use crate::monitors::pages::Beginning;
 use crate::monitors::{INITIAL_KEPT_US, Monitor, OfSession, Out, Subscriptions};
 use crate::reply::{Handled, Reply, exactly};
 use crate::session::Sessions;
@@ -47,37 +49,39 @@ struct Parsed<'a> {
     version: Version,
     id: Text<'a>,
     requests: Text<'a>,
+    /// The state that the client says it knows.
+    known: Option<Uuid>,
 }
 
 /// Takes the parameters of `monitor`, `monitor_cond` and `monitor_cond_since` apart.
 fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
     let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
-    let (version, id, requests) = match method {
+    let (version, id, requests, known) = match method {
         Method::MonitorCondSince => {
             let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
             let Some(last_id) = last.string() else {
                 return Err(Error::syntax(last, "last-txn-id must be string").into());
             };
-            if Uuid::parse_bytes(&last_id).is_none() {
+            let Some(known) = Uuid::parse_bytes(&last_id) else {
                 return Err(Error::syntax(last, "last-txn-id must be UUID format.").into());
-            }
-            (Version::V3, id, requests)
+            };
+            (Version::V3, id, requests, Some(known).filter(|known| *known != Uuid::ZERO))
         }
         Method::MonitorCond => {
             let [_, id, requests] = exactly(params).ok_or_else(refused)?;
-            (Version::V2, id, requests)
+            (Version::V2, id, requests, None)
         }
         _ => {
             // What follows is ignored, as by the reference.
             let mut rest = params.elements().into_iter().flatten().skip(1);
             let (id, requests) = rest.next().zip(rest.next()).ok_or_else(refused)?;
-            (Version::V1, id, requests)
+            (Version::V1, id, requests, None)
         }
     };
     if requests.kind() != Kind::Object {
         return Err(Error::syntax(requests, "monitor-requests must be object").into());
     }
-    Ok(Parsed { version, id, requests })
+    Ok(Parsed { version, id, requests, known })
 }
 
 fn text_of(id: Text<'_>) -> Vec<u8> {
@@ -102,7 +106,7 @@ impl Subscriptions {
         (method, params): (Method, Text<'_>),
         request: &[u8],
     ) -> Handled {
-        let Parsed { version, id, requests } = parse(method, params)?;
+        let Parsed { version, id, requests, known } = parse(method, params)?;
         let name = text_of(id);
         if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
@@ -116,19 +120,39 @@ impl Subscriptions {
             return Err(error.into());
         }
         databases.own_monitor(db_id, key, session);
-        let rows = databases.initial_rows(db_id, key);
+        if version == Version::V3 {
+            databases.keep_changes(db_id, key);
+        }
+        let since = known.and_then(|known| databases.find_state(db_id, key, known));
+        let rows = match since {
+            Some(_) => self.missed_rows(databases, (db_id, key), since),
+            None => databases.initial_rows(db_id, key),
+        };
         let monitor = Monitor { id: name, db: db_id, key, bytes: 0 };
         let bytes = self.push(databases, session, monitor);
         sessions.note_kept(session, bytes);
         self.forget_us = Some(shell.now_us() + INITIAL_KEPT_US);
         let Some(body) = rows else {
             let request = request.to_vec();
-            let newcomer = Newcomer { session, key, request, version };
-            self.join_herd(sessions, databases, db_id, newcomer);
+            let newcomer = Newcomer { session, key, request, known };
+            self.join_herd(sessions, databases, (db_id, since), newcomer);
             return Ok(Reply::Later);
         };
-        let (before, behind) = around(version);
-        Ok(Reply::Shared { before, body, behind })
+        let state = databases.monitors_mut(db_id).state_id(key);
+        let (before, behind) = around(since.is_some(), state);
+        let follow = databases.says_other_state(db_id, key, known, state);
+        Ok(Reply::Shared { before, body, behind, follow })
+    }
+
+    /// What a monitor has missed since a state, if that is known, or costs no more than a step may.
+    fn missed_rows(
+        &mut self,
+        databases: &Databases,
+        (db, key): (DbId, MonitorKey),
+        since: Option<Place>,
+    ) -> Option<Bytes> {
+        let group = databases.get(db)?.monitors().group(key)?;
+        self.resumed.missed(databases, Beginning { db, group, since }, key)
     }
 
     /// `monitor_cond_change`: what was pending has gone out under the old condition; now comes the

@@ -1,7 +1,7 @@
 //! Admin commands (ovs-appctl(8)): each goes to the owner of what it concerns.
 
 use crate::admin::unixctl::{COLUMN_DIFF, CONFIGURING, NO_DATA_CONVERSION};
-use crate::database::server_db;
+use crate::database::{Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
 use crate::server::Server;
@@ -30,6 +30,7 @@ impl Server {
         match name {
             "memory/show" => Some(Ok(self.memory_show())),
             "weir/status" => Some(Ok(self.overview())),
+            "weir/standalone-history" => Some(self.standalone_history(argument)),
             "ovsdb-server/add-db" => {
                 let config = self.backups.config_of_new_db();
                 self.open_database(argument.to_owned(), config, Some(id));
@@ -134,6 +135,8 @@ impl Server {
             ("n-weak-refs", dbs().map(|db| db.sizes().weak_refs).sum()),
             ("sessions", self.sessions.len() + self.remotes.unconnected()),
             ("triggers", dbs().map(|db| db.waiting().0).sum()),
+            ("txn-history", dbs().map(|db| db.history().counts().changes).sum()),
+            ("txn-history-atoms", dbs().map(Db::history_atoms).sum()),
         ];
         // These two are told also when they are zero.
         let is_shown = |(name, count): &&(&str, usize)| {
@@ -142,6 +145,22 @@ impl Server {
         let shown = counts.iter().filter(is_shown);
         let words: Vec<String> = shown.map(|(name, count)| format!("{name}:{count}")).collect();
         words.join(" ") + "\n"
+    }
+
+    /// `weir/standalone-history`: whether clients that come back are told what has changed.
+    fn standalone_history(&mut self, argument: &str) -> Result<String, String> {
+        let is_kept = match argument {
+            "" => {
+                let word = if self.admin.files().no_history { "off" } else { "on" };
+                return Ok(format!("{word}\n"));
+            }
+            "on" => true,
+            "off" => false,
+            _ => return Err("invalid argument".into()),
+        };
+        self.admin.keep_history(is_kept);
+        self.databases.keep_history(is_kept);
+        Ok(String::new())
     }
 
     fn remove_db(&mut self, name: &str) -> Result<String, String> {

@@ -67,7 +67,7 @@ impl Server {
         match server_db::new(server.shell.uuids().next_u64()) {
             Ok(database) => {
                 let db = server.databases.next_id();
-                server.add_database(db, database, Storage::Reserved);
+                server.add_database(db, database, (Storage::Reserved, None));
             }
             Err(error) => server.admin.fail_start(error),
         }

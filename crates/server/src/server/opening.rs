@@ -1,5 +1,6 @@
 //! Databases come: their files are opened, and they are served.
 
+use weir_history::History;
 use weir_log::standalone::{Form, IS_CLUSTERED};
 
 use crate::admin::Opening;
@@ -95,7 +96,11 @@ impl Server {
         let whole = self.admin.files().whole_columns;
         let form = if whole { Form::Whole } else { Form::Difference };
         let storage = Storage::Standalone(Standalone::new(&mut self.shell, &loaded, form));
-        self.add_database(db, loaded.database, storage);
+        let mut history = loaded.history;
+        if self.admin.files().no_history {
+            history.disable();
+        }
+        self.add_database(db, loaded.database, (storage, Some(history)));
     }
 
     /// A database is served from now on.
@@ -103,11 +108,11 @@ impl Server {
         &mut self,
         id: DbId,
         database: weir_engine::Database,
-        storage: Storage,
+        (storage, history): (Storage, Option<History>),
     ) {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
         let Self { shell, sessions, databases, .. } = self;
-        databases.insert(shell, id, database, storage);
+        databases.insert(shell, id, database, (storage, history));
         let row = shell.uuids().next_uuid();
         let insert = server_db::insert(&name, &schema, row);
         databases.change_server_db(shell, sessions, &insert);

@@ -5,6 +5,7 @@
 //! 2. Written: those records are appended to the new file, which then takes the old one's place.
 
 use weir_data::Snapshot;
+use weir_history::Image;
 
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
@@ -31,6 +32,8 @@ pub(super) struct Compaction {
     started_us: u64,
     /// How many records the tail has.
     tail_records: u64,
+    /// Length of the copy without the tail, once it is written.
+    copy_len: u64,
     /// The copy is written, the rename has been asked for, and so many bytes have come since: they
     /// go to the new file.
     finishing: Option<u64>,
@@ -75,6 +78,7 @@ impl Standalone {
         shell: &mut Shell,
         db: DbId,
         snapshot: Snapshot,
+        history: impl FnOnce() -> Option<Box<Image>>,
         command: Option<CommandId>,
     ) {
         if let Some(compaction) = &mut self.compaction {
@@ -87,10 +91,11 @@ impl Standalone {
             commands: command.into_iter().collect(),
             started_us: shell.now_us(),
             tail_records: 0,
+            copy_len: 0,
             finishing: None,
         });
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
-        shell.ask(Effect::Compact { db, snapshot, comment, date_ms });
+        shell.ask(Effect::Compact { db, snapshot, history: history(), comment, date_ms });
     }
 
     pub(super) fn compaction_written(
@@ -109,7 +114,8 @@ impl Standalone {
                 self.note_compacted(shell);
                 shell.ask(Effect::DiscardCopy { db });
             }
-            Ok(_) => {
+            Ok(copy_len) => {
+                compaction.copy_len = copy_len;
                 // The tail is complete: whatever is appended after this effect, before its answer,
                 // goes to the new file.
                 compaction.finishing = Some(0);
@@ -135,6 +141,7 @@ impl Standalone {
         // Whatever is wrong with the old file, this one is on the disk.
         let was_suspect = self.rewrite_us.is_some();
         self.replaced(shell, size, compaction.tail_records);
+        self.snapshot_len = compaction.copy_len;
         self.grow(compaction.finishing.expect("its end has been asked for"));
         let (path, took_ms) = (self.path().to_owned(), shell.elapsed_ms(compaction.started_us));
         shell.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));

@@ -61,6 +61,7 @@ pub struct Loaded {
     pub(crate) snapshot_len: u64,
     pub(crate) warning: Option<String>,
     pub(crate) passed_over: PassedOver,
+    pub(crate) history: weir_history::History,
     valid_len: u64,
 }
 
@@ -119,7 +120,10 @@ impl Loader {
                 Err(_) => return Ok(Finished::Again(Self::careful(self.path, self.seed))),
             },
         };
+        let tables = database.schema().tables.len();
+        let history = weir_history::History::new([0; 20], tables, 1 << 20, self.seed);
         Ok(Finished::Loaded(Box::new(Loaded {
+            history,
             database,
             path: self.path,
             records: loaded.records,

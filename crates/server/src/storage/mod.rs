@@ -6,6 +6,7 @@ pub mod load;
 mod standalone;
 
 use weir_data::Snapshot;
+use weir_history::Image;
 use weir_log::standalone::Form;
 
 use crate::ids::{CommandId, DbId};
@@ -88,9 +89,10 @@ impl Storage {
         shell: &mut Shell,
         db: DbId,
         snapshot: Snapshot,
+        history: impl FnOnce() -> Option<Box<Image>>,
         command: Option<CommandId>,
     ) {
-        self.file_mut().compact(shell, db, snapshot, command);
+        self.file_mut().compact(shell, db, snapshot, history, command);
     }
 
     /// The compacted copy is complete but for what was appended meanwhile.
@@ -119,9 +121,11 @@ impl Storage {
         }
     }
 
-    /// A converted copy of this size has taken the file's place.
-    pub(crate) fn replaced(&mut self, shell: &Shell, size: u64) {
+    /// A converted copy of this size has taken the file's place, with this many bytes of records
+    /// behind its snapshot.
+    pub(crate) fn replaced(&mut self, shell: &Shell, size: u64, behind: u64) {
         self.file_mut().replaced(shell, size, 0);
+        self.file_mut().snapshot_len = size - behind;
     }
 
     /// Whether the rules for automatic compaction may ever ask for one.

@@ -18,6 +18,8 @@ pub(crate) struct Standalone {
     size: u64,
     /// Size when last compacted or opened.
     snapshot_size: u64,
+    /// Length of the first two records, the schema and the snapshot.
+    pub(super) snapshot_len: u64,
     /// Records beyond the snapshot.
     records: u64,
     /// Records that were not replayed: they are lost when the file is rewritten, so that does not
@@ -46,6 +48,7 @@ impl Standalone {
             form,
             size: loaded.valid_len(),
             snapshot_size: loaded.snapshot_len,
+            snapshot_len: loaded.snapshot_len,
             // The first two are the schema and the snapshot, if there are so many.
             records: loaded.records.saturating_sub(2),
             passed_over: loaded.passed_over.records,
@@ -60,6 +63,11 @@ impl Standalone {
 
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Length of the first two records in bytes: what a loader of the file finds, too.
+    pub(crate) fn snapshot_len(&self) -> u64 {
+        self.snapshot_len
     }
 
     pub(super) fn form(&self) -> Form {

@@ -7,7 +7,7 @@ use weir_data::{Delta, Snapshot, TableId, Uuid, UuidSource};
 use weir_engine::Converted;
 use weir_log::standalone;
 
-use crate::work::CONVERSION_COMMENT;
+use crate::work::{CONVERSION_COMMENT, MadeRecord, record_of};
 
 /// [`Work::Follow`](crate::work::Work::Follow)
 pub struct Follow {
@@ -26,9 +26,13 @@ pub struct Follow {
 /// The result of a [`Work::Follow`](crate::work::Work::Follow).
 pub struct Followed {
     pub(crate) converted: Box<Converted>,
-    /// What has changed in the converted file; `None` if the conversion must begin anew.
-    pub(crate) record: Option<Vec<u8>>,
+    /// What has changed in the converted file, if anything.
+    pub(crate) record: Result<Option<MadeRecord>, CannotFollow>,
 }
+
+/// The conversion must begin anew.
+#[derive(Debug)]
+pub(crate) struct CannotFollow;
 
 impl Follow {
     /// Converts them, too.
@@ -41,13 +45,14 @@ impl Follow {
         let tables: BTreeSet<TableId> = changed.iter().map(|(table, _)| *table).collect();
         let tables: Vec<TableId> = tables.into_iter().collect();
         let source = snapshot.to_store(&tables, uuids.next_u64());
-        let delta = converted.follow(&source, &changed, &mut uuids).ok();
+        let delta = converted.follow(&source, &changed, &mut uuids);
         let record = delta.map(|delta| {
-            let (mut record, store) = (Vec::new(), converted.database.store());
+            let (mut bytes, store) = (Vec::new(), converted.database.store());
             let comment = Some(CONVERSION_COMMENT);
-            standalone::write_transaction(&mut record, &delta, store, date_ms, comment);
-            record
+            let written =
+                standalone::write_transaction(&mut bytes, &delta, store, date_ms, comment);
+            written.map(|written| MadeRecord { bytes, record: record_of(written) })
         });
-        Followed { converted, record }
+        Followed { converted, record: record.map_err(|_| CannotFollow) }
     }
 }

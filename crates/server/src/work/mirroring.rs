@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use weir_data::{Delta, Error, TableId, UuidSource};
 use weir_engine::{Database, replicate};
-use weir_log::standalone::{self, Form, Style};
+use weir_log::standalone::{self, Style};
 use weir_upstream::{RowReader, Rows};
+
+use crate::work::{MadeRecord, record_of};
 
 /// A message and the tables that are to be like it.
 pub struct Mirroring {
@@ -14,7 +16,7 @@ pub struct Mirroring {
     pub(crate) database: Box<Database>,
     /// Tables of which no other rows stay, if the message has all.
     pub(crate) replaced: BTreeSet<TableId>,
-    pub(crate) form: Form,
+    pub(crate) style: Style,
     /// Wall clock for the log record.
     pub(crate) date_ms: i64,
     pub(crate) seed: [u64; 4],
@@ -31,13 +33,13 @@ pub(crate) enum Reading {
     /// The message is not for this.
     Unread(Vec<u8>),
     /// All rows, or changed ones; what that changed here, and its record.
-    Read { is_all: bool, result: Result<(Delta, Vec<u8>), Error> },
+    Read { is_all: bool, result: Result<(Delta, Option<MadeRecord>), Error> },
 }
 
 impl Mirroring {
     /// Reads the rows and makes them the database's own.
     pub(crate) fn run(self) -> Mirrored {
-        let Self { reader, message, mut database, replaced, form, date_ms, seed } = self;
+        let Self { reader, message, mut database, replaced, style, date_ms, seed } = self;
         let mut uuids = UuidSource::new(seed);
         let (is_all, changed) = match reader.read(&message) {
             None => return Mirrored { database, result: Reading::Unread(message) },
@@ -50,9 +52,10 @@ impl Mirroring {
             }
         };
         let result = changed.map(|delta| {
-            let (mut record, store) = (Vec::new(), database.store());
-            let style = Style { form, is_marked: false };
-            standalone::write_transaction_as(style, &mut record, &delta, store, date_ms, None);
+            let (mut bytes, store) = (Vec::new(), database.store());
+            let written =
+                standalone::write_transaction_as(style, &mut bytes, &delta, store, date_ms, None);
+            let record = written.map(|written| MadeRecord { bytes, record: record_of(written) });
             (delta, record)
         });
         Mirrored { database, result: Reading::Read { is_all, result } }

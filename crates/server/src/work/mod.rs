@@ -15,6 +15,7 @@ use std::fmt;
 
 use weir_data::Snapshot;
 use weir_engine::Outcome;
+use weir_history::Record;
 use weir_json::TextBuf;
 use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
@@ -29,6 +30,7 @@ pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
 pub(crate) use examine::Content;
+pub(crate) use follow::CannotFollow;
 pub(crate) use mirroring::Reading;
 pub(crate) use transaction::{Failed, Request, append_error, operations};
 
@@ -37,6 +39,19 @@ pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;
 
 /// `_comment` of a converted file's snapshot.
 pub(crate) const CONVERSION_COMMENT: &str = "converted by ovsdb-server";
+
+/// A log record that a helper has made.
+pub(crate) struct MadeRecord {
+    pub(crate) bytes: Vec<u8>,
+    /// What the change log is told of it.
+    pub(crate) record: Record,
+}
+
+/// What the change log is told of a record.
+pub(crate) fn record_of(written: weir_log::record::Written) -> Record {
+    let weir_log::record::Written { hash, body_len, is_marked } = written;
+    Record { hash: hash.0, body_len, is_marked }
+}
 
 /// A piece of work.
 pub enum Work {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_data::Snapshot;
 use weir_engine::LateReply;
-use weir_monitor::{Initial, InitialPieces};
+use weir_history::Changes;
+use weir_monitor::{Initial, InitialPieces, Missed};
 
 /// Room for a piece of a long message and its last row, in bytes.
 const PIECE_ROOM: usize = (1 << 20) + (64 << 10);
@@ -16,6 +17,7 @@ pub struct Rest(Source);
 #[derive(Clone, Debug)]
 enum Source {
     Initial(InitialPieces),
+    Missed { missed: Missed, changes: Changes, snapshot: Arc<Snapshot> },
     Results(LateReply),
 }
 
@@ -33,6 +35,11 @@ impl Rest {
         Self(Source::Initial(initial.pieces(snapshot)))
     }
 
+    /// What monitors have missed, all of it in one piece.
+    pub(crate) fn missed(missed: Missed, changes: Changes, snapshot: Snapshot) -> Self {
+        Self(Source::Missed { missed, changes, snapshot: Arc::new(snapshot) })
+    }
+
     /// The results of a reader.
     pub(crate) fn results(results: LateReply) -> Self {
         Self(Source::Results(results))
@@ -43,6 +50,11 @@ impl Rest {
         let mut bytes = Vec::with_capacity(PIECE_ROOM);
         let has_more = match &mut self.0 {
             Source::Initial(pieces) => pieces.write_piece(&mut bytes),
+            Source::Missed { missed, changes, snapshot } => {
+                let deltas = changes.deltas(snapshot.schema()).map(|entry| entry.delta);
+                missed.compose_from(deltas, snapshot, &mut bytes);
+                false
+            }
             Source::Results(results) => results.write_piece(&mut bytes),
         };
         if !has_more {

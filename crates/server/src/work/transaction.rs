@@ -5,10 +5,10 @@ use std::sync::Arc;
 use weir_data::{Error, Snapshot, UuidSource};
 use weir_engine::{Attempt, Database, Env, Missed, Outcome, ReadOnly, Reads, Unanswered, Watcher};
 use weir_json::{Text, TextBuf};
-use weir_log::standalone::{self, Form, Style};
+use weir_log::standalone::{self, Style};
 
 use crate::origin::Identity;
-use crate::work::EXAMINE_BYTES_MIN;
+use crate::work::{EXAMINE_BYTES_MIN, MadeRecord, record_of};
 
 /// A request, and all that it needs besides tables.
 pub(crate) struct Request {
@@ -26,7 +26,7 @@ pub struct Write {
     pub(crate) request: Request,
     pub(crate) database: Box<Database>,
     /// Of the log record.
-    pub(crate) form: Form,
+    pub(crate) style: Style,
     /// Wall clock for the log record.
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
@@ -82,7 +82,7 @@ pub struct Written {
     pub(crate) database: Box<Database>,
     pub(crate) outcome: Outcome,
     /// The log record of what changed, if that is for the file.
-    pub(crate) record: Vec<u8>,
+    pub(crate) record: Option<MadeRecord>,
     /// Of the request; an empty one if it was big and has changed something: nobody runs it again.
     pub(crate) message: Arc<TextBuf>,
     /// The message all the same, where nobody was asked whether the transaction may go on.
@@ -115,13 +115,13 @@ impl Write {
     /// The tables as they are, for nobody waits for the transaction any more.
     pub(crate) fn stopped(self) -> Written {
         let Self { request: Request { message, .. }, database, .. } = self;
-        let (outcome, record) = (Outcome::TooLong { cost: 0 }, Vec::new());
+        let (outcome, record) = (Outcome::TooLong { cost: 0 }, None);
         Written { database, outcome, record, message, uncut: None }
     }
 
     /// Runs the transaction on the tables.
     pub(crate) fn run(self, watcher: Option<&Watcher>) -> Written {
-        let Self { mut request, mut database, form, date_ms, refused, budget, attempt } = self;
+        let Self { mut request, mut database, style, date_ms, refused, budget, attempt } = self;
         let attempt = attempt.filter(|(attempt, missed)| attempt.holds(missed, watcher));
         let mut outcome = request.run(budget, watcher, |operations, env| match &attempt {
             Some((attempt, _)) => {
@@ -130,32 +130,26 @@ impl Write {
             None => weir_engine::execute(&mut database, operations, env),
         });
         drop(attempt);
-        let (mut record, mut uncut) = (Vec::new(), None);
+        let (mut record, mut uncut) = (None, None);
         if let Outcome::Done(done) = &mut outcome
             && let Some(delta) = &done.delta
         {
             let (store, comment) = (database.store(), done.comment.as_deref());
-            let length = request.message.len();
+            let (length, mut bytes) = (request.message.len(), Vec::new());
             if length >= EXAMINE_BYTES_MIN {
                 // It is not held twice: a record is about as long.
                 let message = std::mem::take(&mut request.message);
                 uncut = watcher.is_none().then_some(message);
-                record.reserve_exact(length);
+                bytes.reserve_exact(length);
             }
-            let style = Style { form, is_marked: false };
-            let written = standalone::write_transaction_as(
-                style,
-                &mut record,
-                delta,
-                store,
-                date_ms,
-                comment,
-            );
-            if let (Some(_), Some(error)) = (written, refused) {
+            let written =
+                standalone::write_transaction_as(style, &mut bytes, delta, store, date_ms, comment);
+            record = written.map(|written| MadeRecord { bytes, record: record_of(written) });
+            if let (Some(_), Some(error)) = (&record, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &Error::io(None, &error));
                 done.delta = None;
-                record = Vec::new();
+                record = None;
             }
         }
         Written { database, outcome, record, message: request.message, uncut }
@@ -175,7 +169,7 @@ impl Written {
                 self.database.revert(&delta);
             }
             self.outcome = Outcome::TooLong { cost: 0 };
-            self.record = Vec::new();
+            self.record = None;
             self.message = self.uncut.take().unwrap_or_else(|| std::mem::take(&mut self.message));
         }
     }

@@ -564,7 +564,7 @@ impl Shell {
             Effect::Open { db, path, .. } if self.slow_open => self.opening.push_back((db, path)),
             Effect::Open { db, path, .. } => self.open(db, path),
             Effect::Close { db } => self.close(db),
-            Effect::Compact { db, snapshot, comment, date_ms } => {
+            Effect::Compact { db, snapshot, comment, date_ms, .. } => {
                 let result =
                     self.write_copy(db, |sink| write_snapshot(&snapshot, &comment, date_ms, sink));
                 let event = Event::CompactionWritten { db, result };
@@ -579,7 +579,7 @@ impl Shell {
                     self.files.remove(&format!("{path}.tmp"));
                 }
             }
-            Effect::Convert { db, snapshot, schema, comment, date_ms, seed } => {
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, .. } => {
                 let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
                     let rows = converted.database.snapshot();
                     self.write_copy(db, |sink| write_snapshot(&rows, &comment, date_ms, sink))

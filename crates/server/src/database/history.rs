@@ -1,0 +1,171 @@
+//! The changes of a database behind what its tables show, for monitors that come back, and the ids
+//! of states (`docs/decisions/012`).
+
+use weir_data::{IdKind, Ids, Schema, TableId, Uuid};
+use weir_history::{Chain, Changes, Counts, History, Image, Place, Record};
+use weir_log::standalone;
+use weir_monitor::MonitorKey;
+
+use crate::database::commits::Done;
+use crate::database::{Databases, Db};
+use crate::ids::DbId;
+use crate::storage::Storage;
+
+/// How many bytes of changes are decoded at the cost of one unit of about 50 ns.
+const DECODED_BYTES: usize = 16;
+
+/// The log of changes; `_Server` has none.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeLog(Option<History>);
+
+impl ChangeLog {
+    pub(super) fn new(history: Option<History>) -> Self {
+        Self(history)
+    }
+
+    /// Whether records are to say that they belong to the log.
+    pub(super) fn marks_records(&self) -> bool {
+        self.0.as_ref().is_some_and(|history| history.is_kept(IdKind::Recorded))
+    }
+
+    /// What is decided goes to the log; the ids of the state behind it.
+    pub(super) fn push(&mut self, done: &[Done], schema: &Schema) -> Ids {
+        let Some(history) = &mut self.0 else { return Ids::default() };
+        for Done { delta, record, .. } in done {
+            if let Some(delta) = delta {
+                history.push(Some(delta), schema, *record);
+            }
+        }
+        history.ids()
+    }
+
+    /// The changes behind a state, if all of them are here.
+    pub(crate) fn since(&self, place: Place, kind: IdKind) -> Option<Changes> {
+        self.0.as_ref()?.since(place, kind)
+    }
+
+    /// What a side file of a copy of the file is made of. Nothing that it may say is forgotten until
+    /// it is known what becomes of the copy.
+    pub(super) fn image(&mut self) -> Option<Box<Image>> {
+        self.0.as_mut().map(|history| Box::new(history.image()))
+    }
+
+    /// It is known which file the log belongs to: how far back it reaches depends on that.
+    pub(super) fn settle_budget(&mut self, storage: &Storage) {
+        if let (Some(history), Some(file)) = (&mut self.0, storage.file()) {
+            history.set_budget(weir_history::budget_of(file.snapshot_len()));
+        }
+    }
+
+    /// The database has been converted. Tables for which `target` has a number go on under that.
+    /// `records` are those of the new file behind its snapshot, which was taken where `chain` was.
+    pub(super) fn convert(
+        &mut self,
+        target: &dyn Fn(TableId) -> Option<TableId>,
+        schema: &Schema,
+        (chain, records): (Option<Chain>, &[Record]),
+        storage: &Storage,
+    ) -> Ids {
+        let (Some(history), Some(file)) = (&mut self.0, storage.file()) else {
+            return Ids::default();
+        };
+        let chain = chain.expect("a conversion begins with the log's image");
+        let hash = standalone::write_schema(&mut Vec::new(), schema);
+        let chain =
+            records.iter().fold(chain.then(hash.0), |chain, record| chain.then(record.hash));
+        let budget = weir_history::budget_of(file.snapshot_len());
+        history.convert(target, schema.tables.len(), chain, budget);
+        history.ids()
+    }
+
+    /// How much is in the log.
+    pub(crate) fn counts(&self) -> Counts {
+        self.0.as_ref().map_or_else(Counts::default, History::counts)
+    }
+
+    /// The log, for what is told of it.
+    pub(crate) fn kept(&self) -> Option<&History> {
+        self.0.as_ref()
+    }
+
+    pub(super) fn kept_mut(&mut self) -> Option<&mut History> {
+        self.0.as_mut()
+    }
+}
+
+impl Db {
+    /// The changes behind what the tables show.
+    pub(crate) fn history(&self) -> &ChangeLog {
+        &self.history
+    }
+
+    /// Atoms of the changes, for memory/show: scripts take more of them than the tables have for a
+    /// leak, though bytes are what is bounded.
+    pub(crate) fn history_atoms(&self) -> usize {
+        self.history.counts().atoms.min(self.sizes().atoms)
+    }
+}
+
+impl Databases {
+    /// Changes are kept for clients that come back, or no longer (`--no-standalone-history`).
+    pub(crate) fn keep_history(&mut self, is_kept: bool) {
+        for (_, db) in &mut self.entries {
+            assert!(db.is_decided(), "what is decided has its ids");
+            let Some(history) = db.history.kept_mut() else { continue };
+            if is_kept != history.is_enabled() {
+                if is_kept {
+                    history.enable()
+                } else {
+                    history.disable()
+                }
+                db.watch.monitors.set_ids(history.ids());
+            }
+        }
+    }
+
+    /// Somebody is told ids: from now on the changes are kept that he could ask for.
+    pub(crate) fn keep_changes(&mut self, id: DbId, key: MonitorKey) {
+        let db = self.open(id);
+        assert!(db.is_decided(), "a monitor begins with what is decided");
+        let Some(missed) = db.watch.monitors.missed(key) else { return };
+        if let Some(history) = db.history.kept_mut() {
+            history.keep(missed.ids());
+            db.watch.monitors.set_ids(history.ids());
+        }
+    }
+
+    /// The state that a monitor's client says it knows, if it can be told what has changed since.
+    pub(crate) fn find_state(&self, id: DbId, key: MonitorKey, known: Uuid) -> Option<Place> {
+        let db = self.get(id)?;
+        let missed = db.watch.monitors.missed(key).filter(|missed| missed.can_be_told())?;
+        db.history.kept()?.find(known, missed.ids(), &mut missed.tables())
+    }
+
+    /// What a monitor has missed since a state, unless that costs more than a step may.
+    pub(crate) fn missed(&self, id: DbId, key: MonitorKey, since: Place) -> Option<Vec<u8>> {
+        let db = self.get(id)?;
+        let missed = db.watch.monitors.missed(key)?;
+        let changes = db.history.since(since, missed.ids())?;
+        let most = self.step_cost_of(id).checked_sub((changes.bytes() / DECODED_BYTES) as u64)?;
+        // While the tables are away, a helper composes what was committed last.
+        let store = db.tables.store()?;
+        let mut body = Vec::new();
+        let deltas = changes.deltas(db.schema()).map(|entry| entry.delta);
+        missed.compose(deltas, store, most, &mut body).ok()?;
+        Some(body)
+    }
+
+    /// An update that tells a monitor nothing but the id of its state, for a client that named
+    /// another one: some learn it from updates only (`docs/decisions/012`).
+    pub(crate) fn says_other_state(
+        &self,
+        id: DbId,
+        key: MonitorKey,
+        known: Option<Uuid>,
+        state: Option<Uuid>,
+    ) -> Option<Vec<u8>> {
+        let state =
+            state.filter(|state| *state != Uuid::ZERO && known.is_some_and(|id| id != *state));
+        self.get(id)?.monitors().nothing_new(key, state?)
+    }
+}
