@@ -232,16 +232,17 @@ pub enum Effect {
         db: DbId,
         /// The rows to write.
         snapshot: Snapshot,
-        /// The change log at the snapshot, for a side file; `None` where there is none.
-        history: Option<Box<Image>>,
         /// `_comment` of the snapshot record.
         comment: String,
         /// `_date` of the snapshot record, ms since 1970.
         date_ms: i64,
+        /// The change log at the snapshot, for a side file that is written first. If that fails,
+        /// for whatever reason, the log has a line, and the copy goes on without.
+        history: Option<Box<Image>>,
     },
     /// Append `tail` (the records written since the snapshot) to `FILE.tmp`, fsync, rename it over
-    /// the file, fsync the directory, go on appending there; answer with
-    /// `Event::CompactionFinished`.
+    /// the file, fsync the directory, remove the side files of other copies, go on appending there;
+    /// answer with `Event::CompactionFinished`.
     FinishCompaction {
         /// Which database.
         db: DbId,
@@ -250,7 +251,7 @@ pub enum Effect {
         /// Everything must be on disk, the directory included, before the answer.
         sync: bool,
     },
-    /// Remove `FILE.tmp`: what was written there is not to take the file's place.
+    /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
     DiscardCopy {
         /// Which database.
         db: DbId,
@@ -263,8 +264,6 @@ pub enum Effect {
         db: DbId,
         /// The rows to convert.
         snapshot: Snapshot,
-        /// The change log at the snapshot, for a side file; `None` where there is none.
-        history: Option<Box<Image>>,
         /// The schema to convert them to.
         schema: Arc<Schema>,
         /// `_comment` of the snapshot record.
@@ -273,6 +272,8 @@ pub enum Effect {
         date_ms: i64,
         /// Randomness for UUIDs and hashes.
         seed: [u64; 4],
+        /// The change log at the snapshot, under the old schema, as for `Effect::Compact`.
+        history: Option<Box<Image>>,
     },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,

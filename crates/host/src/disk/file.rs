@@ -12,6 +12,7 @@ use weir_net::error::strerror;
 
 use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
 use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
+use crate::disk::side_file;
 use crate::disk::tail::{keep_tail, tail_message};
 
 /// Why a database file cannot be used.
@@ -61,6 +62,7 @@ impl DatabaseFile {
         let failed = |e: io::Error| io_error(name, "open failed", &e);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let _ = fs::remove_file(temporary_path(&path));
+        let _ = fs::remove_file(side_file::temporary_path(&path));
         Ok(Self {
             file,
             path,
@@ -87,6 +89,19 @@ impl DatabaseFile {
     /// What dup(2) says.
     pub(crate) fn reader(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// The file itself, symbolic links resolved.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a file beside this one is to be like.
+    ///
+    /// # Errors
+    /// What fstat(2) says.
+    pub(crate) fn metadata(&self) -> io::Result<fs::Metadata> {
+        self.file.metadata()
     }
 
     /// The file is good up to `valid_len`: the next record goes there.
@@ -174,6 +189,7 @@ impl DatabaseFile {
     /// Removes a replacement that nobody will finish.
     pub(crate) fn discard_replacement(&self) {
         let _ = fs::remove_file(temporary_path(&self.path));
+        let _ = fs::remove_file(side_file::temporary_path(&self.path));
     }
 
     /// Appends `tail` to the replacement and puts it in this file's place; returns its length.

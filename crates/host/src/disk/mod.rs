@@ -3,9 +3,11 @@
 mod file;
 mod lock;
 mod replacement;
+mod side_file;
 mod tail;
 
 pub use lock::{Identity, LockError, LockFile, lock_path};
 
 pub(crate) use file::{DatabaseFile, inode};
 pub use replacement::{Replacement, temporary_path};
+pub(crate) use side_file::{SideFile, candidates, read_candidates, remove_others, side_path};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use weir_server::effect::{self, Effect};
 use weir_server::event::{Event, Now};
-use weir_server::load::convert_rows;
 use weir_server::{Config, Server};
 
 use crate::coverage::Coverage;
+use crate::driver::files::copies::Source;
 use crate::driver::files::databases::Databases;
 use crate::driver::files::jobs::{Done, Jobs};
 use crate::driver::outside::Outside;
@@ -101,11 +101,11 @@ impl Execution {
     /// What a helper has done becomes an event. Answers with how the command of `--run` ended, if
     /// that is what was done.
     pub(crate) fn take_done(&mut self, done: Done) -> Option<io::Result<ExitStatus>> {
-        let Self { databases, jobs, events, .. } = self;
+        let Self { databases, jobs, events, log, .. } = self;
         match done {
-            Done::Loaded(db, result) => databases.loaded(db, result, events),
-            Done::Compacted(db, result) => databases.compacted(db, result, events),
-            Done::Converted(db, result) => databases.converted(db, result, jobs, events),
+            Done::Loaded(db, result) => databases.loaded(db, result, log, events),
+            Done::Compacted(db, result) => databases.compacted(db, result, log, events),
+            Done::Converted(db, result) => databases.converted(db, result, jobs, log, events),
             Done::Work(id, finished) => {
                 // The tables may have gone with it; as a panic of the loop itself, this ends the
                 // process.
@@ -136,16 +136,14 @@ impl Execution {
                 }
                 databases.append(db, &bytes, sync, coverage, log, events);
             }
-            Effect::Compact { db, snapshot, comment, date_ms, .. } => {
-                databases.compact(db, snapshot, comment, date_ms, jobs, events);
+            Effect::Compact { db, snapshot, comment, date_ms, history } => {
+                let source = Source { snapshot, comment, date_ms, history };
+                databases.compact(db, source, jobs, events);
             }
             Effect::DiscardCopy { db } => databases.discard_copy(db),
-            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, .. } => {
-                let convert = move || {
-                    let converted = convert_rows(&snapshot, schema, seed)?;
-                    Ok((converted.database.snapshot(), converted))
-                };
-                databases.convert(db, convert, comment, date_ms, jobs, events);
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
+                let source = Source { snapshot, comment, date_ms, history };
+                databases.convert(db, source, schema, seed, jobs, events);
             }
             Effect::FinishCompaction { db, tail, sync } => {
                 events.push(databases.finish_compaction(db, &tail, sync, jobs, log));

@@ -50,6 +50,20 @@ enum Answer {
     WorkDone(WorkId),
 }
 
+/// Clients resume from what a side file has, so it must be there, or not, as it was.
+fn check_side_file(then: Option<&str>, now: Option<&str>) -> Result<(), String> {
+    let shown = |text: Option<&str>| {
+        text.map_or("none".to_owned(), |text| format!("one that ends in {text}"))
+    };
+    if then == now {
+        return Ok(());
+    }
+    let (then, now) = (shown(then), shown(now));
+    Err(format!(
+        "of the files .NAME.weir-history-* beside the database, {then} was read, and now {now}"
+    ))
+}
+
 impl Answer {
     fn of(event: &Event) -> Option<Self> {
         match event {
@@ -205,8 +219,12 @@ impl Replay {
             Recorded::Opened { db, result } => {
                 let now = self.answer(Answer::Opened(db))?;
                 match (result, now) {
-                    (Ok(()), Event::Opened { result: Err(error), .. }) => Err(error),
-                    (Ok(()), opened) => Ok(opened),
+                    (Ok(_), Event::Opened { result: Err(error), .. }) => Err(error),
+                    (Ok(then), Event::Opened { result: Ok(loaded), .. }) => {
+                        check_side_file(then.as_deref(), loaded.side_file().as_deref())?;
+                        Ok(Event::Opened { db, result: Ok(loaded) })
+                    }
+                    (Ok(_), other) => Ok(other),
                     (Err(error), _) => Ok(Event::Opened { db, result: Err(error) }),
                 }
             }

@@ -4,6 +4,7 @@
 use weir_server::event::{
     CommandId, ConversionError, DbId, Event, HostStatus, LinkId, RemoteId, SessionId,
 };
+use weir_server::load::Loaded;
 use weir_server::work::WorkId;
 
 use super::fields::{Fields, Malformed, put_bytes, put_option, put_result, put_u64};
@@ -13,8 +14,9 @@ use super::fields::{Fields, Malformed, put_bytes, put_option, put_result, put_u6
 pub(crate) enum Recorded {
     /// All of it.
     Whole(Event),
-    /// A database was opened.
-    Opened { db: DbId, result: Result<(), String> },
+    /// A database was opened, with the side file whose name ends so, or without one: what clients
+    /// may resume from depends on it.
+    Opened { db: DbId, result: Result<Option<String>, String> },
     /// A database was converted.
     Converted { db: DbId, result: Conversion },
     /// A piece of work was done, or stopped before its end.
@@ -76,7 +78,10 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
         Event::FileSuspect { db } => begin(out, 8, db.0),
         Event::Opened { db, result } => {
             begin(out, 9, db.0);
-            put_result(out, result.as_ref(), |_, _| {});
+            let put = |out: &mut Vec<u8>, loaded: &Box<Loaded>| {
+                put_maybe(out, loaded.side_file().as_ref());
+            };
+            put_result(out, result.as_ref(), put);
         }
         Event::CompactionWritten { db, result } => {
             begin(out, 10, db.0);
@@ -188,7 +193,7 @@ fn with_content_elsewhere(
     fields: &mut Fields<'_>,
 ) -> Result<Option<Recorded>, Malformed> {
     Ok(Some(match kind {
-        9 => Recorded::Opened { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
+        9 => Recorded::Opened { db: DbId(fields.u64()?), result: fields.result(maybe)? },
         12 => {
             let db = DbId(fields.u64()?);
             let result = match fields.byte()? {

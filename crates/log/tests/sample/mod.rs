@@ -12,7 +12,9 @@ use weir_data::{
     Atom, AtomType, BaseType, ColumnId, ColumnType, Datum, Delta, Row, RowDelta, Schema, Store,
     TableId, Uuid, UuidSource,
 };
-use weir_log::standalone::{LoadError, Loaded, Replayer, write_schema, write_transaction};
+use weir_log::standalone::{
+    LoadError, Loaded, Replayer, Style, write_schema, write_transaction_as,
+};
 
 /// What depends on nothing but a seed.
 pub(crate) struct Random(UuidSource);
@@ -235,7 +237,10 @@ pub(crate) fn file_of(random: &mut Random, schema: Schema, records: usize) -> Fi
         store.apply(&delta);
         let comment = random.chance(30).then_some("what \"for\"");
         let date = 1_700_000_000_000 + i as i64;
-        if write_transaction(&mut bytes, &delta, &store, date, comment).is_some() {
+        // No reader sees the mark.
+        let style = Style { is_marked: i % 2 == 0, ..Style::PLAIN };
+        let out = &mut bytes;
+        if write_transaction_as(style, out, &delta, &store, date, comment).is_some() {
             states.push((bytes.len(), content(&store)));
         }
     }

@@ -38,7 +38,7 @@ use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
 use crate::work::{
     CONVERSION_COMMENT as COMMENT, CannotFollow, ConversionError, Follow, Followed, Garbage, Work,
-    record_of,
+    record_of, untouched_tables,
 };
 
 /// How often a conversion begins before it holds transactions until it is done.
@@ -263,8 +263,9 @@ impl Databases {
         db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
         let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
-        let history = db.history.image();
-        current.chain = history.as_ref().map(|image| image.chain());
+        let image = db.history.image();
+        current.chain = image.as_ref().map(|image| image.chain());
+        let history = image.filter(|image| image.is_kept());
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
         shell.ask(Effect::Convert { db: id, snapshot, history, schema, comment, date_ms, seed });
     }
@@ -355,8 +356,9 @@ impl Databases {
         let db = self.open(id);
         let mut current = db.conversions.current.take().expect("it is under way");
         let converted = current.converted.take().expect("its file is complete");
-        let Converted { database, repaired } = *converted;
         let old_schema = Arc::clone(db.schema());
+        let untouched = untouched_tables(&old_schema, &converted);
+        let Converted { database, repaired } = *converted;
         db.attempts.forget_all();
         let old = db.tables.replace(database);
         db.waiting.note_replaced();
@@ -365,7 +367,7 @@ impl Databases {
         let kept = db.watch.monitors.convert(&new_schema, target);
         db.storage.replaced(shell, size, current.tail_bytes);
         let records = (current.chain, &*current.tail_records);
-        let ids = db.history.convert(&target, &new_schema, records, &db.storage);
+        let ids = db.history.convert(&untouched, &new_schema, records, &db.storage);
         db.watch.monitors.set_ids(ids);
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));

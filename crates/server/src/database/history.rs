@@ -57,11 +57,11 @@ impl ChangeLog {
         }
     }
 
-    /// The database has been converted. Tables for which `target` has a number go on under that.
+    /// The database has been converted. Tables that have a number in `untouched` go on under that.
     /// `records` are those of the new file behind its snapshot, which was taken where `chain` was.
     pub(super) fn convert(
         &mut self,
-        target: &dyn Fn(TableId) -> Option<TableId>,
+        untouched: &[Option<TableId>],
         schema: &Schema,
         (chain, records): (Option<Chain>, &[Record]),
         storage: &Storage,
@@ -74,7 +74,8 @@ impl ChangeLog {
         let chain =
             records.iter().fold(chain.then(hash.0), |chain, record| chain.then(record.hash));
         let budget = weir_history::budget_of(file.snapshot_len());
-        history.convert(target, schema.tables.len(), chain, budget);
+        let target = |table: TableId| untouched.get(table.index()).copied().flatten();
+        history.convert(&target, schema.tables.len(), chain, budget);
         history.ids()
     }
 

@@ -78,7 +78,7 @@ impl Standalone {
         shell: &mut Shell,
         db: DbId,
         snapshot: Snapshot,
-        history: impl FnOnce() -> Option<Box<Image>>,
+        image: impl FnOnce() -> Option<Box<Image>>,
         command: Option<CommandId>,
     ) {
         if let Some(compaction) = &mut self.compaction {
@@ -94,8 +94,9 @@ impl Standalone {
             copy_len: 0,
             finishing: None,
         });
+        let history = image().filter(|image| image.is_kept());
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
-        shell.ask(Effect::Compact { db, snapshot, history: history(), comment, date_ms });
+        shell.ask(Effect::Compact { db, snapshot, history, comment, date_ms });
     }
 
     pub(super) fn compaction_written(

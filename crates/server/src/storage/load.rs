@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
-pub use crate::work::convert_rows;
+use crate::storage::past::{Past, Told};
+pub use crate::work::{convert_rows, untouched_tables};
 use weir_data::store::Snapshot;
-use weir_data::{RowImage, Store, TableId, Uuid, UuidSource};
+use weir_data::{RowImage, Schema, Store, TableId, Uuid, UuidSource};
 use weir_engine::replicate;
 pub use weir_engine::{Converted, Database};
-use weir_log::standalone::{self, Replayer};
+use weir_history::{Binding, History, Image};
+use weir_log::standalone::{self, Replayed, Replayer};
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
@@ -25,14 +27,16 @@ pub struct Loader {
     replayer: Replayer,
     path: String,
     seed: u64,
+    is_seekable: bool,
     check: Option<Check>,
+    past: Past,
 }
 
 /// What has come of a whole file.
 pub enum Finished {
     /// A database.
     Loaded(Box<Loaded>),
-    /// Integrity is broken: this one wants the file from its beginning again.
+    /// Integrity is broken, or much of the end is: this one wants the file from its beginning again.
     Again(Loader),
 }
 
@@ -56,12 +60,15 @@ pub(crate) struct PassedOver {
 /// A database as its file told.
 pub struct Loaded {
     pub(crate) database: Database,
+    /// The change log, behind the last good record.
+    pub history: History,
+    side_file: Option<Binding>,
+    side_file_problem: Option<String>,
     pub(crate) path: String,
     pub(crate) records: u64,
     pub(crate) snapshot_len: u64,
     pub(crate) warning: Option<String>,
     pub(crate) passed_over: PassedOver,
-    pub(crate) history: weir_history::History,
     valid_len: u64,
 }
 
@@ -74,20 +81,41 @@ impl std::fmt::Debug for Loaded {
 impl Loader {
     /// Starts on the file called `path`; `seed` is fresh randomness.
     pub fn new(path: &str, seed: u64) -> Self {
-        Self { replayer: Replayer::new(path, seed), path: path.to_owned(), seed, check: None }
+        Self::quick(path, seed, false, Past::new(nonce(seed)))
     }
 
     /// As [`Loader::new`], for a caller who can go back in the file: a big record is then never held
     /// as a whole. After each [`Loader::feed`] the caller must ask [`Loader::again_from`].
     pub fn seekable(path: &str, seed: u64) -> Self {
-        let replayer = Replayer::seekable(path, seed, PIECES_MIN);
-        Self { replayer, path: path.to_owned(), seed, check: None }
+        Self::quick(path, seed, true, Past::new(nonce(seed)))
+    }
+
+    fn quick(path: &str, seed: u64, is_seekable: bool, past: Past) -> Self {
+        let replayer = match is_seekable {
+            true => Replayer::seekable(path, seed, PIECES_MIN),
+            false => Replayer::new(path, seed),
+        };
+        Self { replayer, path: path.to_owned(), seed, is_seekable, check: None, past }
     }
 
     fn careful(path: String, seed: u64) -> Self {
         let uuids = UuidSource::new([seed, !seed, 0x7765_6972, 2]);
         let check = Check { database: None, uuids, passed_over: PassedOver::default() };
-        Self { replayer: Replayer::noting(&path, seed), path, seed, check: Some(check) }
+        let replayer = Replayer::noting(&path, seed);
+        let past = Past::blind(nonce(seed));
+        Self { replayer, path, seed, is_seekable: false, check: Some(check), past }
+    }
+
+    /// How long the file is, in bytes: only what is near its end is then taken apart for the change
+    /// log. To be told before the first [`Loader::feed`].
+    pub fn expect_len(&mut self, bytes: u64) {
+        self.past.expect_len(bytes);
+    }
+
+    /// What a file beside the database's holds that may be its side file. To be told before the
+    /// first [`Loader::feed`].
+    pub fn offer_side_file(&mut self, bytes: Vec<u8>) {
+        self.past.offer_side_file(bytes);
     }
 
     /// Where in the file the next bytes must come from, if not from behind the last ones.
@@ -97,18 +125,25 @@ impl Loader {
 
     /// Takes the next bytes; an error means that this is no database the server can open.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let Self { replayer, seed, check, .. } = self;
-        let fed = match check {
-            None => replayer.feed(bytes),
-            Some(check) => replayer
-                .feed_with(bytes, &mut |record| check.record(record.store, record.rows, *seed)),
+        let Self { replayer, seed, check, past, .. } = self;
+        replayer.tell_deltas_from(past.deltas_from());
+        let each = &mut |record: Replayed<'_>| {
+            let Replayed { number, end, delta, store, rows } = record;
+            past.record(number, &end, delta.as_ref(), store.schema());
+            if let Some(check) = check {
+                check.record(store, rows, *seed);
+            }
         };
-        fed.map_err(|error| error.to_string())
+        replayer.feed_with(bytes, each).map_err(|error| error.to_string())
     }
 
     /// The file has ended.
     pub fn finish(self) -> Result<Finished, String> {
         let loaded = self.replayer.finish().map_err(|error| error.to_string())?;
+        if let Some(past) = self.past.again(loaded.valid_len) {
+            let again = Self::quick(&self.path, self.seed, self.is_seekable, past);
+            return Ok(Finished::Again(again));
+        }
         let (checked, passed_over) = match self.check {
             None => (None, PassedOver::default()),
             Some(check) => (check.database, check.passed_over),
@@ -120,11 +155,12 @@ impl Loader {
                 Err(_) => return Ok(Finished::Again(Self::careful(self.path, self.seed))),
             },
         };
-        let tables = database.schema().tables.len();
-        let history = weir_history::History::new([0; 20], tables, 1 << 20, self.seed);
+        let Told { history, side_file, problem } = self.past.finish();
         Ok(Finished::Loaded(Box::new(Loaded {
-            history,
             database,
+            history,
+            side_file,
+            side_file_problem: problem,
             path: self.path,
             records: loaded.records,
             snapshot_len: loaded.snapshot_len,
@@ -192,23 +228,48 @@ impl Loaded {
     pub fn valid_len(&self) -> u64 {
         self.valid_len
     }
+
+    /// What the side file's name ends in that was read with the file.
+    pub fn side_file(&self) -> Option<String> {
+        self.side_file.as_ref().map(Binding::text)
+    }
+
+    /// Why none was read though one was offered that is not another file's.
+    pub fn side_file_problem(&self) -> Option<&str> {
+        self.side_file_problem.as_deref()
+    }
 }
 
-/// Streams a compacted file: schema record, then one record with all rows. Returns its length.
+/// The nonce of volatile ids.
+fn nonce(seed: u64) -> u64 {
+    UuidSource::new([seed, !seed, 0x7765_6972, 3]).next_u64()
+}
+
+/// Streams a compacted file: schema record, then one record with all rows. Answers with what names
+/// its side file.
 pub fn write_snapshot(
     snapshot: &Snapshot,
     comment: &str,
     date_ms: i64,
     sink: &mut dyn FnMut(&[u8]) -> Result<(), String>,
-) -> Result<u64, String> {
-    let mut length = 0;
-    let mut counted = |bytes: &[u8]| {
-        length += bytes.len() as u64;
-        sink(bytes)
-    };
-    let mut schema = Vec::new();
-    standalone::write_schema(&mut schema, snapshot.schema());
-    counted(&schema)?;
-    standalone::write_snapshot(snapshot, date_ms, Some(comment), &mut counted)?;
-    Ok(length)
+) -> Result<Binding, String> {
+    let mut record = Vec::new();
+    let schema = standalone::write_schema(&mut record, snapshot.schema());
+    sink(&record)?;
+    let mut sink = |bytes: &[u8]| sink(bytes);
+    let snapshot = standalone::write_snapshot(snapshot, date_ms, Some(comment), &mut sink)?;
+    Ok(Binding { schema: schema.0, snapshot: snapshot.0 })
+}
+
+/// The change log of a converted database's file, which `binding` names, from that of the database
+/// with the `old` schema.
+pub fn converted_image(
+    image: Image,
+    old: &Schema,
+    converted: &Converted,
+    binding: &Binding,
+) -> Image {
+    let tables = untouched_tables(old, converted);
+    let target = |table: TableId| tables.get(table.index()).copied().flatten();
+    image.converted(&target, converted.database.schema().tables.len(), binding.schema)
 }

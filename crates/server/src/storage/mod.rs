@@ -3,6 +3,7 @@
 mod compaction;
 mod faults;
 pub mod load;
+mod past;
 mod standalone;
 
 use weir_data::Snapshot;

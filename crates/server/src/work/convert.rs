@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use weir_data::{Error, Schema, Snapshot, UuidSource};
+use weir_data::{Error, Schema, Snapshot, TableId, UuidSource};
 use weir_engine::Converted;
+use weir_engine::convert::is_unaffected;
 
 /// Why a database was not converted.
 #[derive(Debug)]
@@ -37,4 +38,22 @@ pub fn convert_rows(
     let seed = uuids.next_u64();
     let converted = weir_engine::convert(snapshot, schema, &mut uuids, seed);
     converted.map(Box::new).map_err(ConversionError::Refused)
+}
+
+/// By number under the `old` schema, the new number of each table whose rows and columns the
+/// conversion left alone: its changes stay in the change log.
+pub fn untouched_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {
+    let new = converted.database.schema();
+    let target = |table: &weir_data::TableSchema| {
+        let id = new.table_id(&table.name)?;
+        let persistent = |(a, b): (&weir_data::ColumnSchema, &weir_data::ColumnSchema)| {
+            a.persistent == b.persistent
+        };
+        let columns = &new.table(id).columns;
+        let is_kept = is_unaffected(table, new.table(id))
+            && table.columns.iter().zip(columns).all(persistent)
+            && !converted.repaired.contains(&id);
+        is_kept.then_some(id)
+    };
+    old.tables.iter().map(target).collect()
 }

@@ -9,6 +9,7 @@ pub(crate) use disk::{Job, Lost};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
@@ -32,6 +33,9 @@ const FLUSH_DELAY_US_EACH: u64 = 16;
 
 /// The port that the system chooses.
 pub(crate) const CHOSEN_PORT: u16 = 40_000;
+
+/// How many files have been opened: each with other randomness, as processes have it.
+static OPENED: AtomicU64 = AtomicU64::new(42);
 
 pub(crate) const PATH: &str = "/db/net.db";
 
@@ -564,7 +568,7 @@ impl Shell {
             Effect::Open { db, path, .. } if self.slow_open => self.opening.push_back((db, path)),
             Effect::Open { db, path, .. } => self.open(db, path),
             Effect::Close { db } => self.close(db),
-            Effect::Compact { db, snapshot, comment, date_ms, .. } => {
+            Effect::Compact { db, snapshot, comment, date_ms, history: _ } => {
                 let result =
                     self.write_copy(db, |sink| write_snapshot(&snapshot, &comment, date_ms, sink));
                 let event = Event::CompactionWritten { db, result };
@@ -579,7 +583,7 @@ impl Shell {
                     self.files.remove(&format!("{path}.tmp"));
                 }
             }
-            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, .. } => {
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history: _ } => {
                 let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
                     let rows = converted.database.snapshot();
                     self.write_copy(db, |sink| write_snapshot(&rows, &comment, date_ms, sink))
@@ -621,7 +625,7 @@ impl Shell {
         let result = match self.files.get(&path) {
             Some(_) if is_open => Err(format!("ovsdb error: {path}: already open")),
             None => Err(format!("{path}: open failed (No such file or directory)")),
-            Some(bytes) => load(&path, 42, bytes),
+            Some(bytes) => load(&path, OPENED.fetch_add(1, Ordering::Relaxed), bytes),
         };
         if let Ok(loaded) = &result {
             self.note_opened(&path, loaded.valid_len());

@@ -1,24 +1,19 @@
 //! Effects on database files.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use weir_data::store::Snapshot;
+use weir_data::Schema;
 use weir_net::error::strerror;
 use weir_server::event::{ConversionError, DbId, Event};
-use weir_server::load::{Converted, Finished, Loaded, Loader, write_snapshot};
+use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
 
 use crate::coverage::{Counter, Coverage};
-use crate::disk::{DatabaseFile, Identity, Replacement, inode};
+use crate::disk::{DatabaseFile, Identity, SideFile, inode, side_path};
+use crate::driver::files::copies::{Copy, Place, Source, load, read_error};
 use crate::driver::files::jobs::{Done, Jobs};
 use crate::vlog::{Level, Vlog};
-
-/// Bytes handed to the loader at once.
-const LOAD_BYTES: usize = 1 << 20;
-
-/// The rows of a converted database, to be written, and the database.
-type Conversion = (Snapshot, Box<Converted>);
 
 /// Open files by database.
 #[derive(Default)]
@@ -33,7 +28,9 @@ struct Entry {
     /// A helper is writing a compacted copy.
     compacting: bool,
     /// The compacted copy, once it is written.
-    replacement: Option<Replacement>,
+    copy: Option<Copy>,
+    /// Where the file's side file is, if there is one.
+    side_file: Option<PathBuf>,
 }
 
 impl Drop for Entry {
@@ -59,9 +56,11 @@ impl Databases {
         let failed = move |error| Done::Loaded(db, Err(error));
         match self.try_open(&name, log) {
             Ok((file, reader)) => {
-                let path = name.clone();
-                jobs.spawn("load", move || Done::Loaded(db, load(&path, reader, seed)), failed);
-                self.files.insert(db, Entry { file, name, compacting: false, replacement: None });
+                let (shown, target) = (name.clone(), file.path().to_owned());
+                let work = move || Done::Loaded(db, load(&shown, &target, reader, seed));
+                jobs.spawn("load", work, failed);
+                let entry = Entry { file, name, compacting: false, copy: None, side_file: None };
+                self.files.insert(db, entry);
             }
             Err(error) => events.push(Event::Opened { db, result: Err(error) }),
         }
@@ -89,6 +88,7 @@ impl Databases {
         &mut self,
         db: DbId,
         result: Result<Box<Loaded>, String>,
+        log: &Vlog,
         events: &mut Vec<Event>,
     ) {
         // The database was closed meanwhile: nobody waits for the answer.
@@ -97,8 +97,13 @@ impl Databases {
             let placed = entry.file.set_valid_len(loaded.valid_len());
             placed.map(|()| loaded).map_err(|error| read_error(&entry.name, &error))
         });
-        if result.is_err() {
-            self.files.remove(&db);
+        match &result {
+            Err(_) => drop(self.files.remove(&db)),
+            Ok(loaded) => {
+                let text = loaded.side_file();
+                entry.side_file = text.map(|text| side_path(entry.file.path(), &text));
+                log_problem(&entry.name, "read", loaded.side_file_problem(), log);
+            }
         }
         events.push(Event::Opened { db, result });
     }
@@ -134,35 +139,39 @@ impl Databases {
     /// Removes a copy that is not to take the place of its file.
     pub(crate) fn discard_copy(&mut self, db: DbId) {
         if let Some(entry) = self.files.get_mut(&db) {
-            entry.replacement = None;
+            entry.copy = None;
         }
     }
 
     /// Where a helper is to write a copy that will take the place of the file.
-    fn begin_copy(&mut self, db: DbId) -> Option<Result<Replacement, String>> {
+    fn begin_copy(&mut self, db: DbId) -> Option<Result<Place, String>> {
         let entry = self.files.get_mut(&db)?;
-        entry.replacement = None;
-        let replacement = entry.file.replacement().map_err(|error| strerror(&error));
-        entry.compacting |= replacement.is_ok();
-        Some(replacement)
+        entry.copy = None;
+        let target = entry.file.path().to_owned();
+        let place = entry
+            .file
+            .metadata()
+            .and_then(|like| Ok(Place { replacement: entry.file.replacement()?, target, like }));
+        entry.compacting |= place.is_ok();
+        Some(place.map_err(|error| strerror(&error)))
     }
 
     /// Has a helper write a compacted copy.
     pub(crate) fn compact(
         &mut self,
         db: DbId,
-        snapshot: Snapshot,
-        comment: String,
-        date_ms: i64,
+        source: Source,
         jobs: &Jobs,
         events: &mut Vec<Event>,
     ) {
         match self.begin_copy(db) {
             None => {}
-            Some(Ok(replacement)) => {
+            Some(Ok(place)) => {
                 let failed = move |error| Done::Compacted(db, Err(error));
                 let work = move || {
-                    Done::Compacted(db, write_copy(replacement, &snapshot, &comment, date_ms))
+                    let Source { snapshot, comment, date_ms, history } = source;
+                    let image = |_: &_| history.map(|image| *image);
+                    Done::Compacted(db, place.write(&snapshot, (&comment, date_ms), image))
                 };
                 jobs.spawn_nice("compact", work, failed);
             }
@@ -176,12 +185,13 @@ impl Databases {
     pub(crate) fn compacted(
         &mut self,
         db: DbId,
-        result: Result<Replacement, String>,
+        result: Result<Copy, String>,
+        log: &Vlog,
         events: &mut Vec<Event>,
     ) {
         let Some(entry) = self.files.get_mut(&db) else { return };
         entry.compacting = false;
-        let result = result.map(|replacement| entry.replacement.insert(replacement).len());
+        let result = result.map(|copy| entry.take_copy(copy, log));
         events.push(Event::CompactionWritten { db, result });
     }
 
@@ -189,24 +199,18 @@ impl Databases {
     pub(crate) fn convert(
         &mut self,
         db: DbId,
-        convert: impl FnOnce() -> Result<Conversion, ConversionError> + Send + 'static,
-        comment: String,
-        date_ms: i64,
+        source: Source,
+        schema: Arc<Schema>,
+        seed: [u64; 4],
         jobs: &Jobs,
         events: &mut Vec<Event>,
     ) {
         match self.begin_copy(db) {
             None => {}
-            Some(Ok(replacement)) => {
+            Some(Ok(place)) => {
                 let failed = move |error| Done::Converted(db, Err(ConversionError::Failed(error)));
-                let work = move || {
-                    let result = convert().and_then(|(snapshot, converted)| {
-                        write_copy(replacement, &snapshot, &comment, date_ms)
-                            .map(|replacement| (replacement, converted))
-                            .map_err(ConversionError::Failed)
-                    });
-                    Done::Converted(db, result)
-                };
+                let work =
+                    move || Done::Converted(db, write_converted(place, source, schema, seed));
                 jobs.spawn("convert", work, failed);
             }
             Some(Err(error)) => {
@@ -220,8 +224,9 @@ impl Databases {
     pub(crate) fn converted(
         &mut self,
         db: DbId,
-        result: Result<(Replacement, Box<Converted>), ConversionError>,
+        result: Result<(Copy, Box<Converted>), ConversionError>,
         jobs: &Jobs,
+        log: &Vlog,
         events: &mut Vec<Event>,
     ) {
         let Some(entry) = self.files.get_mut(&db) else {
@@ -233,8 +238,8 @@ impl Databases {
             return jobs.spawn("free", free, |_| Done::Nothing);
         };
         entry.compacting = false;
-        let result = result.map(|(replacement, converted)| {
-            entry.replacement = Some(replacement);
+        let result = result.map(|(copy, converted)| {
+            entry.take_copy(copy, log);
             converted
         });
         events.push(Event::Converted { db, result });
@@ -250,17 +255,58 @@ impl Databases {
         log: &Vlog,
     ) -> Event {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
-        let replacement = entry.replacement.take();
-        let replacement = replacement.expect("the core was told that the copy is written");
-        let result = entry.file.replace(replacement, tail, sync);
+        let copy = entry.copy.take().expect("the core was told that the copy is written");
+        let result = entry.file.replace(copy.replacement, tail, sync);
         log_notice(&mut entry.file, log);
+        let old = result.is_ok().then(|| {
+            let new = copy.side_file.and_then(SideFile::keep);
+            std::mem::replace(&mut entry.side_file, new)
+        });
+        let old = old.flatten().filter(|old| Some(old) != entry.side_file.as_ref());
         let sync = entry.file.directory_sync();
         let work = move || {
             sync();
+            // Behind the sync: what is found after a power failure is a pair.
+            old.into_iter().for_each(|old| drop(std::fs::remove_file(old)));
             Done::Nothing
         };
         jobs.spawn("sync", work, |_| Done::Nothing);
         Event::CompactionFinished { db, result }
+    }
+}
+
+impl Entry {
+    /// A helper has written a copy; answers with its length.
+    fn take_copy(&mut self, copy: Copy, log: &Vlog) -> u64 {
+        log_problem(&self.name, "written", copy.problem.as_deref(), log);
+        self.copy.insert(copy).replacement.len()
+    }
+}
+
+/// Converts the rows and writes what comes of them; runs in a helper.
+fn write_converted(
+    place: Place,
+    source: Source,
+    schema: Arc<Schema>,
+    seed: [u64; 4],
+) -> Result<(Copy, Box<Converted>), ConversionError> {
+    let Source { snapshot, comment, date_ms, history } = source;
+    let converted = convert_rows(&snapshot, schema, seed)?;
+    let image = |binding: &_| {
+        let image = *history?;
+        Some(converted_image(image, snapshot.schema(), &converted, binding))
+    };
+    let rows = converted.database.snapshot();
+    let copy = place.write(&rows, (&comment, date_ms), image);
+    copy.map(|copy| (copy, converted)).map_err(ConversionError::Failed)
+}
+
+/// A side file could not be used.
+fn log_problem(name: &str, what: &str, problem: Option<&str>, log: &Vlog) {
+    if let Some(problem) = problem {
+        let text =
+            format!("{name}: the change log beside the file could not be {what} ({problem})");
+        log.log("ovsdb", Level::Info, &text);
     }
 }
 
@@ -269,47 +315,4 @@ fn log_notice(file: &mut DatabaseFile, log: &Vlog) {
     if let Some(notice) = file.take_notice() {
         log.log("ovsdb_log", Level::Warn, &notice);
     }
-}
-
-/// Reads a whole file; runs in a helper.
-fn load(name: &str, mut file: std::fs::File, seed: u64) -> Result<Box<Loaded>, String> {
-    let mut loader = Loader::seekable(name, seed);
-    let mut buffer = vec![0; LOAD_BYTES];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => match loader.finish()? {
-                Finished::Loaded(loaded) => return Ok(loaded),
-                Finished::Again(again) => {
-                    loader = again;
-                    file.rewind().map_err(|error| read_error(name, &error))?;
-                }
-            },
-            Ok(count) => {
-                loader.feed(&buffer[..count])?;
-                if let Some(offset) = loader.again_from() {
-                    let back = file.seek(SeekFrom::Start(offset));
-                    back.map_err(|error| read_error(name, &error))?;
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(read_error(name, &error)),
-        }
-    }
-}
-
-fn read_error(name: &str, error: &std::io::Error) -> String {
-    format!("I/O error: {name}: read failed ({})", strerror(error))
-}
-
-/// Writes schema and rows; runs in a helper.
-fn write_copy(
-    mut replacement: Replacement,
-    snapshot: &Snapshot,
-    comment: &str,
-    date_ms: i64,
-) -> Result<Replacement, String> {
-    let mut sink = |bytes: &[u8]| replacement.write(bytes).map_err(|error| strerror(&error));
-    write_snapshot(snapshot, comment, date_ms, &mut sink)?;
-    replacement.sync().map_err(|error| strerror(&error))?;
-    Ok(replacement)
 }

@@ -10,7 +10,7 @@ use weir_server::event::{ConversionError, DbId, SessionId};
 use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Word, Work, WorkId};
 
-use crate::disk::Replacement;
+use crate::driver::files::copies::Copy;
 use crate::driver::files::workers::{Workers, be_nice};
 use crate::driver::threads::Threads;
 
@@ -25,9 +25,9 @@ pub(crate) enum Done {
     /// A database file is read.
     Loaded(DbId, Result<Box<Loaded>, String>),
     /// The compacted copy of a database is written and synced.
-    Compacted(DbId, Result<Replacement, String>),
+    Compacted(DbId, Result<Copy, String>),
     /// The converted copy of a database is written and synced.
-    Converted(DbId, Result<(Replacement, Box<Converted>), ConversionError>),
+    Converted(DbId, Result<(Copy, Box<Converted>), ConversionError>),
     /// A piece of the core's work is done; `None` if it panicked.
     Work(WorkId, Option<Box<Finished>>),
     /// The command of `--run` has ended.

@@ -1,0 +1,115 @@
+//! A database file is read by a helper, and its compacted or converted copy is written by one, each
+//! with the side file beside it.
+
+use std::fs::{File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use weir_data::store::Snapshot;
+use weir_history::{Binding, Image};
+use weir_net::error::strerror;
+use weir_server::load::{Finished, Loaded, Loader, write_snapshot};
+
+use crate::disk::{Replacement, SideFile, candidates, read_candidates, remove_others};
+
+/// Bytes handed to the loader at once.
+const LOAD_BYTES: usize = 1 << 20;
+
+/// What a copy is made of.
+pub(crate) struct Source {
+    pub(crate) snapshot: Snapshot,
+    /// `_comment` and `_date` of the snapshot record.
+    pub(crate) comment: String,
+    pub(crate) date_ms: i64,
+    /// The change log at the snapshot.
+    pub(crate) history: Option<Box<Image>>,
+}
+
+/// Where a copy is written, and beside which file.
+pub(super) struct Place {
+    pub(super) replacement: Replacement,
+    pub(super) target: PathBuf,
+    pub(super) like: Metadata,
+}
+
+/// A copy that is on the disk. Dropped, it is removed.
+pub(crate) struct Copy {
+    pub(super) replacement: Replacement,
+    pub(super) side_file: Option<SideFile>,
+    /// Why there is no side file though there should be.
+    pub(super) problem: Option<String>,
+}
+
+impl Place {
+    /// Writes schema and rows, and the side file that `image` makes of the log of the source.
+    pub(super) fn write(
+        self,
+        snapshot: &Snapshot,
+        (comment, date_ms): (&str, i64),
+        image: impl FnOnce(&Binding) -> Option<Image>,
+    ) -> Result<Copy, String> {
+        let Self { mut replacement, target, like } = self;
+        let mut sink = |bytes: &[u8]| replacement.write(bytes).map_err(|error| strerror(&error));
+        let binding = write_snapshot(snapshot, comment, date_ms, &mut sink)?;
+        let image = image(&binding).filter(Image::is_kept);
+        let written = image.map(|image| SideFile::write(&target, &like, &binding, &image));
+        let (side_file, problem) = match written {
+            None => (None, None),
+            Some(Ok(side_file)) => (Some(side_file), None),
+            Some(Err(problem)) => (None, Some(problem)),
+        };
+        replacement.sync().map_err(|error| strerror(&error))?;
+        Ok(Copy { replacement, side_file, problem })
+    }
+}
+
+/// Reads a whole file, `target`, that messages call `name`, and what may be its side file. What is
+/// not goes if the file can be opened.
+pub(super) fn load(
+    name: &str,
+    target: &Path,
+    mut file: File,
+    seed: u64,
+) -> Result<Box<Loaded>, String> {
+    let candidates = candidates(target);
+    let mut loader = Loader::seekable(name, seed);
+    if let Ok(metadata) = file.metadata() {
+        loader.expect_len(metadata.len());
+    }
+    read_candidates(&candidates).into_iter().for_each(|bytes| loader.offer_side_file(bytes));
+    let loaded = read(name, &mut file, loader)?;
+    remove_others(target, &candidates, loaded.side_file().as_deref());
+    Ok(loaded)
+}
+
+fn read(name: &str, file: &mut File, mut loader: Loader) -> Result<Box<Loaded>, String> {
+    let mut buffer = vec![0; LOAD_BYTES];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => match loader.finish()? {
+                Finished::Loaded(loaded) => return Ok(loaded),
+                Finished::Again(again) => {
+                    loader = again;
+                    file.rewind().map_err(|error| read_error(name, &error))?;
+                }
+            },
+            Ok(count) => {
+                loader.feed(&buffer[..count])?;
+                if let Some(offset) = loader.again_from() {
+                    let back = file.seek(SeekFrom::Start(offset));
+                    back.map_err(|error| read_error(name, &error))?;
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(read_error(name, &error)),
+        }
+    }
+}
+
+pub(super) fn read_error(name: &str, error: &std::io::Error) -> String {
+    format!("I/O error: {name}: read failed ({})", strerror(error))
+}
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;
