@@ -52,8 +52,10 @@ impl Encoder<'_> {
         self.out.extend_from_slice(&[TABLE, low, high]);
         let rows = self.out.len();
         for (uuid, row) in &delta.rows {
+            let before = self.out.len();
             self.row(*uuid, row, schema);
-            if self.out.len() > end_max {
+            // Rows of which nothing is left have no say, nor has the number of a table without rows.
+            if self.out.len() > end_max.max(before) {
                 return Err(TooLong);
             }
         }

@@ -1,0 +1,123 @@
+//! Side files: read as they were written, and whatever else they are, no panic.
+
+mod world;
+
+use sha1::{Digest, Sha1};
+use weir_data::{Schema, TableId, Uuid};
+use weir_history::{Binding, Entry, History, Kind, SideFileError};
+
+use world::{Random, Rows, delta_between, recorded, schema, target};
+
+const BUDGET: usize = 8 << 20;
+const BINDING: Binding = Binding { schema: [7; 20], snapshot: [8; 20] };
+const DIGEST_LEN: usize = 20;
+
+/// A log of some changes, those of before a conversion among them, and its side file.
+fn log_and_bytes(seed: u64, steps: usize) -> (History, Vec<u8>, Schema) {
+    let mut random = Random::new(seed);
+    let (from, to) = (schema(false), schema(true));
+    let mut log = History::new(random.hash(), from.tables.len(), BUDGET, 1);
+    log.keep(Kind::Recorded);
+    let mut rows = Rows::new();
+    let mut push = |log: &mut History, schema: &Schema, rows: &mut Rows| {
+        let next = random.step(rows, schema, false);
+        let delta = delta_between(&recorded(rows, schema), &recorded(&next, schema), schema);
+        log.push(Some(&delta), schema, Some(random.record(true)));
+        *rows = next;
+    };
+    (0..steps).for_each(|_| push(&mut log, &from, &mut rows));
+    let to_other = |table: TableId| target(&from, &to, table);
+    let image = log.image().converted(&to_other, to.tables.len(), [9; 20]);
+    log.convert(&to_other, to.tables.len(), image.chain(), BUDGET);
+    rows.retain(|(name, _), _| ["A", "C"].contains(&name.as_str()));
+    (0..steps).for_each(|_| push(&mut log, &to, &mut rows));
+    let mut bytes = Vec::new();
+    let mut sink = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    };
+    log.image().write(&BINDING, &mut sink).unwrap();
+    (log, bytes, to)
+}
+
+fn read(bytes: &[u8], schema: &Schema) -> Result<History, SideFileError> {
+    History::from_side_file(bytes, &BINDING, schema, BUDGET, 2)
+}
+
+fn entries(log: &History, schema: &Schema) -> Vec<Entry> {
+    let place = log.find(log.low_water(), Kind::Recorded, [].into_iter()).unwrap();
+    log.since(place, Kind::Recorded).unwrap().deltas(schema).collect()
+}
+
+#[test]
+fn a_side_file_is_read_as_it_was_written() {
+    let (log, bytes, schema) = log_and_bytes(1, 60);
+    let again = read(&bytes, &schema).unwrap();
+    assert_eq!((again.place(), again.ids().recorded), (log.place(), log.ids().recorded));
+    assert_ne!(again.ids().volatile, log.ids().volatile);
+    assert_eq!(again.low_water(), log.low_water());
+    assert_eq!(again.counts(), log.counts());
+    let found = entries(&log, &schema);
+    assert!(found.len() > 100 && found.iter().any(|entry| entry.delta.rows().count() > 1));
+    assert_eq!(entries(&again, &schema), found);
+    let tables = || schema.table_ids().map(|(table, _)| table);
+    assert_eq!(again.find(log.low_water(), Kind::Recorded, tables()), None);
+    assert!(!again.is_kept(Kind::Recorded), "the one who reads decides on that");
+}
+
+#[test]
+fn a_smaller_budget_keeps_the_newest_only() {
+    let (log, bytes, schema) = log_and_bytes(2, 30);
+    let before = entries(&log, &schema);
+    let again = History::from_side_file(&bytes, &BINDING, &schema, BUDGET / 16, 2).unwrap();
+    let after = entries(&again, &schema);
+    assert!(!after.is_empty() && after.len() < before.len(), "{}", after.len());
+    assert_eq!(after[..], before[before.len() - after.len()..]);
+    assert_eq!(again.find(log.low_water(), Kind::Recorded, [].into_iter()), None);
+}
+
+#[test]
+fn a_side_file_of_another_file_or_schema_is_refused() {
+    let (_, bytes, schema) = log_and_bytes(3, 5);
+    let other = Binding { snapshot: [1; 20], ..BINDING };
+    let result = History::from_side_file(&bytes, &other, &schema, BUDGET, 2);
+    assert_eq!(result.unwrap_err(), SideFileError::Foreign);
+    let result = read(&bytes, &world::schema(false)).unwrap_err();
+    assert!(matches!(result, SideFileError::Damaged(_)), "{result}");
+    assert_eq!(read(b"", &schema).unwrap_err(), SideFileError::Unknown);
+}
+
+#[test]
+fn a_side_file_that_is_cut_off_or_changed_anywhere_is_refused() {
+    let (_, bytes, schema) = log_and_bytes(4, 3);
+    for at in 0..bytes.len() {
+        assert!(read(&bytes[..at], &schema).is_err(), "{at}");
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        assert!(read(&changed, &schema).is_err(), "{at}");
+    }
+}
+
+/// The checksum keeps accidents out, but nobody who can compute one.
+#[test]
+fn a_wrong_side_file_with_a_right_checksum_is_refused_or_can_be_decoded() {
+    let (_, bytes, schema) = log_and_bytes(5, 3);
+    let body = &bytes[..bytes.len() - DIGEST_LEN];
+    let (mut refused, mut decoded) = (0, 0);
+    for at in 0..body.len() {
+        for flip in [1, 0x80, 0xff] {
+            let mut changed = body.to_vec();
+            changed[at] ^= flip;
+            let digest = Sha1::digest(&changed);
+            changed.extend_from_slice(&digest);
+            let Ok(log) = read(&changed, &schema) else {
+                refused += 1;
+                continue;
+            };
+            let entries = entries(&log, &schema);
+            assert!(entries.iter().all(|entry| entry.id != Uuid::ZERO));
+            decoded += 1;
+        }
+    }
+    assert!(refused > 100 && decoded > 100, "{refused} refused, {decoded} decoded");
+}
