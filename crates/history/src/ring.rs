@@ -329,3 +329,60 @@ impl<'a> Iterator for Entries<'a> {
         Some(Stored { header, items, renumbering: self.renumbering })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pushes entries with items of these lengths, which cost what they cost.
+    fn ring(lens: impl IntoIterator<Item = usize>) -> Ring {
+        let mark = |place| Mark { place: Place(place), id: Uuid::from_u128(u128::from(place)) };
+        let mut ring = Ring::new(16 << 20, mark(0));
+        for (place, len) in (1..).zip(lens) {
+            ring.push(mark(place), Some(0), |out, _| {
+                out.resize(out.len() + len, 7);
+                Ok(1)
+            });
+        }
+        ring
+    }
+
+    #[test]
+    fn no_entry_is_in_two_chunks_and_only_one_that_is_longer_makes_a_chunk_long() {
+        let lens = (0..400).map(|i| if i % 50 == 7 { 3 * CHUNK_BYTES } else { 40 * i });
+        let ring = ring(lens.clone());
+        assert!(ring.open.len() <= CHUNK_BYTES);
+        let mut found = Vec::new();
+        for chunk in &ring.chunks {
+            let part = Part { bytes: Arc::clone(&chunk.bytes), from: 0, renumbering: None };
+            let mut entries = part.entries();
+            let start = found.len();
+            found.extend(entries.by_ref().map(|entry| entry.items.len()));
+            assert!(entries.is_at_end());
+            assert!(chunk.bytes.len() <= CHUNK_BYTES || found.len() == start + 1);
+        }
+        assert!(ring.chunks.len() > 30, "{}", ring.chunks.len());
+        assert_eq!(found[..], lens.take(found.len()).collect::<Vec<_>>()[..]);
+    }
+
+    #[test]
+    fn a_reader_begins_at_the_entry_behind_its_place() {
+        let ring = ring((0..400).map(|i| i % 7 * 100));
+        for place in 0..=400 {
+            let parts = ring.since(Place(place));
+            let places: Vec<u64> =
+                parts.iter().flat_map(Part::entries).map(|entry| entry.header.place).collect();
+            assert_eq!(places, (place + 1..=400).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn chunks_go_with_their_last_entry() {
+        let mut ring = ring((0..400).map(|_| 1000));
+        let before = ring.bytes();
+        ring.set_budget(100 << 10);
+        assert!(before > 400_000 && ring.bytes() < (100 << 10) + CHUNK_BYTES);
+        ring.set_budget(0);
+        assert_eq!((ring.bytes(), ring.len(), ring.low_water().place), (0, 0, Place(400)));
+    }
+}

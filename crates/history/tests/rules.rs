@@ -4,7 +4,8 @@ mod world;
 
 use std::thread;
 
-use weir_data::{Delta, Ids, Schema, TableId, Uuid};
+use weir_data::delta::{Change, TableDelta};
+use weir_data::{ColumnDelta, Delta, Ids, RowDelta, Schema, TableId, Uuid};
 use weir_history::{
     BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Kind, Place, Record, budget_of,
 };
@@ -132,6 +133,34 @@ fn what_costs_more_than_the_budget_goes_with_all_before_it() {
     assert_eq!(world.log.counts(), Counts::default());
     world.push();
     assert!(world.finds(here)[0]);
+}
+
+/// A budget that an entry needs to the byte. A loader does not see what is not kept in the file, so
+/// that must not count.
+#[test]
+fn what_costs_just_the_budget_stays_whatever_else_the_change_has() {
+    let schema = schema(false);
+    let (row, column) = (Uuid::from_u128(1), schema.tables[0].column_id("ei").unwrap());
+    let insert = weir_data::Row::new(row, row, &schema.tables[0]);
+    let [old, new] = [0, 1].map(|i| weir_data::Datum::One(weir_data::Atom::Integer(i)));
+    let change = ColumnDelta { column, change: Change::Replace { old, new } };
+    let rows = |table, rows| TableDelta { table: TableId(table), rows };
+    let delta = Delta {
+        tables: vec![
+            rows(0, vec![(row, RowDelta::Insert(insert))]),
+            rows(1, vec![(row, RowDelta::Modify(vec![change]))]),
+        ],
+    };
+    let record = Record { hash: [3; 20], body_len: 0, is_marked: true };
+    let changes = |budget| {
+        let mut log = History::new([1; 20], schema.tables.len(), budget, 5);
+        log.push(Some(&delta), &schema, Some(record));
+        log.push(Some(&delta), &schema, Some(record));
+        (log.counts().changes, log.counts().bytes)
+    };
+    // Before each entry stand 32 bytes, which do not count; 64 others do.
+    let cost = changes(BUDGET_BYTES_MAX).1 / 2 - 32 + 64;
+    assert_eq!([2 * cost, 2 * cost - 1, cost, cost - 1].map(|b| changes(b).0), [2, 1, 1, 0]);
 }
 
 #[test]

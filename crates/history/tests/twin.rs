@@ -4,7 +4,7 @@
 
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::{ColumnId, Delta, RowDelta, Schema, TableId, Uuid};
 use weir_history::{BUDGET_BYTES_MAX, Binding, Chain, Counts, History, Image, Kind, Place, Record};
@@ -342,7 +342,7 @@ impl World {
         for entry in changes.deltas(schema) {
             assert!(entry.place > last);
             last = entry.place;
-            assert!(entry.delta.tables.windows(2).all(|w| w[0].table < w[1].table));
+            check_form(&entry.delta);
             let is_id = |state: &State| [state.recorded, state.volatile].contains(&entry.id);
             assert!(self.states.iter().any(is_id));
             apply(&mut rows, &entry.delta, schema, &is_wanted);
@@ -369,6 +369,20 @@ impl World {
         let counts = self.log.counts();
         let kept = &self.states[self.low[0] + 1..];
         assert_eq!(counts.changes, kept.iter().filter(|state| state.costs[0] > 0).count());
+    }
+}
+
+/// What every delta is like: tables and columns ascend, no row is there twice.
+fn check_form(delta: &Delta) {
+    assert!(delta.tables.windows(2).all(|w| w[0].table < w[1].table));
+    for table in &delta.tables {
+        let uuids: BTreeSet<Uuid> = table.rows.iter().map(|(uuid, _)| *uuid).collect();
+        assert_eq!(uuids.len(), table.rows.len());
+    }
+    for (_, _, row) in delta.rows() {
+        if let RowDelta::Modify(changes) = row {
+            assert!(changes.windows(2).all(|w| w[0].column < w[1].column));
+        }
     }
 }
 
