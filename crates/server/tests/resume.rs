@@ -2,8 +2,10 @@
 //! compactions and writers of another kind, a replica that was resumed is always what a fresh one
 //! is.
 
+#[allow(dead_code, reason = "another test uses the rest")]
 #[path = "events/chance.rs"]
 mod chance;
+#[allow(dead_code, reason = "another test uses the rest")]
 #[path = "events/replica.rs"]
 mod replica;
 mod shell;
@@ -31,18 +33,21 @@ const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
 
 const ZERO: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What clients ask of each table, and whether something that no file keeps is among it.
-const REQUESTS: [(&str, bool); 6] = [
-    (
-        r#"{"Port":{"columns":["name","n","tags","status","items"]},"Item":{"columns":["n"]}}"#,
-        false,
-    ),
-    (r#"{"Port":{"columns":["name","tags"],"where":[["n",">=",3]]}}"#, false),
-    (r#"{"Port":{"columns":["status"],"where":[["name","==","p1"],["name","==","p2"]]}}"#, false),
-    (r#"{"Port":{"columns":["n"],"where":[["tags","includes","a"]]},"Item":{}}"#, true),
-    (r#"{"Port":{}}"#, true),
-    (r#"{"Port":{"columns":["n"],"where":[["up","==",true]]}}"#, true),
+/// What clients ask of each table.
+const REQUESTS: [&str; 6] = [
+    r#"{"Port":{"columns":["name","n","tags","status","items"]},"Item":{"columns":["n"]}}"#,
+    r#"{"Port":{"columns":["name","tags"],"where":[["n",">=",3]]}}"#,
+    r#"{"Port":{"columns":["status"],"where":[["name","==","p1"],["name","==","p2"]]}}"#,
+    r#"{"Port":{"columns":["n"],"where":[["tags","includes","a"]]},"Item":{}}"#,
+    r#"{"Port":{}}"#,
+    r#"{"Port":{"columns":["n"],"where":[["up","==",true]]}}"#,
 ];
+
+/// Whether something that no file keeps is asked for: all columns, or `up`.
+fn is_volatile(requests: &Value) -> bool {
+    let tables = requests.as_object().expect("an object");
+    tables.values().any(|table| table.get("columns").is_none() || table["where"][0][0] == "up")
+}
 
 /// Other conditions on ports.
 const CONDITIONS: [&str; 4] =
@@ -52,7 +57,6 @@ const CONDITIONS: [&str; 4] =
 struct Client {
     /// What it asks for, with the conditions that have been answered.
     requests: Value,
-    is_volatile: bool,
     /// It learns ids from replies, too, as libraries but that for Python do.
     learns_from_replies: bool,
     session: Option<SessionId>,
@@ -62,6 +66,8 @@ struct Client {
     changing: Option<Value>,
     /// How many servers there were when it knew its last id.
     life: usize,
+    /// There was a conversion since.
+    is_converted: bool,
 }
 
 struct World {
@@ -76,6 +82,7 @@ struct World {
     is_compacted: bool,
     /// Somebody else has written to the file since this life.
     foreign: usize,
+    has_other_items: bool,
     seen: BTreeMap<&'static str, usize>,
 }
 
@@ -97,6 +104,7 @@ impl World {
             next: 1,
             is_compacted: false,
             foreign: 0,
+            has_other_items: false,
             seen,
         }
     }
@@ -116,8 +124,9 @@ impl World {
             81..=85 => self.get_stuck(),
             86..=89 => self.begin(),
             90..=93 => self.compact(),
-            94..=97 => self.restart(),
-            98 => self.switch(),
+            94..=96 => self.restart(),
+            97 => self.convert(),
+            98 if self.chance.one_in(4) => self.switch(),
             _ => self.check(),
         }
         self.receive();
@@ -163,16 +172,16 @@ impl World {
             let gone = self.clients.remove(0);
             self.close(gone.session);
         }
-        let (requests, is_volatile) = *self.chance.pick(&REQUESTS);
+        let requests = *self.chance.pick(&REQUESTS);
         self.clients.push(Client {
             requests: serde_json::from_str(requests).expect("JSON"),
-            is_volatile,
             learns_from_replies: !self.chance.one_in(3),
             session: None,
             last_id: ZERO.into(),
             rows: Rows::new(),
             changing: None,
             life: self.life,
+            is_converted: false,
         });
         let last = self.clients.len() - 1;
         self.connect(last);
@@ -246,6 +255,24 @@ impl World {
         }
     }
 
+    /// Items have another column from now on, or no longer; ports stay as they are. Clients that do
+    /// not know of such things are disconnected.
+    fn convert(&mut self) {
+        self.settle();
+        self.has_other_items = !self.has_other_items;
+        let column = r#""Item":{"columns":{"more":{"type":"integer"},"#;
+        let other = SCHEMA.replace(r#""Item":{"columns":{"#, column);
+        let schema = if self.has_other_items { &other } else { SCHEMA };
+        let request = format!(r#"{{"id":"convert","method":"convert","params":["Net",{schema}]}}"#);
+        let reply = self.shell.call(self.writer, &request);
+        assert!(reply.contains(r#""result":{}"#), "{reply}");
+        for client in &mut self.clients {
+            client.session = None;
+            client.is_converted = true;
+        }
+        self.writer = self.shell.connect();
+    }
+
     /// Ids are given no longer, and then again.
     fn switch(&mut self) {
         self.settle();
@@ -265,8 +292,11 @@ impl World {
         self.receive();
         let mut files = self.shell.files.clone();
         let mut file = files.remove(PATH).expect("the database");
+        // What was torn before is cut off with the first append.
+        let torn = b"OVSDB JSON 100 torn";
+        file.truncate(file.strip_suffix(torn).map_or(file.len(), <[u8]>::len));
         if self.chance.one_in(4) {
-            file.extend_from_slice(b"OVSDB JSON 100 torn");
+            file.extend_from_slice(torn);
         } else if self.chance.one_in(6) {
             record::write_record(&mut file, br#"{"_date":1,"_comment":"by somebody else"}"#);
             self.foreign = self.life + 1;
@@ -317,7 +347,12 @@ impl World {
         } else if message["id"] == "first" {
             assert_eq!(message["error"], Value::Null, "{message}");
             let found = message["result"][0] == true;
-            seen = Some(match (found, client.life == life, client.is_volatile) {
+            let is_converted = std::mem::take(&mut client.is_converted);
+            seen = Some(match (found, client.life == life, is_volatile(&client.requests)) {
+                (true, ..) if is_converted => {
+                    assert!(client.requests.get("Item").is_none(), "items were converted");
+                    "resumed over a conversion"
+                }
                 (true, true, false) => "resumed",
                 (true, true, true) => "resumed with what no file keeps",
                 (true, false, false) => "resumed over a restart",
@@ -375,7 +410,7 @@ impl World {
 #[test]
 fn a_resumed_replica_is_what_a_fresh_one_is() {
     let mut seen: BTreeMap<&'static str, usize> = BTreeMap::new();
-    let lives = std::env::var("WEIR_LIVES").map_or(60, |lives| lives.parse().expect("a number"));
+    let lives = std::env::var("WEIR_LIVES").map_or(150, |lives| lives.parse().expect("a number"));
     let first = std::env::var("WEIR_LIVES_SEED").map_or(0, |seed| seed.parse().expect("a number"));
     for seed in first..first + lives {
         println!("seed {seed}");
@@ -390,14 +425,15 @@ fn a_resumed_replica_is_what_a_fresh_one_is() {
         }
     }
     for (what, least) in [
-        ("compared", 500),
-        ("resumed", 200),
-        ("resumed with what no file keeps", 100),
-        ("resumed over a restart", 200),
-        ("not resumed, for no file keeps it", 50),
-        ("not resumed", 30),
-        ("restarted behind a compaction", 30),
-        ("switched off and on", 20),
+        ("compared", 1500),
+        ("resumed", 150),
+        ("resumed with what no file keeps", 200),
+        ("resumed over a restart", 300),
+        ("resumed over a conversion", 60),
+        ("not resumed, for no file keeps it", 200),
+        ("not resumed", 200),
+        ("restarted behind a compaction", 200),
+        ("switched off and on", 50),
     ] {
         let count = seen.get(what).copied().unwrap_or(0);
         assert!(count >= least, "{what}: only {count}: {seen:?}");

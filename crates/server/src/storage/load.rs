@@ -176,7 +176,21 @@ impl Loader {
 /// # Errors
 /// Why the server cannot open it.
 pub fn load(path: &str, seed: u64, bytes: &[u8]) -> Result<Box<Loaded>, String> {
+    load_with(path, seed, bytes, Vec::new())
+}
+
+/// As [`load`], with what may be the side file.
+///
+/// # Errors
+/// Why the server cannot open it.
+pub fn load_with(
+    path: &str,
+    seed: u64,
+    bytes: &[u8],
+    side_files: Vec<Vec<u8>>,
+) -> Result<Box<Loaded>, String> {
     let mut loader = Loader::new(path, seed);
+    side_files.into_iter().for_each(|side_file| loader.offer_side_file(side_file));
     loop {
         loader.feed(bytes)?;
         match loader.finish()? {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_history::{Binding, Image};
 use weir_server::effect::Effect;
 use weir_server::event::{DbId, Event};
 
@@ -44,7 +45,12 @@ pub(crate) struct Disk {
     suspect: BTreeSet<DbId>,
     /// Durability was promised since the last compaction began.
     promised: bool,
+    /// What the name of the side file of the copy ends in.
+    side_file: Option<String>,
 }
+
+/// What stands between a database's path and the hash in the names of its side files.
+const SIDE_FILE: &str = ".weir-history-";
 
 /// What a power failure does with bytes that are not synced.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +153,8 @@ impl Shell {
     pub(super) fn write_copy(
         &mut self,
         db: DbId,
-        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<u64, String>,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<Binding, String>,
+        image: impl FnOnce(&Binding) -> Option<Image>,
     ) -> Result<u64, String> {
         self.disk.promised = false;
         let error = self.disk_error;
@@ -156,8 +163,44 @@ impl Shell {
             copy.extend_from_slice(bytes);
             error.map_or(Ok(()), |error| Err(error.to_owned()))
         });
-        self.files.insert(format!("{}.tmp", self.open[&db]), copy);
-        result
+        let (path, len) = (self.open[&db].clone(), copy.len() as u64);
+        self.files.insert(format!("{path}.tmp"), copy);
+        let binding = result?;
+        if let Some(image) = image(&binding) {
+            let mut side_file = Vec::new();
+            image.write(&binding, &mut |bytes| {
+                side_file.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            self.files.insert(format!("{path}{SIDE_FILE}{}", binding.text()), side_file);
+        }
+        self.disk.side_file = Some(binding.text());
+        Ok(len)
+    }
+
+    /// The side files of a database but for this one go.
+    fn remove_side_files(&mut self, path: &str, but: Option<&str>) {
+        let prefix = format!("{path}{SIDE_FILE}");
+        self.files
+            .retain(|name, _| name.strip_prefix(&prefix).is_none_or(|hash| Some(hash) == but));
+    }
+
+    /// The copy is not to take its file's place.
+    pub(super) fn discard_copy(&mut self, db: DbId) {
+        let side_file = self.disk.side_file.take();
+        if let Some(path) = self.open.get(&db) {
+            self.files.remove(&format!("{path}.tmp"));
+            if let Some(side_file) = side_file {
+                self.files.remove(&format!("{path}{SIDE_FILE}{side_file}"));
+            }
+        }
+    }
+
+    /// The side files beside a database.
+    pub(super) fn side_files(&self, path: &str) -> Vec<Vec<u8>> {
+        let prefix = format!("{path}{SIDE_FILE}");
+        let files = self.files.iter().filter(|(name, _)| name.starts_with(&prefix));
+        files.map(|(_, bytes)| bytes.clone()).collect()
     }
 
     /// Puts the copy with `tail` behind it in the file's place.
@@ -177,6 +220,8 @@ impl Shell {
         let old = self.files.insert(path.clone(), copy).unwrap();
         let old_synced = self.disk.synced.insert(path.clone(), synced).unwrap();
         self.disk.torn.remove(&path);
+        let side_file = self.disk.side_file.take();
+        self.remove_side_files(&path, side_file.as_deref());
         // Of two compactions that the directory does not show yet, the first one's file stays.
         if sync {
             self.disk.replaced.remove(&path);

@@ -9,13 +9,14 @@ pub(crate) use disk::{Job, Lost};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
     Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
 };
-use weir_server::load::{convert_rows, load, write_snapshot};
+use weir_server::load::{convert_rows, converted_image, load_with, write_snapshot};
 use weir_server::work::{Watcher, Word, Work, WorkId};
 use weir_server::{Config, FileForms, Server, StartStatus};
 
@@ -568,34 +569,30 @@ impl Shell {
             Effect::Open { db, path, .. } if self.slow_open => self.opening.push_back((db, path)),
             Effect::Open { db, path, .. } => self.open(db, path),
             Effect::Close { db } => self.close(db),
-            Effect::Compact { db, snapshot, comment, date_ms, history: _ } => {
-                let result =
-                    self.write_copy(db, |sink| write_snapshot(&snapshot, &comment, date_ms, sink));
-                let event = Event::CompactionWritten { db, result };
-                if self.slow_helper {
-                    self.helper.push_back(event);
-                } else {
-                    self.event(event);
-                }
+            Effect::Compact { db, snapshot, comment, date_ms, history } => {
+                let write = |sink: &mut dyn FnMut(&[u8]) -> _| {
+                    write_snapshot(&snapshot, &comment, date_ms, sink)
+                };
+                let result = self.write_copy(db, write, |_| history.map(|image| *image));
+                self.helper_has_done(Event::CompactionWritten { db, result });
             }
-            Effect::DiscardCopy { db } => {
-                if let Some(path) = self.open.get(&db) {
-                    self.files.remove(&format!("{path}.tmp"));
-                }
-            }
-            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history: _ } => {
+            Effect::DiscardCopy { db } => self.discard_copy(db),
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
+                let old = Arc::clone(snapshot.schema());
                 let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
                     let rows = converted.database.snapshot();
-                    self.write_copy(db, |sink| write_snapshot(&rows, &comment, date_ms, sink))
-                        .map(|_| converted)
+                    let write = |sink: &mut dyn FnMut(&[u8]) -> _| {
+                        write_snapshot(&rows, &comment, date_ms, sink)
+                    };
+                    let image = |binding: &_| {
+                        let image = *history?;
+                        Some(converted_image(image, &old, &converted, binding))
+                    };
+                    self.write_copy(db, write, image)
                         .map_err(ConversionError::Failed)
+                        .map(|_| converted)
                 });
-                let event = Event::Converted { db, result };
-                if self.slow_helper {
-                    self.helper.push_back(event);
-                } else {
-                    self.event(event);
-                }
+                self.helper_has_done(Event::Converted { db, result });
             }
             Effect::FinishCompaction { db, tail, sync } if self.slow_finish => {
                 self.disk_jobs.push_back(Job::Finish { db, tail, sync });
@@ -606,6 +603,15 @@ impl Shell {
                 self.replies.insert(id, reply);
             }
             Effect::Log { text, .. } => self.log.push(text),
+        }
+    }
+
+    /// A helper has written a copy: it says so now, or later.
+    fn helper_has_done(&mut self, event: Event) {
+        if self.slow_helper {
+            self.helper.push_back(event);
+        } else {
+            self.event(event);
         }
     }
 
@@ -625,7 +631,10 @@ impl Shell {
         let result = match self.files.get(&path) {
             Some(_) if is_open => Err(format!("ovsdb error: {path}: already open")),
             None => Err(format!("{path}: open failed (No such file or directory)")),
-            Some(bytes) => load(&path, OPENED.fetch_add(1, Ordering::Relaxed), bytes),
+            Some(bytes) => {
+                let seed = OPENED.fetch_add(1, Ordering::Relaxed);
+                load_with(&path, seed, bytes, self.side_files(&path))
+            }
         };
         if let Ok(loaded) = &result {
             self.note_opened(&path, loaded.valid_len());
