@@ -491,6 +491,12 @@ impl Monitors {
         !self.pending.is_empty()
     }
 
+    /// Whether anything that a monitor watches has changed since it was told.
+    pub fn is_behind(&self, key: MonitorKey) -> bool {
+        let membership = self.memberships.get(&key);
+        membership.is_some_and(|membership| self.has_changed(membership, self.place_of(key)))
+    }
+
     /// Estimated memory of what is pending, in bytes.
     pub fn pending_bytes(&self) -> usize {
         self.pending.bytes()

@@ -25,12 +25,17 @@ struct Behind {
 }
 
 impl Behind {
+    /// A message of this length has to wait; true if that is more than may, for the first time.
+    fn count(&mut self, bytes: usize) -> bool {
+        let before = self.bytes;
+        self.bytes += bytes.max(COUNTED_BYTES_MIN);
+        before <= BEHIND_BYTES_MAX && self.bytes > BEHIND_BYTES_MAX
+    }
+
     /// True if that is more than may wait, for the first time.
     fn push(&mut self, head: &Bytes, body: &Bytes) -> bool {
-        let before = self.bytes;
-        self.bytes += (head.len() + body.len()).max(COUNTED_BYTES_MIN);
         self.messages.push((Arc::clone(head), Arc::clone(body)));
-        before <= BEHIND_BYTES_MAX && self.bytes > BEHIND_BYTES_MAX
+        self.count(head.len() + body.len())
     }
 }
 
@@ -144,6 +149,13 @@ impl Shell {
     /// Whether a session is in the middle of a long message.
     pub(crate) fn is_in_message(&self, session: SessionId) -> bool {
         self.behind.contains_key(&session)
+    }
+
+    /// What a session in the middle of a long message is to be sent later waits elsewhere.
+    pub(crate) fn count_behind(&mut self, session: SessionId, bytes: usize) {
+        if self.behind.get_mut(&session).is_some_and(|behind| behind.count(bytes)) {
+            self.overflowed.push(session);
+        }
     }
 
     /// A long message ends with `tail`; what has waited for that follows.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use weir_monitor::MonitorKey;
 
-use crate::database::Databases;
+use crate::database::{Databases, Db};
 use crate::effect::Effect;
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::Herds;
@@ -200,6 +200,14 @@ impl Subscriptions {
                 }
             }
         }
+    }
+
+    /// Whether anything that a session's monitors of a database watch has changed since they were
+    /// told.
+    pub(crate) fn has_pending(&self, databases: &Databases, db: DbId, id: SessionId) -> bool {
+        let Some(monitors) = databases.get(db).map(Db::monitors) else { return false };
+        let mut own = self.of(id).iter().filter(|monitor| monitor.db == db);
+        monitors.has_pending() && own.any(|monitor| monitors.is_behind(monitor.key))
     }
 
     /// Sends a session what is pending for it: what it changed, it sees before the reply.

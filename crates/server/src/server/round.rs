@@ -23,7 +23,8 @@ pub(super) enum Turn {
     Request { session: SessionId, message: Incoming, reason: Reason, lane: Lane },
     /// The reply to a transaction that a helper has run.
     Answer(Answer),
-    /// A reply whose own updates have not been composed, which takes the tables.
+    /// A reply whose own updates have not been composed, which takes the tables, and a session
+    /// that takes updates.
     Untold(Answer),
     /// Rows that monitors begin with.
     Initial(Begun),
@@ -200,7 +201,8 @@ impl Server {
                 _ if !self.databases.is_decided(id) => true,
                 Turn::Request { session, .. } => untold.contains(session),
                 // These need the tables themselves.
-                Turn::Converted(_) | Turn::ConversionFinished(_) | Turn::Untold(_) => is_away(),
+                Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
+                Turn::Untold(answer) => is_away() || self.is_muted(id, answer.session),
                 _ => false,
             };
             if must_wait {
@@ -251,13 +253,17 @@ impl Server {
 
     /// Answers a transaction, behind the updates that it has led to for its own session.
     fn give(&mut self, db: DbId, mut answer: Answer) {
-        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let Self { shell, sessions, databases, .. } = self;
         let session = answer.session;
         if answer.rest.is_none() && sessions.has(session) {
             if let Some(reason) = answer.holds.take() {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
             let is_behind = databases.is_told_late(db, session);
+            if !is_behind && self.is_muted(db, session) {
+                return self.park(db, answer);
+            }
+            let Self { shell, sessions, databases, subscriptions, .. } = self;
             subscriptions.flush_session(shell, sessions, databases, session);
             if databases.is_told_late(db, session) {
                 // What the session asks next is answered behind it.
@@ -268,6 +274,24 @@ impl Server {
             }
         }
         self.give_told(db, answer);
+    }
+
+    /// Whether a session that takes no updates of a database now has not been told everything.
+    fn is_muted(&self, db: DbId, session: SessionId) -> bool {
+        self.sessions.are_any_mute()
+            && self.sessions.get(session).is_some_and(|session| session.gate().is_working_on(db))
+            && self.subscriptions.has_pending(&self.databases, db, session)
+    }
+
+    /// A waiting transaction is done while other work of its session is out: its reply waits until
+    /// the session can be told what it has changed.
+    fn park(&mut self, db: DbId, mut answer: Answer) {
+        let session = answer.session;
+        self.shell.count_behind(session, answer.result.len());
+        // What the session asks next is answered behind it.
+        self.sessions.hold(session, Reason::Turn, Lane::Db(db));
+        answer.holds = Some(Reason::Turn);
+        self.round.push(db, Turn::Untold(answer));
     }
 
     /// Answers a transaction whose session has been told what it changed.
