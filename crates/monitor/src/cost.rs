@@ -39,6 +39,11 @@ impl Budget {
         Self::new(u64::MAX)
     }
 
+    /// What may still be spent.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Whether nothing is left.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == 0

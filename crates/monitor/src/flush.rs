@@ -46,6 +46,8 @@ pub struct Flushed {
     pub leaving: Vec<Leaving>,
     /// There is more to tell at once, in another step.
     pub has_more: bool,
+    /// What it has cost, in units of about 50 ns.
+    pub cost: u64,
 }
 
 /// A flush under way.
@@ -124,6 +126,7 @@ impl Monitors {
         late.sort_unstable();
         let mut flush = Flush::new(store, most, false);
         self.tell(&late, &mut flush, &mut up_to_date);
+        flush.flushed.cost = most - flush.budget.left();
         for key in up_to_date {
             self.stray_at_end(key, store.schema());
         }
@@ -164,6 +167,7 @@ impl Monitors {
         self.tell(&late, &mut flush, &mut returning);
         let left = (!flush.flushed.has_more).then(|| self.tell_base(blocked, &mut flush));
         self.tell(&newer, &mut flush, &mut returning);
+        flush.flushed.cost = most - flush.budget.left();
         flush.flushed.has_more |= self.step(stepping, store.schema(), &mut flush.flushed.updates);
         if let Some(left) = left {
             self.leave_base(left, returning, store.schema());

@@ -143,3 +143,111 @@ fn who_does_not_take_a_long_reply_does_not_have_others_kept_for_ever() {
     assert!(shell.call(writer, &transact(2, &insert("go"))).contains("uuid"));
     assert_eq!(shell.disconnected, [client]);
 }
+
+/// Clients that watch the ports, each with other conditions.
+fn watchers(shell: &mut Shell, count: u32) -> Vec<SessionId> {
+    let clients: Vec<SessionId> = (0..count).map(|_| shell.connect()).collect();
+    for (i, client) in clients.iter().enumerate() {
+        let columns = format!(r#""columns":["name"],"where":[["name","!=","old{i}"]]"#);
+        shell.call(*client, &MONITOR.replace(r#""columns":["name"]"#, &columns));
+    }
+    clients
+}
+
+/// A round without what comes behind it.
+fn one_round(shell: &mut Shell) {
+    shell.server.end_round(shell.now);
+    shell.pump();
+}
+
+#[test]
+fn what_many_have_changed_is_told_before_their_replies_in_steps() {
+    let mut shell = Shell::start();
+    let clients = watchers(&mut shell, 40);
+    for (i, client) in clients.iter().enumerate() {
+        let rows: Vec<String> = (0..5).map(|j| insert(&format!("c{i}-{j}"))).collect();
+        shell.send(*client, &transact(1, &rows.join(",")));
+    }
+    // All that has changed is looked at for each of them.
+    shell.server.set_step_cost_max(4_000);
+    let (mut told, mut rounds) = (Vec::new(), 0);
+    while told.len() < clients.len() {
+        assert!(
+            shell.server.next_wakeup_us().is_some_and(|at| at <= shell.now.monotonic_us)
+                || rounds == 0
+        );
+        one_round(&mut shell);
+        rounds += 1;
+        let now = clients.iter().filter(|client| !told.contains(*client));
+        let now: Vec<SessionId> =
+            now.copied().filter(|client| shell.has_received(*client)).collect();
+        assert!(now.len() <= 8 && rounds < 50, "{} in round {rounds}", now.len());
+        for client in now {
+            let received = shell.received(client);
+            let own = format!("c{}-0", clients.iter().position(|other| *other == client).unwrap());
+            assert!(at(&received, &own) < at(&received, r#"{"id":1,"#), "{received:?}");
+            told.push(client);
+        }
+    }
+    assert!(rounds >= 5 && told == clients, "{rounds} {told:?}");
+    assert_eq!(shell.sent_out, Vec::<String>::new(), "nothing of it is long");
+}
+
+/// Forty clients that have not been told of a hundred ports, and the time has not come.
+fn behind() -> (Shell, Vec<SessionId>) {
+    let mut shell = Shell::start();
+    let (clients, writer) = (watchers(&mut shell, 40), shell.connect());
+    let rows: Vec<String> = (0..100).map(|j| insert(&format!("new{j}"))).collect();
+    shell.send(writer, &transact(1, &rows.join(",")));
+    one_round(&mut shell);
+    assert!(
+        shell.has_received(writer) && clients.iter().all(|client| !shell.has_received(*client))
+    );
+    shell.server.set_step_cost_max(4_000);
+    (shell, clients)
+}
+
+#[test]
+fn what_others_have_changed_is_told_before_replies_as_far_as_a_step_goes() {
+    let (mut shell, clients) = behind();
+    for client in &clients {
+        shell.send(*client, r#"{"id":1,"method":"echo","params":[]}"#);
+    }
+    one_round(&mut shell);
+    let received: Vec<String> =
+        clients.iter().map(|client| shell.received(*client).concat()).collect();
+    assert!(received.iter().all(|received| received.contains(r#"{"id":1,"#)), "{received:?}");
+    let told = received.iter().filter(|received| received.contains("new99")).count();
+    assert!((1..=8).contains(&told), "{told}");
+    shell.settle();
+    for (client, received) in clients.iter().zip(received) {
+        let all = received + &shell.received(*client).concat();
+        assert_eq!(all.matches(r#""new99""#).count(), 1);
+    }
+}
+
+#[test]
+fn changed_conditions_of_many_come_behind_what_is_told_in_steps() {
+    let (mut shell, clients) = behind();
+    let change = r#"{"id":1,"method":"monitor_cond_change","params":["mon","mon",{"Port":[{"where":[["name","==","other"]]}]}]}"#;
+    clients.iter().for_each(|client| shell.send(*client, change));
+    let mut received = vec![String::new(); clients.len()];
+    let (mut told, mut rounds) = (0, 0);
+    while told < clients.len() {
+        one_round(&mut shell);
+        rounds += 1;
+        for (client, received) in clients.iter().zip(&mut received) {
+            received.push_str(&shell.received(*client).concat());
+        }
+        let before = told;
+        told = received.iter().filter(|received| received.contains("new99")).count();
+        assert!((1..=8).contains(&(told - before)), "{before} and {told} in round {rounds}");
+    }
+    assert!(rounds >= 5, "{rounds}");
+    shell.settle();
+    for (client, received) in clients.iter().zip(received) {
+        let all = received + &shell.received(*client).concat();
+        let (inserted, deleted) = (all.find(r#""insert""#), all.rfind("delete"));
+        assert!(inserted < deleted && deleted < all.find(r#"{"id":1,"#), "{all}");
+    }
+}

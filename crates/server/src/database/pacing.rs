@@ -169,6 +169,11 @@ impl Databases {
         }
     }
 
+    /// Whether updates of a database can be composed now.
+    pub(crate) fn can_tell(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(Db::can_compose)
+    }
+
     /// Whether updates wait for an idle moment.
     pub(crate) fn want_idle_moment(&self) -> bool {
         self.values().any(|db| db.can_compose() && db.watch.wants_idle_moment())
@@ -255,6 +260,10 @@ impl Databases {
             db.watch.monitors.flush(keys, store, &is_mute, step)
         };
         db.watch.send(shell, flushed.updates);
+        // What only the server changes is small.
+        if !db.is_reserved() {
+            self.step.note_told(flushed.cost);
+        }
         if !flushed.leaving.is_empty() {
             self.send_late(shell, sessions, id, flushed.leaving);
         }

@@ -42,11 +42,13 @@ pub(super) struct Step {
     max: u64,
     /// What those of this round have cost.
     cost: u64,
+    /// What it has cost in this round to tell sessions, before their replies, what they changed.
+    told: u64,
 }
 
 impl Default for Step {
     fn default() -> Self {
-        Self { max: STEP_COST_MAX, cost: 0 }
+        Self { max: STEP_COST_MAX, cost: 0, told: 0 }
     }
 }
 
@@ -57,6 +59,17 @@ impl Step {
 
     fn spend(&mut self, outcome: &Outcome) {
         self.cost = self.cost.saturating_add(outcome.cost());
+    }
+
+    /// Updates were composed before a reply.
+    pub(super) fn note_told(&mut self, cost: u64) {
+        self.told = self.told.saturating_add(cost);
+    }
+
+    /// Whether more of them may be composed in this round: what begins within a step may cost
+    /// another one.
+    fn may_tell(&self) -> bool {
+        self.told == 0 || self.told < self.max
     }
 }
 
@@ -84,9 +97,15 @@ impl Databases {
         self.step.max
     }
 
-    /// Transactions may cost as much again.
+    /// Whether sessions may still be told in this round, before their replies, what they changed.
+    #[inline]
+    pub(crate) fn may_tell(&self) -> bool {
+        self.step.may_tell()
+    }
+
+    /// Transactions, and updates before replies, may cost as much again.
     pub(crate) fn begin_round(&mut self) {
-        self.step.cost = 0;
+        (self.step.cost, self.step.told) = (0, 0);
         self.entries.iter_mut().for_each(|(_, db)| db.waiting.cost = 0);
     }
 

@@ -269,7 +269,10 @@ impl Subscriptions {
         if !sessions.has(id) || matches!(reply, Reply::Later) {
             return;
         }
-        self.flush_session(shell, sessions, databases, id);
+        // What others have changed may as well come behind it.
+        if databases.may_tell() {
+            self.flush_session(shell, sessions, databases, id);
+        }
         match reply {
             Reply::Result(result) => self.send_result(shell, sessions, id, request, result),
             Reply::Later => {}

@@ -158,7 +158,7 @@ impl Server {
     pub fn next_wakeup_us(&self) -> Option<u64> {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
         let all = [
-            self.sessions.are_any_ready().then_some(0),
+            (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
             self.databases.values().filter_map(Db::deadline_us).min(),
             self.backups.next_us().filter(|_| may_connect),
             self.remotes.next_us().filter(|_| may_connect),

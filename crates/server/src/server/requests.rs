@@ -43,6 +43,14 @@ struct Check {
     canceled: Vec<Vec<u8>>,
 }
 
+/// Where the updates are that a change of conditions comes behind.
+enum Late {
+    /// A helper composes them.
+    Helper,
+    /// They are for the next round.
+    Round,
+}
+
 impl Checks {
     /// A session takes back a request, which may be one of these.
     fn cancel(&mut self, session: SessionId, request: &[u8]) {
@@ -340,9 +348,14 @@ impl Server {
                     let (message, marks) = (Incoming::Checked(message), Marks::default());
                     return self.wait_for(session, db, lane, message, marks);
                 }
-                if let Some(lane) = self.late_updates(session, method, params) {
+                if let Some((late, lane)) = self.late_updates(session, method, params) {
                     let message = Incoming::Checked(message);
-                    return self.sessions.put_back(session, message, lane, Marks::default());
+                    return match late {
+                        Late::Helper => {
+                            self.sessions.put_back(session, message, lane, Marks::default());
+                        }
+                        Late::Round => self.sessions.postpone(session, message, lane),
+                    };
                 }
                 let mut request = Vec::new();
                 id.write(&mut request);
@@ -367,16 +380,24 @@ impl Server {
         self.databases.get(db).is_some_and(|db| db.tables().is_away()).then_some((db, lane))
     }
 
-    /// A change of conditions comes behind all that was to be told under the old ones: where that
-    /// is to be waited for, if a helper composes it.
-    fn late_updates(&mut self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
+    /// A change of conditions comes behind all that was to be told under the old ones: what it
+    /// waits for, and in which lane, if that is not told at once.
+    fn late_updates(
+        &mut self,
+        id: SessionId,
+        method: &str,
+        params: Text<'_>,
+    ) -> Option<(Late, Lane)> {
         if Method::parse(method)? != Method::MonitorCondChange {
             return None;
         }
         let Lane::Db(db) = self.concerned(id, method, params)? else { return None };
         let Self { shell, sessions, databases, subscriptions, .. } = self;
+        if !databases.may_tell() && subscriptions.has_pending(databases, db, id) {
+            return Some((Late::Round, Lane::Db(db)));
+        }
         subscriptions.flush_session(shell, sessions, databases, id);
-        databases.is_told_late(db, id).then_some(Lane::Db(db))
+        databases.is_told_late(db, id).then_some((Late::Helper, Lane::Db(db)))
     }
 
     fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {

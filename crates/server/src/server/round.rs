@@ -62,6 +62,8 @@ pub(super) struct Round {
     turns: BTreeMap<DbId, VecDeque<Turn>>,
     /// Until all else of the round is done.
     last: VecDeque<Last>,
+    /// Replies wait for the next round, in which their sessions can be told what they changed.
+    is_postponed: bool,
 }
 
 impl Round {
@@ -71,6 +73,11 @@ impl Round {
 
     pub(super) fn configuration_read(&mut self, result: Result<Vec<u8>, String>) {
         self.last.push_back(Last::Configuration(result));
+    }
+
+    /// Whether something waits for nothing but the next round.
+    pub(super) fn is_postponed(&self) -> bool {
+        self.is_postponed
     }
 
     fn push(&mut self, db: DbId, turn: Turn) {
@@ -108,6 +115,7 @@ impl Server {
 
     /// Goes on with each database as far as it can.
     pub(super) fn advance(&mut self) {
+        self.round.is_postponed = false;
         loop {
             let mut has_moved = false;
             for id in self.to_advance() {
@@ -202,7 +210,10 @@ impl Server {
                 Turn::Request { session, .. } => untold.contains(session),
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
-                Turn::Untold(answer) => is_away() || self.is_muted(id, answer.session),
+                Turn::Untold(Answer { session, .. }) => {
+                    is_away() && self.subscriptions.has_pending(&self.databases, id, *session)
+                        || self.is_told_later(id, *session)
+                }
                 _ => false,
             };
             if must_wait {
@@ -260,7 +271,7 @@ impl Server {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
             let is_behind = databases.is_told_late(db, session);
-            if !is_behind && self.is_muted(db, session) {
+            if !is_behind && self.is_told_later(db, session) {
                 return self.park(db, answer);
             }
             let Self { shell, sessions, databases, subscriptions, .. } = self;
@@ -276,15 +287,24 @@ impl Server {
         self.give_told(db, answer);
     }
 
-    /// Whether a session that takes no updates of a database now has not been told everything.
-    fn is_muted(&self, db: DbId, session: SessionId) -> bool {
-        self.sessions.are_any_mute()
-            && self.sessions.get(session).is_some_and(|session| session.gate().is_working_on(db))
-            && self.subscriptions.has_pending(&self.databases, db, session)
+    /// Whether there is something to tell a session of a database that is not for now: the session
+    /// takes no updates, or telling others has cost a step in this round.
+    fn is_told_later(&mut self, db: DbId, session: SessionId) -> bool {
+        let Self { sessions, databases, subscriptions, round, .. } = self;
+        let of_session = || sessions.get(session);
+        let is_mute = sessions.are_any_mute()
+            && of_session().is_some_and(|session| session.gate().is_working_on(db));
+        // Who comes behind those that wait does not go past them.
+        let is_spent = (round.is_postponed || !databases.may_tell()) && databases.can_tell(db);
+        if !is_mute && !is_spent || !subscriptions.has_pending(databases, db, session) {
+            return false;
+        }
+        round.is_postponed |= !is_mute;
+        true
     }
 
-    /// A waiting transaction is done while other work of its session is out: its reply waits until
-    /// the session can be told what it has changed.
+    /// A transaction is done whose session cannot be told now what it has changed: other work of
+    /// the session is out, or it is enough for this round. Its reply waits for that.
     fn park(&mut self, db: DbId, mut answer: Answer) {
         let session = answer.session;
         self.shell.count_behind(session, answer.result.len());
