@@ -57,7 +57,7 @@ struct TableWriter<'a> {
 pub(crate) fn initial(
     subscription: &Subscription,
     rows: Rows<'_>,
-    budget: &mut Budget,
+    budget: &mut Budget<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);
@@ -136,7 +136,7 @@ pub(crate) fn changes(
     view: &View<'_>,
     concern: Concern<'_, '_>,
     schema: &Schema,
-    budget: &mut Budget,
+    budget: &mut Budget<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);
@@ -181,8 +181,8 @@ pub(crate) fn changes(
 pub(crate) fn condition_change<'r>(
     tables: &[OtherCondition],
     schema: &Schema,
-    find: impl Fn(&OtherCondition, &mut Budget) -> Result<Vec<&'r Row>, TooLong>,
-    budget: &mut Budget,
+    find: impl Fn(&OtherCondition, &mut Budget<'_>) -> Result<Vec<&'r Row>, TooLong>,
+    budget: &mut Budget<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), TooLong> {
     let mut writer = Writer::new(out);

@@ -15,6 +15,9 @@ pub(crate) const LOOKUP: u64 = 2;
 /// A changed row that is looked up, and whom it can concern.
 pub(crate) const VIEW: u64 = 3;
 
+/// Who may take his time is asked to rest after so many units: about 1 ms.
+const REST_EACH: u64 = 20_000;
+
 /// Text that is written or copied costs a unit for so many bytes.
 const WRITTEN_BYTES: usize = 32;
 
@@ -23,20 +26,27 @@ const WRITTEN_BYTES: usize = 32;
 pub struct TooLong;
 
 /// What may still be spent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
+#[derive(Clone, Copy)]
+pub(crate) struct Budget<'r> {
     left: u64,
+    /// What is done when nothing is left, and as much again may be spent.
+    rest: Option<&'r dyn Fn()>,
 }
 
-impl Budget {
+impl<'r> Budget<'r> {
     /// So many units.
     pub(crate) fn new(units: u64) -> Self {
-        Self { left: units }
+        Self { left: units, rest: None }
     }
 
     /// No bound: for who has the time.
     pub(crate) fn unlimited() -> Self {
         Self::new(u64::MAX)
+    }
+
+    /// No bound, but for what is done after about every millisecond.
+    pub(crate) fn resting(rest: &'r dyn Fn()) -> Self {
+        Self { left: REST_EACH, rest: Some(rest) }
     }
 
     /// What may still be spent.
@@ -50,9 +60,22 @@ impl Budget {
     }
 
     pub(crate) fn spend(&mut self, units: u64) -> Result<(), TooLong> {
-        let left = self.left.checked_sub(units);
-        self.left = left.unwrap_or(0);
-        left.map(drop).ok_or(TooLong)
+        match self.left.checked_sub(units) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => self.exceed(units),
+        }
+    }
+
+    #[cold]
+    fn exceed(&mut self, units: u64) -> Result<(), TooLong> {
+        let over = units - std::mem::take(&mut self.left);
+        let rest = self.rest.ok_or(TooLong)?;
+        (0..over.div_ceil(REST_EACH)).for_each(|_| rest());
+        self.left = REST_EACH;
+        Ok(())
     }
 
     /// As [`Budget::spend`], for things that are counted by number.
@@ -63,5 +86,27 @@ impl Budget {
     /// As [`Budget::spend`], for text.
     pub(crate) fn written(&mut self, bytes: usize) -> Result<(), TooLong> {
         self.spend(bytes.div_ceil(WRITTEN_BYTES) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_may_take_his_time_rests_as_often_as_it_takes() {
+        let rests = Cell::new(0);
+        let rest = || rests.set(rests.get() + 1);
+        let mut budget = Budget::resting(&rest);
+        for expected in [0, 1, 1, 2] {
+            assert_eq!(budget.spend(REST_EACH / 2 + 1), Ok(()));
+            assert_eq!(rests.get(), expected);
+        }
+        assert_eq!(budget.spend(10 * REST_EACH), Ok(()));
+        assert!((11..=12).contains(&rests.get()), "{}", rests.get());
+        let mut budget = Budget::new(1);
+        assert_eq!((budget.spend(2), budget.left()), (Err(TooLong), 0));
     }
 }

@@ -61,7 +61,7 @@ impl ConditionChange {
         let (mut body, mut budget) = (Vec::new(), Budget::new(most));
         let schema = rows.store().schema();
         message::begin(self.id, &mut body);
-        let find = |of: &OtherCondition, budget: &mut Budget| {
+        let find = |of: &OtherCondition, budget: &mut Budget<'_>| {
             rows.matching(of.after.shape.table, &of.touched, budget)
         };
         compose::condition_change(&self.tables, schema, find, &mut budget, &mut body)?;
@@ -71,7 +71,7 @@ impl ConditionChange {
     /// Composes what [`ConditionChange::compose`] does, with the rows of a snapshot.
     pub fn compose_from(&self, snapshot: &Snapshot) -> Option<Vec<u8>> {
         let mut body = Vec::new();
-        let find = |of: &OtherCondition, _: &mut Budget| -> Result<Vec<&Row>, TooLong> {
+        let find = |of: &OtherCondition, _: &mut Budget<'_>| -> Result<Vec<&Row>, TooLong> {
             let rows = snapshot.rows(of.after.shape.table);
             Ok(rows.filter(|row| of.touched.matches(row)).collect())
         };

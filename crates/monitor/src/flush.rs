@@ -53,7 +53,7 @@ pub struct Flushed {
 /// A flush under way.
 struct Flush<'a> {
     store: &'a Store,
-    budget: Budget,
+    budget: Budget<'static>,
     /// Whether what the budget does not suffice for may be told in another step.
     may_postpone: bool,
     /// Some group has been told, or sent away.
@@ -459,7 +459,7 @@ impl<'a> Composer<'a> {
         view: impl FnOnce() -> &'v View<'v>,
         concern: compose::Concern<'_, '_>,
         others_may_need_it: bool,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<Option<Arc<Vec<u8>>>, TooLong> {
         if let Some(known) = self.cache.update(id, self.place) {
             return Ok(known);

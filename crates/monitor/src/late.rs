@@ -17,7 +17,7 @@ use weir_data::{Ids, Row, Schema, Store, TableId};
 
 use crate::change::Changes;
 use crate::compose;
-use crate::cost::Budget;
+use crate::cost::{Budget, VIEW};
 use crate::message::{self, Update};
 use crate::pending::Place;
 use crate::registry::{GroupId, MonitorKey, Monitors, is_watched};
@@ -44,18 +44,20 @@ pub struct LateUpdates {
 pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
 
 impl LateUpdates {
-    /// Composes them.
-    pub fn compose(self) -> LateBodies {
+    /// Composes them; `rest` is called about every millisecond, and may take its time.
+    pub fn compose(self, rest: &dyn Fn()) -> LateBodies {
         let Self { changes, rows, watched, groups, schema, ids } = self;
         let is_watched = |table: TableId| watched[table.index()];
         let mut rows = rows.iter();
         let mut row = |_, _| rows.next().expect("a row for each change").as_ref();
         let view = View::new(&changes, &schema, &mut row, is_watched);
+        let mut budget = Budget::resting(rest);
+        budget.spend_each(view.len(), VIEW).expect("there is no bound");
         let body = |(id, subscription): (GroupId, Arc<Subscription>)| {
-            let (mut out, budget) = (Vec::new(), &mut Budget::unlimited());
+            let mut out = Vec::new();
             let state = subscription.id_of(ids);
             message::begin(state, &mut out);
-            compose::changes(&subscription, &view, &|_| None, &schema, budget, &mut out)
+            compose::changes(&subscription, &view, &|_| None, &schema, &mut budget, &mut out)
                 .expect("there is no bound");
             (id, message::close(state.is_some(), &mut out).map(Arc::new))
         };

@@ -97,7 +97,7 @@ impl Missed {
         &self,
         deltas: impl Iterator<Item = Delta>,
         schema: &Schema,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<ChangeSet, TooLong> {
         let mut set = ChangeSet::new(self.seed);
         for delta in deltas {
@@ -112,7 +112,7 @@ impl Missed {
         &self,
         view: &View<'_>,
         schema: &Schema,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), TooLong> {
         budget.spend_each(view.len(), VIEW)?;

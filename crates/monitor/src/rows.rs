@@ -44,7 +44,7 @@ impl<'a> Rows<'a> {
         &self,
         table: TableId,
         filter: &Filter,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<Vec<&'a Row>, TooLong> {
         if let Some(rows) = self.by_index(table, filter, budget)? {
             return Ok(rows);
@@ -58,7 +58,7 @@ impl<'a> Rows<'a> {
         &self,
         table: TableId,
         filter: &Filter,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
     ) -> Result<Option<Vec<&'a Row>>, TooLong> {
         let rows = self.store.table(table);
         let Some(demanded) = filter.demanded() else { return Ok(None) };

@@ -233,7 +233,7 @@ impl Steps {
         let Leaving { id, work, .. } = self.out.remove(at);
         let mut updates = Vec::new();
         let schema = self.run.world.store.schema();
-        self.run.monitors.take_late(id, work.compose(), schema, &mut updates);
+        self.run.monitors.take_late(id, work.compose(&|| {}), schema, &mut updates);
         self.receive(updates);
     }
 

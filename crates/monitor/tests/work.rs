@@ -2,6 +2,7 @@
 
 mod scene;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use scene::Scene;
@@ -425,7 +426,7 @@ fn what_costs_more_than_a_step_is_composed_elsewhere() {
     assert!(s.flush(&all).is_empty());
     let leaving = flushed.leaving.into_iter().next().expect("there is one");
     let mut updates = Vec::new();
-    let bodies = leaving.work.compose();
+    let bodies = leaving.work.compose(&|| {});
     s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut updates);
     assert_eq!((updates.len(), &updates[0].to[..]), (1, &all[..]), "one body for both");
     assert_eq!(scene::message(&updates[0]).matches("insert").count(), 600, "as it was then");
@@ -448,4 +449,28 @@ fn a_reply_waits_for_what_its_session_changed_not_for_later_steps() {
     let [leaving] = &flushed.leaving[..] else { panic!("{:?}", flushed.leaving) };
     told.extend(&leaving.keys);
     assert_eq!(told, keys, "the step told some, a helper tells the others");
+}
+
+#[test]
+fn who_composes_for_many_elsewhere_rests_in_between() {
+    let rests = |is_many: bool| {
+        let mut s = Scene::new();
+        if is_many {
+            fifty_groups(&mut s);
+        } else {
+            s.add(V2, BRIDGES);
+        }
+        commit_rows(&mut s, 600);
+        let flushed = s.monitors.flush_all(&s.store, &|_| false, 1, false);
+        assert!(flushed.updates.is_empty());
+        let rests = Cell::new(0);
+        for leaving in flushed.leaving {
+            let bodies = leaving.work.compose(&|| rests.set(rests.get() + 1));
+            s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut Vec::new());
+        }
+        assert!(!s.monitors.has_pending());
+        rests.get()
+    };
+    let (one, many) = (rests(false), rests(true));
+    assert!(many >= 5 && many >= 5 * one, "{one} and {many}");
 }

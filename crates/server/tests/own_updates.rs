@@ -3,7 +3,11 @@
 mod shell;
 
 use shell::{Shell, insert, transact};
-use weir_server::event::SessionId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_server::event::{Event, SessionId};
+use weir_server::work::{Watcher, Word};
 
 const MONITOR: &str =
     r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name"]}}]}"#;
@@ -250,4 +254,27 @@ fn changed_conditions_of_many_come_behind_what_is_told_in_steps() {
         let (inserted, deleted) = (all.find(r#""insert""#), all.rfind("delete"));
         assert!(inserted < deleted && deleted < all.find(r#"{"id":1,"#), "{all}");
     }
+}
+
+#[test]
+fn updates_that_a_helper_composes_rest() {
+    let (mut shell, clients) = behind();
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(1);
+    shell.settle();
+    assert!(shell.sent_out.iter().all(|what| what == "Updates") && !shell.work.is_empty());
+    let asked = Arc::new(AtomicU32::new(0));
+    for (id, work) in std::mem::take(&mut shell.work) {
+        assert!(work.may_rest());
+        let asked = Arc::clone(&asked);
+        let watcher = Watcher::new(move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Word::GoOn
+        });
+        let finished = Box::new(work.run_watched(Some(&watcher)));
+        shell.event(Event::WorkDone { id, finished });
+    }
+    assert!(asked.load(Ordering::Relaxed) > 0);
+    shell.settle();
+    assert!(clients.iter().all(|client| shell.received(*client).concat().contains("new99")));
 }

@@ -116,7 +116,7 @@ impl Work {
         self.run_watched(None)
     }
 
-    /// Does it; a transaction asks the watcher now and then whether it is to go on.
+    /// Does it; what may rest asks the watcher now and then whether it is to go on.
     pub fn run_watched(self, watcher: Option<&Watcher>) -> Finished {
         match self {
             Self::Examine(message) => {
@@ -134,7 +134,13 @@ impl Work {
             Self::Change { change, snapshot } => {
                 Finished::Changed(change.compose_from(&snapshot).unwrap_or_default())
             }
-            Self::Updates(updates) => Finished::Updated(updates.compose()),
+            Self::Updates(updates) => {
+                // Sessions of all kinds wait for them: nobody says that they are to stop.
+                let rest = || {
+                    watcher.map(Watcher::ask);
+                };
+                Finished::Updated(updates.compose(&rest))
+            }
             Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Free(garbage) => {
@@ -159,7 +165,10 @@ impl Work {
 
     /// Whether this kind of work asks now and then if it is to go on: others are done in one go.
     pub fn may_rest(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Read(_) | Self::Try(_) | Self::Confirm(_))
+        matches!(
+            self,
+            Self::Write(_) | Self::Read(_) | Self::Try(_) | Self::Confirm(_) | Self::Updates(_)
+        )
     }
 
     /// Whether a database waits for it: it goes before everything else.

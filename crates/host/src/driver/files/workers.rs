@@ -7,8 +7,8 @@
 //!    another goes on. So what is short never waits long for what is long.
 //! 3. What a client has no interest in any more is not begun, and is told to stop if it has.
 //!
-//! A transaction that runs asks about once a millisecond whether it is to go on; that is when turns
-//! end. Other pieces of work are done in one go.
+//! A transaction that runs asks about once a millisecond whether it is to go on, as do updates that
+//! are composed; that is when turns end. Other pieces of work are done in one go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
