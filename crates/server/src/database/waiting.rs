@@ -4,10 +4,11 @@
 //!    columns of them, the rows that have a value.
 //! 2. A change wakes those that are filed under anything of it, and time those whose deadline has
 //!    come. Nobody else has anything to gain from running again.
+//!    A change that concerns very many wakes the first of them; the others wake in slices.
 //! 3. Those that are awake run in order of arrival, from where the last one stood to the end and
 //!    then from the beginning, as far as a step goes. One that waits again has its old place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use weir_data::delta::TableDelta;
@@ -22,6 +23,16 @@ use crate::session::limits::OVERHEAD_BYTES;
 
 /// Looking so many rows up is dearer than running one transaction in vain.
 const ROWS_EACH: usize = 8;
+
+/// Most rows that are looked up for one change, by the value of a column each; beyond it, who waits
+/// for any value of a column is woken.
+const LOOKUPS_MAX: usize = 1 << 14;
+
+/// Most shelves that are gone through at a time; the next are for the next slice.
+const SHELVES_EACH: usize = 1 << 10;
+
+/// What that costs a slice for each of them, in units of about 50 ns.
+const SHELF_COST: u64 = 5;
 
 /// So many times as many are added one by one.
 const FEW_SHARE: usize = 16;
@@ -55,6 +66,13 @@ impl Shelf {
     }
 }
 
+/// Shelves that are to be gone through for a change of these columns.
+#[derive(Debug)]
+struct Stretch {
+    shelves: RangeInclusive<Shelf>,
+    changed: ColumnSet,
+}
+
 /// When a database was as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
@@ -81,6 +99,8 @@ pub(crate) struct Waiting {
     resting: BTreeMap<Place, u64>,
     /// Who is to run.
     awake: BTreeSet<Place>,
+    /// Where others are filed who are to run: a change may concern more than a step can wake.
+    to_wake: VecDeque<Stretch>,
     /// Behind the one that ran last; 0 once all that were awake have run.
     cursor: Place,
     /// The position at which each table was last changed.
@@ -117,6 +137,7 @@ impl Waiting {
             by_all: BTreeSet::new(),
             resting: BTreeMap::new(),
             awake: BTreeSet::new(),
+            to_wake: VecDeque::new(),
             cursor: 0,
             changed: Vec::new(),
             replaced: 0,
@@ -201,6 +222,7 @@ impl Waiting {
             self.alarms.remove(&(at, place));
             self.awake.insert(place);
         }
+        self.wake_more();
         let behind = self.awake.range(self.cursor..).next();
         let Some(place) = behind.or_else(|| self.awake.first()).copied() else {
             self.cursor = 0;
@@ -228,28 +250,49 @@ impl Waiting {
             return self.wake_all();
         }
         self.wake_each(|waiting| std::mem::take(&mut waiting.by_all));
+        let (mut lookups, mut shelves) = (LOOKUPS_MAX, SHELVES_EACH);
         for table in &delta.tables {
-            self.note_table(table, store);
+            self.note_table(table, store, &mut lookups, &mut shelves);
         }
     }
 
-    fn note_table(&mut self, delta: &TableDelta, store: &Store) {
-        let table = delta.table;
+    /// A table has changed: wakes whom that concerns, as far as so many lookups and shelves go.
+    fn note_table(
+        &mut self,
+        delta: &TableDelta,
+        store: &Store,
+        lookups: &mut usize,
+        shelves: &mut usize,
+    ) {
+        let (table, rows) = (delta.table, delta.rows.len());
         let changed =
             delta.rows.iter().map(|(_, row)| ColumnSet::changed(row)).reduce(ColumnSet::or);
-        self.wake_shelves(Shelf::all(table, None), changed.unwrap_or_default());
+        self.wake_shelves(Shelf::all(table, None), changed.unwrap_or_default(), shelves);
         let mut columns = self.next_column(table, None);
         while let Some(column) = columns {
-            if delta.rows.len() > ROWS_EACH * self.triggers.len() {
-                self.wake_shelves(Shelf::of_column(table, column), ColumnSet::ALL);
+            if rows > *lookups || rows > ROWS_EACH * self.triggers.len() {
+                self.wake_shelves(Shelf::of_column(table, column), ColumnSet::ALL, shelves);
             } else {
+                *lookups -= rows;
                 let values: Vec<_> = self.hasher.changed(delta, column, store).collect();
                 for (value, changed) in values {
-                    self.wake_shelves(Shelf::all(table, Some((column, value))), changed);
+                    self.wake_shelves(Shelf::all(table, Some((column, value))), changed, shelves);
                 }
             }
             columns = self.next_column(table, Some(column));
         }
+    }
+
+    /// Wakes more of those whom changes concern.
+    fn wake_more(&mut self) {
+        let mut left = SHELVES_EACH;
+        while left > 0
+            && let Some(Stretch { shelves, changed }) = self.to_wake.pop_front()
+        {
+            self.wake_shelves(shelves, changed, &mut left);
+            self.cost += SHELF_COST;
+        }
+        self.cost += SHELF_COST * (SHELVES_EACH - left) as u64;
     }
 
     /// The first column behind another whose values somebody waits for.
@@ -260,10 +303,21 @@ impl Waiting {
         shelf.value.filter(|_| shelf.table == table).map(|(column, _)| column)
     }
 
-    fn wake_shelves(&mut self, range: RangeInclusive<Shelf>, changed: ColumnSet) {
-        let concerned = self.shelves.range(range).map(|(shelf, _)| *shelf);
-        let concerned: Vec<Shelf> =
-            concerned.filter(|shelf| shelf.columns.intersects(changed)).collect();
+    /// Wakes who is filed there and looks at one of these columns. No more than `left` shelves are
+    /// gone through; those behind them are for later.
+    fn wake_shelves(&mut self, range: RangeInclusive<Shelf>, changed: ColumnSet, left: &mut usize) {
+        let end = *range.end();
+        let mut concerned = Vec::new();
+        for (&shelf, _) in self.shelves.range(range) {
+            if *left == 0 {
+                self.to_wake.push_back(Stretch { shelves: shelf..=end, changed });
+                break;
+            }
+            *left -= 1;
+            if shelf.columns.intersects(changed) {
+                concerned.push(shelf);
+            }
+        }
         for shelf in concerned {
             self.wake_each(|waiting| waiting.shelves.remove(&shelf).unwrap_or_default());
         }
@@ -295,6 +349,7 @@ impl Waiting {
 
     /// All run again, whatever they wait for.
     pub(super) fn wake_all(&mut self) {
+        self.to_wake.clear();
         self.awake.extend(self.triggers.keys());
     }
 
@@ -377,7 +432,11 @@ impl Waiting {
 
     /// When somebody is to run: 0 for now.
     pub(super) fn wakeup_us(&self) -> Option<u64> {
-        if self.awake.is_empty() { self.alarms.first().map(|(at, _)| *at) } else { Some(0) }
+        if self.awake.is_empty() && self.to_wake.is_empty() {
+            self.alarms.first().map(|(at, _)| *at)
+        } else {
+            Some(0)
+        }
     }
 
     /// Every change wakes all from now on: for comparison.
@@ -405,4 +464,84 @@ fn shelves(reads: &Reads, hasher: &ValueHasher) -> impl Iterator<Item = Shelf> {
 /// What a transaction that waits occupies: its message, its id twice, and its places in lists.
 pub(super) fn kept_bytes(trigger: &Trigger) -> usize {
     trigger.message.len() + 2 * trigger.origin.id.len() + OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_data::{Atom, Datum, Row, RowDelta, Schema, Uuid};
+    use weir_json::TextBuf;
+
+    use super::*;
+    use crate::ids::DbId;
+
+    const TABLE: TableId = TableId(0);
+
+    /// So many transactions, each of which waits for a row of its own.
+    fn waiting(count: u128) -> (Waiting, Store) {
+        let schema = br#"{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}"#;
+        let schema = Schema::parse_bytes(schema).expect("a schema");
+        let mut waiting = Waiting::new(7);
+        for n in 0..count {
+            let asker = Asker::Session(SessionId(1));
+            let id = n.to_string().into_bytes();
+            let (identity, db, created_us) = (Arc::default(), DbId(1), 0);
+            let origin = Origin { asker, identity, id, db, created_us };
+            let trigger = Trigger::new(origin, Arc::new(TextBuf::default()));
+            let value = Datum::One(Atom::Uuid(Uuid::from_u128(n)));
+            let value = Some((ColumnId::UUID, value));
+            let rows = vec![Read { table: TABLE, columns: ColumnSet::ALL, value }];
+            waiting.push(trigger, Reads { rows, asserts: false }, None);
+        }
+        (waiting, Store::new(Arc::new(schema), 7))
+    }
+
+    /// These rows are new.
+    fn insert(waiting: &mut Waiting, store: &Store, rows: impl Iterator<Item = u128>) {
+        let schema = store.schema().table(TABLE);
+        let row = |n| {
+            let uuid = Uuid::from_u128(n);
+            (uuid, RowDelta::Insert(Row::new(uuid, uuid, schema)))
+        };
+        let tables = vec![TableDelta { table: TABLE, rows: rows.map(row).collect() }];
+        waiting.note_change(&Delta { tables }, store, 1);
+    }
+
+    /// Lets all run that are awake; how many there were, and the most that woke at once.
+    fn run(waiting: &mut Waiting) -> (usize, usize) {
+        let (mut ran, mut most) = (0, waiting.awake.len());
+        while waiting.wakeup_us() == Some(0) {
+            let before = waiting.awake.len();
+            ran += usize::from(waiting.next(0).is_some());
+            most = most.max((waiting.awake.len() + 1).saturating_sub(before));
+        }
+        (ran, most)
+    }
+
+    #[test]
+    fn who_is_concerned_wakes_in_slices() {
+        let count = 5 * SHELVES_EACH;
+        let (mut waiting, store) = waiting(count as u128);
+        insert(&mut waiting, &store, 0..count as u128 - 7);
+        let (ran, most) = run(&mut waiting);
+        assert_eq!((ran, waiting.len()), (count - 7, 7));
+        assert!(most <= SHELVES_EACH, "{most}");
+        let (before, slices) = (waiting.cost, 4);
+        assert!(before >= SHELF_COST * slices * SHELVES_EACH as u64, "{before}");
+    }
+
+    #[test]
+    fn where_more_has_changed_than_is_looked_up_all_wake() {
+        let n_waits = LOOKUPS_MAX / ROWS_EACH + 1;
+        for (rows, expected) in [(LOOKUPS_MAX, 1), (LOOKUPS_MAX + 1, n_waits)] {
+            let (mut waiting, store) = waiting(n_waits as u128);
+            let behind = n_waits as u128 - 1;
+            insert(&mut waiting, &store, behind..behind + rows as u128);
+            let (ran, most) = run(&mut waiting);
+            assert_eq!(ran, expected, "{rows} rows");
+            assert!(most <= SHELVES_EACH, "{most}");
+            assert_eq!(waiting.wakeup_us(), None);
+        }
+    }
 }
