@@ -308,3 +308,48 @@ fn where_very_much_waits_nobody_is_read_for_whom_anything_does() {
         assert_eq!(shell.received(*client).len(), sent);
     }
 }
+
+#[test]
+fn what_was_shared_with_who_must_go_counts_for_who_stays() {
+    let mut shell = start(usize::MAX);
+    let client = shell.connect();
+    shell.call(client, &monitor("m", 60_000));
+    let shared = kept(&mut shell).0 as usize;
+    assert!(shared > 4 * MIB, "{shared}");
+    let max = shared + MIB;
+    let mut shell = start(max);
+    let equal = [shell.connect(), shell.connect()];
+    for client in equal {
+        assert!(shell.call(client, &monitor("m", 60_000)).contains("result"));
+    }
+    assert!(!is_refused(&shell.call(equal[0], &lock("small"))));
+    let other = shell.connect();
+    for i in 0..2 {
+        assert!(!is_refused(&shell.call(other, &big_lock(i, MIB * 3 / 4))), "it has less");
+    }
+    // The first one that goes had half of what they share, and all of it stays for the second.
+    assert_eq!(shell.disconnected, equal);
+    let (total, each) = kept(&mut shell);
+    assert!(total <= max as u64 && each == [total], "{each:?} of {total}");
+}
+
+#[test]
+fn what_goes_on_for_nobody_takes_room_from_nobody() {
+    let mut shell = start(10 * MIB);
+    let asking = shell.connect();
+    shell.slow_helper = true;
+    let schema = shell::SCHEMA.replace("1.0.0", "2.0.0").replacen(
+        '{',
+        &format!("{{{}", " ".repeat(900_000)),
+        1,
+    );
+    shell.send(asking, &format!(r#"{{"id":2,"method":"convert","params":["Net",{schema}]}}"#));
+    shell.settle();
+    assert!(kept(&mut shell).0 > 3 * MIB as u64);
+    shell.event(Event::Closed { session: asking, error: None });
+    shell.settle();
+    assert_eq!(kept(&mut shell), (0, vec![]));
+    let client = shell.connect();
+    assert!(!is_refused(&shell.call(client, &big_lock(1, 9 * MIB))));
+    assert!(shell.disconnected.is_empty());
+}

@@ -146,9 +146,13 @@ impl Conversions {
         current.chain(&self.queue).map(|request| (&request.origin, request.bytes))
     }
 
-    /// The session is gone: nobody waits for what has not begun.
+    /// The session is gone: nobody waits for what has not begun, and what goes on is kept for nobody.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.queue.retain(|request| !request.origin.is_of(session));
+        let current = self.current.iter_mut().map(|current| &mut current.request);
+        for request in current.filter(|request| request.origin.is_of(session)) {
+            request.bytes = 0;
+        }
     }
 
     /// Bytes kept for a session's requests.

@@ -101,14 +101,25 @@ impl Server {
                 self.cut(id, bytes, SESSION_BYTES_MAX, "the limit of a session");
             }
         }
-        if self.sessions.count_all_kept(self.kept_bytes()) {
+        while self.sessions.count_all_kept(self.kept_bytes()) {
+            // What those who go shared with others is the others' now.
             self.count_kept_again();
-            while let Some((id, bytes)) = self.sessions.who_must_go() {
-                let (total, max) = self.sessions.kept();
-                let text = format!("all sessions' are {total}, and it has most of them; the limit");
-                self.cut(id, bytes, max, &text);
+            if !self.cut_who_have_most() {
+                break;
             }
         }
+    }
+
+    /// Ends those that most is kept for, as they are counted now; true if there are any.
+    fn cut_who_have_most(&mut self) -> bool {
+        let mut has_cut = false;
+        while let Some((id, bytes)) = self.sessions.who_must_go() {
+            let (total, max) = self.sessions.kept();
+            let text = format!("all sessions' are {total}, and it has most of them; the limit");
+            self.cut(id, bytes, max, &text);
+            has_cut = true;
+        }
+        has_cut
     }
 
     fn count_kept(&mut self, id: SessionId) -> usize {
