@@ -185,9 +185,4 @@ impl Monitors {
         self.prune(schema);
         self.try_rebase(schema);
     }
-
-    /// Whether updates are composed elsewhere.
-    pub fn has_late(&self) -> bool {
-        !self.late.is_empty()
-    }
 }

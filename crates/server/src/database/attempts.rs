@@ -240,6 +240,18 @@ impl Databases {
         self.set_aside(sessions, trigger, super::commits::Writes::Accepted);
     }
 
+    /// Nothing more comes of a transaction: nothing is kept for it, and its session goes on.
+    pub(super) fn end(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: &mut Trigger,
+    ) {
+        note_waited(sessions, trigger);
+        self.forget_attempt(shell, trigger);
+        self.let_go(shell, sessions, trigger);
+    }
+
     /// Nobody waits for a transaction any more: it is forgotten.
     pub(super) fn drop_long(
         &mut self,
@@ -247,9 +259,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
-        note_waited(sessions, &mut trigger);
-        self.let_go(shell, sessions, &mut trigger);
-        self.forget_attempt(shell, &mut trigger);
+        self.end(shell, sessions, &mut trigger);
         shell.free(Garbage::Text(trigger.message));
     }
 

@@ -11,7 +11,6 @@
 
 use crate::database::Databases;
 use crate::database::long::Out;
-use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
 use crate::effect::Effect;
 use crate::ids::{DbId, SessionId};
@@ -70,9 +69,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
-        note_waited(sessions, &mut trigger);
-        self.forget_attempt(shell, &mut trigger);
-        self.let_go(shell, sessions, &mut trigger);
+        self.end(shell, sessions, &mut trigger);
         reply_canceled(shell, sessions, &trigger.origin);
     }
 }

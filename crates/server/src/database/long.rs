@@ -205,8 +205,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
-        note_waited(sessions, &mut trigger);
-        self.let_go(shell, sessions, &mut trigger);
+        self.end(shell, sessions, &mut trigger);
         let session = trigger.origin.session().filter(|session| sessions.has(*session));
         if let Some(session) = session {
             shell.send(session, weir_wire::reply_error_string(&trigger.origin.id, "canceled"));

@@ -109,11 +109,6 @@ impl Databases {
         self.entries.iter_mut().for_each(|(_, db)| db.waiting.cost = 0);
     }
 
-    /// Every change wakes all that wait: for comparison.
-    pub(crate) fn wake_all_always(&mut self) {
-        self.entries.iter_mut().for_each(|(_, db)| db.waiting.set_naive());
-    }
-
     /// How many times waiting transactions have run again.
     pub(crate) fn ran_again(&self) -> u64 {
         self.values().map(|db| db.waiting.ran()).sum()

@@ -108,8 +108,6 @@ pub(crate) struct Waiting {
     /// How often others have taken the place of the tables.
     replaced: u64,
     hasher: ValueHasher,
-    /// Every change wakes all.
-    is_naive: bool,
     /// What those that ran have cost in this round.
     pub(super) cost: u64,
     /// How many have run again so far.
@@ -142,7 +140,6 @@ impl Waiting {
             changed: Vec::new(),
             replaced: 0,
             hasher: ValueHasher::new(seed),
-            is_naive: false,
             cost: 0,
             ran: 0,
         }
@@ -245,9 +242,6 @@ impl Waiting {
         }
         if self.triggers.is_empty() {
             return;
-        }
-        if self.is_naive {
-            return self.wake_all();
         }
         self.wake_each(|waiting| std::mem::take(&mut waiting.by_all));
         let (mut lookups, mut shelves) = (LOOKUPS_MAX, SHELVES_EACH);
@@ -437,11 +431,6 @@ impl Waiting {
         } else {
             Some(0)
         }
-    }
-
-    /// Every change wakes all from now on: for comparison.
-    pub(super) fn set_naive(&mut self) {
-        self.is_naive = true;
     }
 }
 

@@ -190,12 +190,6 @@ impl Server {
         self.databases.set_step_cost_max(units);
     }
 
-    /// From now on every change of a database runs all its waiting transactions again, not only
-    /// those that it concerns: for comparison, answers do not depend on it.
-    pub fn wake_all_always(&mut self) {
-        self.databases.wake_all_always();
-    }
-
     /// How many times waiting transactions have run again.
     pub fn ran_again(&self) -> u64 {
         self.databases.ran_again()
