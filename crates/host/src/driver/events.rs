@@ -34,6 +34,9 @@ impl Driver {
             }
             Token::Jobs => {
                 for done in self.execution.jobs.take() {
+                    if matches!(done, Done::Trimmed) {
+                        self.trim_own_memory();
+                    }
                     self.command = self.execution.take_done(done).or(self.command.take());
                 }
             }
@@ -63,10 +66,17 @@ impl Driver {
             let trim = self.outside.trimmer();
             let done = move || {
                 trim();
-                Done::Nothing
+                Done::Trimmed
             };
-            self.execution.jobs.spawn_nice("trim", done, |_| Done::Nothing);
+            self.execution.jobs.spawn_nice("trim", done, |_| Done::Trimmed);
         }
+    }
+
+    /// The rest of what is free goes back: what the allocator keeps for the loop, and for each of
+    /// the threads that wait for work. That is little.
+    fn trim_own_memory(&self) {
+        self.outside.trim_memory();
+        self.execution.jobs.trim_idle(self.outside.trimmer());
     }
 
     /// Tells the core what has happened.

@@ -113,7 +113,7 @@ impl Execution {
                 events.push(Event::WorkDone { id, finished });
             }
             Done::Command(result) => return Some(result),
-            Done::Nothing => {}
+            Done::Trimmed | Done::Nothing => {}
         }
         None
     }

@@ -32,6 +32,8 @@ pub(crate) enum Done {
     Work(WorkId, Option<Box<Finished>>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
+    /// Freed memory has gone back, but for what threads keep for themselves.
+    Trimmed,
     /// Something that nobody waits for.
     Nothing,
 }
@@ -71,6 +73,12 @@ impl Jobs {
     pub(crate) fn say(&self, id: WorkId, word: Word) {
         self.urgent.say(id, word);
         self.other.say(id, word);
+    }
+
+    /// The workers that wait for work give back the memory that is kept for them, by `trim`.
+    pub(crate) fn trim_idle(&self, trim: fn()) {
+        self.urgent.trim_idle(trim);
+        self.other.trim_idle(trim);
     }
 
     /// Runs `work` in a thread of its own; `failed` makes the result of one that panicked or never

@@ -86,6 +86,8 @@ struct Turns {
     threads: usize,
     /// Threads with nothing to do.
     idle: usize,
+    /// How often these were asked to give memory back, and how they do it.
+    trims: (u64, Option<fn()>),
 }
 
 /// What is to be done for a client.
@@ -124,6 +126,14 @@ impl Workers {
             self.shared.run(task);
             turns = self.shared.lock();
         }
+    }
+
+    /// Each thread with nothing to do calls `trim` once.
+    pub(super) fn trim_idle(&self, trim: fn()) {
+        let mut turns = self.shared.lock();
+        turns.trims.0 += 1;
+        turns.trims.1 = Some(trim);
+        self.shared.came.notify_all();
     }
 
     /// Says something to a piece of work, if it is here and not done.
@@ -260,23 +270,32 @@ impl Shared {
         let shared = Arc::clone(self);
         let body = move || {
             shared.nice.into_iter().for_each(be_nice);
+            let mut trims = 0;
             loop {
-                let task = shared.begin();
+                let task = shared.begin(&mut trims);
                 shared.run(task);
             }
         };
         thread::Builder::new().name("work".to_owned()).spawn(body).is_ok()
     }
 
-    /// Waits for a piece of work that has been given a turn.
-    fn begin(&self) -> Task {
+    /// Waits for a piece of work that has been given a turn; `trims` is how often the thread was
+    /// asked to give memory back, and did.
+    fn begin(&self, trims: &mut u64) -> Task {
         let mut turns = self.lock();
         loop {
             if let Some(task) = turns.ready.pop_front() {
                 turns.idle -= 1;
                 return task;
             }
-            turns = self.came.wait(turns).unwrap_or_else(PoisonError::into_inner);
+            turns = match turns.trims {
+                (asked, Some(trim)) if std::mem::replace(trims, asked) < asked => {
+                    drop(turns);
+                    trim();
+                    self.lock()
+                }
+                _ => self.came.wait(turns).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 
@@ -325,7 +344,10 @@ pub(super) fn be_nice(nice: i32) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::driver::threads::Threads;
 
     const A: Client = Client::Session(SessionId(1));
     const B: Client = Client::Session(SessionId(2));
@@ -412,5 +434,29 @@ mod tests {
         assert_eq!(next(&mut turns), Some(WorkId(0)));
         turns.end(Client::Own(WorkId(0)), WorkId(0));
         assert_eq!(next(&mut turns), Some(WorkId(BEGUN_MAX as u64)));
+    }
+    #[test]
+    fn threads_with_nothing_to_do_give_memory_back_when_they_are_asked() {
+        static TRIMS: AtomicU32 = AtomicU32::new(0);
+        let trim: fn() = || {
+            TRIMS.fetch_add(1, Ordering::Relaxed);
+        };
+        let wait_for = |trims| {
+            let start = Instant::now();
+            while TRIMS.load(Ordering::Relaxed) != trims {
+                assert!(start.elapsed() < Duration::from_secs(60), "{TRIMS:?} for {trims}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let threads = Threads::new().expect("a pipe");
+        let workers = Workers::new(1, None, false, threads.reporter().clone());
+        workers.trim_idle(trim);
+        workers.push(WorkId(1), None, Work::Examine(Vec::new()));
+        // One that was asked before it was there gives back what it has.
+        wait_for(1);
+        for asked in 2..5 {
+            workers.trim_idle(trim);
+            wait_for(asked);
+        }
     }
 }
