@@ -15,6 +15,9 @@ use crate::entry::{
 };
 use crate::ids::Kind;
 
+/// The bit of a varint's byte that says that more follow.
+const VARINT_MORE: usize = 0x80;
+
 /// The change is larger than the whole log may be.
 pub(crate) struct TooLong;
 
@@ -27,20 +30,21 @@ pub(crate) fn encode(
     len_max: usize,
 ) -> Result<usize, TooLong> {
     let end_max = out.len().saturating_add(len_max);
-    let mut encoder = Encoder { out, atoms: 0, kind };
-    for table in &delta.tables {
-        encoder.table(table, schema.table(table.table), end_max)?;
-    }
-    Ok(encoder.atoms)
+    // Its own while it writes: one step less to every byte.
+    let mut encoder = Encoder { out: std::mem::take(out), atoms: 0, kind };
+    let table = |table: &TableDelta| encoder.table(table, schema.table(table.table), end_max);
+    let written = delta.tables.iter().try_for_each(table);
+    *out = encoder.out;
+    written.map(|()| encoder.atoms)
 }
 
-struct Encoder<'a> {
-    out: &'a mut Vec<u8>,
+struct Encoder {
+    out: Vec<u8>,
     atoms: usize,
     kind: Kind,
 }
 
-impl Encoder<'_> {
+impl Encoder {
     fn table(
         &mut self,
         delta: &TableDelta,
@@ -48,10 +52,16 @@ impl Encoder<'_> {
         end_max: usize,
     ) -> Result<(), TooLong> {
         let start = self.out.len();
+        // Most tables have no columns that are not kept, and then only modified rows matter.
+        let has_cells =
+            self.kind == Kind::Recorded || schema.data_columns().any(|(_, c)| !c.persistent);
         let [low, high] = delta.table.0.to_le_bytes();
         self.out.extend_from_slice(&[TABLE, low, high]);
         let rows = self.out.len();
         for (uuid, row) in &delta.rows {
+            if !has_cells && !matches!(row, RowDelta::Modify(_)) {
+                continue;
+            }
             let before = self.out.len();
             self.row(*uuid, row, schema);
             // Rows of which nothing is left have no say, nor has the number of a table without rows.
@@ -102,14 +112,15 @@ impl Encoder<'_> {
     }
 
     fn cells(&mut self, row: &Row, schema: &TableSchema) {
-        for (id, column) in schema.data_columns() {
-            if !self.has(id, column.persistent) {
-                continue;
-            }
-            let datum = row.datum(id);
-            if !datum.as_ref().is_default(&column.ty) {
-                self.out.extend_from_slice(&id.0.to_le_bytes());
-                self.datum(datum);
+        for (id, datum) in row.cells().skip(2) {
+            let column = schema.column(id);
+            // What is empty may be so: that is the default then. Nothing else is, if empty is.
+            let is_default = || match column.ty.n_min {
+                0 => matches!(datum, Datum::Empty),
+                _ => datum.as_ref().is_default(&column.ty),
+            };
+            if self.has(id, column.persistent) && !is_default() {
+                self.value(id.0.to_le_bytes(), datum);
             }
         }
     }
@@ -133,46 +144,66 @@ impl Encoder<'_> {
 
     fn change(&mut self, column: ColumnId, change: &Change) {
         let [low, high] = column.0.to_le_bytes();
-        let form = if matches!(change, Change::Replace { .. }) { REPLACE } else { DIFFERENCE };
-        self.out.extend_from_slice(&[low, high, form]);
         match change {
             Change::Replace { old, new } => {
-                self.datum(old);
-                self.datum(new);
+                self.value([low, high, REPLACE], old);
+                self.value([], new);
             }
             Change::Set { added, removed } => {
-                self.atoms_of(added);
-                self.atoms_of(removed);
+                self.atoms_of([low, high, DIFFERENCE], added);
+                self.atoms_of([], removed);
             }
             Change::Map { added, removed } => {
-                self.pairs(added);
-                self.pairs(removed);
+                self.pairs([low, high, DIFFERENCE], added);
+                self.pairs([], removed);
             }
         }
     }
 
-    fn datum(&mut self, datum: &Datum) {
+    /// Writes a datum behind `lead`.
+    #[inline(always)]
+    fn value<const N: usize>(&mut self, lead: [u8; N], datum: &Datum) {
         match datum {
-            Datum::Empty => self.out.push(EMPTY),
-            Datum::One(atom) => {
-                self.out.push(ONE | type_code(atom) << KEY_SHIFT);
+            Datum::Empty => self.put(lead, [EMPTY]),
+            Datum::One(atom) => self.one(lead, atom),
+            Datum::Set(run) => self.atoms_of(lead, run),
+            Datum::Map(run) => self.pairs(lead, run),
+        }
+    }
+
+    /// Writes a lone atom with its tag. As [`Encoder::atom`], but each kind of atoms is looked for
+    /// once only, and what stands before the value is written at once.
+    #[inline(always)]
+    fn one<const N: usize>(&mut self, lead: [u8; N], atom: &Atom) {
+        let tag = |ty: AtomType| ONE | (ty as u8) << KEY_SHIFT;
+        match atom {
+            Atom::Boolean(value) => {
+                self.atoms += 1;
+                self.put(lead, [tag(AtomType::Boolean), u8::from(*value)]);
+            }
+            Atom::String(text) if text.as_str().len() < VARINT_MORE => {
+                self.atoms += 1;
+                let text = text.as_str().as_bytes();
+                self.put(lead, [tag(AtomType::String), text.len() as u8]);
+                self.out.extend_from_slice(text);
+            }
+            _ => {
+                self.put(lead, [tag(atom.atom_type())]);
                 self.atom(atom);
             }
-            Datum::Set(run) => self.atoms_of(run),
-            Datum::Map(run) => self.pairs(run),
         }
     }
 
-    fn atoms_of(&mut self, run: &Sorted<Atom>) {
-        let Some(first) = run.first() else { return self.out.push(EMPTY) };
-        self.out.push(SET | type_code(first) << KEY_SHIFT);
+    fn atoms_of<const N: usize>(&mut self, lead: [u8; N], run: &Sorted<Atom>) {
+        let Some(first) = run.first() else { return self.put(lead, [EMPTY]) };
+        self.put(lead, [SET | type_code(first) << KEY_SHIFT]);
         self.varint(run.len() as u64);
         run.iter().for_each(|atom| self.atom(atom));
     }
 
-    fn pairs(&mut self, run: &Sorted<Pair>) {
-        let Some((key, value)) = run.first() else { return self.out.push(EMPTY) };
-        self.out.push(MAP | type_code(key) << KEY_SHIFT | type_code(value) << VALUE_SHIFT);
+    fn pairs<const N: usize>(&mut self, lead: [u8; N], run: &Sorted<Pair>) {
+        let Some((key, value)) = run.first() else { return self.put(lead, [EMPTY]) };
+        self.put(lead, [MAP | type_code(key) << KEY_SHIFT | type_code(value) << VALUE_SHIFT]);
         self.varint(run.len() as u64);
         for (key, value) in run.iter() {
             self.atom(key);
@@ -181,6 +212,14 @@ impl Encoder<'_> {
     }
 
     #[inline]
+    fn put<const N: usize, const M: usize>(&mut self, lead: [u8; N], bytes: [u8; M]) {
+        let mut both = [0; 8];
+        both[..N].copy_from_slice(&lead);
+        both[N..N + M].copy_from_slice(&bytes);
+        self.out.extend_from_slice(&both[..N + M]);
+    }
+
+    #[inline(always)]
     fn atom(&mut self, atom: &Atom) {
         self.atoms += 1;
         match atom {
@@ -198,8 +237,8 @@ impl Encoder<'_> {
 
     #[inline]
     fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.out.push(value as u8 | 0x80);
+        while value >= VARINT_MORE as u64 {
+            self.out.push(value as u8 | VARINT_MORE as u8);
             value >>= 7;
         }
         self.out.push(value as u8);
@@ -208,16 +247,10 @@ impl Encoder<'_> {
 
 #[inline]
 fn type_code(atom: &Atom) -> u8 {
-    match atom {
-        Atom::Integer(_) => 0,
-        Atom::Real(_) => 1,
-        Atom::Boolean(_) => 2,
-        Atom::String(_) => 3,
-        Atom::Uuid(_) => 4,
-    }
+    atom.atom_type() as u8
 }
 
-/// The type of a code, as [`type_code`] gives them.
+/// The type of a code, its place in the order of the RFC.
 pub(crate) fn type_of(code: u8) -> Option<AtomType> {
     AtomType::ALL.get(usize::from(code)).copied()
 }

@@ -17,6 +17,9 @@ use crate::renumbering::{Renumbering, renumber};
 /// Length at which a chunk is full: what a reader copies at most.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
+/// Room behind a chunk for the entry that makes it full, so that few of them grow it.
+const SPARE_BYTES: usize = 4 << 10;
+
 /// A state: its place, and the id that it has for readers of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
@@ -108,7 +111,7 @@ impl Ring {
         let start = self.open.len();
         let Some((len, atoms)) = self.write(body_len, write) else {
             self.open.truncate(start);
-            self.open.shrink_to(CHUNK_BYTES);
+            self.open.shrink_to(CHUNK_BYTES + SPARE_BYTES);
             return self.begin(mark);
         };
         if len == 0 && body_len.is_none() {
@@ -140,7 +143,7 @@ impl Ring {
             return None;
         }
         if self.open.capacity() < CHUNK_BYTES {
-            self.open.reserve_exact(CHUNK_BYTES - self.open.len());
+            self.open.reserve_exact(CHUNK_BYTES + SPARE_BYTES - self.open.len());
         }
         self.open.extend_from_slice(&[0; HEADER_LEN]);
         let start = self.open.len();
