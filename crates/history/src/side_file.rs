@@ -234,5 +234,6 @@ fn check(
         }
         atoms.push(counts);
     }
-    (last.id == here.id).then_some(atoms).ok_or("the last entry is not where the chain is")
+    let is_here = last.place <= here.place && last.id == here.id;
+    is_here.then_some(atoms).ok_or("the last entry is not where the chain is")
 }
