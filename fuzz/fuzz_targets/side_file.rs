@@ -1,5 +1,5 @@
-//! The side file of a database's change log, as anybody could have written it: it is refused, or all
-//! of it can be decoded, and what is written of it again is read alike. The checksum and the names
+//! The side file of a change log, as anybody could have written it: it is refused, or all of it can
+//! be decoded, and what is written of it again is read alike. The checksum and the names
 //! of the records that a side file begins with keep nothing out: both are put around the input.
 #![no_main]
 
