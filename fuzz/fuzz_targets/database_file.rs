@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use weir_log::record::write_record;
 use weir_log::standalone::{Loaded, Replayer};
-use weir_server::load::load;
+use weir_server::load::load_with;
 
 const SCHEMA: &[u8] = br#"{"name":"D","tables":{
 "T":{"isRoot":true,"maxRows":4,"indexes":[["n"]],"columns":{
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
             json => write_record(&mut bytes, json),
         }
     }
-    match load("db", 1, &bytes) {
+    match load_with("db", 1, &bytes, vec![input.to_vec()]) {
         Err(reason) => assert!(!reason.is_empty()),
         Ok(loaded) => assert!(loaded.valid_len() <= bytes.len() as u64),
     }

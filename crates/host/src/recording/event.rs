@@ -4,7 +4,6 @@
 use weir_server::event::{
     CommandId, ConversionError, DbId, Event, HostStatus, LinkId, RemoteId, SessionId,
 };
-use weir_server::load::Loaded;
 use weir_server::work::WorkId;
 
 use super::fields::{Fields, Malformed, put_bytes, put_option, put_result, put_u64};
@@ -78,10 +77,8 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
         Event::FileSuspect { db } => begin(out, 8, db.0),
         Event::Opened { db, result } => {
             begin(out, 9, db.0);
-            let put = |out: &mut Vec<u8>, loaded: &Box<Loaded>| {
-                put_maybe(out, loaded.side_file().as_ref());
-            };
-            put_result(out, result.as_ref(), put);
+            let side_file = result.as_ref().map(|loaded| loaded.side_file());
+            put_result(out, side_file, |out, text| put_maybe(out, text.as_ref()));
         }
         Event::CompactionWritten { db, result } => {
             begin(out, 10, db.0);
