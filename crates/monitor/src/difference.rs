@@ -47,13 +47,23 @@ impl ConditionChange {
         Self { tables: tables.collect(), head, id: new.id_of(ids) }
     }
 
+    /// Where there are ids, a change that makes nothing appear or vanish is told, too: from the state
+    /// that the client knew before, other rows may lead on under the new conditions.
+    fn close(&self, mut body: Vec<u8>) -> Option<Vec<u8>> {
+        if self.id.is_none_or(|id| id == Uuid::ZERO) {
+            return message::close(self.id.is_some(), &mut body);
+        }
+        body.extend_from_slice(b"]}");
+        Some(body)
+    }
+
     /// The message that tells of the change, up to the body.
     pub fn head(&self) -> &Arc<Vec<u8>> {
         &self.head
     }
 
     /// Composes the body of the message, with the rows as they are now; `None` if the change makes
-    /// nothing appear or vanish.
+    /// nothing appear or vanish, and there is no id to tell.
     ///
     /// # Errors
     /// Composing costs more than `most` units of about 50 ns.
@@ -65,7 +75,7 @@ impl ConditionChange {
             rows.matching(of.after.shape.table, &of.touched, budget)
         };
         compose::condition_change(&self.tables, schema, find, &mut budget, &mut body)?;
-        Ok(message::close(self.id.is_some(), &mut body))
+        Ok(self.close(body))
     }
 
     /// Composes what [`ConditionChange::compose`] does, with the rows of a snapshot.
@@ -79,6 +89,6 @@ impl ConditionChange {
         message::begin(self.id, &mut body);
         compose::condition_change(&self.tables, snapshot.schema(), find, budget, &mut body)
             .expect("there is no bound");
-        message::close(self.id.is_some(), &mut body)
+        self.close(body)
     }
 }

@@ -32,16 +32,18 @@ pub(crate) struct Spec<T> {
     pub(crate) id: T,
     /// What help and completions say.
     pub(crate) about: About,
+    /// The name must be spelled out: what begins like it means what it means to the reference.
+    pub(crate) is_whole: bool,
 }
 
 /// Shorthand for the tables: an option without a letter.
 pub(crate) const fn long<T>(long: &'static str, takes: Takes, id: T) -> Spec<T> {
-    Spec { long, short: None, takes, id, about: About::HIDDEN }
+    Spec { long, short: None, takes, id, about: About::HIDDEN, is_whole: false }
 }
 
 /// Shorthand for the tables: an option with a letter.
 pub(crate) const fn both<T>(short: char, long: &'static str, takes: Takes, id: T) -> Spec<T> {
-    Spec { long, short: Some(short), takes, id, about: About::HIDDEN }
+    Spec { long, short: Some(short), takes, id, about: About::HIDDEN, is_whole: false }
 }
 
 impl<T: Copy> Spec<T> {
@@ -50,10 +52,15 @@ impl<T: Copy> Spec<T> {
         Self { about, ..self }
     }
 
+    /// This option, which has no abbreviations.
+    pub(crate) const fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
+    }
+
     /// This option, in the table of a program that means more by its options.
     pub(crate) fn map<U>(&self, id: impl Fn(T) -> U) -> Spec<U> {
-        let Self { long, short, takes, about, .. } = *self;
-        Spec { long, short, takes, id: id(self.id), about }
+        let Self { long, short, takes, about, is_whole, .. } = *self;
+        Spec { long, short, takes, id: id(self.id), about, is_whole }
     }
 }
 
@@ -118,7 +125,11 @@ impl<'t, T: Copy + PartialEq> Options<'t, T> {
         if let Some(spec) = self.table.iter().find(|spec| spec.long == name) {
             return Ok(spec);
         }
-        let fits: Vec<_> = self.table.iter().filter(|spec| spec.long.starts_with(name)).collect();
+        let fits: Vec<_> = self
+            .table
+            .iter()
+            .filter(|spec| !spec.is_whole && spec.long.starts_with(name))
+            .collect();
         let Some(first) = fits.first().copied() else {
             return Err(format!("unrecognized option '--{text}'"));
         };

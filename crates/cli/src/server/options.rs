@@ -92,7 +92,7 @@ fn table() -> Vec<Spec<Id>> {
             long("disable-file-column-diff", Nothing, Id::NoColumnDiff).with(NO_COLUMN_DIFF),
             long("disable-file-no-data-conversion", Nothing, Id::NoDataConversion)
                 .with(NO_DATA_CONVERSION),
-            long("no-standalone-history", Nothing, Id::NoHistory).with(NO_HISTORY),
+            long("no-standalone-history", Nothing, Id::NoHistory).with(NO_HISTORY).whole(),
             long("config-file", Value, Id::ConfigFile).with(CONFIG_FILE),
         ],
     ]
