@@ -157,6 +157,7 @@ impl Shell {
         image: impl FnOnce(&Binding) -> Option<Image>,
     ) -> Result<u64, String> {
         self.disk.promised = false;
+        self.disk.side_file = None;
         let error = self.disk_error;
         let mut copy = Vec::new();
         let result = write(&mut |bytes: &[u8]| {
@@ -173,8 +174,8 @@ impl Shell {
                 Ok(())
             })?;
             self.files.insert(format!("{path}{SIDE_FILE}{}", binding.text()), side_file);
+            self.disk.side_file = Some(binding.text());
         }
-        self.disk.side_file = Some(binding.text());
         Ok(len)
     }
 
