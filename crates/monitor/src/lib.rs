@@ -39,6 +39,7 @@ mod resume;
 mod rows;
 mod shape;
 mod subscription;
+mod told;
 mod view;
 
 pub use catch_up::CATCH_UP_BYTES_MAX;

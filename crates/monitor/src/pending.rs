@@ -23,6 +23,8 @@ pub(crate) type Place = u64;
 #[derive(Debug)]
 struct Segment {
     start: Place,
+    /// The position of the database behind the first of its changes.
+    position: u64,
     changes: Changes,
 }
 
@@ -158,17 +160,25 @@ impl Pending {
         self.bytes += segment.changes.bytes();
     }
 
-    /// Adds a transaction's changes, of which those to tables that `is_watched` matter.
+    /// The position of the database behind the first change since a place where somebody stands.
+    pub(crate) fn next_position(&self, place: Place) -> Option<u64> {
+        let at = self.segments.partition_point(|segment| segment.start < place);
+        self.segments.get(at).map(|segment| segment.position)
+    }
+
+    /// Adds a transaction's changes, of which those to tables that `is_watched` matter. `position`
+    /// is that of the database behind it.
     pub(crate) fn commit(
         &mut self,
         delta: &Arc<Delta>,
+        position: u64,
         schema: &Schema,
         is_watched: impl Fn(TableId) -> bool,
     ) {
         let changes = Changes::one(delta, schema);
         if self.segments.is_empty() || self.standing_at(self.end) > 0 {
             self.bytes += changes.bytes();
-            self.segments.push_back(Segment { start: self.end, changes });
+            self.segments.push_back(Segment { start: self.end, position, changes });
         } else {
             self.extend(self.segments.len() - 1, &changes, schema, is_watched);
         }

@@ -466,7 +466,8 @@ impl Monitors {
                 .get(&group)
                 .is_none_or(|group| group.subscription.watched_tables().any(changed))
         });
-        self.pending.commit(&committed.delta, schema, |table| is_watched(watchers, table));
+        let Committed { position, delta, .. } = committed;
+        self.pending.commit(delta, *position, schema, |table| is_watched(watchers, table));
     }
 
     /// For transactions that took effect, all of which the store shows: whether there is nobody to

@@ -225,3 +225,29 @@ fn conditions_go_on_when_the_database_becomes_another_one() {
     let told = s.flush_all(&[]);
     assert_eq!(message(&told[0]), update("update2", r#"{"insert":{"n":7}}"#));
 }
+
+#[test]
+fn a_monitor_has_been_told_up_to_what_it_watches_and_has_not_seen() {
+    let mut s = Scene::new();
+    let bridges = s.add(V2, r#"{"Bridge":{"columns":["name"]}}"#);
+    let ports = s.add(V2, r#"{"Port":{"columns":["name"]}}"#);
+    let told = |s: &Scene| [bridges, ports].map(|key| s.monitors.told(key));
+    assert_eq!(told(&s), [None, None]);
+    s.insert("Bridge", 1, &[]).commit();
+    assert_eq!(told(&s), [Some(0), None], "ports have not changed");
+    s.insert("Bridge", 2, &[]).commit();
+    assert_eq!(told(&s), [Some(0), None]);
+    s.flush_all(&[bridges]);
+    assert_eq!(told(&s), [Some(0), None], "it does not read");
+    s.insert("Port", 3, &[]).commit();
+    assert_eq!(told(&s), [Some(0), Some(2)]);
+    s.flush_all(&[ports]);
+    assert_eq!(told(&s), [None, Some(2)]);
+    s.set("Bridge", 1, &[("name", r#""x""#)]).commit();
+    assert_eq!(told(&s), [Some(3), Some(2)]);
+    s.flush_all(&[]);
+    assert_eq!(told(&s), [None, None]);
+    s.remove(bridges);
+    s.delete("Bridge", 1).commit();
+    assert_eq!(told(&s), [None, None], "who has ended is behind with nothing");
+}
