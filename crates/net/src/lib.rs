@@ -11,6 +11,7 @@ mod inherited;
 pub mod listener;
 pub mod stream;
 pub mod tls;
+mod unacknowledged;
 mod unix;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};

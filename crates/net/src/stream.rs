@@ -14,6 +14,7 @@ use rustix::net::{
 use crate::address::{Address, socket_addr};
 use crate::listener::{DSCP_DEFAULT, set_dscp};
 use crate::tls::{Acceptor, Connector, Line, TlsStream};
+use crate::unacknowledged::unacknowledged;
 use crate::unix::unix_address;
 
 /// A connection; reads and writes never block.
@@ -192,6 +193,23 @@ impl Stream {
             Self::Unix(_) | Self::Tcp(_) => false,
             Self::Tls(stream) => stream.has_pending(),
         }
+    }
+
+    /// At most so many bytes that were taken are not in the socket.
+    pub fn pending_bytes(&self) -> u64 {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => 0,
+            Self::Tls(stream) => stream.pending_bytes(),
+        }
+    }
+
+    /// At most so many bytes in the socket have not been acknowledged by the peer's kernel, or, of a
+    /// Unix domain socket, not been read by the peer.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    pub fn unacknowledged(&self) -> io::Result<u64> {
+        unacknowledged(self)
     }
 
     /// Writes bytes that were taken and wait for room in the socket; true when none are left.

@@ -28,6 +28,10 @@ pub struct TlsStream {
     bootstrap: Option<String>,
     /// Whether the handshake is over.
     is_open: bool,
+    /// Plain bytes that were taken to be written.
+    taken: u64,
+    /// How many of them had been taken when nothing was left to be written.
+    sent: u64,
     log: Vec<Line>,
 }
 
@@ -52,7 +56,7 @@ impl TlsStream {
 
     fn new(fd: OwnedFd, mut connection: Connection, bootstrap: Option<String>) -> Self {
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-        Self { fd, connection, bootstrap, is_open: false, log: Vec::new() }
+        Self { fd, connection, bootstrap, is_open: false, taken: 0, sent: 0, log: Vec::new() }
     }
 
     /// Goes on with the handshake.
@@ -195,6 +199,7 @@ impl TlsStream {
         while rest.iter().any(|slice| !slice.is_empty()) {
             let taken = self.connection.writer().write_vectored(rest)?;
             total += taken;
+            self.taken += taken as u64;
             IoSlice::advance_slices(&mut rest, taken);
             if !self.write_pending()? || taken == 0 {
                 break;
@@ -221,7 +226,13 @@ impl TlsStream {
                 Err(error) => return Err(error),
             }
         }
+        self.sent = self.taken;
         Ok(true)
+    }
+
+    /// At most so many plain bytes that were taken are not in the socket.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.taken - self.sent
     }
 
     /// Deciphers what was read; a peer that does not speak TLS is told so and given up.
