@@ -28,9 +28,11 @@ impl Idleness {
             }
             Event::Activity { .. } | Event::LinkActivity { .. } => false,
             // Who asks how the server is doing does not keep it busy.
-            Event::Command { .. } | Event::Backlog { .. } | Event::HostStatus(_) | Event::Idle => {
-                false
-            }
+            Event::Command { .. }
+            | Event::Backlog { .. }
+            | Event::HostStatus(_)
+            | Event::Outboxes { .. }
+            | Event::Idle => false,
             _ => true,
         };
         if is_work {

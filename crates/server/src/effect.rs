@@ -120,6 +120,11 @@ pub enum Effect {
         /// Whose outboxes.
         to: Vec<SessionId>,
     },
+    /// Answer with `Event::Outboxes` how far the bytes of these sessions have come.
+    LookAtOutboxes {
+        /// Whose outboxes.
+        of: Vec<SessionId>,
+    },
     /// Take no more messages from this session until `GoOnReading`.
     StopReading {
         /// From whom.

@@ -27,6 +27,17 @@ pub struct HostStatus {
     pub queued: BTreeMap<SessionId, u64>,
 }
 
+/// How far the bytes have come that were ever queued for a session, from the first one on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outbox {
+    /// So many were queued.
+    pub queued: u64,
+    /// At least so many of them are with the kernel.
+    pub written: u64,
+    /// At least so many have been acknowledged by the peer's kernel, or read from a unix socket.
+    pub acknowledged: u64,
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
@@ -190,6 +201,11 @@ pub enum Event {
         remote: RemoteId,
         /// The strerror(3) text, or `None` if the time was over.
         error: Option<String>,
+    },
+    /// Result of `Effect::LookAtOutboxes`; a session that has ended is missing.
+    Outboxes {
+        /// How far each session's bytes have come.
+        outboxes: Vec<(SessionId, Outbox)>,
     },
     /// What only the shell knows; told before each `weir/status`.
     HostStatus(Box<HostStatus>),

@@ -2,7 +2,7 @@
 //!
 //! # Who owns what
 //!
-//! [`Server`] is ten owners; what they have is their own. Arrows between their folders point one
+//! [`Server`] is eleven owners; what they have is their own. Arrows between their folders point one
 //! way (tidy checks it), from the top of this list to its end:
 //!
 //! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
@@ -10,7 +10,8 @@
 //!   database (`ending`), databases that come (`opening`), configurations, admin commands.
 //! - `admin`: how far the start has come, reconfigurations, `weir/status`.
 //! - `backup`: databases that follow a source. `remotes`: listeners, connections to managers, their
-//!   status, options of TLS. `monitors`: what sessions watch, first rows, long messages.
+//!   status, options of TLS. `delivery`: who waits until clients have what was committed.
+//!   `monitors`: what sessions watch, first rows, long messages.
 //! - `database`: tables and whether they are open, the pipeline of commits, transactions that wait
 //!   or are long, updates and their pacing, conversions.
 //! - `storage`: where commits go; the state of a file, compaction, faults, loading.
@@ -49,6 +50,7 @@ mod database;
 mod storage;
 pub mod work;
 mod monitors;
+mod delivery;
 mod remotes;
 mod backup;
 mod admin;

@@ -35,9 +35,11 @@ pub enum Method {
     SetDbChangeAware,
     /// `convert` (ovsdb-server(7) §4.1.19).
     Convert,
+    /// `weir_wait_delivered`: when clients have a transaction (docs/delivery.md).
+    WaitDelivered,
 }
 
-const METHODS: [(&str, Method); 16] = [
+const METHODS: [(&str, Method); 17] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -54,6 +56,7 @@ const METHODS: [(&str, Method); 16] = [
     ("unlock", Method::Unlock),
     ("set_db_change_aware", Method::SetDbChangeAware),
     ("convert", Method::Convert),
+    ("weir_wait_delivered", Method::WaitDelivered),
 ];
 
 impl Method {

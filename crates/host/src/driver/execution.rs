@@ -175,6 +175,11 @@ impl Execution {
                     to.into_iter().for_each(|id| outside.sessions.tell_drained(id));
                 }
             }
+            Effect::LookAtOutboxes { of } => {
+                if let Some(outside) = outside {
+                    outside.look_at_outboxes(of, coverage);
+                }
+            }
             Effect::StopReading { session } => {
                 if let Some(outside) = outside {
                     outside.stop_reading(session);

@@ -149,6 +149,12 @@ impl Outside {
         self.sessions.flush_dirty(&self.poller, coverage);
     }
 
+    /// Tells the core how far what was queued has come, once all has been written that can be.
+    pub(crate) fn look_at_outboxes(&mut self, of: Vec<SessionId>, coverage: &mut Coverage) {
+        self.flush_sessions(coverage);
+        self.sessions.look_at_outboxes(of);
+    }
+
     pub(crate) fn stop_reading(&mut self, session: SessionId) {
         self.sessions.stop_reading(&self.poller, session);
     }

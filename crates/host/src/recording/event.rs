@@ -2,7 +2,7 @@
 //! has its own.
 
 use weir_server::event::{
-    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, RemoteId, SessionId,
+    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Outbox, RemoteId, SessionId,
 };
 use weir_server::work::WorkId;
 
@@ -136,6 +136,13 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
                 put_u64(out, *bytes);
             }
         }
+        Event::Outboxes { outboxes } => {
+            begin(out, 28, outboxes.len() as u64);
+            for (session, Outbox { queued, written, acknowledged }) in outboxes {
+                let values = [session.0, *queued, *written, *acknowledged];
+                values.iter().for_each(|value| put_u64(out, *value));
+            }
+        }
         Event::Idle => out.push(27),
         Event::Backlog { bytes } => begin(out, 22, *bytes as u64),
         Event::Command { id, name, args } => {
@@ -174,6 +181,7 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         20 => Event::ConnectFailed { remote: RemoteId(fields.u64()?), error: maybe(fields)? },
         21 => Event::HostStatus(Box::new(host_status(fields)?)),
         22 => Event::Backlog { bytes: usize::try_from(fields.u64()?).map_err(|_| Malformed)? },
+        28 => Event::Outboxes { outboxes: fields.list(outbox)? },
         27 => Event::Idle,
         23 => Event::Command {
             id: CommandId(fields.u64()?),
@@ -238,6 +246,12 @@ fn host_status(fields: &mut Fields<'_>) -> Result<HostStatus, Malformed> {
             .into_iter()
             .collect(),
     })
+}
+
+fn outbox(fields: &mut Fields<'_>) -> Result<(SessionId, Outbox), Malformed> {
+    let session = SessionId(fields.u64()?);
+    let (queued, written, acknowledged) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    Ok((session, Outbox { queued, written, acknowledged }))
 }
 
 fn port(fields: &mut Fields<'_>) -> Result<Option<u16>, Malformed> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_server::event::{
-    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Now, RemoteId, SessionId,
+    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Now, Outbox, RemoteId, SessionId,
 };
 
 use super::item::{End, Item, Start, event};
@@ -18,6 +18,7 @@ fn samples() -> Vec<Vec<u8>> {
     let error = || Some("No route to host".to_owned());
     let status = HostStatus { queued: BTreeMap::from([(session, 9)]), ..HostStatus::default() };
     let client = Some("c".to_owned());
+    let outbox = Outbox { queued: 3, written: 2, acknowledged: 1 };
     let events = [
         Event::Accepted { session, remote, name: "unix#1".to_owned(), client },
         Event::Message { session, bytes: b"{\"id\":\xff}".to_vec() },
@@ -45,6 +46,7 @@ fn samples() -> Vec<Vec<u8>> {
         Event::HostStatus(Box::new(status)),
         Event::Idle,
         Event::Backlog { bytes: 12 },
+        Event::Outboxes { outboxes: vec![(session, outbox), (SessionId(7), Outbox::default())] },
         Event::Command { id: CommandId(5), name: "a/b".to_owned(), args: vec!["x".to_owned()] },
     ];
     let start = Start {

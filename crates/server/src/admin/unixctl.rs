@@ -30,8 +30,10 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/sync-status", "", 0, 0),
     ("ovsdb-server/tlog-list", "", 0, 0),
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
+    ("weir/delivery", "[DB]", 0, 1),
     ("weir/standalone-history", "[on|off]", 0, 1),
     ("weir/status", "", 0, 0),
+    ("weir/wait-delivered", "DB [TXN|now] [N|all] [SECONDS]", 1, 4),
 ];
 
 /// Commands that change what a configuration file says; with one, it is the place to do that.

@@ -1,7 +1,6 @@
 //! The commit pipeline of one database: what has run and is not decided, and its records.
 //!
-//! 1. Transactions run and change the tables; each is filed with its reply, its change, and the
-//!    position of the database behind it.
+//! 1. Transactions run and change the tables; each is filed with its reply and its change.
 //! 2. Their records go to the file together. Until the shell has answered, nothing more runs.
 //! 3. Written: all of them are decided. Not written: they are undone, newest first.
 
@@ -32,8 +31,6 @@ pub(crate) struct Done {
     pub(crate) delta: Option<Arc<Delta>>,
     /// What the file says of it: none of what it does not keep.
     pub(crate) record: Option<Record>,
-    /// How many transactions had taken effect then.
-    pub(crate) position: u64,
 }
 
 /// What has run since the last batch was decided.
@@ -79,12 +76,11 @@ impl Db {
         change: Option<(Delta, Option<Record>)>,
     ) -> bool {
         assert!(!self.tables.is_writing(), "nothing runs while a batch is being written");
-        let position = self.position();
         let committed = change.is_some();
         let (delta, record) = change.unzip();
         delta.iter().for_each(|delta| self.note_change(delta));
         let (delta, record) = (delta.map(Arc::new), record.flatten());
-        self.commits.done.push(Done { request, delta, record, position });
+        self.commits.done.push(Done { request, delta, record });
         committed
     }
 

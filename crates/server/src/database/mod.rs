@@ -8,6 +8,7 @@ mod attempts;
 pub(crate) mod cancel;
 mod commits;
 mod conversion;
+mod delivered;
 mod history;
 mod late;
 mod long;
@@ -47,6 +48,7 @@ use crate::work::Garbage;
 
 pub(crate) use commits::Done;
 pub(crate) use conversion::{Replaced, conversion_bytes};
+pub(crate) use delivered::Told;
 pub(crate) use long::Answer;
 pub(crate) use tables::{Queued, Tables};
 pub(crate) use transact::Joining;
@@ -551,8 +553,7 @@ impl Databases {
         let database = db.tables.here_mut().expect("long transactions on `_Server` are refused");
         let Some(delta) = server_db::execute(database, operation, shell.uuids()) else { return };
         db.note_change(&delta);
-        let position = db.position();
-        db.show(shell, Arc::new(delta), position, Ids::default());
+        db.show(shell, Arc::new(delta), Ids::default());
         self.wake(shell, sessions, id);
     }
 }

@@ -70,6 +70,9 @@ pub(super) struct Watch {
     since_us: Option<u64>,
     /// When updates were last sent.
     flushed_us: u64,
+    /// The position up to which the monitors have been shown what is decided: how many changes,
+    /// across conversions.
+    pub(super) shown: u64,
 }
 
 impl Watch {
@@ -79,6 +82,7 @@ impl Watch {
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
+            shown: 0,
         }
     }
 
@@ -112,9 +116,11 @@ impl Watch {
 
 impl Db {
     /// Shows one committed change to the monitors.
-    pub(super) fn show(&mut self, shell: &mut Shell, delta: Arc<Delta>, position: u64, ids: Ids) {
+    pub(super) fn show(&mut self, shell: &mut Shell, delta: Arc<Delta>, ids: Ids) {
         self.log_changes(shell, &delta);
         self.note(&delta);
+        self.watch.shown += 1;
+        let position = self.watch.shown;
         self.watch.monitors.commit(&Committed { position, ids, delta }, self.tables.schema());
         self.want_updates(shell.now_us());
     }
@@ -158,13 +164,14 @@ impl Databases {
         let ids = db.history.push(done, store.schema());
         let monitors = &mut db.watch.monitors;
         let is_unheard = !monitors.is_empty() && monitors.pass_over(deltas, store, ids);
-        for Done { delta, position, .. } in done {
+        for Done { delta, .. } in done {
             let Some(delta) = delta else { continue };
             if is_unheard {
                 db.log_changes(shell, delta);
                 db.note(delta);
+                db.watch.shown += 1;
             } else {
-                db.show(shell, Arc::clone(delta), *position, ids);
+                db.show(shell, Arc::clone(delta), ids);
             }
         }
     }

@@ -31,6 +31,8 @@ impl Server {
             "memory/show" => Some(Ok(self.memory_show())),
             "weir/status" => Some(Ok(self.overview())),
             "weir/standalone-history" => Some(self.standalone_history(argument)),
+            "weir/delivery" => self.delivery_command(id, args.first()).err().map(Err),
+            "weir/wait-delivered" => self.wait_delivered_command(id, args).err().map(Err),
             "ovsdb-server/add-db" => {
                 let config = self.backups.config_of_new_db();
                 self.open_database(argument.to_owned(), config, Some(id));

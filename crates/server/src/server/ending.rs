@@ -47,10 +47,11 @@ impl Server {
 
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
-        let Self { shell, sessions, databases, subscriptions, checks, .. } = self;
+        let Self { shell, sessions, databases, subscriptions, deliveries, checks, .. } = self;
         subscriptions.forget_session(shell, databases, id);
         databases.forget_session(shell, id);
         checks.forget_session(shell, id);
+        deliveries.forget_session(id);
         sessions.remove(shell, id);
     }
 
@@ -165,8 +166,9 @@ impl Server {
 
     /// Removes a database and everything that depends on it; all is decided.
     pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
-        let Self { shell, sessions, databases, subscriptions, backups, .. } = self;
+        let Self { shell, sessions, databases, subscriptions, deliveries, backups, .. } = self;
         backups.forget(shell, databases, id);
+        deliveries.forget_database(shell, id);
         subscriptions.cancel(shell, sessions, databases, id, &[]);
         let name = databases.remove(shell, sessions, id);
         let operation = crate::database::server_db::delete(&name);

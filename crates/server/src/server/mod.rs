@@ -4,6 +4,7 @@
 //! concerns several is in this folder, a file for each kind of occasion.
 
 mod commands;
+mod delivering;
 mod ending;
 mod opening;
 mod reconfiguring;
@@ -16,6 +17,7 @@ use weir_upstream::replication::Input;
 use crate::admin::Admin;
 use crate::backup::Backups;
 use crate::database::{Databases, Db, server_db};
+use crate::delivery::Deliveries;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::{DbId, LinkId, Now, SessionId, WorkId};
@@ -38,6 +40,7 @@ pub struct Server {
     sessions: Sessions,
     databases: Databases,
     subscriptions: Subscriptions,
+    deliveries: Deliveries,
     remotes: Remotes,
     backups: Backups,
     admin: Admin,
@@ -57,6 +60,7 @@ impl Server {
             sessions: Sessions::default(),
             databases: Databases::new(),
             subscriptions: Subscriptions::default(),
+            deliveries: Deliveries::default(),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
             admin: Admin::new(config.config_file.clone(), config.files),
@@ -122,6 +126,10 @@ impl Server {
             Event::ConnectFailed { remote, error } => {
                 self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());
             }
+            Event::Outboxes { outboxes } => {
+                let Self { shell, sessions, databases, deliveries, .. } = self;
+                deliveries.looked(shell, sessions, databases, outboxes);
+            }
             Event::HostStatus(status) => self.admin.set_host_status(*status),
             Event::Idle => self.databases.shrink(),
             Event::Backlog { bytes } => self.admin.set_backlog(bytes),
@@ -137,6 +145,7 @@ impl Server {
         self.advance();
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
+        self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
@@ -166,6 +175,7 @@ impl Server {
             self.admin.next_compaction_us().filter(|_| self.databases.has_grown()),
             self.databases.next_rewrite_us(),
             self.subscriptions.next_us(),
+            self.deliveries.next_us(),
             self.sessions.next_probe_us(),
         ];
         all.into_iter().flatten().min()

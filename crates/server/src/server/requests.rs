@@ -460,6 +460,10 @@ impl Server {
             }
             Method::SetDbChangeAware => self.set_db_change_aware(session, params),
             Method::Convert => self.convert(session, params, request),
+            Method::WaitDelivered => {
+                let db = self.lookup(params, name)?;
+                self.wait_delivered(session, db, params, request)
+            }
             // A notification, and no request.
             Method::Cancel => Err(unknown()),
         }

@@ -81,7 +81,8 @@ impl<'m> About<'m> {
                 | Method::GetSchema
                 | Method::Monitor
                 | Method::MonitorCond
-                | Method::MonitorCondSince,
+                | Method::MonitorCondSince
+                | Method::WaitDelivered,
             ) => first().map_or(Self::None, Self::Db),
             Some(Method::Convert) => first().map_or(Self::None, Self::Conversion),
             Some(Method::MonitorCondChange | Method::MonitorCancel) => {

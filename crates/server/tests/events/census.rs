@@ -22,6 +22,8 @@ pub(crate) const MUST_HAPPEN: &[&str] = &[
     "conversion refused",
     "database removed with a long read out",
     "database removed with a long write out",
+    "delivery waited for",
+    "delivery waited for in vain",
     "disconnected by the server",
     "duplicate request id",
     "fdatasync failed",

@@ -28,10 +28,19 @@ pub(crate) struct View {
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Transact,
-    Monitor { name: String, view: Box<View> },
-    Change { old: String, new: String, wheres: BTreeMap<String, Vec<String>> },
+    Monitor {
+        name: String,
+        view: Box<View>,
+    },
+    Change {
+        old: String,
+        new: String,
+        wheres: BTreeMap<String, Vec<String>>,
+    },
     CancelMonitor(String),
     Convert,
+    /// A wait until others have been delivered what was committed.
+    Delivery,
     Other,
 }
 
@@ -225,6 +234,12 @@ impl Client {
             }
             Kind::Convert if error.is_null() => census.note("conversion done"),
             Kind::Convert => census.note("conversion refused"),
+            Kind::Delivery if message["result"]["complete"] == true => {
+                census.note("delivery waited for");
+            }
+            Kind::Delivery if message["result"]["missing"][0]["client"].is_string() => {
+                census.note("delivery waited for in vain");
+            }
             _ => {}
         }
     }
@@ -252,7 +267,7 @@ impl Client {
                 }
             }
             Kind::CancelMonitor(name) => drop(self.views.remove(&name)),
-            Kind::Transact | Kind::Convert | Kind::Other => {}
+            Kind::Transact | Kind::Convert | Kind::Delivery | Kind::Other => {}
         }
         Ok(())
     }

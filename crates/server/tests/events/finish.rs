@@ -33,6 +33,7 @@ impl World {
         self.shell.slow_work = false;
         self.shell.slow_open = false;
         self.shell.slow_read = false;
+        self.shell.slow_look = false;
         self.rest();
         self.check_answers();
         self.check_gates();
@@ -52,6 +53,7 @@ impl World {
     fn has_work(&self) -> bool {
         let shell = &self.shell;
         !shell.disk_jobs.is_empty()
+            || shell.is_looking()
             || !shell.work.is_empty()
             || shell.helpers_out() + shell.opening() + shell.reading() > 0
             || self.source.is_busy(shell)
@@ -64,6 +66,7 @@ impl World {
             while self.has_work() {
                 self.disk();
                 self.work(0);
+                self.shell.do_look();
                 self.shell.do_helper(0);
                 self.pump();
                 self.shell.do_open(0);

@@ -69,7 +69,8 @@ impl Speaker<'_> {
             73..76 => self.cancel_monitor(client, id),
             76..82 => self.cancel(client),
             82..85 => self.convert(id),
-            85..87 => self.echo(id),
+            85 => self.echo(id),
+            86 => self.delivery(id),
             87..90 => {
                 let name = *self.chance.pick(&NAMES);
                 let params = format!(r#"["{name}"]"#);
@@ -133,6 +134,18 @@ impl Speaker<'_> {
         };
         let message = Message::request(id, "convert", &format!(r#"["{name}",{schema}]"#));
         Message { kind: Kind::Convert, ..message.of_lane(name) }
+    }
+
+    /// A wait for a delivery, which ends in seconds.
+    fn delivery(&mut self, id: String) -> Message {
+        let name = *self.chance.pick(&NAMES);
+        let level = *self.chance.pick(&["queued", "written", "acknowledged"]);
+        let timeout = *self.chance.pick(&[0, 30, 300, 3000]);
+        let count = *self.chance.pick(&["", "", r#","count":2"#]);
+        let params =
+            format!(r#"["{name}","now",{{"level":"{level}","timeout":{timeout}{count}}}]"#);
+        let message = Message::request(id, "weir_wait_delivered", &params).of_lane(name);
+        Message { kind: Kind::Delivery, waits: true, ..message }
     }
 
     /// No request at all; the server ends most of these sessions.
@@ -363,7 +376,7 @@ impl Speaker<'_> {
             Kind::Monitor { name: other, .. } | Kind::CancelMonitor(other) => *other != name,
             Kind::Change { old, new, .. } => *old != name && *new != name,
             Kind::Convert => false,
-            Kind::Transact | Kind::Other => true,
+            Kind::Transact | Kind::Delivery | Kind::Other => true,
         });
         let db = if is_known { client.views[&name].db.clone() } else { String::new() };
         Some((name, db))

@@ -32,6 +32,7 @@ enum Step {
     Helper,
     Work,
     Open,
+    Look,
     Read,
     Time,
     Connect,
@@ -164,6 +165,7 @@ impl World {
             (5 - 2 * is_slow, Step::Helper),
             (16 - 8 * is_slow, Step::Work),
             (3, Step::Open),
+            (3, Step::Look),
             (2, Step::Read),
             (6, Step::Time),
             (2, Step::Connect),
@@ -203,6 +205,10 @@ impl World {
             Step::Open => {
                 let at = self.chance.below(8);
                 self.shell.do_open(at);
+                self.pump();
+            }
+            Step::Look => {
+                self.shell.do_look();
                 self.pump();
             }
             Step::Read => self.read(),
@@ -570,6 +576,7 @@ impl World {
         shell.slow_helper = toss();
         shell.slow_open = toss();
         shell.slow_read = toss();
+        shell.slow_look = toss();
         shell.slow_finish = toss();
         shell.slow_disk = toss();
         shell.slow_files.clear();
@@ -597,6 +604,12 @@ impl World {
     fn admin(&mut self) {
         let names = ["Net", "Two", "Three", "Four", "_Server", "Nowhere"];
         let name = *self.chance.pick(&names);
+        if self.chance.one_in(20) {
+            let args: &[&str] = if self.chance.one_in(2) { &[] } else { &[name] };
+            self.command("weir/delivery", args);
+            self.command("weir/wait-delivered", &[name, "now", "all", "2"]);
+            return;
+        }
         let is_writing = |job: &Job| self.shell.open.get(&job.db()).map(String::as_str);
         let path = DATABASES.iter().find(|(of, _)| *of == name).map(|(_, path)| *path);
         let is_written = self.shell.disk_jobs.iter().any(|job| is_writing(job) == path);

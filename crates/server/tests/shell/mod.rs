@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_server::effect::{Effect, RemoteOptions, TlsSettings};
 use weir_server::event::{
-    Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, RemoteId, SessionId,
+    Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, Outbox, RemoteId, SessionId,
 };
 use weir_server::load::{convert_rows, converted_image, load_with, write_snapshot};
 use weir_server::work::{Watcher, Word, Work, WorkId};
@@ -90,6 +90,15 @@ pub(crate) struct Shell {
     /// Sessions of which the core wants to know when they have read everything.
     undrained: Vec<SessionId>,
     hoarded: Vec<Bytes>,
+    /// Bytes that were ever sent to each session.
+    sent: BTreeMap<SessionId, u64>,
+    /// Bytes that are on their way to a client's kernel.
+    pub(crate) in_flight: BTreeMap<SessionId, u64>,
+    /// The core is told of outboxes only when [`Shell::do_look`] says so.
+    pub(crate) slow_look: bool,
+    looking: VecDeque<Event>,
+    /// How many times the core has asked for outboxes, and for how many.
+    pub(crate) looks: Vec<usize>,
     /// Sessions from which no messages are taken.
     pub(crate) stopped: BTreeSet<SessionId>,
     pub(crate) open: BTreeMap<DbId, String>,
@@ -199,6 +208,11 @@ impl Shell {
             stuck: BTreeSet::new(),
             undrained: Vec::new(),
             hoarded: Vec::new(),
+            sent: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            slow_look: false,
+            looking: VecDeque::new(),
+            looks: Vec::new(),
             stopped: BTreeSet::new(),
             open: BTreeMap::new(),
             disk_error: None,
@@ -260,6 +274,7 @@ impl Shell {
     /// Nothing is left of a session that has ended.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.received.remove(&session);
+        self.sent.remove(&session);
         self.stuck.remove(&session);
         self.stopped.remove(&session);
         self.undrained.retain(|id| *id != session);
@@ -420,6 +435,29 @@ impl Shell {
         self.received.contains_key(&session)
     }
 
+    /// How far what was sent to a client has come: what one that does not read has not taken is
+    /// still in its outbox.
+    fn outbox(&self, session: SessionId) -> Outbox {
+        let queued = self.sent.get(&session).copied().unwrap_or(0);
+        let unread = self.received.get(&session).map_or(0, Vec::len) as u64;
+        let unwritten = if self.stuck.contains(&session) { unread } else { 0 };
+        let in_flight = self.in_flight.get(&session).copied().unwrap_or(0);
+        let written = queued - unwritten;
+        Outbox { queued, written, acknowledged: written.saturating_sub(in_flight) }
+    }
+
+    /// Whether the core waits to be told of outboxes.
+    pub(crate) fn is_looking(&self) -> bool {
+        !self.looking.is_empty()
+    }
+
+    /// The core is told of outboxes, as they were when it asked.
+    pub(crate) fn do_look(&mut self) {
+        if let Some(event) = self.looking.pop_front() {
+            self.event(event);
+        }
+    }
+
     /// How many reports of helpers wait for [`Shell::do_helper`].
     pub(crate) fn helpers_out(&self) -> usize {
         self.helper.len()
@@ -507,12 +545,19 @@ impl Shell {
                     self.hoarded.push(body.clone());
                 }
                 for session in to {
+                    *self.sent.entry(session).or_default() += (head.len() + body.len()) as u64;
                     let stream = self.received.entry(session).or_default();
                     stream.extend_from_slice(&head);
                     stream.extend_from_slice(&body);
                 }
             }
             Effect::TellDrained { to } => self.undrained.extend(to),
+            Effect::LookAtOutboxes { of } => {
+                self.looks.push(of.len());
+                let outboxes = of.into_iter().map(|session| (session, self.outbox(session)));
+                let event = Event::Outboxes { outboxes: outboxes.collect() };
+                if self.slow_look { self.looking.push_back(event) } else { self.event(event) }
+            }
             Effect::Disconnect { session } => {
                 self.undrained.retain(|id| *id != session);
                 self.disconnected.push(session);

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 
 use weir_net::Stream;
 use weir_net::tls::Line;
+use weir_server::event::Outbox as Progress;
 
 use crate::driver::incoming::inbox::Inbox;
 use crate::driver::outgoing::outbox::{Flushed, Outbox};
@@ -133,6 +134,19 @@ impl Channel {
     /// Everything that was queued is in the socket.
     pub(crate) fn is_drained(&self) -> bool {
         self.outbox.is_empty() && !self.stream.has_pending()
+    }
+
+    /// How far all has come that was ever queued.
+    pub(crate) fn progress(&self) -> Progress {
+        let taken = self.outbox.written_ever();
+        let written = taken.saturating_sub(self.stream.pending_bytes());
+        // Of a socket that cannot tell nothing has arrived, for all that is known.
+        let unacknowledged = self.stream.unacknowledged().unwrap_or(u64::MAX);
+        Progress {
+            queued: taken + self.outbox.bytes() as u64,
+            written,
+            acknowledged: written.saturating_sub(unacknowledged),
+        }
     }
 
     /// Writes what the socket takes.

@@ -148,6 +148,13 @@ impl Sessions {
         behind.map(|session| (session.id, session.channel.outbox.bytes() as u64)).collect()
     }
 
+    /// Tells the core how far the bytes of these sessions have come.
+    pub(crate) fn look_at_outboxes(&mut self, of: Vec<SessionId>) {
+        let progress = |id| Some((id, self.get(id)?.channel.progress()));
+        let outboxes = of.into_iter().filter_map(progress).collect();
+        self.events.push(Event::Outboxes { outboxes });
+    }
+
     /// Moves what happened to `out`.
     pub(crate) fn take_events(&mut self, out: &mut Vec<Event>) {
         out.append(&mut self.events);

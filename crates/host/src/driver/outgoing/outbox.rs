@@ -33,6 +33,8 @@ pub(crate) struct Outbox {
     written: usize,
     /// Bytes of all buffers.
     queued: usize,
+    /// Bytes that were ever written.
+    written_ever: u64,
     /// Bytes of the longest buffer since the queue was empty: one long answer is nobody's fault.
     longest: usize,
 }
@@ -45,6 +47,11 @@ impl Outbox {
     /// Bytes that are not written yet.
     pub(crate) fn bytes(&self) -> usize {
         self.queued - self.written
+    }
+
+    /// Bytes that were ever written.
+    pub(crate) fn written_ever(&self) -> u64 {
+        self.written_ever
     }
 
     /// Whether more waits than may.
@@ -124,6 +131,7 @@ impl Outbox {
     /// Drops what has been written.
     fn advance(&mut self, bytes: usize) {
         self.written += bytes;
+        self.written_ever += bytes as u64;
         while let Some(first) = self.buffers.front() {
             if self.written < first.len() {
                 return;
