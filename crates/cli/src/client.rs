@@ -2,8 +2,8 @@
 //!
 //! - `options`, `commands`: the command line, and which command does what.
 //! - `address`, `listen`, `remote`, `session`: connections, clusters, JSON-RPC.
-//! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `monitor`, `lock`: the
-//!   commands.
+//! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `delivery`, `monitor`,
+//!   `lock`: the commands.
 //! - `process`: timeouts, signals, running in the background; `tape`: `--record`, `--replay`.
 //! - `watch`, `show`, `replica`, `cell`, `column`: the live view of `weir watch`.
 //!
@@ -17,6 +17,7 @@ mod cell;
 pub(crate) mod column;
 mod commands;
 mod convert;
+mod delivery;
 mod dump;
 mod failures;
 mod info;
@@ -146,7 +147,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     if let Some(name) = &options.process.user {
         crate::server::become_user(name)?;
     }
-    let process = Process::new(options.timeout);
+    let process = Process::new(options.patience_s());
     if !options.process.detach && !options.process.monitor {
         process.guard(&log);
     }

@@ -1,7 +1,7 @@
 //! The commands of ovsdb-client: their names, arguments, help, and what runs them.
 
 use super::remote::{Target, open_database, open_server};
-use super::{Client, convert, dump, info, lock, monitor, restore, transact, wait};
+use super::{Client, convert, delivery, dump, info, lock, monitor, restore, transact, wait};
 use crate::program::{Failure, Outcome};
 use crate::usage::{CommandGroup, CommandUsage, Complete};
 
@@ -34,6 +34,7 @@ const COMMANDS: &[Command] = &[
     ("monitor-cond", 2, 3, Work::Database(monitor::monitor_cond)),
     ("monitor-cond-since", 2, 4, Work::Database(monitor::monitor_cond_since)),
     ("wait", 2, 3, Work::Alone(wait::wait)),
+    (delivery::NAME, 0, 1, Work::Database(delivery::wait_delivered)),
     ("convert", 1, 2, Work::Alone(convert::convert)),
     ("needs-conversion", 1, 2, Work::Alone(convert::needs_conversion)),
     ("dump", 0, ANY, Work::Database(dump::dump)),
@@ -202,6 +203,12 @@ pub(super) const GROUPS: &[CommandGroup] = &[
                 "[SERVER] DATABASE STATE",
                 "wait until DATABASE is added, connected or removed",
                 &[Complete::Database, Complete::Words(&["added", "connected", "removed"])],
+            ),
+            command(
+                delivery::NAME,
+                "[SERVER] [DATABASE] [TXN]",
+                "wait until the clients of the server have transaction TXN, or all up to now (Weir)",
+                &[Complete::Database, Complete::Words(&["now"])],
             ),
         ],
     },

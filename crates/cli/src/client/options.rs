@@ -2,6 +2,7 @@
 
 use weir_table::{CellFormat, Format, Style};
 
+use super::delivery;
 use crate::options::getopt::Takes::{Nothing, Value};
 use crate::options::getopt::{Options, Spec, both, long};
 use crate::options::process::{self, ProcessOption, ProcessOptions};
@@ -12,6 +13,9 @@ use crate::usage::{self, About, Complete, about as shown};
 pub(super) const COMMANDS: &str = "Options of commands";
 /// The heading of options about output.
 pub(super) const OUTPUT: &str = "Output formatting options";
+
+/// How far a transaction must have come; the last one unless somebody says.
+const LEVELS: &[&str] = &["queued", "written", "acknowledged"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
@@ -31,6 +35,8 @@ pub(super) enum Id {
     Pretty,
     Bare,
     MaxColumnWidth,
+    Count,
+    Level,
 }
 
 const LEADER_ONLY: About =
@@ -38,6 +44,9 @@ const LEADER_ONLY: About =
 const NO_LEADER_ONLY: About = shown(COMMANDS, "", "of several servers, use any that is connected");
 const TIMEOUT: About = shown(COMMANDS, "SECS", "give up after SECS seconds, with status 142");
 const FORCE: About = shown(COMMANDS, "", "restore: although the schema is another one");
+const COUNT: About = shown(COMMANDS, "N", "wait-delivered: until N clients have it (default: all)");
+const LEVEL: About = shown(COMMANDS, "LEVEL", "wait-delivered: queued, written or acknowledged")
+    .complete(Complete::Words(LEVELS));
 const TIMESTAMP: About = shown(OUTPUT, "", "monitor*: say when each change came");
 const FORMAT: About = shown(OUTPUT, "FORMAT", "table, list, html, csv or json")
     .complete(Complete::Words(Format::NAMES));
@@ -78,8 +87,15 @@ pub(super) fn table() -> Vec<Spec<Id>> {
             long("max-column-width", Value, Id::MaxColumnWidth).with(MAX_COLUMN_WIDTH),
         ],
         shared(process::RECORDING),
+        own(),
     ]
     .concat()
+}
+
+/// The options that the reference does not have. They are there for the command that has them
+/// only, so that abbreviations of others mean what they mean to the reference.
+fn own() -> Vec<Spec<Id>> {
+    vec![long("count", Value, Id::Count).with(COUNT), long("level", Value, Id::Level).with(LEVEL)]
 }
 
 /// What the command line asks for.
@@ -106,8 +122,28 @@ pub(crate) struct ClientOptions {
     /// `--no-leader-only`.
     pub(super) any_member: bool,
     pub(super) process: ProcessOptions,
+    /// `--count`
+    pub(super) count: Option<i64>,
+    /// `--level`
+    pub(super) level: Level,
     /// The command and its arguments.
     pub(super) words: Vec<String>,
+}
+
+/// How far a transaction must have come: one of [`LEVELS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level(&'static str);
+
+impl Default for Level {
+    fn default() -> Self {
+        Self("acknowledged")
+    }
+}
+
+impl Level {
+    pub(super) fn as_str(self) -> &'static str {
+        self.0
+    }
 }
 
 /// A mistake on the command line: getopt's, or the program's.
@@ -121,7 +157,10 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
     // Not a number or none at all: no limit, as for the reference.
     let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
     let mut given = ClientOptions { timeout, ..ClientOptions::default() };
-    let table = table();
+    let mut table = table();
+    if !args.iter().any(|arg| arg == delivery::NAME) {
+        table.truncate(table.len() - own().len());
+    }
     let mut options = Options::new(&table, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
@@ -172,10 +211,28 @@ impl ClientOptions {
                 (self.style.format, self.style.cells) = (Format::List, CellFormat::Bare);
                 self.style.headings = false;
             }
+            Id::Count => {
+                let text = text();
+                let invalid = || format!("value {text} on --count is invalid");
+                let count = text.parse().ok().filter(|count| *count > 0);
+                self.count = Some(count.ok_or_else(|| Failure::new(invalid()))?);
+            }
+            Id::Level => {
+                let text = text();
+                let level = LEVELS.iter().find(|level| **level == text);
+                let invalid = || format!("value {text} on --level is invalid");
+                self.level = Level(level.ok_or_else(|| Failure::new(invalid()))?);
+            }
             Id::MaxColumnWidth => self.style.column_width_max = columns(&text()),
             Id::Help | Id::Version => {}
         }
         Ok(())
+    }
+
+    /// After how many seconds the process gives up.
+    pub(super) fn patience_s(&self) -> Option<u32> {
+        let is_told = self.words.first().is_some_and(|word| word == delivery::NAME);
+        if is_told { delivery::patience_s(self.timeout) } else { self.timeout }
     }
 
     fn take_format(&mut self, id: Id, name: &str) -> Result<(), Failure> {
@@ -222,6 +279,9 @@ mod tests {
             (&["--data=foo"], "fatal: unknown data format \"foo\""),
             (&["-Z"], "usage: invalid option -- 'Z'"),
             (&["-V", "--nonsense"], "Version"),
+            (&["--count=1", "dump"], "usage: unrecognized option '--count=1'"),
+            (&["--count=0", "wait-delivered"], "fatal: value 0 on --count is invalid"),
+            (&["wait-delivered", "--level=read"], "fatal: value read on --level is invalid"),
         ] {
             assert_eq!(parsed(args), expected);
         }
