@@ -72,7 +72,9 @@ impl Room {
             Some(true) => Some(link(&scratch, "weir")),
             Some(false) => Some(reference("ovsdb-server")?),
         };
-        let running = program.map(|program| start(&scratch, &program));
+        // The reference's ids are zero.
+        let options: &[&str] = if serve == Some(true) { &["--no-standalone-history"] } else { &[] };
+        let running = program.map(|program| start(&scratch, &program, options));
         Some(Self { server, scratch, _running: running })
     }
 
@@ -119,13 +121,13 @@ fn link(scratch: &Scratch, folder: &str) -> std::path::PathBuf {
 }
 
 /// A server of `odd.db` with the rows of every awkward kind.
-fn start(scratch: &Scratch, program: &Path) -> Running {
+fn start(scratch: &Scratch, program: &Path, options: &[&str]) -> Running {
     let tool = scratch.path("bin").join("ovsdb-tool");
     let done = scratch.run(tool, &["create", "odd.db", "odd.ovsschema"]);
     assert!(done.status.success());
     let mut command = scratch.command(program);
     command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
-    let running = Running::start(command.arg("odd.db"));
+    let running = Running::start(command.args(options).arg("odd.db"));
     eventually("the server listens", || scratch.path("server.ctl").exists());
     let client = scratch.path("bin").join("ovsdb-client");
     let rows = std::fs::read_to_string(scratch.path("rows")).expect("rows");
