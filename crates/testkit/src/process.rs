@@ -25,12 +25,17 @@ pub struct Program {
     pub label: &'static str,
     /// The executable, or a link to it, named `ovsdb-server`.
     pub path: PathBuf,
+    /// Options that make the program comparable.
+    pub options: &'static [&'static str],
 }
+
+/// The reference's ids of standalone databases are always zero.
+const ZERO_IDS: &[&str] = &["--no-standalone-history"];
 
 /// The installed reference server, or None where the package is missing.
 pub fn reference() -> Option<Program> {
     let path = std::env::var_os("REFERENCE_BIN").map_or_else(|| REFERENCE.into(), PathBuf::from);
-    path.exists().then_some(Program { label: "reference", path })
+    path.exists().then_some(Program { label: "reference", path, options: &[] })
 }
 
 /// Both servers, or None after saying why a test that needs both is skipped.
@@ -60,7 +65,7 @@ pub fn weir() -> Program {
         std::os::unix::fs::symlink(&binary, &link).expect("a link to the server");
         link
     });
-    Program { label: "weir", path: path.clone() }
+    Program { label: "weir", path: path.clone(), options: ZERO_IDS }
 }
 
 /// Builds `weir` into the target folder of the running test, so that it is never stale.
@@ -148,6 +153,7 @@ impl Server {
             .arg("--no-chdir")
             .arg(format!("--remote=punix:{}", run_dir.file("db.sock").display()))
             .arg(format!("--unixctl={}", run_dir.file("ctl").display()))
+            .args(program.options)
             .args(options)
             .args(files)
             .stdin(Stdio::null())
