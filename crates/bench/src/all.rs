@@ -85,6 +85,7 @@ const LINES: &[Line] = &[
     line("connections", "connections", &[], &["--clients=300", "--seconds=0.5", "--ops=500"]),
     line("strings", "strings", &[], &["--sizes=100000,2000000", "--volume=10000000"]),
     line("herd", "herd", &[], &["--clients=20", "--megabytes=4"]),
+    line("resume", "resume", &[], &["--clients=10", "--megabytes=1", "--changes=20"]),
     line("snapshot-memory", "snapshot-memory", &[], &["--megabytes=8"]),
     line("large", "large", &[], &["--megabytes=10"]),
     line("tools", "tools", &[], &["--megabytes=4", "--one-shots=5"]),

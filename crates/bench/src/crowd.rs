@@ -1,7 +1,8 @@
 //! Many connections in one thread, none of which the driver ever waits for.
 //!
-//! What comes is counted, not understood: answers, refusals, notifications. A member may stop
-//! reading, as a client does that has fallen behind, and may leave in the middle of a message.
+//! What comes is counted, not understood: answers, refusals, notifications. Who wants to know more
+//! is handed the ends of every message. A member may stop reading, as a client does that has fallen
+//! behind, and may leave in the middle of a message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -34,6 +35,19 @@ pub(crate) struct Crowd {
     chunk: Vec<u8>,
     spoke: Instant,
     told: Told,
+    /// The messages that nobody has taken yet, where somebody takes them.
+    heard: Option<Vec<Message>>,
+}
+
+/// A message, by its ends.
+pub(crate) struct Message {
+    /// Whose it is.
+    pub(crate) token: usize,
+    pub(crate) edges: Edges,
+    /// Length of the message in bytes.
+    pub(crate) length: usize,
+    /// All of it, of members that keep their messages.
+    pub(crate) whole: Option<Vec<u8>>,
 }
 
 /// What all members have been told together.
@@ -54,6 +68,10 @@ struct Member {
     stream: Option<Stream>,
     framer: Framer,
     message: Edges,
+    /// Bytes of the message so far.
+    length: usize,
+    /// The message so far, of a member that keeps its messages.
+    whole: Option<Vec<u8>>,
     out: Vec<u8>,
     sent: usize,
     reads: bool,
@@ -62,16 +80,16 @@ struct Member {
     last: Option<Instant>,
 }
 
-/// The beginning and the end of the message that is being read.
+/// The beginning and the end of a message.
 #[derive(Default)]
-struct Edges {
-    begin: Vec<u8>,
-    end: Vec<u8>,
+pub(crate) struct Edges {
+    pub(crate) begin: Vec<u8>,
+    pub(crate) end: Vec<u8>,
 }
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Answer,
     Refusal,
     Notification,
@@ -80,7 +98,7 @@ enum Kind {
 }
 
 impl Edges {
-    fn extend(&mut self, bytes: &[u8]) {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
         let room = EDGE.saturating_sub(self.begin.len()).min(bytes.len());
         self.begin.extend_from_slice(&bytes[..room]);
         self.end.extend_from_slice(&bytes[bytes.len().saturating_sub(EDGE)..]);
@@ -88,7 +106,7 @@ impl Edges {
         self.end.drain(..extra);
     }
 
-    fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         let has = |text: &[u8]| {
             [&self.begin, &self.end].iter().any(|edge| memchr::memmem::find(edge, text).is_some())
         };
@@ -108,7 +126,8 @@ impl Crowd {
     pub(crate) fn new() -> Result<Self, Error> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let chunk = vec![0; READ_SIZE];
-        Ok(Self { set, members: Vec::new(), chunk, spoke: Instant::now(), told: Told::default() })
+        let (spoke, told) = (Instant::now(), Told::default());
+        Ok(Self { set, members: Vec::new(), chunk, spoke, told, heard: None })
     }
 
     /// Connects so many at once, whose numbers are 0 and on.
@@ -118,6 +137,21 @@ impl Crowd {
             crowd.join(target)?;
         }
         Ok(crowd)
+    }
+
+    /// From now on hands out every message by its ends.
+    pub(crate) fn listen(&mut self) {
+        self.heard = Some(Vec::new());
+    }
+
+    /// From now on hands out the whole of a member's messages too.
+    pub(crate) fn keep(&mut self, token: usize) {
+        self.members[token].whole = Some(Vec::new());
+    }
+
+    /// The messages that have come since the last call.
+    pub(crate) fn heard(&mut self) -> Vec<Message> {
+        self.heard.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Connects one more; returns its number.
@@ -284,7 +318,7 @@ impl Crowd {
                 }
             };
             self.told.bytes += n as u64;
-            let probed = member.take(&self.chunk[..n], &mut self.told);
+            let probed = member.take(token, &self.chunk[..n], &mut self.told, &mut self.heard);
             let more = member.stream.as_ref().is_some_and(Stream::has_plain);
             for _ in 0..probed {
                 self.send(token, ECHO_REPLY)?;
@@ -320,6 +354,8 @@ impl Member {
             stream: Some(stream),
             framer: Framer::default(),
             message: Edges::default(),
+            length: 0,
+            whole: None,
             out: Vec::new(),
             sent: 0,
             reads: true,
@@ -330,12 +366,21 @@ impl Member {
     }
 
     /// Counts what has come; returns how many probes were in it.
-    fn take(&mut self, mut bytes: &[u8], told: &mut Told) -> usize {
+    fn take(
+        &mut self,
+        token: usize,
+        mut bytes: &[u8],
+        told: &mut Told,
+        heard: &mut Option<Vec<Message>>,
+    ) -> usize {
         let mut probes = 0;
         while let Some(end) = self.framer.scan(bytes) {
-            self.message.extend(&bytes[..end]);
+            self.extend(&bytes[..end]);
             bytes = &bytes[end..];
-            match std::mem::take(&mut self.message).kind() {
+            let edges = std::mem::take(&mut self.message);
+            let length = std::mem::take(&mut self.length);
+            let whole = self.whole.as_mut().map(std::mem::take);
+            match edges.kind() {
                 kind @ (Kind::Answer | Kind::Refusal) => {
                     self.answers += 1;
                     self.last = Some(Instant::now());
@@ -345,9 +390,21 @@ impl Member {
                 Kind::Probe => probes += 1,
                 Kind::Notification => {}
             }
+            if let Some(heard) = heard {
+                heard.push(Message { token, edges, length, whole });
+            }
         }
-        self.message.extend(bytes);
+        self.extend(bytes);
         probes
+    }
+
+    /// Takes in bytes of one message.
+    fn extend(&mut self, bytes: &[u8]) {
+        self.message.extend(bytes);
+        self.length += bytes.len();
+        if let Some(whole) = &mut self.whole {
+            whole.extend_from_slice(bytes);
+        }
     }
 
     fn write(&mut self) -> std::io::Result<()> {

@@ -251,7 +251,8 @@ impl Beside {
     }
 }
 
-fn compact(running: &Running) -> Result<(), Error> {
+/// Has the server compact the database.
+pub(crate) fn compact(running: &Running) -> Result<(), Error> {
     let Some(control) = running.control() else { return Ok(()) };
     let mut client = Client::connect(&control)?;
     client.call("ovsdb-server/compact", &json!([DB])).map(drop)

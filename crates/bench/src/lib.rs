@@ -51,6 +51,7 @@ mod herd;
 mod large;
 mod openstack;
 mod ports;
+mod resume;
 mod scenarios;
 mod set;
 mod steps;

@@ -8,7 +8,7 @@ use crate::client::Target;
 use crate::floor::{self, Kind};
 use crate::pki::{self, Pki};
 use crate::rounds::Floors;
-use crate::running::{self, Running, Source};
+use crate::running::{self, End, Running, Source};
 
 /// Where Debian's package puts the reference server.
 const REFERENCE: &str = "/usr/sbin/ovsdb-server";
@@ -90,6 +90,16 @@ impl Peers {
     /// Starts a server on a database of its own, or finds it running.
     pub(crate) fn start(&self, peer: &Peer, source: Source<'_>) -> Result<Running, Error> {
         peer.start(&self.dir, self.pki.as_ref(), source)
+    }
+
+    /// Ends a server that was started and starts it again on the same file.
+    pub(crate) fn restart(
+        &self,
+        peer: &Peer,
+        end: End,
+        running: &mut Running,
+    ) -> Result<(), Error> {
+        running.restart(&peer.name, end, self.pki.as_ref())
     }
 
     /// What a client program needs for TLS, if that is spoken.

@@ -54,6 +54,37 @@ impl Replica {
         Self { kinds, tables: BTreeMap::new(), notifications: 0 }
     }
 
+    /// A copy of nothing, of the same schema.
+    pub(crate) fn empty(&self) -> Self {
+        Self { kinds: self.kinds.clone(), tables: BTreeMap::new(), notifications: 0 }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.tables.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether there is such a row.
+    pub(crate) fn has(&self, table: &str, uuid: &str) -> bool {
+        self.tables.get(table).is_some_and(|rows| rows.contains_key(uuid))
+    }
+
+    /// Compares with another copy of the same database.
+    pub(crate) fn check_equal(&self, other: &Self) -> Result<(), Error> {
+        let empty = BTreeMap::new();
+        for table in self.kinds.keys() {
+            let rows = |copy: &'_ Self| copy.tables.get(table).map_or(0, BTreeMap::len);
+            if self.tables.get(table).unwrap_or(&empty) != other.tables.get(table).unwrap_or(&empty)
+            {
+                fail!(
+                    "table {table}: the copies differ ({} rows, {} rows)",
+                    rows(self),
+                    rows(other)
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// The monitor requests for all columns of all tables, as an IDL client names them.
     pub(crate) fn requests(&self) -> Value {
         let requests = self.kinds.iter().map(|(table, columns)| {

@@ -12,7 +12,7 @@ use crate::peer::{Peer, Peers};
 use crate::procfs;
 use crate::progress::Progress;
 use crate::report::{About, Figures, Report};
-use crate::running::{Running, Source};
+use crate::running::{End, Running, Source};
 
 /// Which floors a scenario can be measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,17 @@ impl Bench {
             self.used.set(true);
         }
         Ok(running)
+    }
+
+    /// Ends a server of our own and starts it again on the same file.
+    pub(crate) fn restart(
+        &self,
+        peer: &Peer,
+        end: End,
+        running: &mut Running,
+    ) -> Result<(), Error> {
+        self.progress.wait(&format!("{}: starting again", peer.name));
+        self.peers.restart(peer, end, running)
     }
 
     /// Where files of our own may be made.

@@ -68,10 +68,20 @@ pub(crate) struct Running {
 
 /// What is ours to stop and remove.
 struct Own {
+    command: Command,
     child: Child,
     dir: PathBuf,
     log: PathBuf,
     started: Instant,
+}
+
+/// How a server is brought to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By TERM, and by KILL where that takes too long.
+    Clean,
+    /// By KILL, in the middle of whatever it does.
+    Killed,
 }
 
 /// Starts what `command` gives in a new folder and waits until it listens.
@@ -83,16 +93,16 @@ pub(crate) fn launch(
 ) -> Result<Running, Error> {
     let dir = make_dir(parent)?;
     let log = dir.join("log");
-    let command = command(&dir)?;
+    let mut command = command(&dir)?;
     let started = Instant::now();
-    let child = interrupt::start_server(|| spawn(command, &dir, &log))?;
+    let child = interrupt::start_server(|| spawn(&mut command, &dir, &log))?;
     let pid = child.id();
     let mut running = Running {
         target: Target::Unix(dir.join(SOCKET)),
         pid: Some(pid),
         file: Some(dir.join(FILE)),
         sampler: Some(Sampler::start(pid)),
-        own: Some(Own { child, dir, log, started }),
+        own: Some(Own { command, child, dir, log, started }),
     };
     running.wait_until_listening(name, pki)?;
     Ok(running)
@@ -133,7 +143,7 @@ pub(crate) fn server_command(
     Ok(command)
 }
 
-fn spawn(mut command: Command, dir: &Path, log: &Path) -> Result<Child, Error> {
+fn spawn(command: &mut Command, dir: &Path, log: &Path) -> Result<Child, Error> {
     let output = File::create(log).map_err(|e| Error::io("creating", log, e))?;
     command
         .env("OVS_RUNDIR", dir)
@@ -151,6 +161,20 @@ impl Running {
     /// A server that somebody else runs.
     pub(crate) fn found(target: Target, pid: Option<u32>, file: Option<PathBuf>) -> Self {
         Self { target, pid, file, sampler: pid.map(Sampler::start), own: None }
+    }
+
+    /// Ends a server of our own and starts it again on the same file, socket and folder.
+    pub(crate) fn restart(&mut self, name: &str, end: End, pki: Option<&Pki>) -> Result<(), Error> {
+        let Some(own) = &mut self.own else { fail!("{name}: not ours to start again") };
+        self.sampler = None;
+        own.stop(end);
+        own.started = Instant::now();
+        let Own { command, dir, log, .. } = own;
+        own.child = interrupt::start_server(|| spawn(command, dir, log))?;
+        let pid = own.child.id();
+        self.pid = Some(pid);
+        self.sampler = Some(Sampler::start(pid));
+        self.wait_until_listening(name, pki)
     }
 
     pub(crate) fn is_found(&self) -> bool {
@@ -280,22 +304,30 @@ fn port_in(log: &str) -> Option<u16> {
     rest.split_once('\n')?.0.trim().parse().ok()
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let Some(mut own) = self.own.take() else { return };
-        if let Some(pid) = i32::try_from(own.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
+impl Own {
+    /// Ends the process and reaps it.
+    fn stop(&mut self, end: End) {
+        let signal = if end == End::Clean { Signal::TERM } else { Signal::KILL };
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
         }
-        interrupt::forget_server(own.child.id());
+        interrupt::forget_server(self.child.id());
         let start = Instant::now();
-        while matches!(own.child.try_wait(), Ok(None)) {
+        while matches!(self.child.try_wait(), Ok(None)) {
             if start.elapsed() > STOP_TIMEOUT {
-                let _ = own.child.kill();
-                let _ = own.child.wait();
+                let _ = self.child.kill();
+                let _ = self.child.wait();
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut own) = self.own.take() else { return };
+        own.stop(End::Clean);
         let _ = fs::remove_dir_all(&own.dir);
         interrupt::forget_path(&own.dir);
     }

@@ -10,8 +10,8 @@ use crate::one_core::OneCore;
 use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
-    Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, set, steps,
-    strings, tools, unfair,
+    Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, resume,
+    set, steps, strings, tools, unfair,
 };
 
 /// A load test.
@@ -143,6 +143,13 @@ const SCENARIOS: &[Scenario] = &[
         options: &["--clients N (500) --megabytes N (24)"],
         schema: None,
         run: herd::run,
+    },
+    Scenario {
+        name: "resume",
+        about: &["clients come back at once and name the last change that they know"],
+        options: resume::OPTIONS,
+        schema: None,
+        run: resume::run,
     },
     Scenario {
         name: "large",

@@ -198,6 +198,23 @@ fn large_databases_are_dumped_and_compacted_beside_commits() {
 }
 
 #[test]
+fn clients_that_come_back_are_told_what_has_changed() {
+    if !installed(SOUTHBOUND) {
+        return;
+    }
+    let figures = bench(&["resume", "--clients=4", "--megabytes=1", "--changes=10"]);
+    for section in ["connections are cut", "restart", "kill -9", "compaction and restart"] {
+        let figure = |name: &str| figures[section][name].as_f64();
+        assert_eq!(figure("found: true %"), Some(100.0), "{section}: {figures:#}");
+        let times = figure("database / text of the changes");
+        assert!(times.is_some_and(|times| times > 0.0 && times <= 3.0), "{section}: {times:?}");
+        positive(&figures, section, "s until all are current");
+    }
+    let some = bench(&["resume", "--lines=kill", "--clients=2", "--megabytes=1", "--tls"]);
+    positive(&some, "kill -9", "bytes a client");
+}
+
+#[test]
 fn a_table_is_resumed_from_its_results() {
     let scratch = Scratch::new();
     let (peer, results) = (format!("--peer=weir={WEIR}"), scratch.text("results"));
