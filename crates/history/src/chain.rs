@@ -40,6 +40,39 @@ impl Chain {
     }
 }
 
+/// What some records of a file do to whatever chain stands before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    factor: u128,
+    sum: u128,
+}
+
+impl Default for Stretch {
+    fn default() -> Self {
+        Self { factor: 1, sum: 0 }
+    }
+}
+
+impl Stretch {
+    /// With one more record at the end.
+    #[must_use]
+    pub fn then(self, hash: RecordHash) -> Self {
+        let sum = self.sum.wrapping_mul(FACTOR).wrapping_add(leading_bits(&hash));
+        Self { factor: self.factor.wrapping_mul(FACTOR), sum }
+    }
+
+    /// The chain that stands before the records, from that behind them.
+    pub fn before(self, end: Chain) -> Chain {
+        // An odd number is its own inverse in its lowest three bits, and each step doubles them.
+        let mut inverse = self.factor;
+        for _ in 0..6 {
+            let product = self.factor.wrapping_mul(inverse);
+            inverse = inverse.wrapping_mul(2_u128.wrapping_sub(product));
+        }
+        Chain(end.0.wrapping_sub(self.sum).wrapping_mul(inverse))
+    }
+}
+
 fn leading_bits(hash: &RecordHash) -> u128 {
     let bytes = hash.first_chunk().expect("a hash has 20 bytes");
     u128::from_be_bytes(*bytes)
@@ -83,6 +116,17 @@ mod tests {
             let text = one.id().to_string();
             assert_eq!((&text[14..15], "89ab".contains(&text[19..20])), ("4", true), "{text}");
             assert_eq!(Chain::from_bytes(one.to_bytes()), *one);
+        }
+    }
+
+    #[test]
+    fn what_stands_before_records_follows_from_what_stands_behind() {
+        let hashes: Vec<RecordHash> = (1..=50).map(|byte| [byte; 20]).collect();
+        let start = Chain::of_schema([77; 20]);
+        for n in [0, 1, 2, 50] {
+            let hashes = hashes.iter().take(n).copied();
+            let end = hashes.clone().fold(start, Chain::then);
+            assert_eq!(hashes.fold(Stretch::default(), Stretch::then).before(end), start, "{n}");
         }
     }
 

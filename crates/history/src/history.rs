@@ -186,6 +186,17 @@ impl History {
         Ids { recorded: self.chain.id(), volatile: volatile_id(self.nonce, self.place) }
     }
 
+    /// The chain behind the last record.
+    pub fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// All recorded changes that are here; they are those behind [`History::low_water`].
+    pub fn all(&self) -> Changes {
+        let place = self.recorded.low_water().place;
+        Changes::new(self.recorded.since(place), Vec::new(), Kind::Recorded, self.nonce)
+    }
+
     /// How many changes have been pushed.
     pub fn place(&self) -> Place {
         self.place

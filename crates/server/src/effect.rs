@@ -10,7 +10,7 @@ use weir_data::store::Snapshot;
 use weir_history::Image;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId, WorkId};
-use crate::work::{Word, Work};
+use crate::work::{Search, Word, Work};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +144,19 @@ pub enum Effect {
         of: Option<SessionId>,
         /// What to do.
         work: Work,
+    },
+    /// As `Effect::Work`, with the database's file up to its last good record to read from
+    /// (`Search::in_file`), as it is now: appends go on meanwhile, and another file may take its
+    /// place. At most one of them runs at once.
+    Search {
+        /// The number to answer with.
+        id: WorkId,
+        /// Who waits for it.
+        of: SessionId,
+        /// Which database.
+        db: DbId,
+        /// What to do with the file.
+        search: Box<Search>,
     },
     /// Say this to a piece of work that has not been answered, as soon as it asks; what is to stop
     /// need not begin.

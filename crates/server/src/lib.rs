@@ -2,7 +2,7 @@
 //!
 //! # Who owns what
 //!
-//! [`Server`] is eleven owners; what they have is their own. Arrows between their folders point one
+//! [`Server`] is twelve owners; what they have is their own. Arrows between their folders point one
 //! way (tidy checks it), from the top of this list to its end:
 //!
 //! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
@@ -11,6 +11,7 @@
 //! - `admin`: how far the start has come, reconfigurations, `weir/status`.
 //! - `backup`: databases that follow a source. `remotes`: listeners, connections to managers, their
 //!   status, options of TLS. `delivery`: who waits until clients have what was committed.
+//!   `searches`: who waits for changes of the log.
 //!   `monitors`: what sessions watch, first rows, long messages.
 //! - `database`: tables and whether they are open, the pipeline of commits, transactions that wait
 //!   or are long, updates and their pacing, conversions.
@@ -51,11 +52,13 @@ mod storage;
 pub mod work;
 mod monitors;
 mod delivery;
+mod searches;
 mod remotes;
 mod backup;
 mod admin;
 
 pub mod configuration;
+mod asked;
 mod ids;
 mod origin;
 mod reply;

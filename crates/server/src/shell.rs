@@ -7,8 +7,8 @@ use std::sync::Arc;
 use weir_data::UuidSource;
 
 use crate::effect::{Effect, Level};
-use crate::ids::{Bytes, Now, SessionId, WorkId};
-use crate::work::{Garbage, Work};
+use crate::ids::{Bytes, DbId, Now, SessionId, WorkId};
+use crate::work::{Garbage, Search, Work};
 
 /// Most bytes that wait for a session behind a long message that it does not take; beyond it, the
 /// session is disconnected.
@@ -199,6 +199,14 @@ impl Shell {
         self.next_work += 1;
         let id = WorkId(self.next_work);
         self.effects.push(Effect::Work { id, of, work });
+        id
+    }
+
+    /// Has a helper search the file of a database, for a session.
+    pub(crate) fn search(&mut self, of: SessionId, db: DbId, search: Box<Search>) -> WorkId {
+        self.next_work += 1;
+        let id = WorkId(self.next_work);
+        self.effects.push(Effect::Search { id, of, db, search });
         id
     }
 

@@ -37,9 +37,14 @@ pub enum Method {
     Convert,
     /// `weir_wait_delivered`: when clients have a transaction (docs/delivery.md).
     WaitDelivered,
+    /// `weir_features`: which methods that are not the reference's the server has
+    /// (docs/decisions/013-wire-extensions.md).
+    Features,
+    /// `weir_log`: what changed, when, and who asked for it (docs/log-of-changes.md).
+    Log,
 }
 
-const METHODS: [(&str, Method); 17] = [
+const METHODS: [(&str, Method); 19] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -56,10 +61,23 @@ const METHODS: [(&str, Method); 17] = [
     ("unlock", Method::Unlock),
     ("set_db_change_aware", Method::SetDbChangeAware),
     ("convert", Method::Convert),
+    ("weir_features", Method::Features),
+    ("weir_log", Method::Log),
     ("weir_wait_delivered", Method::WaitDelivered),
 ];
 
+/// How names of methods begin that the reference does not have.
+const EXTENSION: &str = "weir_";
+
 impl Method {
+    /// The names of all methods that the reference does not have, in alphabetical order.
+    pub fn extensions() -> impl ExactSizeIterator<Item = &'static str> {
+        let names = METHODS.iter().map(|(name, _)| *name);
+        let mut names: Vec<&str> = names.filter(|name| name.starts_with(EXTENSION)).collect();
+        names.sort_unstable();
+        names.into_iter()
+    }
+
     /// The method called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         METHODS.iter().find(|(known, _)| *known == name).map(|(_, method)| *method)

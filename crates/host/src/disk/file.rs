@@ -91,6 +91,11 @@ impl DatabaseFile {
         self.file.try_clone()
     }
 
+    /// Where the last good record ends.
+    pub(crate) fn valid_len(&self) -> u64 {
+        self.valid_len
+    }
+
     /// The file itself, symbolic links resolved.
     pub(crate) fn path(&self) -> &Path {
         &self.path

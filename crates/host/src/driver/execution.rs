@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_server::effect::{self, Effect};
 use weir_server::event::{Event, Now};
+use weir_server::work::Work;
 use weir_server::{Config, Server};
 
 use crate::coverage::Coverage;
@@ -152,6 +153,9 @@ impl Execution {
 
             // Helpers and the log.
             Effect::Work { id, of, work } => jobs.work(id, of, work),
+            Effect::Search { id, of, db, search } => {
+                jobs.work(id, Some(of), Work::Search(databases.give_file(db, search)));
+            }
             Effect::Say { id, word } => {
                 if outside.is_some() {
                     jobs.say(id, word);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_data::{Delta, Error, Schema, Store, TableId, Uuid};
 
 use crate::record::{self, End, Magic, Piece, Reader};
+use crate::standalone::note::Note;
 use crate::standalone::rows::Rows;
 
 /// How the error ends for a file of a clustered database.
@@ -53,6 +54,8 @@ pub struct Replayed<'a> {
     /// What the record changed, if [`Replayer::tell_deltas_from`] asked for it. A record that no
     /// server writes, with equal keys in one object, has none.
     pub delta: Option<Delta>,
+    /// The record's date and comment, if [`Replayer::tell_all_from`] asked for them.
+    pub note: Option<Note>,
     /// The rows behind the record. They may be changed.
     pub store: &'a mut Store,
     /// The rows that the record was about, if the replayer notes them.
@@ -78,6 +81,8 @@ pub struct Replayer {
     notes: bool,
     /// Marked records that begin here or later are told with what they change.
     deltas_from: u64,
+    /// Records from this number on are told with what they change and say, marked or not.
+    all_from: u64,
     /// From the first record on.
     rows: Option<Rows>,
     valid_len: u64,
@@ -106,6 +111,7 @@ impl Replayer {
             again_from: None,
             notes: false,
             deltas_from: u64::MAX,
+            all_from: u64::MAX,
             rows: None,
             valid_len: 0,
             file_len: 0,
@@ -124,6 +130,12 @@ impl Replayer {
     /// begins at this file offset or behind it.
     pub fn tell_deltas_from(&mut self, offset: u64) {
         self.deltas_from = offset;
+    }
+
+    /// From now on [`Replayer::feed_with`] tells what each record changes, and its note, from this
+    /// number on; the schema's is 1.
+    pub fn tell_all_from(&mut self, number: u64) {
+        self.all_from = number;
     }
 
     /// Takes the next bytes. After the first bad record the rest is only counted.
@@ -155,8 +167,9 @@ impl Replayer {
                     }
                     if let Some(rows) = &mut self.rows {
                         let (number, delta) = (self.records, rows.take_delta());
+                        let note = rows.take_note();
                         let (store, rows) = rows.last_record();
-                        each(Replayed { number, end, delta, store, rows });
+                        each(Replayed { number, end, delta, note, store, rows });
                     }
                 }
                 Err(problem) => return self.stop(&problem),
@@ -183,10 +196,14 @@ impl Replayer {
         let start = self.reader.offset();
         let Some(record) = self.reader.next_record()? else { return Ok(None) };
         let (json, end) = (record.json()?, record.end());
-        let tells = end.is_marked && start >= self.deltas_from;
+        let tells_all = self.records + 1 >= self.all_from;
+        let tells = tells_all || end.is_marked && start >= self.deltas_from;
         match &mut self.rows {
             None => self.rows = Some(Rows::new(Schema::parse(json)?, self.seed, self.notes)),
-            Some(rows) => rows.replay(json, tells)?,
+            Some(rows) => {
+                rows.begin_note(tells_all);
+                rows.replay(json, tells)?;
+            }
         }
         Ok(Some(end))
     }
@@ -195,6 +212,10 @@ impl Replayer {
     fn next_piece(&mut self) -> Result<Option<End>, Problem> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let start = self.reader.offset();
+        let tells_all = self.records + 1 >= self.all_from;
+        if !rows.is_in_pieces() {
+            rows.begin_note(tells_all);
+        }
         let Piece { body, end } = match self.reader.next_piece() {
             Ok(None) => return Ok(None),
             Ok(Some(piece)) => piece,
@@ -203,7 +224,8 @@ impl Replayer {
                 return Err(error.into());
             }
         };
-        let tells = end.is_some_and(|end| end.is_marked && start >= self.deltas_from);
+        let is_marked = end.is_some_and(|end| end.is_marked);
+        let tells = tells_all || is_marked && start >= self.deltas_from;
         let replayed = rows.replay_piece(body);
         if replayed.and_then(|()| end.map_or(Ok(()), |_| rows.finish_pieces(tells))).is_ok() {
             return Ok(end);

@@ -15,6 +15,7 @@ use weir_data::{
 use weir_json::{Kind, Reader, Text};
 
 use crate::standalone::changes::{Changes, of_difference};
+use crate::standalone::note::Note;
 use crate::standalone::split::{Item, Splitter, Unusual};
 
 /// A stage with more places than this is given back after the record that needed it.
@@ -35,6 +36,8 @@ pub(super) struct Rows {
     noted: Option<Vec<(TableId, Uuid)>>,
     /// What the last record changed, if it was asked for.
     delta: Option<Delta>,
+    /// What the record says of itself, as far as it has been read, if that was asked for.
+    note: Option<Note>,
 }
 
 /// A record that is read while it comes.
@@ -91,6 +94,16 @@ struct StagedChange {
     is_diff: bool,
 }
 
+/// A member of a record is noted, if it is one that says something of the record itself.
+fn note(note: &mut Option<Note>, key: &[u8], value: Text<'_>) {
+    let Some(note) = note else { return };
+    match key {
+        b"_date" => note.date_ms = value.integer(),
+        b"_comment" => note.comment = value.str().map(|comment| comment.into_owned()),
+        _ => {}
+    }
+}
+
 /// How a record is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
@@ -120,7 +133,8 @@ impl Rows {
         let store = Store::new(Arc::new(schema), seed);
         let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
         let (stage, noted) = (Stage::default(), notes.then(Vec::new));
-        Self { store, plans, stage, versions, mark: 0, streaming: None, noted, delta: None }
+        let (streaming, delta, note) = (None, None, None);
+        Self { store, plans, stage, versions, mark: 0, streaming, noted, delta, note }
     }
 
     /// The rows, and which of them the last record was about.
@@ -131,6 +145,22 @@ impl Rows {
     /// What the last record changed, if it was asked for.
     pub(super) fn take_delta(&mut self) -> Option<Delta> {
         self.delta.take()
+    }
+
+    /// A record is about to be read; [`Rows::take_note`] tells what it says of itself, if that is
+    /// asked for.
+    pub(super) fn begin_note(&mut self, is_wanted: bool) {
+        self.note = is_wanted.then(Note::default);
+    }
+
+    /// What the last record says of itself, if that was asked for.
+    pub(super) fn take_note(&mut self) -> Option<Note> {
+        self.note.take()
+    }
+
+    /// Whether pieces of a record have come, and not all of them.
+    pub(super) fn is_in_pieces(&self) -> bool {
+        self.streaming.is_some()
     }
 
     pub(super) fn into_store(self) -> Store {
@@ -216,8 +246,14 @@ impl Rows {
                 let again = std::mem::replace(&mut plan.mark, record) == record;
                 (!again).then_some(()).ok_or(Unusual)
             }
-            Item::Member(b"_date", value) if value.kind() == Kind::Integer => Ok(()),
-            Item::Member(b"_comment", _) => Ok(()),
+            Item::Member(key @ b"_date", value) if value.kind() == Kind::Integer => {
+                note(&mut self.note, key, value);
+                Ok(())
+            }
+            Item::Member(key @ b"_comment", value) => {
+                note(&mut self.note, key, value);
+                Ok(())
+            }
             Item::Member(b"_is_diff", value) if is_diff.is_none() => {
                 *is_diff = Some(value.bool().ok_or(Unusual)?);
                 Ok(())
@@ -256,6 +292,7 @@ impl Rows {
                 return self.read_table(table, reader, &mut is_diff, reading);
             }
             let value = reader.text();
+            note(&mut self.note, key, value);
             match &*name {
                 "_date" if value.kind() == Kind::Integer => Ok(()),
                 "_comment" => Ok(()),

@@ -30,7 +30,17 @@ pub(crate) struct Done {
     /// What was changed, if anything.
     pub(crate) delta: Option<Arc<Delta>>,
     /// What the file says of it: none of what it does not keep.
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<Recorded>,
+}
+
+/// What the file says of a change.
+pub(crate) struct Recorded {
+    /// What the change log is told of it.
+    pub(crate) record: Record,
+    /// `_date`
+    pub(crate) date_ms: i64,
+    /// `_comment`
+    pub(crate) comment: Option<String>,
 }
 
 /// What has run since the last batch was decided.
@@ -73,7 +83,7 @@ impl Db {
     pub(super) fn file_done(
         &mut self,
         request: Option<(Trigger, Vec<u8>)>,
-        change: Option<(Delta, Option<Record>)>,
+        change: Option<(Delta, Option<Recorded>)>,
     ) -> bool {
         assert!(!self.tables.is_writing(), "nothing runs while a batch is being written");
         let committed = change.is_some();
@@ -102,10 +112,10 @@ impl Db {
         &mut self,
         shell: &Shell,
         delta: &Delta,
-        comment: Option<&str>,
+        comment: Option<String>,
         is_durable: bool,
         writes: Writes<'_>,
-    ) -> Result<Option<Record>, Error> {
+    ) -> Result<Option<Recorded>, Error> {
         let Some(style) = self.record_style() else { return Ok(None) };
         let store = self.tables.store().expect("the change has just been made there");
         let Commits { records, room, .. } = &mut self.commits;
@@ -113,8 +123,8 @@ impl Db {
             records.reserve(*room);
         }
         let (start, date_ms) = (records.len(), shell.wall_ms());
-        let written =
-            standalone::write_transaction_as(style, records, delta, store, date_ms, comment);
+        let text = comment.as_deref();
+        let written = standalone::write_transaction_as(style, records, delta, store, date_ms, text);
         let Some(written) = written else { return Ok(None) };
         if let Writes::Refused(error) = writes {
             records.truncate(start);
@@ -122,16 +132,17 @@ impl Db {
         }
         self.commits.record_count += 1;
         self.commits.is_durable |= is_durable;
-        Ok(Some(record_of(written)))
+        Ok(Some(Recorded { record: record_of(written), date_ms, comment }))
     }
 
     /// Adds a record that has been made elsewhere, if there is one.
     pub(super) fn add_record(
         &mut self,
         made: Option<MadeRecord>,
+        comment: Option<String>,
         is_durable: bool,
-    ) -> Option<Record> {
-        let MadeRecord { bytes, record } = made?;
+    ) -> Option<Recorded> {
+        let MadeRecord { bytes, record, date_ms } = made?;
         let commits = &mut self.commits;
         if commits.records.is_empty() {
             commits.records = bytes;
@@ -140,7 +151,7 @@ impl Db {
         }
         commits.record_count += 1;
         commits.is_durable |= is_durable;
-        Some(record)
+        Some(Recorded { record, date_ms, comment })
     }
 
     /// The batch's records go to the file, if there are any: nothing more runs meanwhile.

@@ -1,58 +1,98 @@
 //! The changes of a database behind what its tables show, for monitors that come back, and the ids
 //! of states (`docs/decisions/012`).
 
+use std::sync::Arc;
+
 use weir_data::{IdKind, Ids, Schema, TableId, Uuid};
 use weir_history::{Chain, Changes, Counts, History, Image, Place, Record};
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
 
-use crate::database::commits::Done;
+use crate::asked::{Asked, Memory};
+use crate::database::commits::{Done, Recorded};
 use crate::database::{Databases, Db};
 use crate::ids::DbId;
+use crate::origin::Identity;
 use crate::storage::Storage;
+use crate::work::{Search, Wanted};
 
 /// How many bytes of changes are decoded at the cost of one unit of about 50 ns.
 const DECODED_BYTES: usize = 16;
 
 /// The log of changes; `_Server` has none.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeLog(Option<History>);
+pub(crate) struct ChangeLog {
+    history: Option<History>,
+    /// Who asked for the changes.
+    memory: Memory,
+}
 
 impl ChangeLog {
     pub(super) fn new(history: Option<History>) -> Self {
-        Self(history)
+        Self { history, memory: Memory::default() }
     }
 
     /// Whether records are to say that they belong to the log.
     pub(super) fn marks_records(&self) -> bool {
-        self.0.as_ref().is_some_and(|history| history.is_kept(IdKind::Recorded))
+        self.history.as_ref().is_some_and(|history| history.is_kept(IdKind::Recorded))
     }
 
     /// What is decided goes to the log; the ids of the state behind it.
     pub(super) fn push(&mut self, done: &[Done], schema: &Schema) -> Ids {
-        let Some(history) = &mut self.0 else { return Ids::default() };
-        for Done { delta, record, .. } in done {
-            if let Some(delta) = delta {
-                history.push(Some(delta), schema, *record);
+        let Self { history: Some(history), memory } = self else { return Ids::default() };
+        for Done { delta, record, request, .. } in done {
+            let Some(delta) = delta else { continue };
+            history.push(Some(delta), schema, record.as_ref().map(|recorded| recorded.record));
+            if let Some(recorded) = record {
+                let client = request.as_ref().map(|(trigger, _)| &trigger.origin.identity);
+                remember(memory, history, recorded, client);
             }
         }
         history.ids()
     }
 
+    /// A search for changes, if there are any; nothing is searched in what only the server writes.
+    ///
+    /// # Errors
+    /// There is no history.
+    pub(super) fn search(
+        &self,
+        schema: &Arc<Schema>,
+        wanted: Wanted,
+    ) -> Result<Option<Search>, NoHistory> {
+        let Some(history) = &self.history else { return Ok(None) };
+        if !history.is_enabled() {
+            return Err(NoHistory);
+        }
+        let find = |id| history.find(id, IdKind::Recorded, std::iter::empty());
+        let since = wanted.since.and_then(find);
+        let since = since.and_then(|place| history.since(place, IdKind::Recorded));
+        Ok(Some(Search {
+            schema: Arc::clone(schema),
+            wanted,
+            is_complete: since.is_some(),
+            changes: since.unwrap_or_else(|| history.all()),
+            low_water: history.low_water(),
+            end: history.chain(),
+            memory: self.memory.clone(),
+            file: None,
+        }))
+    }
+
     /// The changes behind a state, if all of them are here.
     pub(crate) fn since(&self, place: Place, kind: IdKind) -> Option<Changes> {
-        self.0.as_ref()?.since(place, kind)
+        self.history.as_ref()?.since(place, kind)
     }
 
     /// What a side file of a copy of the file is made of. Nothing that it may say is forgotten until
     /// it is known what becomes of the copy.
     pub(super) fn image(&mut self) -> Option<Box<Image>> {
-        self.0.as_mut().map(|history| Box::new(history.image()))
+        self.history.as_mut().map(|history| Box::new(history.image()))
     }
 
     /// It is known which file the log belongs to: how far back it reaches depends on that.
     pub(super) fn settle_budget(&mut self, storage: &Storage) {
-        if let (Some(history), Some(file)) = (&mut self.0, storage.file()) {
+        if let (Some(history), Some(file)) = (&mut self.history, storage.file()) {
             history.set_budget(weir_history::budget_of(file.snapshot_len()));
         }
     }
@@ -66,7 +106,7 @@ impl ChangeLog {
         (chain, records): (Option<Chain>, &[Record]),
         storage: &Storage,
     ) -> Ids {
-        let (Some(history), Some(file)) = (&mut self.0, storage.file()) else {
+        let (Some(history), Some(file)) = (&mut self.history, storage.file()) else {
             return Ids::default();
         };
         let chain = chain.expect("a conversion begins with the log's image");
@@ -81,16 +121,38 @@ impl ChangeLog {
 
     /// How much is in the log.
     pub(crate) fn counts(&self) -> Counts {
-        self.0.as_ref().map_or_else(Counts::default, History::counts)
+        self.history.as_ref().map_or_else(Counts::default, History::counts)
     }
 
     /// The log, for what is told of it.
     pub(crate) fn kept(&self) -> Option<&History> {
-        self.0.as_ref()
+        self.history.as_ref()
     }
 
     pub(super) fn kept_mut(&mut self) -> Option<&mut History> {
-        self.0.as_mut()
+        self.history.as_mut()
+    }
+}
+
+/// States have no ids, and nothing is told of changes (`--no-standalone-history`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoHistory;
+
+/// Remembers who asked for the change that has just been pushed, if anybody wants to know, or when
+/// it was made, if the file will not say that for as long as the log has it.
+fn remember(
+    memory: &mut Memory,
+    history: &History,
+    recorded: &Recorded,
+    client: Option<&Arc<Identity>>,
+) {
+    let Recorded { date_ms, comment, .. } = recorded;
+    let has_certificate = client.is_some_and(|client| client.client.is_some());
+    if (comment.is_some() || has_certificate) && history.is_enabled() {
+        let (id, date_ms, client) = (history.chain().id(), *date_ms, client.cloned());
+        memory.push(Asked { id, date_ms, client, comment: comment.clone() });
+    } else if history.is_kept(IdKind::Recorded) {
+        memory.push_date(history.chain().id(), *date_ms);
     }
 }
 
@@ -120,8 +182,19 @@ impl Databases {
                     history.disable()
                 }
                 db.watch.monitors.set_ids(history.ids());
+                db.history.memory = Memory::default();
             }
         }
+    }
+
+    /// A search for changes of a database; `None` if it is one that only the server writes.
+    ///
+    /// # Errors
+    /// The database has no history.
+    pub(crate) fn search(&self, id: DbId, wanted: Wanted) -> Result<Option<Search>, NoHistory> {
+        let db = self.get(id).expect("it was looked up");
+        assert!(db.is_decided(), "the file is as the log has it");
+        db.history.search(db.schema(), wanted)
     }
 
     /// Somebody is told ids: from now on the changes are kept that he could ask for.

@@ -282,7 +282,7 @@ impl Databases {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
                 let db = self.open(id);
-                let record = db.add_record(record, done.durable);
+                let record = db.add_record(record, done.comment, done.durable);
                 let change = done.delta.map(|delta| (delta, record));
                 db.file_done(Some((trigger, done.reply)), change)
             }

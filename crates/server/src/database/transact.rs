@@ -272,11 +272,11 @@ impl Databases {
             }
         };
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
-        let (mut reply, mut delta) = (done.reply, done.delta);
+        let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);
         let db = self.open(trigger.origin.db);
         let mut record = None;
         if let Some(change) = &delta {
-            match db.record(shell, change, done.comment.as_deref(), done.durable, writes) {
+            match db.record(shell, change, comment, done.durable, writes) {
                 Ok(written) => record = written,
                 Err(error) => {
                     let database = db.tables.here_mut();
@@ -300,7 +300,7 @@ impl Databases {
     ) {
         let db = self.open(id);
         let record = match joining {
-            Joining::Recorded(made) => db.add_record(made, false),
+            Joining::Recorded(made) => db.add_record(made, None, false),
             Joining::Unrecorded => {
                 let recorded = db.record(shell, &delta, None, false, Writes::Accepted);
                 recorded.expect("only a client's change is refused before it is written")

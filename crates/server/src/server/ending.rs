@@ -47,11 +47,14 @@ impl Server {
 
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
-        let Self { shell, sessions, databases, subscriptions, deliveries, checks, .. } = self;
+        let Self {
+            shell, sessions, databases, subscriptions, deliveries, searches, checks, ..
+        } = self;
         subscriptions.forget_session(shell, databases, id);
         databases.forget_session(shell, id);
         checks.forget_session(shell, id);
         deliveries.forget_session(id);
+        searches.forget_session(shell, id);
         sessions.remove(shell, id);
     }
 

@@ -24,6 +24,7 @@ use crate::ids::{DbId, LinkId, Now, SessionId, WorkId};
 use crate::monitors::Subscriptions;
 use crate::options::{Config, StartStatus};
 use crate::remotes::Remotes;
+use crate::searches::Searches;
 use crate::server::requests::Checks;
 use crate::server::round::{Round, Turn};
 use crate::session::Sessions;
@@ -41,6 +42,7 @@ pub struct Server {
     databases: Databases,
     subscriptions: Subscriptions,
     deliveries: Deliveries,
+    searches: Searches,
     remotes: Remotes,
     backups: Backups,
     admin: Admin,
@@ -61,6 +63,7 @@ impl Server {
             databases: Databases::new(),
             subscriptions: Subscriptions::default(),
             deliveries: Deliveries::default(),
+            searches: Searches::default(),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
             admin: Admin::new(config.config_file.clone(), config.files),
@@ -297,6 +300,11 @@ impl Server {
             Finished::Followed(followed) => {
                 let converted = databases.have_followed(shell, id, followed);
                 converted.map(|(db, converted)| (db, Turn::Converted(Ok(converted))))
+            }
+            Finished::Found(found) => {
+                let (session, request, reply) = self.searches.have_found(id, found);
+                self.answer(session, &request, reply);
+                None
             }
             Finished::Freed => None,
         };

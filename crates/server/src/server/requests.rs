@@ -400,7 +400,7 @@ impl Server {
         databases.is_told_late(db, id).then_some((Late::Helper, Lane::Db(db)))
     }
 
-    fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
+    pub(super) fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.answer(shell, sessions, databases, session, request, reply);
     }
@@ -463,6 +463,15 @@ impl Server {
             Method::WaitDelivered => {
                 let db = self.lookup(params, name)?;
                 self.wait_delivered(session, db, params, request)
+            }
+            Method::Features => {
+                let names = weir_json::array(Method::extensions());
+                Ok(Reply::Result(names.to_string().into_bytes()))
+            }
+            Method::Log => {
+                let db = self.lookup(params, name)?;
+                let Self { shell, sessions, databases, searches, .. } = self;
+                searches.search(shell, sessions, databases, (session, db), params, request)
             }
             // A notification, and no request.
             Method::Cancel => Err(unknown()),

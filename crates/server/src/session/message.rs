@@ -82,7 +82,8 @@ impl<'m> About<'m> {
                 | Method::Monitor
                 | Method::MonitorCond
                 | Method::MonitorCondSince
-                | Method::WaitDelivered,
+                | Method::WaitDelivered
+                | Method::Log,
             ) => first().map_or(Self::None, Self::Db),
             Some(Method::Convert) => first().map_or(Self::None, Self::Conversion),
             Some(Method::MonitorCondChange | Method::MonitorCancel) => {
@@ -91,6 +92,7 @@ impl<'m> About<'m> {
             Some(Method::Echo) => Self::Echo,
             Some(
                 Method::ListDbs
+                | Method::Features
                 | Method::GetServerId
                 | Method::Lock
                 | Method::Steal

@@ -128,7 +128,7 @@ impl Loader {
         let Self { replayer, seed, check, past, .. } = self;
         replayer.tell_deltas_from(past.deltas_from());
         let each = &mut |record: Replayed<'_>| {
-            let Replayed { number, end, delta, store, rows } = record;
+            let Replayed { number, end, delta, store, rows, .. } = record;
             past.record(number, &end, delta.as_ref(), store.schema());
             if let Some(check) = check {
                 check.record(store, rows, *seed);

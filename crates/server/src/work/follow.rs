@@ -51,7 +51,7 @@ impl Follow {
             let comment = Some(CONVERSION_COMMENT);
             let written =
                 standalone::write_transaction(&mut bytes, &delta, store, date_ms, comment);
-            written.map(|written| MadeRecord { bytes, record: record_of(written) })
+            written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms })
         });
         Followed { converted, record: record.map_err(|_| CannotFollow) }
     }

@@ -55,7 +55,8 @@ impl Mirroring {
             let (mut bytes, store) = (Vec::new(), database.store());
             let written =
                 standalone::write_transaction_as(style, &mut bytes, &delta, store, date_ms, None);
-            let record = written.map(|written| MadeRecord { bytes, record: record_of(written) });
+            let record =
+                written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
             (delta, record)
         });
         Mirrored { database, result: Reading::Read { is_all, result } }

@@ -9,6 +9,7 @@ mod follow;
 mod garbage;
 mod mirroring;
 mod pages;
+mod search;
 mod transaction;
 
 use std::fmt;
@@ -26,12 +27,14 @@ pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
 pub use mirroring::{Mirrored, Mirroring};
 pub use pages::{Piece, Rest};
+pub use search::{Found, ReadAt, Search};
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
 pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
 pub(crate) use mirroring::Reading;
+pub(crate) use search::Wanted;
 pub(crate) use transaction::{Failed, Request, append_error, operations};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.
@@ -45,6 +48,8 @@ pub(crate) struct MadeRecord {
     pub(crate) bytes: Vec<u8>,
     /// What the change log is told of it.
     pub(crate) record: Record,
+    /// The record's `_date`.
+    pub(crate) date_ms: i64,
 }
 
 /// What the change log is told of a record.
@@ -82,6 +87,9 @@ pub enum Work {
     Mirror(Box<Mirroring>),
     /// A conversion follows what has been committed since it began.
     Follow(Box<Follow>),
+    /// The log of changes is searched; the shell has given it the file
+    /// ([`Effect::Search`](crate::effect::Effect::Search)).
+    Search(Box<Search>),
     /// Gives memory back, which takes a while if there is much of it.
     Free(Garbage),
 }
@@ -106,6 +114,8 @@ pub enum Finished {
     Mirrored(Mirrored),
     /// Of [`Work::Follow`].
     Followed(Followed),
+    /// Of [`Work::Search`].
+    Found(Found),
     /// Of [`Work::Free`].
     Freed,
 }
@@ -143,6 +153,7 @@ impl Work {
             }
             Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
+            Self::Search(search) => Finished::Found(Found(search.run())),
             Self::Free(garbage) => {
                 drop(garbage);
                 Finished::Freed
@@ -159,6 +170,7 @@ impl Work {
             Self::Read(_) => Finished::Read(Outcome::TooLong { cost: 0 }),
             Self::Try(_) | Self::Confirm(_) => Finished::Tried(Tried(Err(Failed::Stopped))),
             Self::Change { .. } => Finished::Changed(Vec::new()),
+            Self::Search(_) => Finished::Found(Found(Ok(Vec::new()))),
             other => other.run(),
         }
     }
@@ -169,6 +181,11 @@ impl Work {
             self,
             Self::Write(_) | Self::Read(_) | Self::Try(_) | Self::Confirm(_) | Self::Updates(_)
         )
+    }
+
+    /// Whether this kind of work takes so much memory that it is done one after the other.
+    pub fn is_big(&self) -> bool {
+        matches!(self, Self::Search(_))
     }
 
     /// Whether a database waits for it: it goes before everything else.
@@ -207,6 +224,7 @@ impl fmt::Debug for Work {
             Self::Updates(_) => "Updates",
             Self::Mirror(_) => "Mirror",
             Self::Follow(_) => "Follow",
+            Self::Search(_) => "Search",
             Self::Free(_) => "Free",
         })
     }
@@ -224,6 +242,7 @@ impl fmt::Debug for Finished {
             Self::Updated(_) => "Updated",
             Self::Mirrored(_) => "Mirrored",
             Self::Followed(_) => "Followed",
+            Self::Found(_) => "Found",
             Self::Freed => "Freed",
         })
     }

@@ -144,7 +144,8 @@ impl Write {
             }
             let written =
                 standalone::write_transaction_as(style, &mut bytes, delta, store, date_ms, comment);
-            record = written.map(|written| MadeRecord { bytes, record: record_of(written) });
+            record =
+                written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
             if let (Some(_), Some(error)) = (&record, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &Error::io(None, &error));

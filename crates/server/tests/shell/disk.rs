@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_history::{Binding, Image};
 use weir_server::effect::Effect;
 use weir_server::event::{DbId, Event};
+use weir_server::work::Search;
 
 use super::Shell;
 
@@ -128,6 +129,22 @@ impl Shell {
             },
         };
         self.event(Event::Appended { db, result });
+    }
+
+    /// A search gets the file as it is now.
+    pub(super) fn give_file(&self, db: DbId, search: Box<Search>) -> Box<Search> {
+        let path = &self.open[&db];
+        let mut file = self.files[path].clone();
+        self.disk.torn.get(path).into_iter().for_each(|valid_len| file.truncate(*valid_len));
+        let len = file.len() as u64;
+        let read_at = move |offset: u64, room: &mut [u8]| {
+            let left = &file[offset as usize..];
+            // Now and then less comes than is asked for.
+            let count = left.len().min(room.len()).min(100_000);
+            room[..count].copy_from_slice(&left[..count]);
+            Ok(count)
+        };
+        search.in_file(len, Box::new(read_at))
     }
 
     fn write(&mut self, db: DbId, bytes: &[u8]) {

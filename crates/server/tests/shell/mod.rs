@@ -602,6 +602,10 @@ impl Shell {
                     self.said.insert(id, word);
                 }
             }
+            Effect::Search { id, of, db, search } => {
+                let search = Work::Search(self.give_file(db, search));
+                self.execute(Effect::Work { id, of: Some(of), work: search });
+            }
             Effect::Work { id, of, work } => {
                 self.sent_out.push(format!("{work:?}"));
                 if self.slow_work {

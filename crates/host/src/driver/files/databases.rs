@@ -1,6 +1,8 @@
 //! Effects on database files.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +10,7 @@ use weir_data::Schema;
 use weir_net::error::strerror;
 use weir_server::event::{ConversionError, DbId, Event};
 use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
+use weir_server::work::Search;
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, SideFile, inode, side_path};
@@ -129,6 +132,22 @@ impl Databases {
             events.push(Event::FileSuspect { db });
         }
         events.push(Event::Appended { db, result });
+    }
+
+    /// Gives a search the file as it is now.
+    pub(crate) fn give_file(&self, db: DbId, search: Box<Search>) -> Box<Search> {
+        let entry = self.files.get(&db).expect("the core searches files that are open");
+        let reader = entry.file.reader();
+        let read_at = move |offset, room: &mut [u8]| {
+            let file = reader.as_ref().map_err(strerror)?;
+            loop {
+                match file.read_at(room, offset) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    read => return read.map_err(|error| strerror(&error)),
+                }
+            }
+        };
+        search.in_file(entry.file.valid_len(), Box::new(read_at))
     }
 
     /// Closes and unlocks.

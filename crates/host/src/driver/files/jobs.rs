@@ -20,6 +20,9 @@ pub(crate) const WORKERS_MAX: usize = 2;
 /// Most pieces of urgent work that run besides.
 const URGENT_WORKERS_MAX: usize = 2;
 
+/// Most pieces of work that run at once and take as much memory as a database.
+const BIG_WORKERS_MAX: usize = 1;
+
 /// What a helper has done.
 pub(crate) enum Done {
     /// A database file is read.
@@ -46,9 +49,11 @@ pub(crate) struct Jobs {
     threads: Threads<Done>,
     /// What helpers and workers are at, or have done and nobody has taken.
     unanswered: Cell<usize>,
-    /// Urgent work, and all other.
+    /// Urgent work, and all other but for the biggest.
     urgent: Workers,
     other: Workers,
+    /// Work of which one piece runs at a time.
+    big: Workers,
 }
 
 impl Jobs {
@@ -59,13 +64,18 @@ impl Jobs {
         let workers = |max, nice| Workers::new(max, nice, is_watched, threads.reporter().clone());
         let urgent = workers(URGENT_WORKERS_MAX, None);
         let other = workers(WORKERS_MAX, Some(HELPER_NICE));
-        Ok(Self { threads, unanswered: Cell::new(0), urgent, other })
+        let big = workers(BIG_WORKERS_MAX, Some(HELPER_NICE));
+        Ok(Self { threads, unanswered: Cell::new(0), urgent, other, big })
     }
 
     /// Runs a piece of the core's work in a worker, when it is the turn of whom it is for.
     pub(crate) fn work(&self, id: WorkId, of: Option<SessionId>, work: Work) {
         self.unanswered.update(|count| count + 1);
-        let workers = if work.is_urgent() { &self.urgent } else { &self.other };
+        let workers = match (work.is_urgent(), work.is_big()) {
+            (true, _) => &self.urgent,
+            (false, true) => &self.big,
+            (false, false) => &self.other,
+        };
         workers.push(id, of, work);
     }
 
@@ -73,12 +83,14 @@ impl Jobs {
     pub(crate) fn say(&self, id: WorkId, word: Word) {
         self.urgent.say(id, word);
         self.other.say(id, word);
+        self.big.say(id, word);
     }
 
     /// The workers that wait for work give back the memory that is kept for them, by `trim`.
     pub(crate) fn trim_idle(&self, trim: fn()) {
         self.urgent.trim_idle(trim);
         self.other.trim_idle(trim);
+        self.big.trim_idle(trim);
     }
 
     /// Runs `work` in a thread of its own; `failed` makes the result of one that panicked or never
