@@ -328,6 +328,31 @@ fn as_many_as_may_wait_for_searches_and_who_leaves_waits_no_longer() {
     assert_eq!(log(&mut shell, next, "{}").len(), 1);
 }
 
+#[test]
+fn an_answer_has_its_bounds() {
+    for keeps in [false, true] {
+        let mut shell = start();
+        let client = shell.connect();
+        if keeps {
+            ask_for_ids(&mut shell, client);
+        }
+        for (name, bytes) in
+            [("a", 3_500_000), ("b", 5_000_000), ("c", 3_500_000), ("d", 3_500_000)]
+        {
+            let long =
+                with_comment(&insert(&"x".repeat(bytes)), &format!("{name}{}", "y".repeat(5000)));
+            run(&mut shell, client, &long);
+        }
+        let told = log(&mut shell, client, "{}");
+        let lengths: Vec<usize> =
+            told.iter().map(|change| change["changes"].to_string().len() / 1_000_000).collect();
+        assert_eq!(lengths, [3, 3, 0], "{keeps}: the oldest is left out, one is too long");
+        assert_eq!(told[2]["changes"], Value::Null);
+        let told = comments(&told).into_iter().map(|comment| comment.len());
+        assert_eq!(told.collect::<Vec<_>>(), [4096; 3]);
+    }
+}
+
 /// A value as a set or map of JSON texts.
 fn elements(value: &Value) -> BTreeSet<String> {
     match value[0].as_str() {
@@ -428,7 +453,7 @@ fn the_changes_lead_from_nothing_to_what_is_there() {
         let mut shell = start();
         let mut client = shell.connect();
         let is_big = seed % 6 == 0;
-        let text = if is_big { 400_000 } else { 20 };
+        let text = if is_big { 200_000 } else { 20 };
         let (mut base, mut since) = (Rows::new(), ZERO.to_owned());
         for _ in 0..60 {
             let operation = random(&mut chance, text);
