@@ -2,8 +2,8 @@
 //!
 //! - `options`, `commands`: the command line, and which command does what.
 //! - `address`, `listen`, `remote`, `session`: connections, clusters, JSON-RPC.
-//! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `delivery`, `monitor`,
-//!   `lock`: the commands.
+//! - `info`, `transact`, `dump`, `backup`, `restore`, `convert`, `wait`, `delivery`, `log`,
+//!   `monitor`, `lock`: the commands.
 //! - `process`: timeouts, signals, running in the background; `tape`: `--record`, `--replay`.
 //! - `watch`, `show`, `replica`, `cell`, `column`: the live view of `weir watch`.
 //!
@@ -24,6 +24,7 @@ mod info;
 mod insertion;
 mod listen;
 mod lock;
+mod log;
 mod monitor;
 pub(crate) mod options;
 mod output;
@@ -57,7 +58,7 @@ use crate::options::tls::plain_settings;
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, Manual};
 use address::Stream;
-use options::{ClientOptions, Invocation, Mistake, table};
+use options::{ClientOptions, Invocation, Mistake};
 use process::Process;
 use tape::Tape;
 
@@ -225,6 +226,6 @@ pub(crate) fn manual() -> Manual {
                  NO_COLOR         no colour on a terminal",
             ),
         ],
-        options: usage::options(&table()),
+        options: usage::options(&options::all()),
     }
 }

@@ -1,7 +1,7 @@
 //! The commands of ovsdb-client: their names, arguments, help, and what runs them.
 
 use super::remote::{Target, open_database, open_server};
-use super::{Client, convert, delivery, dump, info, lock, monitor, restore, transact, wait};
+use super::{Client, convert, delivery, dump, info, lock, log, monitor, restore, transact, wait};
 use crate::program::{Failure, Outcome};
 use crate::usage::{CommandGroup, CommandUsage, Complete};
 
@@ -35,6 +35,7 @@ const COMMANDS: &[Command] = &[
     ("monitor-cond-since", 2, 4, Work::Database(monitor::monitor_cond_since)),
     ("wait", 2, 3, Work::Alone(wait::wait)),
     (delivery::NAME, 0, 1, Work::Database(delivery::wait_delivered)),
+    (log::NAME, 0, 0, Work::Database(log::log)),
     ("convert", 1, 2, Work::Alone(convert::convert)),
     ("needs-conversion", 1, 2, Work::Alone(convert::needs_conversion)),
     ("dump", 0, ANY, Work::Database(dump::dump)),
@@ -209,6 +210,12 @@ pub(super) const GROUPS: &[CommandGroup] = &[
                 "[SERVER] [DATABASE] [TXN]",
                 "wait until the clients of the server have transaction TXN, or all up to now (Weir)",
                 &[Complete::Database, Complete::Words(&["now"])],
+            ),
+            command(
+                log::NAME,
+                "[SERVER] [DATABASE]",
+                "what has changed, when, and who asked for it, the newest first (Weir)",
+                DATABASE,
             ),
         ],
     },

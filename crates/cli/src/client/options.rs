@@ -2,7 +2,7 @@
 
 use weir_table::{CellFormat, Format, Style};
 
-use super::delivery;
+use super::{delivery, log};
 use crate::options::getopt::Takes::{Nothing, Value};
 use crate::options::getopt::{Options, Spec, both, long};
 use crate::options::process::{self, ProcessOption, ProcessOptions};
@@ -37,6 +37,10 @@ pub(super) enum Id {
     MaxColumnWidth,
     Count,
     Level,
+    Since,
+    Table,
+    Row,
+    Limit,
 }
 
 const LEADER_ONLY: About =
@@ -47,6 +51,10 @@ const FORCE: About = shown(COMMANDS, "", "restore: although the schema is anothe
 const COUNT: About = shown(COMMANDS, "N", "wait-delivered: until N clients have it (default: all)");
 const LEVEL: About = shown(COMMANDS, "LEVEL", "wait-delivered: queued, written or acknowledged")
     .complete(Complete::Words(LEVELS));
+const SINCE: About = shown(COMMANDS, "ID", "log: behind the state of this id");
+const TABLE: About = shown(COMMANDS, "TABLE", "log: changes of this table only");
+const ROW: About = shown(COMMANDS, "UUID", "log: changes of this row only");
+const LIMIT: About = shown(COMMANDS, "N", "log: the newest N of them (default: 100)");
 const TIMESTAMP: About = shown(OUTPUT, "", "monitor*: say when each change came");
 const FORMAT: About = shown(OUTPUT, "FORMAT", "table, list, html, csv or json")
     .complete(Complete::Words(Format::NAMES));
@@ -87,15 +95,31 @@ pub(super) fn table() -> Vec<Spec<Id>> {
             long("max-column-width", Value, Id::MaxColumnWidth).with(MAX_COLUMN_WIDTH),
         ],
         shared(process::RECORDING),
-        own(),
     ]
     .concat()
 }
 
-/// The options that the reference does not have. They are there for the command that has them
-/// only, so that abbreviations of others mean what they mean to the reference.
-fn own() -> Vec<Spec<Id>> {
-    vec![long("count", Value, Id::Count).with(COUNT), long("level", Value, Id::Level).with(LEVEL)]
+/// The options that the reference does not have, by command. They are there for that only, so that
+/// abbreviations of others mean what they mean to the reference.
+fn own(command: &str) -> Vec<Spec<Id>> {
+    match command {
+        delivery::NAME => vec![
+            long("count", Value, Id::Count).with(COUNT),
+            long("level", Value, Id::Level).with(LEVEL),
+        ],
+        log::NAME => vec![
+            long("since", Value, Id::Since).with(SINCE),
+            long("table", Value, Id::Table).with(TABLE),
+            long("row", Value, Id::Row).with(ROW),
+            long("limit", Value, Id::Limit).with(LIMIT),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// All options, those of single commands among them, for who is told of them.
+pub(super) fn all() -> Vec<Spec<Id>> {
+    [table(), own(delivery::NAME), own(log::NAME)].concat()
 }
 
 /// What the command line asks for.
@@ -126,6 +150,12 @@ pub(crate) struct ClientOptions {
     pub(super) count: Option<i64>,
     /// `--level`
     pub(super) level: Level,
+    /// `--since`, `--table` and `--row`
+    pub(super) since: Option<String>,
+    pub(super) table: Option<String>,
+    pub(super) row: Option<String>,
+    /// `--limit`
+    pub(super) limit: Option<i64>,
     /// The command and its arguments.
     pub(super) words: Vec<String>,
 }
@@ -158,9 +188,8 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
     let timeout = std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|text| seconds(&text));
     let mut given = ClientOptions { timeout, ..ClientOptions::default() };
     let mut table = table();
-    if !args.iter().any(|arg| arg == delivery::NAME) {
-        table.truncate(table.len() - own().len());
-    }
+    let is_named = |command: &&str| args.iter().any(|arg| arg == *command);
+    table.extend([delivery::NAME, log::NAME].into_iter().filter(is_named).flat_map(own));
     let mut options = Options::new(&table, args);
     for option in options.by_ref() {
         let (id, value) = option.map_err(Mistake::Usage)?;
@@ -177,6 +206,12 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
 /// A number of seconds, at least one; blanks before it are passed over, as strtol(3) does.
 fn seconds(text: &str) -> Option<u32> {
     text.trim_ascii_start().parse().ok().filter(|seconds| *seconds > 0)
+}
+
+/// The value of an option that is a number above 0.
+fn positive(option: &str, text: &str) -> Result<i64, Failure> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| Failure::new(format!("value {text} on --{option} is invalid")))
 }
 
 /// The number that a text begins with, as atoi(3) reads it; what is none is no limit.
@@ -211,12 +246,11 @@ impl ClientOptions {
                 (self.style.format, self.style.cells) = (Format::List, CellFormat::Bare);
                 self.style.headings = false;
             }
-            Id::Count => {
-                let text = text();
-                let invalid = || format!("value {text} on --count is invalid");
-                let count = text.parse().ok().filter(|count| *count > 0);
-                self.count = Some(count.ok_or_else(|| Failure::new(invalid()))?);
-            }
+            Id::Count => self.count = Some(positive("count", &text())?),
+            Id::Limit => self.limit = Some(positive("limit", &text())?),
+            Id::Since => self.since = value,
+            Id::Table => self.table = value,
+            Id::Row => self.row = value,
             Id::Level => {
                 let text = text();
                 let level = LEVELS.iter().find(|level| **level == text);
@@ -281,6 +315,8 @@ mod tests {
             (&["-V", "--nonsense"], "Version"),
             (&["--count=1", "dump"], "usage: unrecognized option '--count=1'"),
             (&["--count=0", "wait-delivered"], "fatal: value 0 on --count is invalid"),
+            (&["--row=1", "wait-delivered"], "usage: unrecognized option '--row=1'"),
+            (&["log", "--limit=x"], "fatal: value x on --limit is invalid"),
             (&["wait-delivered", "--level=read"], "fatal: value read on --level is invalid"),
         ] {
             assert_eq!(parsed(args), expected);

@@ -19,6 +19,7 @@ pub(crate) const MUST_HAPPEN: &[&str] = &[
     "conversion done",
     "conversion followed by a helper",
     "conversion frozen with requests queued",
+    "changes of the log told",
     "conversion refused",
     "database removed with a long read out",
     "database removed with a long write out",

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Convert,
     /// A wait until others have been delivered what was committed.
     Delivery,
+    /// Changes of the log.
+    Log,
     Other,
 }
 
@@ -240,6 +242,9 @@ impl Client {
             Kind::Delivery if message["result"]["missing"][0]["client"].is_string() => {
                 census.note("delivery waited for in vain");
             }
+            Kind::Log if message["result"][0]["changes"].is_object() => {
+                census.note("changes of the log told");
+            }
             _ => {}
         }
     }
@@ -267,7 +272,7 @@ impl Client {
                 }
             }
             Kind::CancelMonitor(name) => drop(self.views.remove(&name)),
-            Kind::Transact | Kind::Convert | Kind::Delivery | Kind::Other => {}
+            Kind::Transact | Kind::Convert | Kind::Delivery | Kind::Log | Kind::Other => {}
         }
         Ok(())
     }

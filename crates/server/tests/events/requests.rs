@@ -69,7 +69,8 @@ impl Speaker<'_> {
             73..76 => self.cancel_monitor(client, id),
             76..82 => self.cancel(client),
             82..85 => self.convert(id),
-            85 => self.echo(id),
+            85 if self.chance.one_in(2) => self.echo(id),
+            85 => self.log(id),
             86 => self.delivery(id),
             87..90 => {
                 let name = *self.chance.pick(&NAMES);
@@ -146,6 +147,21 @@ impl Speaker<'_> {
             format!(r#"["{name}","now",{{"level":"{level}","timeout":{timeout}{count}}}]"#);
         let message = Message::request(id, "weir_wait_delivered", &params).of_lane(name);
         Message { kind: Kind::Delivery, waits: true, ..message }
+    }
+
+    /// What has changed, and who asked for it.
+    fn log(&mut self, id: String) -> Message {
+        let name = *self.chance.pick(&NAMES);
+        let options = *self.chance.pick(&[
+            "{}",
+            r#"{"limit":3}"#,
+            r#"{"since":"00000000-0000-0000-0000-000000000000","limit":1000}"#,
+            r#"{"row":"12345678-1234-4234-8234-123456789abc"}"#,
+            r#"{"since":"12345678-1234-4234-8234-123456789abc"}"#,
+        ]);
+        let params = format!(r#"["{name}",{options}]"#);
+        let message = Message::request(id, "weir_log", &params).of_lane(name);
+        Message { kind: Kind::Log, waits: true, ..message }
     }
 
     /// No request at all; the server ends most of these sessions.
@@ -376,7 +392,7 @@ impl Speaker<'_> {
             Kind::Monitor { name: other, .. } | Kind::CancelMonitor(other) => *other != name,
             Kind::Change { old, new, .. } => *old != name && *new != name,
             Kind::Convert => false,
-            Kind::Transact | Kind::Delivery | Kind::Other => true,
+            Kind::Transact | Kind::Delivery | Kind::Log | Kind::Other => true,
         });
         let db = if is_known { client.views[&name].db.clone() } else { String::new() };
         Some((name, db))
