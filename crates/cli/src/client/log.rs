@@ -105,7 +105,7 @@ fn tell_row(out: &mut String, label: &str, row: &Value, schema: &Schema, table: 
         if let Some(columns) = row.get(kind).and_then(Value::as_object) {
             let _ = write!(out, "  {sign} {label}");
             for (column, value) in columns {
-                let _ = write!(out, "  {column}={value}");
+                let _ = write!(out, "  {column}={}", shown(value));
             }
             out.push('\n');
         }
@@ -141,22 +141,32 @@ fn elements(value: &Value) -> Vec<String> {
         _ => None,
     };
     if let Some(elements) = inner("set") {
-        return elements.iter().map(Value::to_string).collect();
+        return elements.iter().map(atom).collect();
     }
     let pair = |pair: &Value| match pair.as_array() {
-        Some([key, value]) => format!("{key}={value}"),
+        Some([key, value]) => format!("{}={}", atom(key), atom(value)),
         _ => pair.to_string(),
     };
     match inner("map") {
         Some(pairs) => pairs.iter().map(pair).collect(),
-        None => vec![value.to_string()],
+        None => vec![atom(value)],
     }
 }
 
-/// A value of a column of at most one; nothing is `(none)`.
+/// An element; a UUID without what says that it is one.
+fn atom(value: &Value) -> String {
+    match value.as_array() {
+        Some([name, Value::String(uuid)]) if name.as_str() == Some("uuid") => printable(uuid),
+        _ => value.to_string(),
+    }
+}
+
+/// A whole value; nothing is `[]`.
 fn shown(value: &Value) -> String {
-    let elements = elements(value);
-    if elements.is_empty() { "(none)".to_owned() } else { elements.join(" ") }
+    match elements(value).as_slice() {
+        [element] => element.clone(),
+        elements => format!("[{}]", elements.join(", ")),
+    }
 }
 
 /// A text that does nothing to a terminal.
@@ -194,8 +204,8 @@ mod tests {
         let mut text = String::new();
         tell(&mut text, &change, &schema);
         let expected = "2023-11-14 22:13:20.123Z  ID  c1 (ssl:192.0.2.7:4711, role r)\n    one\n    \
-             two\\u{1b}[1m\n  + T A  name=\"a b\"  tags=[\"set\",[\"x\",\"y\"]]\n  - T B  name=\"b\"\n  \
-             ~ T C  ids: -\"k\"=\"1\" +\"k\"=\"2\"\n  ~ T C  n: (none) -> 7\n  \
+             two\\u{1b}[1m\n  + T A  name=\"a b\"  tags=[\"x\", \"y\"]\n  - T B  name=\"b\"\n  \
+             ~ T C  ids: -\"k\"=\"1\" +\"k\"=\"2\"\n  ~ T C  n: [] -> 7\n  \
              ~ T C  tags: -\"x\" +\"y\" +\"z\"\n";
         assert_eq!(text, expected);
         let nothing = weir_json::validate(br#"{"id":"ID","changes":null}"#).expect("JSON");
