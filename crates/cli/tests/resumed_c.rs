@@ -342,6 +342,8 @@ fn ovn_controller_is_resumed() {
     let Some(south) = schema(&scratch, SOUTHBOUND, false) else { return };
     let Some(conf) = schema(&scratch, VSWITCH, false) else { return };
     let mut world = World::new(&scratch, stock, &[south]);
+    // It may wait for ever for a port that comes in the moment in which it registers.
+    world.change(&mut change_flows);
     let local = chassis(&scratch, &world, &conf);
     let remote = format!("unix:{}", local.socket().display());
     let mut command = daemon(&scratch, &vswitchd, "vswitchd");
