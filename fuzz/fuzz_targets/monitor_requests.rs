@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weir_data::{Committed, DatumRef, Schema, Uuid, UuidSource};
+use weir_data::{Committed, DatumRef, Ids, Schema, UuidSource};
 use weir_engine::{Database, Env, Outcome, execute};
 use weir_json::{Kind, validate};
 use weir_monitor::{ConditionChange, MonitorKey, Monitors, Rows, Update, Version};
@@ -59,7 +59,7 @@ impl Scene {
         let Outcome::Done(done) = execute(&mut self.db, &operations, &mut env) else { return };
         let Some(delta) = done.delta else { return };
         let (position, delta) = (self.db.position(), Arc::new(delta));
-        let committed = Committed { position, txn_id: Uuid::ZERO, delta };
+        let committed = Committed { position, ids: Ids::default(), delta };
         self.monitors.commit(&committed, self.db.schema());
     }
 
