@@ -269,16 +269,19 @@ fn after_a_restart_the_file_says_when_and_why() {
     }
     // A compaction takes the records away; who has them in memory knows them still.
     run(&mut shell, client, &with_comment(&insert("c"), "third"));
+    let plain = add_port(&mut shell, client, "e");
     assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), Some(Ok(String::new())));
     run(&mut shell, client, &with_comment(&insert("d"), "fourth"));
     let compacted = log(&mut shell, client, "{}");
-    assert_eq!(comments(&compacted), ["fourth", "third", "", ""]);
-    assert_eq!(compacted[2]["id"], after[0]["id"]);
-    assert_eq!(compacted[2]["changes"], after[0]["changes"]);
-    assert_eq!(compacted[2]["date"], Value::Null, "the record is gone");
+    assert_eq!(comments(&compacted), ["fourth", "", "third", "", ""]);
+    assert!(compacted[1]["changes"]["Port"][&plain].is_object());
+    assert!(compacted[1]["date"].is_i64(), "the process knows it");
+    assert_eq!(compacted[3]["id"], after[0]["id"]);
+    assert_eq!(compacted[3]["changes"], after[0]["changes"]);
+    assert_eq!(compacted[3]["date"], Value::Null, "the record is gone");
     client = restart(&mut shell);
     let restarted = log(&mut shell, client, "{}");
-    assert_eq!(comments(&restarted), ["fourth", "", "", ""]);
+    assert_eq!(comments(&restarted), ["fourth", "", "", "", ""]);
     let ids = |log: &[Value]| log.iter().map(|change| change["id"].clone()).collect::<Vec<_>>();
     assert_eq!(ids(&restarted), ids(&compacted));
 }
@@ -350,6 +353,13 @@ fn an_answer_has_its_bounds() {
         assert_eq!(told[2]["changes"], Value::Null);
         let told = comments(&told).into_iter().map(|comment| comment.len());
         assert_eq!(told.collect::<Vec<_>>(), [4096; 3]);
+        // So it is when all that is not in the change log comes from the file.
+        let client = restart(&mut shell);
+        let again = log(&mut shell, client, "{}");
+        assert_eq!(again.len(), 3);
+        assert!(comments(&again).iter().all(|comment| comment.len() == 4096));
+        assert!(again.iter().all(|change| change["date"].is_i64()), "{keeps}");
+        assert_eq!(again[2]["changes"], Value::Null);
     }
 }
 

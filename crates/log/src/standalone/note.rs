@@ -47,16 +47,20 @@ mod tests {
         for (body, date_ms, comment) in [
             (r#"{"_date":-12,"T":{}}"#, Some(-12), None),
             (r#"{"_date":12,"_is_diff":true,"T":{}}"#, Some(12), None),
-            (r#"{"_date":1,"_is_diff":true,"_comment":"a \\\" b","T":"#, Some(1), Some("a \\\" b")),
+            (
+                r#"{"_date":1,"_is_diff":true,"_comment":"a \\\" b","T":"#,
+                Some(1),
+                Some(r#"a \" b"#),
+            ),
             (r#"{"_date":1,"_comment":"a","T":{"#, Some(1), Some("a")),
+            (r#"{"_date":1,"_comment":"","T":{"#, Some(1), Some("")),
             (r#"{"_date":1,"_comment":"cut of"#, Some(1), None),
             (r#"{"T":{},"_date":1}"#, None, None),
             (r#"{"_date":"#, None, None),
             ("", None, None),
         ] {
-            let comment = comment.map(|text: &str| text.replace("\\\"", "\""));
-            let expected = Note { date_ms, comment: comment.clone() };
-            assert_eq!(Note::of_beginning(body.as_bytes()), expected, "{body}");
+            let comment = comment.map(str::to_owned);
+            assert_eq!(Note::of_beginning(body.as_bytes()), Note { date_ms, comment }, "{body}");
         }
     }
 }
