@@ -4,14 +4,14 @@
 //! Pure: the log is told of every change and of the hash of its record; whoever asks gets chunks of
 //! bytes to decode wherever there is time. Reading order:
 //!
-//! 1. [`chain`]: the recorded id of a state, folded from the hashes of the file's records.
-//! 2. [`ids`]: places, the two kinds of ids, and the volatile id.
-//! 3. [`entry`]: the encoding of a change, as a document, with its constants.
-//! 4. [`encode`], [`decode`]: a change to bytes, on the path of every commit, and back, anywhere.
-//! 5. [`ring`]: entries in chunks that readers share, within a budget.
-//! 6. [`changes`]: what a reader gets.
-//! 7. [`history`]: the log, two rings of which one must not depend on the other.
-//! 8. [`image`], [`side_file`]: the log beside a compacted or converted file.
+//! 1. `chain`: the recorded id of a state, folded from the hashes of the file's records.
+//! 2. `ids`: places, the two kinds of ids, and the volatile id.
+//! 3. `entry`: the encoding of a change, as a document, with its constants.
+//! 4. `encode`, `decode`: a change to bytes, on the path of every commit, and back, anywhere.
+//! 5. `ring`: entries in chunks that readers share, within a budget.
+//! 6. `changes`: what a reader gets.
+//! 7. `history`: the log, two rings of which one must not depend on the other.
+//! 8. `image`, `side_file`: the log beside a compacted or converted file.
 //!
 //! **Invariants:** which recorded ids are found is a function of the records pushed and of the
 //! budgets, never of memory, time or who asked; an id that was refused is never found later.
