@@ -187,7 +187,7 @@ impl Monitors {
         for (key, membership) in &self.memberships {
             let place = self.place_of(*key);
             let Some(group) = self.groups.get(&membership.group) else { continue };
-            let subscription = group.subscription.with_tables(&target);
+            let subscription = group.subscription.with_tables(&target, schema);
             let Some(subscription) = subscription else { continue };
             if !self.has_changed(membership, place) {
                 kept.push((*key, Arc::clone(&membership.label), subscription));

@@ -127,7 +127,11 @@ impl Subscription {
 
     /// The subscription with the numbers that its tables have in another schema; `None` if one of
     /// the tables has none there.
-    pub(crate) fn with_tables(&self, target: &impl Fn(TableId) -> Option<TableId>) -> Option<Self> {
+    pub(crate) fn with_tables(
+        &self,
+        target: &impl Fn(TableId) -> Option<TableId>,
+        schema: &Schema,
+    ) -> Option<Self> {
         let mut changed = self.clone();
         for table in &mut changed.tables {
             let mut shape = Shape::clone(&table.shape);
@@ -135,7 +139,8 @@ impl Subscription {
             table.shape = Arc::new(shape);
         }
         changed.tables.sort_by_key(|table| table.shape.table);
-        Some(changed)
+        // Columns may be kept in files no longer, or now.
+        Some(Self::new(self.version, changed.tables, schema))
     }
 
     /// What is asked of a table.

@@ -3,6 +3,7 @@
 mod scene;
 
 use scene::{Scene, message};
+use weir_data::{IdKind, Schema};
 use weir_monitor::Version::{V1, V2, V3};
 
 const ROW: &str = "00000000-0000-0000-0000-000000000001";
@@ -224,6 +225,22 @@ fn conditions_go_on_when_the_database_becomes_another_one() {
     s.insert("Bridge", 1, &[("n", "7")]).commit();
     let told = s.flush_all(&[]);
     assert_eq!(message(&told[0]), update("update2", r#"{"insert":{"n":7}}"#));
+}
+
+#[test]
+fn which_ids_a_monitor_is_told_follows_what_a_conversion_makes_of_its_columns() {
+    let mut s = Scene::new();
+    let key = s.add(V3, r#"{"Port":{"columns":["n"]}}"#);
+    let ids = |s: &Scene| s.monitors.missed(key).expect("its monitor").ids();
+    assert_eq!(ids(&s), IdKind::Recorded);
+    let mut schema = Schema::clone(s.store.schema());
+    let port = schema.table_id("Port").expect("a table");
+    let n = schema.table(port).column_id("n").expect("a column");
+    for (persistent, expected) in [(false, IdKind::Volatile), (true, IdKind::Recorded)] {
+        schema.tables[port.index()].columns[n.index()].persistent = persistent;
+        assert_eq!(s.monitors.convert(&schema, Some), [key]);
+        assert_eq!(ids(&s), expected);
+    }
 }
 
 #[test]
