@@ -38,7 +38,7 @@ use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
 use crate::work::{
     CONVERSION_COMMENT as COMMENT, CannotFollow, ConversionError, Follow, Followed, Garbage, Work,
-    record_of, untouched_tables,
+    record_of, unaffected_tables, untouched_tables,
 };
 
 /// How often a conversion begins before it holds transactions until it is done.
@@ -91,12 +91,10 @@ struct Conversion {
     large: Vec<Arc<Delta>>,
     /// How many rows those change.
     large_rows: usize,
-    /// The change log's chain at the snapshot.
+    /// The change log's chain behind the last record of the new file.
     chain: Option<Chain>,
     /// Records of what has been followed already.
     tail: Vec<u8>,
-    /// What the change log is told of them.
-    tail_records: Vec<Record>,
     /// How often a helper has followed what was committed meanwhile.
     catch_ups: u32,
     /// Bytes of all records behind the snapshot, once they are on their way to the new file.
@@ -109,6 +107,13 @@ struct Conversion {
     converted: Option<Box<Converted>>,
     /// Compactions that were asked for meanwhile: a converted file is a compacted one.
     commands: Vec<CommandId>,
+}
+
+impl Conversion {
+    /// A record comes behind the others of the new file.
+    fn note_record(&mut self, record: &Record) {
+        self.chain = self.chain.map(|chain| chain.then(record.hash));
+    }
 }
 
 impl Conversions {
@@ -175,7 +180,7 @@ impl Conversions {
             Ok(None) => {}
             Ok(Some(made)) if current.tail.len() + made.bytes.len() <= TAIL_BYTES_MAX => {
                 current.tail.extend(made.bytes);
-                current.tail_records.push(made.record);
+                current.note_record(&made.record);
             }
             Ok(Some(_)) | Err(CannotFollow) => current.is_lost = true,
         }
@@ -241,7 +246,6 @@ impl Databases {
                 large_rows: 0,
                 chain: None,
                 tail: Vec::new(),
-                tail_records: Vec::new(),
                 catch_ups: 0,
                 tail_bytes: 0,
                 is_lost: false,
@@ -261,15 +265,14 @@ impl Databases {
         current.changed.clear();
         let large = std::mem::take(&mut current.large);
         large.into_iter().for_each(|delta| shell.free(Garbage::Delta(delta)));
-        (current.tail, current.tail_records) = (Vec::new(), Vec::new());
+        current.tail = Vec::new();
         (current.large_rows, current.catch_ups, current.is_lost) = (0, 0, false);
         free_converted(shell, current.converted.take());
         db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
         let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
-        let image = db.history.image();
-        current.chain = image.as_ref().map(|image| image.chain());
-        let history = image.filter(|image| image.is_kept());
+        let history = db.history.image();
+        current.chain = db.history.chain_under(&schema);
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
         shell.ask(Effect::Convert { db: id, snapshot, history, schema, comment, date_ms, seed });
     }
@@ -311,7 +314,9 @@ impl Databases {
         let store = converted.database.store();
         let written =
             standalone::write_transaction(&mut tail, &delta, store, shell.wall_ms(), Some(COMMENT));
-        current.tail_records.extend(written.map(record_of));
+        if let Some(written) = written {
+            current.note_record(&record_of(written));
+        }
         current.tail_bytes = tail.len() as u64;
         current.converted = Some(converted);
         db.tables.set_frozen(true);
@@ -361,17 +366,15 @@ impl Databases {
         let mut current = db.conversions.current.take().expect("it is under way");
         let converted = current.converted.take().expect("its file is complete");
         let old_schema = Arc::clone(db.schema());
+        let unaffected = unaffected_tables(&old_schema, &converted);
         let untouched = untouched_tables(&old_schema, &converted);
-        let Converted { database, repaired } = *converted;
         db.attempts.forget_all();
-        let old = db.tables.replace(database);
+        let old = db.tables.replace(converted.database);
         db.waiting.note_replaced();
         let new_schema = Arc::clone(db.schema());
-        let target = |table: TableId| target_of(table, &old_schema, &new_schema, &repaired);
-        let kept = db.watch.monitors.convert(&new_schema, target);
+        let kept = db.watch.monitors.convert(&new_schema, |table| unaffected[table.index()]);
         db.storage.replaced(shell, size, current.tail_bytes);
-        let records = (current.chain, &*current.tail_records);
-        let ids = db.history.convert(&untouched, &new_schema, records, &db.storage);
+        let ids = db.history.convert(&untouched, &new_schema, current.chain, &db.storage);
         db.watch.monitors.set_ids(ids);
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
@@ -499,16 +502,4 @@ impl Db {
 /// Only its source, or nobody, may change the database.
 fn not_allowed(name: &str) -> Error {
     Error::new("not allowed", format!("conversion is not allowed for read-only database {name}"))
-}
-
-/// The number under the new schema of a table whose rows are the same there.
-fn target_of(
-    table: TableId,
-    old: &Schema,
-    new: &Schema,
-    repaired: &BTreeSet<TableId>,
-) -> Option<TableId> {
-    let from = old.table(table);
-    let target = new.table_id(&from.name).filter(|target| !repaired.contains(target))?;
-    convert::is_unaffected(from, new.table(target)).then_some(target)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{IdKind, Ids, Schema, TableId, Uuid};
-use weir_history::{Chain, Changes, Counts, History, Image, Place, Record};
+use weir_history::{Chain, Changes, Counts, History, Image, Place};
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
 
@@ -84,13 +84,20 @@ impl ChangeLog {
         self.history.as_ref()?.since(place, kind)
     }
 
-    /// What a side file of a copy of the file is made of. Nothing that it may say is forgotten until
-    /// it is known what becomes of the copy.
+    /// What a side file of a copy of the file is made of, if there is anything to keep. Nothing that
+    /// the side file may say is forgotten until it is known what becomes of the copy.
     pub(super) fn image(&mut self) -> Option<Box<Image>> {
-        self.history.as_mut().map(|history| Box::new(history.image()))
+        let image = self.history.as_mut()?.image();
+        image.is_kept().then(|| Box::new(image))
     }
 
-    /// It is known which file the log belongs to: how far back it reaches depends on that.
+    /// The chain behind the snapshot of a copy under another schema.
+    pub(super) fn chain_under(&self, schema: &Schema) -> Option<Chain> {
+        let hash = standalone::write_schema(&mut Vec::new(), schema);
+        Some(self.history.as_ref()?.chain().then(hash.0))
+    }
+
+    /// Lets the log reach as far back as the file allows that it belongs to, now that this is known.
     pub(super) fn settle_budget(&mut self, storage: &Storage) {
         if let (Some(history), Some(file)) = (&mut self.history, storage.file()) {
             history.set_budget(weir_history::budget_of(file.snapshot_len()));
@@ -98,21 +105,18 @@ impl ChangeLog {
     }
 
     /// The database has been converted. Tables that have a number in `untouched` go on under that.
-    /// `records` are those of the new file behind its snapshot, which was taken where `chain` was.
+    /// `chain` is that behind the last record of the new file.
     pub(super) fn convert(
         &mut self,
         untouched: &[Option<TableId>],
         schema: &Schema,
-        (chain, records): (Option<Chain>, &[Record]),
+        chain: Option<Chain>,
         storage: &Storage,
     ) -> Ids {
         let (Some(history), Some(file)) = (&mut self.history, storage.file()) else {
             return Ids::default();
         };
-        let chain = chain.expect("a conversion begins with the log's image");
-        let hash = standalone::write_schema(&mut Vec::new(), schema);
-        let chain =
-            records.iter().fold(chain.then(hash.0), |chain, record| chain.then(record.hash));
+        let chain = chain.expect("a conversion of a database with a log begins with its chain");
         let budget = weir_history::budget_of(file.snapshot_len());
         let target = |table: TableId| untouched.get(table.index()).copied().flatten();
         history.convert(&target, schema.tables.len(), chain, budget);
@@ -201,7 +205,7 @@ impl Databases {
     pub(crate) fn keep_changes(&mut self, id: DbId, key: MonitorKey) {
         let db = self.open(id);
         assert!(db.is_decided(), "a monitor begins with what is decided");
-        let Some(missed) = db.watch.monitors.missed(key) else { return };
+        let missed = db.watch.monitors.missed(key).expect("the monitor has just been made");
         if let Some(history) = db.history.kept_mut() {
             history.keep(missed.ids());
             db.watch.monitors.set_ids(history.ids());

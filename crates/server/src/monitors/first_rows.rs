@@ -212,9 +212,8 @@ impl Subscriptions {
         let state = begin_anew(databases, of.db, &newcomers);
         let Some(rest) = what_to_compose(databases, of, &newcomers) else {
             self.herds.by_beginning.remove(&of);
-            let is_open = databases.get(of.db).is_some();
             return newcomers.into_iter().for_each(|newcomer| {
-                if is_open && of.since.is_some() && databases.has_monitor(of.db, newcomer.key) {
+                if of.since.is_some() && databases.has_monitor(of.db, newcomer.key) {
                     // The changes since then have been forgotten meanwhile: it begins with all rows.
                     databases.release(
                         shell,

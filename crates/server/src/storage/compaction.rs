@@ -94,9 +94,8 @@ impl Standalone {
             copy_len: 0,
             finishing: None,
         });
-        let history = image().filter(|image| image.is_kept());
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
-        shell.ask(Effect::Compact { db, snapshot, history, comment, date_ms });
+        shell.ask(Effect::Compact { db, snapshot, history: image(), comment, date_ms });
     }
 
     pub(super) fn compaction_written(

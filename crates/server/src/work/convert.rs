@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Error, Schema, Snapshot, TableId, UuidSource};
+use weir_data::{Error, Schema, Snapshot, TableId, TableSchema, UuidSource};
 use weir_engine::Converted;
 use weir_engine::convert::is_unaffected;
 
@@ -40,20 +40,26 @@ pub fn convert_rows(
     converted.map(Box::new).map_err(ConversionError::Refused)
 }
 
-/// By number under the `old` schema, the new number of each table whose rows and columns the
-/// conversion left alone: its changes stay in the change log.
-pub fn untouched_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {
+/// By number under the `old` schema, the new number of each table whose rows the conversion left
+/// alone.
+pub(crate) fn unaffected_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {
     let new = converted.database.schema();
-    let target = |table: &weir_data::TableSchema| {
-        let id = new.table_id(&table.name)?;
-        let persistent = |(a, b): (&weir_data::ColumnSchema, &weir_data::ColumnSchema)| {
-            a.persistent == b.persistent
-        };
-        let columns = &new.table(id).columns;
-        let is_kept = is_unaffected(table, new.table(id))
-            && table.columns.iter().zip(columns).all(persistent)
-            && !converted.repaired.contains(&id);
-        is_kept.then_some(id)
+    let target = |table: &TableSchema| {
+        let id = new.table_id(&table.name).filter(|id| !converted.repaired.contains(id))?;
+        is_unaffected(table, new.table(id)).then_some(id)
     };
     old.tables.iter().map(target).collect()
+}
+
+/// Those of the unaffected tables whose columns are kept in files as before: their changes stay in
+/// the change log.
+pub fn untouched_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {
+    let new = converted.database.schema();
+    let is_kept_alike = |(table, target): (&TableSchema, Option<TableId>)| {
+        let columns = &new.table(target?).columns;
+        let mut pairs = table.columns.iter().zip(columns);
+        target.filter(|_| pairs.all(|(a, b)| a.persistent == b.persistent))
+    };
+    let tables = old.tables.iter().zip(unaffected_tables(old, converted));
+    tables.map(is_kept_alike).collect()
 }

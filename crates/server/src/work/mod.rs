@@ -21,6 +21,7 @@ use weir_json::TextBuf;
 use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
 pub use crate::ids::WorkId;
+pub(crate) use convert::unaffected_tables;
 pub use convert::{ConversionError, convert_rows, untouched_tables};
 pub use examine::Examined;
 pub use follow::{Follow, Followed};

@@ -51,8 +51,8 @@ impl Place {
         let Self { mut replacement, target, like } = self;
         let mut sink = |bytes: &[u8]| replacement.write(bytes).map_err(|error| strerror(&error));
         let binding = write_snapshot(snapshot, comment, date_ms, &mut sink)?;
-        let image = image(&binding).filter(Image::is_kept);
-        let written = image.map(|image| SideFile::write(&target, &like, &binding, &image));
+        let written =
+            image(&binding).map(|image| SideFile::write(&target, &like, &binding, &image));
         let (side_file, problem) = match written {
             None => (None, None),
             Some(Ok(side_file)) => (Some(side_file), None),
