@@ -50,6 +50,23 @@ impl Args {
         text.split(',').map(|word| parse(name, word)).collect::<Result<_, _>>().map(Some)
     }
 
+    /// Takes the list of those of `all` that `name` names; without it, all of them.
+    pub(crate) fn choose<T>(
+        &mut self,
+        name: &str,
+        all: &'static [T],
+        name_of: impl Fn(&T) -> &str,
+    ) -> Result<Vec<&'static T>, Error> {
+        let Some(words) = self.list::<String>(name)? else { return Ok(all.iter().collect()) };
+        let find = |word: &String| {
+            all.iter().find(|one| name_of(one) == word).ok_or_else(|| {
+                let names: Vec<_> = all.iter().map(&name_of).collect();
+                Error::Usage(format!("{name} {word}: there are {}", names.join(", ")))
+            })
+        };
+        words.iter().map(find).collect()
+    }
+
     /// Takes a flag.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let before = self.rest.len();

@@ -133,14 +133,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
 
 /// The lines that the options name, or all of them.
 fn chosen(args: &mut Args) -> Result<Vec<&'static Line>, Error> {
-    let Some(names) = args.list::<String>("--lines")? else { return Ok(LINES.iter().collect()) };
-    let find = |name: &String| {
-        LINES.iter().find(|line| line.name == name.as_str()).ok_or_else(|| {
-            let names: Vec<_> = LINES.iter().map(|line| line.name).collect();
-            Error::Usage(format!("--lines {name}: there are {}", names.join(", ")))
-        })
-    };
-    names.iter().map(find).collect()
+    args.choose("--lines", LINES, |line| line.name)
 }
 
 /// Every line at a server of its own. One that fails is told, and the others go on.
