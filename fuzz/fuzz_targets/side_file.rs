@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use sha1::{Digest, Sha1};
-use weir_data::{Schema, TableId};
-use weir_history::{BUDGET_BYTES_MIN, Binding, Changes, History, Kind};
+use weir_data::{IdKind, Schema, TableId};
+use weir_history::{BUDGET_BYTES_MIN, Binding, Changes, History};
 
 const SCHEMA: &[u8] = br#"{"name":"D","tables":{"A":{"columns":{
 "i":{"type":"integer"},"s":{"type":{"key":"string","min":0,"max":3}},
@@ -18,8 +18,8 @@ const BINDING: Binding = Binding { schema: [1; 20], snapshot: [2; 20] };
 
 fn changes(log: &History) -> Changes {
     let none = std::iter::empty::<TableId>();
-    let place = log.find(log.low_water(), Kind::Recorded, none).expect("the oldest state");
-    log.since(place, Kind::Recorded).expect("a state that was found")
+    let place = log.find(log.low_water(), IdKind::Recorded, none).expect("the oldest state");
+    log.since(place, IdKind::Recorded).expect("a state that was found")
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use weir_data::delta::{Change, TableDelta};
 use weir_data::sorted::Sorted;
 use weir_data::{
-    Atom, ColumnDelta, ColumnId, Datum, Delta, Row, RowDelta, Schema, TableId, TableSchema, Uuid,
+    Atom, ColumnDelta, ColumnId, Datum, Delta, IdKind, Row, RowDelta, Schema, TableId, TableSchema,
+    Uuid,
 };
-use weir_history::{History, Kind, Record, budget_of};
+use weir_history::{History, Record, budget_of};
 
 /// A port of OVN, about, and a switch.
 const SCHEMA: &[u8] = br#"{"name":"Net","tables":{
@@ -37,8 +38,8 @@ fn main() -> ExitCode {
     let schema = Schema::parse_bytes(SCHEMA).expect("the schema above");
     let mut log = History::new([1; 20], schema.tables.len(), budget_of(0), 1);
     log.keep(match args.get(1).map(String::as_str) {
-        Some("volatile") => Kind::Volatile,
-        _ => Kind::Recorded,
+        Some("volatile") => IdKind::Volatile,
+        _ => IdKind::Recorded,
     });
     let delta = delta(&schema);
     for n in 0..times {

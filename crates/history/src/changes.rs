@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use weir_data::delta::Change;
 use weir_data::{
-    Atom, ColumnDelta, ColumnId, Datum, Delta, Row, RowDelta, Schema, TableDelta, Uuid,
+    Atom, ColumnDelta, ColumnId, Datum, Delta, IdKind, Row, RowDelta, Schema, TableDelta, Uuid,
 };
 
 use crate::decode::{Item, ItemRow, Items};
-use crate::ids::{Kind, Place, version_at, volatile_id};
+use crate::ids::{Place, version_at, volatile_id};
 use crate::ring::{Part, Stored};
 
 /// All changes behind a place. Cheap to clone and to send.
@@ -18,7 +18,7 @@ pub struct Changes {
     recorded: Arc<[Part]>,
     /// Empty for a reader of recorded columns.
     volatile: Arc<[Part]>,
-    kind: Kind,
+    kind: IdKind,
     nonce: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct Entry {
 }
 
 impl Changes {
-    pub(crate) fn new(recorded: Vec<Part>, volatile: Vec<Part>, kind: Kind, nonce: u64) -> Self {
+    pub(crate) fn new(recorded: Vec<Part>, volatile: Vec<Part>, kind: IdKind, nonce: u64) -> Self {
         Self { recorded: recorded.into(), volatile: volatile.into(), kind, nonce }
     }
 
@@ -62,14 +62,14 @@ impl Changes {
             let recorded = recorded.next_if(|entry| entry.header.place == place.0);
             let volatile = volatile.next_if(|entry| entry.header.place == place.0);
             let id = match (self.kind, &recorded) {
-                (Kind::Recorded, Some(entry)) => Uuid::from_u128(entry.header.id),
+                (IdKind::Recorded, Some(entry)) => Uuid::from_u128(entry.header.id),
                 _ => volatile_id(self.nonce, place),
             };
             let [mut rows, more] = [recorded, volatile].map(|entry| items(entry, schema));
             join(&mut rows, more);
             let version = match self.kind {
-                Kind::Recorded => Uuid::ZERO,
-                Kind::Volatile => version_at(place),
+                IdKind::Recorded => Uuid::ZERO,
+                IdKind::Volatile => version_at(place),
             };
             Some(Entry { place, id, delta: delta_of(rows, version, schema) })
         })

@@ -5,15 +5,14 @@ use weir_data::atom::Atom;
 use weir_data::delta::Change;
 use weir_data::sorted::{Pair, Sorted};
 use weir_data::{
-    AtomType, ColumnDelta, ColumnId, Datum, Delta, Row, RowDelta, Schema, TableDelta, TableSchema,
-    Uuid,
+    AtomType, ColumnDelta, ColumnId, Datum, Delta, IdKind, Row, RowDelta, Schema, TableDelta,
+    TableSchema, Uuid,
 };
 
 use crate::entry::{
     ALONE, DELETE, DIFFERENCE, EMPTY, END, INSERT, KEY_SHIFT, MAP, MODIFY, ONE, REPLACE, SET,
     TABLE, VALUE_SHIFT,
 };
-use crate::ids::Kind;
 
 /// The bit of a varint's byte that says that more follow.
 const VARINT_MORE: usize = 0x80;
@@ -26,7 +25,7 @@ pub(crate) fn encode(
     out: &mut Vec<u8>,
     delta: &Delta,
     schema: &Schema,
-    kind: Kind,
+    kind: IdKind,
     len_max: usize,
 ) -> Result<usize, TooLong> {
     let end_max = out.len().saturating_add(len_max);
@@ -41,7 +40,7 @@ pub(crate) fn encode(
 struct Encoder {
     out: Vec<u8>,
     atoms: usize,
-    kind: Kind,
+    kind: IdKind,
 }
 
 impl Encoder {
@@ -54,7 +53,7 @@ impl Encoder {
         let start = self.out.len();
         // Most tables have no columns that are not kept, and then only modified rows matter.
         let has_cells =
-            self.kind == Kind::Recorded || schema.data_columns().any(|(_, c)| !c.persistent);
+            self.kind == IdKind::Recorded || schema.data_columns().any(|(_, c)| !c.persistent);
         let [low, high] = delta.table.0.to_le_bytes();
         self.out.extend_from_slice(&[TABLE, low, high]);
         let rows = self.out.len();
@@ -84,14 +83,14 @@ impl Encoder {
         let (item, is_kept) = match row {
             RowDelta::Insert(row) => {
                 self.cells(row, schema);
-                (INSERT, self.kind == Kind::Recorded || self.out.len() > columns)
+                (INSERT, self.kind == IdKind::Recorded || self.out.len() > columns)
             }
             RowDelta::Delete(row) => {
                 self.cells(row, schema);
-                (DELETE, self.kind == Kind::Recorded || self.out.len() > columns)
+                (DELETE, self.kind == IdKind::Recorded || self.out.len() > columns)
             }
             RowDelta::Modify(deltas) => {
-                let is_alone = self.changes(deltas, schema) && self.kind == Kind::Volatile;
+                let is_alone = self.changes(deltas, schema) && self.kind == IdKind::Volatile;
                 (if is_alone { ALONE } else { MODIFY }, is_alone || self.out.len() > columns)
             }
         };
@@ -106,8 +105,8 @@ impl Encoder {
     #[inline]
     fn has(&self, column: ColumnId, is_persistent: bool) -> bool {
         match self.kind {
-            Kind::Recorded => is_persistent,
-            Kind::Volatile => !is_persistent && column > ColumnId::VERSION,
+            IdKind::Recorded => is_persistent,
+            IdKind::Volatile => !is_persistent && column > ColumnId::VERSION,
         }
     }
 

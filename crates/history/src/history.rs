@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, Ids, Schema, TableId, Uuid};
+use weir_data::{Delta, IdKind, Ids, Schema, TableId, Uuid};
 
 use crate::chain::{Chain, RecordHash};
 use crate::changes::Changes;
 use crate::encode::encode;
-use crate::ids::{Kind, Place, volatile_id, volatile_place};
+use crate::ids::{Place, volatile_id, volatile_place};
 use crate::image::Image;
 use crate::renumbering::Renumbering;
 use crate::ring::{Mark, Ring};
@@ -101,20 +101,20 @@ impl History {
     }
 
     /// Whether changes of this kind are kept. Records are to be marked while recorded ones are.
-    pub fn is_kept(&self, kind: Kind) -> bool {
+    pub fn is_kept(&self, kind: IdKind) -> bool {
         self.is_enabled
             && match kind {
-                Kind::Recorded => self.keeps_recorded,
-                Kind::Volatile => self.keeps_volatile,
+                IdKind::Recorded => self.keeps_recorded,
+                IdKind::Volatile => self.keeps_volatile,
             }
     }
 
     /// Keeps changes of this kind from now on; those that are kept already stay. Who keeps volatile
     /// changes keeps recorded ones. A disabled log keeps nothing.
-    pub fn keep(&mut self, kind: Kind) {
+    pub fn keep(&mut self, kind: IdKind) {
         if self.is_enabled {
             self.keeps_recorded = true;
-            self.keeps_volatile |= kind == Kind::Volatile;
+            self.keeps_volatile |= kind == IdKind::Volatile;
         }
     }
 
@@ -151,13 +151,13 @@ impl History {
         };
         if let Some(record) = record {
             let write =
-                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, Kind::Recorded, len_max);
+                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, IdKind::Recorded, len_max);
             self.recorded.push(self.recorded_mark(), Some(record.body_len), write);
         }
         let mark = self.volatile_mark();
         if self.keeps_volatile {
             let write =
-                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, Kind::Volatile, len_max);
+                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, IdKind::Volatile, len_max);
             self.volatile.push(mark, None, write);
         } else {
             self.volatile.begin(mark);
@@ -194,7 +194,7 @@ impl History {
     /// All recorded changes that are here; they are those behind [`History::low_water`].
     pub fn all(&self) -> Changes {
         let place = self.recorded.low_water().place;
-        Changes::new(self.recorded.since(place), Vec::new(), Kind::Recorded, self.nonce)
+        Changes::new(self.recorded.since(place), Vec::new(), IdKind::Recorded, self.nonce)
     }
 
     /// How many changes have been pushed.
@@ -206,37 +206,37 @@ impl History {
     pub fn find(
         &self,
         id: Uuid,
-        kind: Kind,
+        kind: IdKind,
         mut tables: impl Iterator<Item = TableId>,
     ) -> Option<Place> {
         if !self.is_enabled {
             return None;
         }
         let place = match kind {
-            Kind::Recorded => self.recorded.find(id)?,
-            Kind::Volatile => volatile_place(self.nonce, id)?,
+            IdKind::Recorded => self.recorded.find(id)?,
+            IdKind::Volatile => volatile_place(self.nonce, id)?,
         };
         let begins = |table: TableId| self.begins.get(table.index());
         let is_here = |table| begins(table).is_some_and(|begin| *begin <= place);
         (self.has_since(place, kind) && tables.all(is_here)).then_some(place)
     }
 
-    fn has_since(&self, place: Place, kind: Kind) -> bool {
+    fn has_since(&self, place: Place, kind: IdKind) -> bool {
         self.is_enabled
             && place <= self.place
             && place >= self.recorded.low_water().place
-            && (kind == Kind::Recorded || place >= self.volatile.low_water().place)
+            && (kind == IdKind::Recorded || place >= self.volatile.low_water().place)
     }
 
     /// The changes behind a place that was found; nothing if they are not all here any more. Costs
     /// no more than a copy of the chunk that is not full.
-    pub fn since(&self, place: Place, kind: Kind) -> Option<Changes> {
+    pub fn since(&self, place: Place, kind: IdKind) -> Option<Changes> {
         if !self.has_since(place, kind) {
             return None;
         }
         let volatile = match kind {
-            Kind::Recorded => Vec::new(),
-            Kind::Volatile => self.volatile.since(place),
+            IdKind::Recorded => Vec::new(),
+            IdKind::Volatile => self.volatile.since(place),
         };
         Some(Changes::new(self.recorded.since(place), volatile, kind, self.nonce))
     }
@@ -264,7 +264,7 @@ impl History {
         self.recorded.set_budget(BUDGET_BYTES_MAX);
         let low_water = self.recorded.low_water();
         Image {
-            is_kept: self.is_kept(Kind::Recorded),
+            is_kept: self.is_kept(IdKind::Recorded),
             chain: self.chain,
             place: self.place,
             low_water,
@@ -296,7 +296,7 @@ impl History {
         self.chain = chain;
         let renumbering = Renumbering::of(target, self.begins.len());
         self.begins = renumbering.begins(&self.begins, tables, self.place);
-        if self.is_kept(Kind::Recorded) {
+        if self.is_kept(IdKind::Recorded) {
             if !renumbering.is_identity() {
                 let renumbering = Arc::new(renumbering);
                 self.recorded.renumber(&renumbering);

@@ -2,8 +2,6 @@
 
 use weir_data::Uuid;
 
-pub use weir_data::IdKind as Kind;
-
 /// How many changes have been pushed: the state behind the last one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Place(pub u64);

@@ -31,6 +31,6 @@ mod side_file;
 pub use chain::{Binding, Chain, RecordHash, Stretch};
 pub use changes::{Changes, Entry};
 pub use history::{BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Record, budget_of};
-pub use ids::{Kind, Place};
+pub use ids::Place;
 pub use image::Image;
 pub use side_file::SideFileError;

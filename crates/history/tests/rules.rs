@@ -5,14 +5,12 @@ mod world;
 use std::thread;
 
 use weir_data::delta::{Change, TableDelta};
-use weir_data::{ColumnDelta, Delta, Ids, RowDelta, Schema, TableId, Uuid};
-use weir_history::{
-    BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Kind, Place, Record, budget_of,
-};
+use weir_data::{ColumnDelta, Delta, IdKind, Ids, RowDelta, Schema, TableId, Uuid};
+use weir_history::{BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Place, Record, budget_of};
 
 use world::{Random, Rows, delta_between, schema};
 
-const KINDS: [Kind; 2] = [Kind::Recorded, Kind::Volatile];
+const KINDS: [IdKind; 2] = [IdKind::Recorded, IdKind::Volatile];
 
 /// A log that is told of random changes.
 struct World {
@@ -29,7 +27,7 @@ impl World {
         Self { log, random: Random::new(1), rows: Rows::new(), schema }
     }
 
-    fn keeping(kind: Kind) -> Self {
+    fn keeping(kind: IdKind) -> Self {
         let mut world = Self::new();
         world.log.keep(kind);
         world
@@ -43,7 +41,7 @@ impl World {
     }
 
     fn push(&mut self) -> Ids {
-        let is_marked = self.log.is_kept(Kind::Recorded);
+        let is_marked = self.log.is_kept(IdKind::Recorded);
         self.push_as(is_marked)
     }
 
@@ -66,24 +64,24 @@ fn nothing_is_kept_before_somebody_asks() {
     let second = world.push();
     assert_eq!(world.log.counts(), Counts::default());
     assert_eq!((world.finds(first), world.finds(second)), ([false; 2], [true; 2]));
-    world.log.keep(Kind::Recorded);
+    world.log.keep(IdKind::Recorded);
     let third = world.push();
     assert_eq!(world.finds(second), [true, false], "volatile changes are not kept");
     assert_eq!(world.finds(third), [true; 2]);
-    world.log.keep(Kind::Volatile);
+    world.log.keep(IdKind::Volatile);
     world.push();
     assert_eq!((world.finds(second), world.finds(third)), ([true, false], [true; 2]));
 }
 
 #[test]
 fn who_keeps_volatile_changes_keeps_recorded_ones() {
-    let world = World::keeping(Kind::Volatile);
+    let world = World::keeping(IdKind::Volatile);
     assert!(KINDS.iter().all(|kind| world.log.is_kept(*kind)));
 }
 
 #[test]
 fn a_record_without_a_mark_is_a_barrier_and_so_is_one_that_was_not_taken_apart() {
-    let mut world = World::keeping(Kind::Volatile);
+    let mut world = World::keeping(IdKind::Volatile);
     let before = world.push();
     let barrier = world.push_as(false);
     let after = world.push();
@@ -100,29 +98,29 @@ fn a_record_without_a_mark_is_a_barrier_and_so_is_one_that_was_not_taken_apart()
 
 #[test]
 fn a_disabled_log_has_no_ids_and_remembers_nothing_when_it_is_enabled_again() {
-    let mut world = World::keeping(Kind::Volatile);
+    let mut world = World::keeping(IdKind::Volatile);
     let before = world.push();
     world.log.disable();
     assert_eq!((world.log.ids(), world.log.low_water()), (Ids::default(), Uuid::ZERO));
-    world.log.keep(Kind::Volatile);
+    world.log.keep(IdKind::Volatile);
     assert!(!world.log.is_enabled() && KINDS.iter().all(|kind| !world.log.is_kept(*kind)));
     assert_eq!(world.push(), Ids::default());
     assert_eq!((world.finds(before), world.finds(Ids::default())), ([false; 2], [false; 2]));
-    assert!(world.log.since(world.log.place(), Kind::Recorded).is_none());
+    assert!(world.log.since(world.log.place(), IdKind::Recorded).is_none());
     assert!(!world.log.image().is_kept());
     world.log.enable();
     let here = world.log.ids();
     assert_eq!((world.finds(before), world.finds(here)), ([false; 2], [true; 2]));
-    assert!(!world.log.is_kept(Kind::Recorded));
+    assert!(!world.log.is_kept(IdKind::Recorded));
     // The ids are those of the file all the same.
-    let mut other = World::keeping(Kind::Recorded);
+    let mut other = World::keeping(IdKind::Recorded);
     (0..2).for_each(|_| _ = other.push());
     assert_eq!(here.recorded, other.log.ids().recorded);
 }
 
 #[test]
 fn what_costs_more_than_the_budget_goes_with_all_before_it() {
-    let mut world = World::keeping(Kind::Recorded);
+    let mut world = World::keeping(IdKind::Recorded);
     let before = world.push();
     let delta = world.delta();
     let body_len = BUDGET_BYTES_MIN as u64;
@@ -165,7 +163,7 @@ fn what_costs_just_the_budget_stays_whatever_else_the_change_has() {
 
 #[test]
 fn nothing_goes_while_a_file_is_written_whose_budget_may_be_larger() {
-    let mut world = World::keeping(Kind::Recorded);
+    let mut world = World::keeping(IdKind::Recorded);
     let first = world.push();
     let image = world.log.image();
     assert!(image.is_kept());
@@ -187,7 +185,7 @@ fn a_budget_is_the_length_of_the_snapshot_within_limits() {
 
 #[test]
 fn a_reader_has_the_changes_up_to_its_place_whatever_comes_later() {
-    let mut world = World::keeping(Kind::Volatile);
+    let mut world = World::keeping(IdKind::Volatile);
     world.log.set_budget(BUDGET_BYTES_MAX);
     (0..300).for_each(|_| _ = world.push());
     let changes = KINDS.map(|kind| world.log.since(Place(200), kind).unwrap());

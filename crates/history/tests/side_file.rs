@@ -3,8 +3,8 @@
 mod world;
 
 use sha1::{Digest, Sha1};
-use weir_data::{Schema, TableId, Uuid};
-use weir_history::{Binding, Entry, History, Kind, SideFileError};
+use weir_data::{IdKind, Schema, TableId, Uuid};
+use weir_history::{Binding, Entry, History, SideFileError};
 
 use world::{Random, Rows, delta_between, recorded, schema, target};
 
@@ -17,7 +17,7 @@ fn log_and_bytes(seed: u64, steps: usize) -> (History, Vec<u8>, Schema) {
     let mut random = Random::new(seed);
     let (from, to) = (schema(false), schema(true));
     let mut log = History::new(random.hash(), from.tables.len(), BUDGET, 1);
-    log.keep(Kind::Recorded);
+    log.keep(IdKind::Recorded);
     let mut rows = Rows::new();
     let mut push = |log: &mut History, schema: &Schema, rows: &mut Rows| {
         let next = random.step(rows, schema, false);
@@ -45,8 +45,8 @@ fn read(bytes: &[u8], schema: &Schema) -> Result<History, SideFileError> {
 }
 
 fn entries(log: &History, schema: &Schema) -> Vec<Entry> {
-    let place = log.find(log.low_water(), Kind::Recorded, [].into_iter()).unwrap();
-    log.since(place, Kind::Recorded).unwrap().deltas(schema).collect()
+    let place = log.find(log.low_water(), IdKind::Recorded, [].into_iter()).unwrap();
+    log.since(place, IdKind::Recorded).unwrap().deltas(schema).collect()
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn a_side_file_is_read_as_it_was_written() {
     assert!(found.len() > 100 && found.iter().any(|entry| entry.delta.rows().count() > 1));
     assert_eq!(entries(&again, &schema), found);
     let tables = || schema.table_ids().map(|(table, _)| table);
-    assert_eq!(again.find(log.low_water(), Kind::Recorded, tables()), None);
-    assert!(!again.is_kept(Kind::Recorded), "the one who reads decides on that");
+    assert_eq!(again.find(log.low_water(), IdKind::Recorded, tables()), None);
+    assert!(!again.is_kept(IdKind::Recorded), "the one who reads decides on that");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_smaller_budget_keeps_the_newest_only() {
     let after = entries(&again, &schema);
     assert!(!after.is_empty() && after.len() < before.len(), "{}", after.len());
     assert_eq!(after[..], before[before.len() - after.len()..]);
-    assert_eq!(again.find(log.low_water(), Kind::Recorded, [].into_iter()), None);
+    assert_eq!(again.find(log.low_water(), IdKind::Recorded, [].into_iter()), None);
 }
 
 #[test]

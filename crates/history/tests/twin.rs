@@ -6,8 +6,8 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_data::{ColumnId, Delta, RowDelta, Schema, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, Binding, Chain, Counts, History, Image, Kind, Place, Record};
+use weir_data::{ColumnId, Delta, IdKind, RowDelta, Schema, TableId, Uuid};
+use weir_history::{BUDGET_BYTES_MAX, Binding, Chain, Counts, History, Image, Place, Record};
 
 use world::{Random, Rows, apply, delta_between, recorded, schema, target};
 
@@ -114,10 +114,10 @@ impl World {
             log.counts()
         };
         let len = |bytes: usize| bytes.checked_sub(HEADER_LEN);
-        let encoded = len(counts(Kind::Recorded).bytes);
+        let encoded = len(counts(IdKind::Recorded).bytes);
         let of_record = |record: Record| encoded.unwrap().max(record.body_len as usize) + COST;
-        let is_kept = self.log.is_kept(Kind::Volatile);
-        let volatile = len(counts(Kind::Volatile).volatile_bytes).filter(|_| is_kept);
+        let is_kept = self.log.is_kept(IdKind::Volatile);
+        let volatile = len(counts(IdKind::Volatile).volatile_bytes).filter(|_| is_kept);
         [record.map_or(0, of_record), volatile.map_or(0, |len| len + COST)]
     }
 
@@ -126,8 +126,8 @@ impl World {
             0..60 => self.transaction(),
             60..75 => self.volatile_change(),
             75 if self.random.below(2) == 0 => self.foreign_record(),
-            75..78 => self.log.keep(Kind::Recorded),
-            78..80 => self.log.keep(Kind::Volatile),
+            75..78 => self.log.keep(IdKind::Recorded),
+            78..80 => self.log.keep(IdKind::Volatile),
             80..84 => self.compaction(),
             84 => self.conversion(),
             85..87 => self.restart(),
@@ -139,7 +139,7 @@ impl World {
     fn transaction(&mut self) {
         let schema = self.schema();
         let rows = self.random.step(&self.rows, &schema, false);
-        let record = self.random.record(self.log.is_kept(Kind::Recorded));
+        let record = self.random.record(self.log.is_kept(IdKind::Recorded));
         self.write(rows, record);
     }
 
@@ -182,7 +182,7 @@ impl World {
     }
 
     fn volatile_begins_unless_kept(&mut self) {
-        if !self.log.is_kept(Kind::Volatile) {
+        if !self.log.is_kept(IdKind::Volatile) {
             self.low[1] = self.states.len() - 1;
         }
     }
@@ -190,7 +190,7 @@ impl World {
     /// Begins to write another file, or ends it.
     fn compaction(&mut self) {
         let Some(next) = self.next.take() else {
-            if self.log.is_kept(Kind::Recorded) {
+            if self.log.is_kept(IdKind::Recorded) {
                 let binding = binding(&mut self.random);
                 let side_file = Some(bytes_of(&self.log.image(), &binding));
                 let budget = [900, 20_000, 1 << 20][self.random.below(3) as usize];
@@ -215,7 +215,7 @@ impl World {
         let binding = binding(&mut self.random);
         let mut side_file = None;
         let mut chain = Chain::of_schema(binding.schema).then(binding.snapshot);
-        if self.log.is_kept(Kind::Recorded) {
+        if self.log.is_kept(IdKind::Recorded) {
             let image = self.log.image().converted(&target, to.tables.len(), binding.schema);
             (side_file, chain) = (Some(bytes_of(&image, &binding)), image.chain());
         } else {
@@ -258,8 +258,8 @@ impl World {
         let mut log = load(&self.file, &schema, nonce);
         let is_held = self.next.take().is_some();
         for state in &self.states {
-            let found = log.find(state.recorded, Kind::Recorded, [].into_iter()).is_some();
-            let before = self.log.find(state.recorded, Kind::Recorded, [].into_iter()).is_some();
+            let found = log.find(state.recorded, IdKind::Recorded, [].into_iter()).is_some();
+            let before = self.log.find(state.recorded, IdKind::Recorded, [].into_iter()).is_some();
             assert!(found == before || is_held && before, "found {found}, before {before}");
         }
         assert_eq!(log.ids().recorded, self.log.ids().recorded);
@@ -287,17 +287,17 @@ impl World {
         let mask = self.random.below(16);
         let is_wanted =
             |name: &str| mask >> schema.table_id(name).map_or(9, |table| table.0) & 1 == 1;
-        for kind in [Kind::Recorded, Kind::Volatile] {
+        for kind in [IdKind::Recorded, IdKind::Volatile] {
             let state = &self.states[at];
-            let id = if kind == Kind::Recorded { state.recorded } else { state.volatile };
+            let id = if kind == IdKind::Recorded { state.recorded } else { state.volatile };
             let tables = schema.table_ids().filter(|(_, table)| is_wanted(&table.name));
             let place = self.log.find(id, kind, tables.map(|(table, _)| table));
             let low = match kind {
-                Kind::Recorded => self.low[0],
-                Kind::Volatile => self.low[0].max(self.low[1]),
+                IdKind::Recorded => self.low[0],
+                IdKind::Volatile => self.low[0].max(self.low[1]),
             };
             // A state that differs in volatile columns only has the same recorded id.
-            let is_same = |other: &&State| kind == Kind::Recorded && other.recorded == id;
+            let is_same = |other: &&State| kind == IdKind::Recorded && other.recorded == id;
             let same = self.states[at..].iter().take_while(is_same).count().max(1);
             let last = at + same - 1;
             let begins = self.begins.iter().filter(|(name, _)| is_wanted(name));
@@ -317,7 +317,7 @@ impl World {
         &self,
         from: usize,
         place: Place,
-        kind: Kind,
+        kind: IdKind,
         schema: &Schema,
         is_wanted: impl Fn(&str) -> bool,
     ) {
@@ -328,7 +328,7 @@ impl World {
                 .filter(|((name, _), _)| is_wanted(name))
                 .map(|(key, row)| (key.clone(), row.clone()))
                 .collect();
-            if kind == Kind::Recorded { recorded(&rows, schema) } else { rows }
+            if kind == IdKind::Recorded { recorded(&rows, schema) } else { rows }
         };
         let without_versions = |mut rows: Rows| {
             let zero = weir_data::Datum::One(weir_data::Atom::Uuid(Uuid::ZERO));
@@ -356,7 +356,7 @@ impl World {
         }
         assert_eq!(changes.is_empty(), last == place);
         assert_eq!(without_versions(rows.clone()), without_versions(new.clone()));
-        for (key, row) in new.iter().filter(|_| kind == Kind::Volatile) {
+        for (key, row) in new.iter().filter(|_| kind == IdKind::Volatile) {
             let is_same = old.get(key).is_some_and(|old| old.version() == row.version());
             assert_eq!(rows[key].version() == Uuid::ZERO, is_same, "{key:?}");
             let table = schema.table_id(&key.0).unwrap();
@@ -416,7 +416,7 @@ fn load(file: &File, schema: &Schema, nonce: u64) -> History {
     }
     let last = file.records.last().map(|(record, _)| record.is_marked);
     if last.unwrap_or(file.side_file.is_some()) {
-        log.keep(Kind::Recorded);
+        log.keep(IdKind::Recorded);
     }
     log
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sample::Random;
 use weir_data::delta::{RowDelta, TableDelta};
-use weir_data::{ColumnId, Datum, Delta, Row, Schema, Store, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, Binding, History, Kind, Record, budget_of};
+use weir_data::{ColumnId, Datum, Delta, IdKind, Row, Schema, Store, TableId, Uuid};
+use weir_history::{BUDGET_BYTES_MAX, Binding, History, Record, budget_of};
 use weir_log::record::Written;
 use weir_log::standalone::{Style, write_schema, write_transaction_as};
 use weir_server::load::{Finished, Loaded, Loader, write_snapshot};
@@ -36,7 +36,7 @@ impl Process {
 
     fn commit(&mut self, delta: &Delta) {
         self.store.apply(delta);
-        let is_marked = self.history.is_kept(Kind::Recorded);
+        let is_marked = self.history.is_kept(IdKind::Recorded);
         let style = Style { is_marked, ..Style::PLAIN };
         let written = write_transaction_as(style, &mut self.bytes, delta, &self.store, 1, None);
         let record =
@@ -75,7 +75,7 @@ impl Process {
     /// Which of the states so far are found.
     fn found(&self, history: &History) -> Vec<bool> {
         let tables = || self.store.schema().table_ids().map(|(table, _)| table);
-        self.ids.iter().map(|id| history.find(*id, Kind::Recorded, tables()).is_some()).collect()
+        self.ids.iter().map(|id| history.find(*id, IdKind::Recorded, tables()).is_some()).collect()
     }
 
     /// Another process that reads the file knows the same.
@@ -125,14 +125,14 @@ fn small_files() {
         let mut process = Process::new(schema);
         for _ in 0..12 {
             if random.chance(20) {
-                process.history.keep(Kind::Recorded);
+                process.history.keep(IdKind::Recorded);
             }
             let delta = sample::transaction(&mut random, &process.store);
             process.commit(&delta);
         }
         let (loaded, _) = load_with(&process.bytes, &[], 1 + random.below(2000), random.chance(50));
         process.check(&loaded, &format!("seed {seed}"));
-        let is_kept = loaded.history.is_kept(Kind::Recorded);
+        let is_kept = loaded.history.is_kept(IdKind::Recorded);
         assert_eq!(is_kept, process.bytes.ends_with(b"} \n"), "seed {seed}");
         all += 1;
         marked += u32::from(is_kept);
@@ -146,7 +146,7 @@ const TEXT: ColumnId = ColumnId(2);
 
 fn plain() -> Process {
     let mut process = Process::new(Schema::parse_bytes(SCHEMA.as_bytes()).unwrap());
-    process.history.keep(Kind::Recorded);
+    process.history.keep(IdKind::Recorded);
     process
 }
 
@@ -227,12 +227,12 @@ fn compacted_files_with_their_side_files() {
         let second = process.compact(|_| ());
         let (loaded, _) = load_with(&process.bytes, &[&first, &second], 64 << 10, true);
         process.check(&loaded, &format!("seed {seed}, compacted again"));
-        assert!(loaded.history.is_kept(Kind::Recorded), "the side file is the last word");
+        assert!(loaded.history.is_kept(IdKind::Recorded), "the side file is the last word");
         for others in [&[][..], &[&first[..]][..]] {
             let (loaded, _) = load_with(&process.bytes, others, 64 << 10, true);
             assert!(process.found(&loaded.history).iter().all(|found| !found));
             assert_eq!((loaded.side_file(), loaded.side_file_problem()), (None, None));
-            assert!(!loaded.history.is_kept(Kind::Recorded));
+            assert!(!loaded.history.is_kept(IdKind::Recorded));
         }
         let mut damaged = second.clone();
         damaged[second.len() / 2] ^= 1;
@@ -264,7 +264,7 @@ fn nothing_is_found_behind_a_record_of_somebody_else() {
     assert!(bytes.len() > process.bytes.len() && bytes.starts_with(&process.bytes));
     let (loaded, _) = load_with(&bytes, &[&side_file], 64 << 10, true);
     assert!(process.found(&loaded.history).iter().all(|found| !found));
-    assert!(!loaded.history.is_kept(Kind::Recorded));
+    assert!(!loaded.history.is_kept(IdKind::Recorded));
     let here = loaded.history.ids().recorded;
     assert_eq!(loaded.history.low_water(), here, "the log begins behind it");
 }
@@ -275,7 +275,7 @@ fn a_file_with_records_that_do_not_count_begins_anew() {
         "A":{"columns":{"b":{"type":{"key":{"type":"uuid","refTable":"B"}}}},"isRoot":true},
         "B":{"columns":{"n":{"type":"integer"}}}}}"#;
     let mut process = Process::new(Schema::parse_bytes(schema.as_bytes()).unwrap());
-    process.history.keep(Kind::Recorded);
+    process.history.keep(IdKind::Recorded);
     let mut row =
         Row::new(Uuid::from_u128(1), Uuid::ZERO, process.store.schema().table(TableId(0)));
     *row.get_mut(TEXT) = Datum::One(weir_data::Atom::Uuid(Uuid::from_u128(9)));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, Schema};
+use weir_data::{Delta, IdKind, Schema};
 use weir_history::{
-    BUDGET_BYTES_MAX, Binding, History, Kind, Record, RecordHash, SideFileError, budget_of,
+    BUDGET_BYTES_MAX, Binding, History, Record, RecordHash, SideFileError, budget_of,
 };
 use weir_log::record::End;
 
@@ -136,7 +136,7 @@ impl Past {
     pub(super) fn finish(self) -> Told {
         let mut history = self.history.expect("what was loaded began with a schema");
         if self.is_kept {
-            history.keep(Kind::Recorded);
+            history.keep(IdKind::Recorded);
         }
         Told {
             history,

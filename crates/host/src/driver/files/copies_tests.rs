@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_data::delta::{RowDelta, TableDelta};
-use weir_data::{Delta, Row, Schema, Store, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, History, Kind, Record};
+use weir_data::{Delta, IdKind, Row, Schema, Store, TableId, Uuid};
+use weir_history::{BUDGET_BYTES_MAX, History, Record};
 use weir_log::standalone::{Style, write_schema, write_transaction_as};
 
 use super::*;
@@ -39,7 +39,7 @@ impl Scene {
         let mut bytes = Vec::new();
         let hash = write_schema(&mut bytes, &schema);
         let mut history = History::new(hash.0, 1, BUDGET_BYTES_MAX, 1);
-        history.keep(Kind::Recorded);
+        history.keep(IdKind::Recorded);
         let store = Store::new(Arc::new(schema), 1);
         let path = folder.join("conf.db");
         let mut scene = Self { folder, path, bytes, store, history, ids: Vec::new(), rows: 0 };
@@ -88,7 +88,7 @@ impl Scene {
     /// How many of the states so far are found.
     fn found(&self, loaded: &Loaded) -> usize {
         let tables = || [TableId(0)].into_iter();
-        let found = |id: &&Uuid| loaded.history.find(**id, Kind::Recorded, tables()).is_some();
+        let found = |id: &&Uuid| loaded.history.find(**id, IdKind::Recorded, tables()).is_some();
         self.ids.iter().filter(found).count()
     }
 
