@@ -47,7 +47,7 @@ impl Missed {
     /// Appends what `deltas`, oldest first, have changed, all of which the store shows: a JSON object.
     ///
     /// # Errors
-    /// That costs more than `most` units of about 50 ns.
+    /// Telling what was missed costs more than `most` units of about 50 ns.
     pub fn compose(
         &self,
         deltas: impl Iterator<Item = Delta>,

@@ -97,15 +97,21 @@ fn a_wait_that_is_done_while_conditions_change_is_answered_behind_what_it_change
     check(&mut shell, client, received);
 }
 
-#[test]
-fn a_wait_that_is_done_in_the_middle_of_a_long_reply_is_answered_behind_what_it_changed() {
-    let (mut shell, client) = start();
+/// Another client, which has inserted 150 ports with long names.
+fn insert_3_mb(shell: &mut Shell) -> SessionId {
     let writer = shell.connect();
     let name = |i: usize| format!("{i}{}", "x".repeat(20_000));
     for first in [0, 50, 100] {
         let rows: Vec<String> = (first..first + 50).map(|i| insert(&name(i))).collect();
         assert!(shell.call(writer, &transact(1, &rows.join(","))).contains("uuid"));
     }
+    writer
+}
+
+#[test]
+fn a_wait_that_is_done_in_the_middle_of_a_long_reply_is_answered_behind_what_it_changed() {
+    let (mut shell, client) = start();
+    insert_3_mb(&mut shell);
     shell.received(client);
     shell.slow_work = false;
     shell.stuck.insert(client);
@@ -123,12 +129,7 @@ fn a_wait_that_is_done_in_the_middle_of_a_long_reply_is_answered_behind_what_it_
 #[test]
 fn who_does_not_take_a_long_reply_does_not_have_others_kept_for_ever() {
     let (mut shell, client) = start();
-    let writer = shell.connect();
-    let name = |i: usize| format!("{i}{}", "x".repeat(20_000));
-    for first in [0, 50, 100] {
-        let rows: Vec<String> = (first..first + 50).map(|i| insert(&name(i))).collect();
-        assert!(shell.call(writer, &transact(1, &rows.join(","))).contains("uuid"));
-    }
+    let writer = insert_3_mb(&mut shell);
     // What each of these answers has 3 MB.
     shell.server.set_step_cost_max(u64::MAX);
     for id in 10..40 {

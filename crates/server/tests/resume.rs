@@ -57,7 +57,7 @@ const CONDITIONS: [&str; 4] =
 struct Client {
     /// What it asks for, with the conditions that have been answered.
     requests: Value,
-    /// It learns ids from replies, too, as libraries but that for Python do.
+    /// The client learns ids from replies, too, as all libraries but that for Python do.
     learns_from_replies: bool,
     session: Option<SessionId>,
     last_id: String,

@@ -75,9 +75,9 @@ impl Step {
 
 /// Whether a change that no client asked for has a record.
 pub(crate) enum Joining {
-    /// It has been made, unless there is nothing in it for the file.
+    /// The record has been made, unless nothing of the change is for the file.
     Recorded(Option<MadeRecord>),
-    /// It is to be made.
+    /// The record is to be made.
     Unrecorded,
 }
 

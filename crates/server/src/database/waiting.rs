@@ -486,7 +486,7 @@ mod tests {
         (waiting, Store::new(Arc::new(schema), 7))
     }
 
-    /// These rows are new.
+    /// A change inserts rows with these numbers for UUIDs.
     fn insert(waiting: &mut Waiting, store: &Store, rows: impl Iterator<Item = u128>) {
         let schema = store.schema().table(TABLE);
         let row = |n| {

@@ -39,7 +39,7 @@ pub(super) enum Stage {
     Marked {
         /// So many.
         mark: u64,
-        /// All of them are with the kernel.
+        /// The kernel has as many bytes as the mark says.
         is_written: bool,
     },
     /// The session has what was asked for.

@@ -47,7 +47,7 @@ struct Check {
 enum Late {
     /// A helper composes them.
     Helper,
-    /// They are for the next round.
+    /// The next round tells them.
     Round,
 }
 
