@@ -41,7 +41,8 @@ const LAYERS: &[Layer] = &[
     layer("engine", &[]),
     layer("monitor", &[]),
     layer("upstream", &["wire"]),
-    layer("server", &["engine", "monitor", "history", "log", "wire", "upstream"]),
+    layer("cluster", &["log", "wire"]),
+    layer("server", &["engine", "monitor", "history", "log", "wire", "upstream", "cluster"]),
     base("net", &["wire"]),
     // The effects that host executes name types of history, log and wire.
     layer("host", &["server", "net", "history", "log", "wire"]),

@@ -1,0 +1,97 @@
+//! Messages of the library to steps on the wire, and back.
+
+use raft::prelude::{Message, MessageType};
+
+use super::store::{Store, raft_entry};
+use crate::ids::Position;
+use crate::wire::Step;
+
+/// A step that has entries.
+pub(crate) const APPEND: u8 = 1;
+
+/// A step that makes its receiver campaign at once.
+pub(crate) const TIMEOUT_NOW: u8 = 7;
+
+/// What comes from a peer and goes to the library, with its number on the wire.
+const KINDS: [(u8, MessageType); 12] = [
+    (APPEND, MessageType::MsgAppend),
+    (2, MessageType::MsgAppendResponse),
+    (3, MessageType::MsgRequestVote),
+    (4, MessageType::MsgRequestVoteResponse),
+    (5, MessageType::MsgHeartbeat),
+    (6, MessageType::MsgHeartbeatResponse),
+    (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
+    (8, MessageType::MsgReadIndex),
+    (9, MessageType::MsgReadIndexResp),
+    (10, MessageType::MsgRequestPreVote),
+    (11, MessageType::MsgRequestPreVoteResponse),
+    (12, MessageType::MsgTransferLeader),
+];
+
+/// Whether a message says nothing that must be on the disk first.
+pub(super) fn is_free(kind: MessageType) -> bool {
+    matches!(
+        kind,
+        MessageType::MsgHeartbeatResponse
+            | MessageType::MsgRequestPreVote
+            | MessageType::MsgRequestPreVoteResponse
+    )
+}
+
+/// What is said on the wire for a message; `None` for a snapshot, which is sent otherwise.
+pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
+    let kind = KINDS.iter().find(|(_, kind)| *kind == message.get_msg_type())?;
+    let entries = message.entries.iter().map(|entry| {
+        let at = Position { term: entry.term, index: entry.index };
+        crate::Entry { at, content: store.content(at) }
+    });
+    Some(Step {
+        kind: kind.0,
+        term: message.term,
+        log_term: message.log_term,
+        index: message.index,
+        commit: message.commit,
+        commit_term: message.commit_term,
+        request_snapshot: message.request_snapshot,
+        reject: message.reject,
+        reject_hint: message.reject_hint,
+        context: message.context.to_vec(),
+        entries: entries.collect(),
+    })
+}
+
+/// The message that a step says; `None` if no member says so.
+pub(super) fn to_message(step: &Step) -> Option<Message> {
+    let (_, kind) = KINDS.iter().find(|(number, _)| *number == step.kind)?;
+    let has_entries = *kind == MessageType::MsgAppend;
+    if !has_entries && !step.entries.is_empty() {
+        return None;
+    }
+    // The library takes entries as they come.
+    let mut before = Position { term: step.log_term, index: step.index };
+    for entry in &step.entries {
+        let follows = entry.at.index == before.index.checked_add(1)?
+            && entry.at.term >= before.term
+            && entry.at.term <= step.term;
+        if !follows {
+            return None;
+        }
+        before = entry.at;
+    }
+    let mut message = Message {
+        term: step.term,
+        log_term: step.log_term,
+        index: step.index,
+        commit: step.commit,
+        commit_term: step.commit_term,
+        request_snapshot: step.request_snapshot,
+        reject: step.reject,
+        reject_hint: step.reject_hint,
+        context: step.context.clone().into(),
+        ..Message::default()
+    };
+    message.set_msg_type(*kind);
+    let entries = step.entries.iter().map(|entry| raft_entry(entry.at, &entry.content));
+    message.entries = entries.collect::<Vec<_>>().into();
+    Some(message)
+}

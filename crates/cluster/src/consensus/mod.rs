@@ -1,0 +1,20 @@
+//! The raft library, whose types stay here: numbers of servers for their ids, messages for steps,
+//! and entries for what they say.
+
+mod messages;
+mod node;
+mod servers;
+mod store;
+
+pub(crate) use messages::{APPEND, TIMEOUT_NOW};
+pub(crate) use node::{Change, Node, Progress, Ready, Start};
+pub(crate) use store::Mark;
+
+/// Ticks in an election timer.
+pub(crate) const ELECTION_TICKS: u64 = 100;
+
+/// A follower waits for so many more ticks at most before it campaigns.
+pub(crate) const ELECTION_TICKS_MORE: u64 = 40;
+
+/// Ticks between heartbeats: three in an election timer.
+pub(crate) const HEARTBEAT_TICKS: u64 = 33;

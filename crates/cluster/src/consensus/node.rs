@@ -1,0 +1,470 @@
+//! One node of the raft library.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use raft::prelude::{
+    ConfChange, ConfChangeType, ConfState, HardState, Message, MessageType, Snapshot,
+};
+use raft::{Config, ProgressState, RawNode, SnapshotStatus, StateRole};
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use super::messages::{is_free, to_message, to_step};
+use super::servers::Numbers;
+use super::store::{Mark, Store};
+use super::{ELECTION_TICKS, ELECTION_TICKS_MORE, HEARTBEAT_TICKS};
+use crate::entry::{Content, Entry};
+use crate::ids::Position;
+use crate::wire::Step;
+
+/// Bytes of texts in one message, or one entry.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// Messages with entries that are under way to a member.
+const MESSAGES_IN_FLIGHT: usize = 64;
+
+/// Bytes of entries that take effect between two looks at other things.
+const COMMITTED_BYTES_MAX: u64 = 4 << 20;
+
+/// What a node starts with: what its file says.
+pub(crate) struct Start {
+    pub(crate) id: Uuid,
+    pub(crate) mark: Mark,
+    /// The servers as of the commit index.
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) term: u64,
+    pub(crate) vote: Option<Uuid>,
+    /// Entries up to this one are committed, and have taken effect.
+    pub(crate) commit: u64,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) seed: u64,
+}
+
+/// What the library wants to be done.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    /// To be answered with [`Node::persisted`] when all below is on the disk.
+    pub(crate) number: u64,
+    /// The term and for whom the node votes in it, if they have changed.
+    pub(crate) vote: Option<(u64, Option<Uuid>)>,
+    /// Entries to be written: the first one's index may be there already, then it replaces what is
+    /// there and all behind it.
+    pub(crate) entries: Vec<Entry>,
+    /// The commit index, if it has changed.
+    pub(crate) commit: Option<u64>,
+    /// The log is to start from this snapshot.
+    pub(crate) snapshot: Option<Position>,
+    /// What leaves now.
+    pub(crate) messages: Vec<(Uuid, Step)>,
+    /// What leaves when all above is on the disk.
+    pub(crate) acknowledgements: Vec<(Uuid, Step)>,
+    /// Members that need a snapshot.
+    pub(crate) behind: Vec<Uuid>,
+    /// Entries that take effect.
+    pub(crate) committed: Vec<Entry>,
+}
+
+/// A member as its leader sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The next entry that it is sent.
+    pub(crate) next_index: u64,
+    /// It has all up to this one.
+    pub(crate) match_index: u64,
+    /// It is sent a snapshot.
+    pub(crate) is_in_snapshot: bool,
+}
+
+/// One node.
+pub(crate) struct Node {
+    raw: RawNode<Store>,
+    numbers: Numbers,
+    seed: u64,
+}
+
+impl Node {
+    pub(crate) fn new(start: Start) -> Self {
+        let mut numbers = Numbers::default();
+        let id = numbers.of(start.id);
+        let voters = numbers.voters(&start.mark.servers);
+        let first_voters = numbers.voters(&start.servers);
+        let vote = start.vote.map_or(0, |vote| numbers.of(vote));
+        let hard = HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
+        let ticks = |n: u64| usize::try_from(n).expect("ticks are few");
+        let config = Config {
+            id,
+            election_tick: ticks(ELECTION_TICKS),
+            heartbeat_tick: ticks(HEARTBEAT_TICKS),
+            min_election_tick: ticks(ELECTION_TICKS),
+            max_election_tick: ticks(ELECTION_TICKS + ELECTION_TICKS_MORE + 1),
+            applied: start.commit,
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: MESSAGES_IN_FLIGHT,
+            check_quorum: true,
+            pre_vote: true,
+            batch_append: false,
+            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            ..Config::default()
+        };
+        let store = Store::new(start.mark, (voters, first_voters), hard, start.entries);
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&config, store, &logger).expect("a file that was read makes sense");
+        let mut node = Self { raw, numbers, seed: start.seed };
+        node.draw();
+        node
+    }
+
+    /// The library draws election timeouts from randomness of its own: they are a function of the
+    /// seed, the term and the role instead.
+    fn draw(&mut self) {
+        let raft = &mut self.raw.raft;
+        let mut n = self.seed ^ raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (raft.state as u64);
+        // splitmix64
+        n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        n ^= n >> 31;
+        let ticks = ELECTION_TICKS + n % (ELECTION_TICKS_MORE + 1);
+        raft.set_randomized_election_timeout(usize::try_from(ticks).expect("ticks are few"));
+    }
+
+    pub(crate) fn id(&self) -> Uuid {
+        self.numbers.id(self.raw.raft.id).expect("a node has a number")
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    pub(crate) fn vote(&self) -> Option<Uuid> {
+        self.numbers.id(self.raw.raft.vote)
+    }
+
+    pub(crate) fn role(&self) -> StateRole {
+        self.raw.raft.state
+    }
+
+    pub(crate) fn leader(&self) -> Option<Uuid> {
+        self.numbers.id(self.raw.raft.leader_id)
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.role() == StateRole::Leader
+    }
+
+    /// Whether the node leads and everything has taken effect that leaders before it have left.
+    pub(crate) fn may_propose(&self) -> bool {
+        self.is_leader()
+            && self.raw.raft.apply_to_current_term()
+            && self.raw.raft.lead_transferee.is_none()
+    }
+
+    pub(crate) fn commit(&self) -> u64 {
+        self.raw.raft.raft_log.committed
+    }
+
+    pub(crate) fn applied(&self) -> u64 {
+        self.raw.raft.raft_log.applied
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    pub(crate) fn mark(&self) -> &Mark {
+        self.raw.store().mark()
+    }
+
+    /// Bytes of texts that the log has in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.raw.store().bytes()
+    }
+
+    /// The entry of this index, if the log has it; the last one of the snapshot has no content.
+    pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
+        let term = self.raw.raft.raft_log.term(index).ok().filter(|_| index <= self.last())?;
+        let at = Position { term, index };
+        Some(Entry { at, content: self.raw.store().content(at) })
+    }
+
+    /// Those who vote, as far as entries have taken effect.
+    pub(crate) fn is_voter(&mut self, id: Uuid) -> bool {
+        let number = self.numbers.of(id);
+        self.raw.raft.prs().conf().voters().contains(number)
+    }
+
+    /// How far the members are, if this one leads.
+    pub(crate) fn progress(&self) -> BTreeMap<Uuid, Progress> {
+        let progress = |(number, progress): (&u64, &raft::Progress)| {
+            let of = Progress {
+                next_index: progress.next_idx,
+                match_index: progress.matched,
+                is_in_snapshot: progress.state == ProgressState::Snapshot,
+            };
+            (self.numbers.id(*number).expect("it has a number"), of)
+        };
+        if !self.is_leader() {
+            return BTreeMap::new();
+        }
+        self.raw.raft.prs().iter().map(progress).collect()
+    }
+
+    /// Ticks until the node has something to do by itself.
+    pub(crate) fn ticks_left(&self) -> u64 {
+        let raft = &self.raw.raft;
+        let left = if self.is_leader() {
+            raft.heartbeat_timeout().saturating_sub(raft.heartbeat_elapsed())
+        } else {
+            raft.randomized_election_timeout().saturating_sub(raft.election_elapsed)
+        };
+        (left as u64).max(1)
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self) {
+        self.raw.tick();
+        self.draw();
+    }
+
+    /// Asks for votes now.
+    pub(crate) fn campaign(&mut self) {
+        // It is refused while entries are on their way to the disk: the next tick tries again.
+        let _ = self.raw.campaign();
+        self.draw();
+    }
+
+    /// Hands leadership over.
+    pub(crate) fn transfer(&mut self, to: Uuid) {
+        let to = self.numbers.of(to);
+        self.raw.transfer_leader(to);
+    }
+
+    /// The member that is as far as any other, for leadership to be handed to.
+    pub(crate) fn best_successor(&self) -> Option<Uuid> {
+        let own = self.id();
+        let others = self.progress().into_iter().filter(|(id, _)| *id != own);
+        others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)
+    }
+
+    /// A peer has said something. `Err` says why it makes no sense.
+    pub(crate) fn step(&mut self, from: Uuid, step: Step) -> Result<(), String> {
+        let message = to_message(&step).ok_or("a step that no member takes")?;
+        let mut message = message;
+        message.from = self.numbers.of(from);
+        message.to = self.raw.raft.id;
+        let is_heartbeat = message.get_msg_type() == MessageType::MsgHeartbeat;
+        if is_heartbeat && message.commit > self.last() {
+            let (commit, last) = (message.commit, self.last());
+            return Err(format!(
+                "entries up to {commit} are said to be here and committed, the log ends at {last}"
+            ));
+        }
+        let places: Vec<Position> = step.entries.iter().map(|entry| entry.at).collect();
+        let store = self.raw.mut_store();
+        step.entries.into_iter().for_each(|Entry { at, content }| {
+            if store.content(at) == Content::Empty {
+                store.expect(at, content);
+            }
+        });
+        // Stale messages and answers of strangers are nothing to complain about.
+        let _ = self.raw.step(message);
+        debug_assert!(places.windows(2).all(|two| two[0].index < two[1].index), "they are in order");
+        self.draw();
+        Ok(())
+    }
+
+    /// Entries to be the next ones; `None` unless the node leads.
+    pub(crate) fn propose(&mut self, contents: Vec<Content>) -> Option<Position> {
+        if !self.is_leader() || self.raw.raft.lead_transferee.is_some() {
+            return None;
+        }
+        let (term, first) = (self.term(), self.last() + 1);
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.raw.raft.id;
+        let mut entries = Vec::with_capacity(contents.len());
+        for (index, content) in (first..).zip(contents) {
+            let at = Position { term, index };
+            assert!(!matches!(content, Content::Servers(_)), "servers change one at a time");
+            entries.push(raft::prelude::Entry::default());
+            self.raw.mut_store().expect(at, content);
+        }
+        let count = entries.len() as u64;
+        message.entries = entries.into();
+        let result = self.raw.step(message);
+        assert!(result.is_ok(), "a leader takes what it is given: {result:?}");
+        assert_eq!(self.last() + 1, first + count, "entries take the next places");
+        Some(Position { term, index: first })
+    }
+
+    /// All servers from here on, one more or one less than before; `None` if the node does not lead,
+    /// or another such change is under way.
+    pub(crate) fn propose_servers(
+        &mut self,
+        servers: Arc<Servers>,
+        change: Change,
+    ) -> Option<Position> {
+        if !self.may_propose() || self.raw.raft.has_pending_conf() {
+            return None;
+        }
+        let at = Position { term: self.term(), index: self.last() + 1 };
+        self.raw.mut_store().expect(at, Content::Servers(servers));
+        let change = self.conf_change(change);
+        let proposed = self.raw.propose_conf_change(Vec::new(), change).is_ok();
+        (proposed && self.last() == at.index).then_some(at)
+    }
+
+    fn conf_change(&mut self, change: Change) -> ConfChange {
+        let (kind, id) = match change {
+            Change::Add(id) => (ConfChangeType::AddNode, id),
+            Change::Learn(id) => (ConfChangeType::AddLearnerNode, id),
+            Change::Remove(id) => (ConfChangeType::RemoveNode, id),
+        };
+        let mut conf_change = ConfChange::default();
+        conf_change.set_change_type(kind);
+        conf_change.node_id = self.numbers.of(id);
+        conf_change
+    }
+
+    /// A change of servers has taken effect; a learner is one for this node alone.
+    pub(crate) fn change(&mut self, change: Change) {
+        let conf_change = self.conf_change(change);
+        let result = self.raw.apply_conf_change(&conf_change);
+        assert!(result.is_ok(), "servers change one at a time: {result:?}");
+        self.draw();
+    }
+
+    /// What the library wants to be done, if anything.
+    pub(crate) fn ready(&mut self) -> Option<Ready> {
+        if !self.raw.has_ready() {
+            return None;
+        }
+        let mut rd = self.raw.ready();
+        let mut ready = Ready { number: rd.number(), ..Ready::default() };
+        if let Some(hard) = rd.hs() {
+            let before = self.raw.store().hard_state();
+            if (hard.term, hard.vote) != (before.0, before.1) {
+                ready.vote = Some((hard.term, self.numbers.id(hard.vote)));
+            }
+            if hard.commit != before.2 {
+                ready.commit = Some(hard.commit);
+            }
+            let hard = hard.clone();
+            self.raw.mut_store().set_hard_state(hard);
+        }
+        if !rd.snapshot().is_empty() {
+            let metadata = rd.snapshot().get_metadata();
+            ready.snapshot = Some(Position { term: metadata.term, index: metadata.index });
+        }
+        // Messages look their entries up before these become the log's.
+        for message in rd.take_messages() {
+            self.outgoing(&message, true, &mut ready);
+        }
+        for message in rd.take_persisted_messages() {
+            self.outgoing(&message, is_free(message.get_msg_type()), &mut ready);
+        }
+        for entry in rd.take_entries() {
+            let at = Position { term: entry.term, index: entry.index };
+            ready.entries.push(self.raw.mut_store().append(at));
+        }
+        self.raw.mut_store().settle();
+        for entry in rd.take_committed_entries() {
+            let at = Position { term: entry.term, index: entry.index };
+            ready.committed.push(Entry { at, content: self.raw.store().content(at) });
+        }
+        self.raw.advance_append_async(rd);
+        self.draw();
+        Some(ready)
+    }
+
+    fn outgoing(&self, message: &Message, is_now: bool, ready: &mut Ready) {
+        let to = self.numbers.id(message.to).expect("messages go to somebody");
+        let Some(step) = to_step(message, self.raw.store()) else {
+            assert_eq!(message.get_msg_type(), MessageType::MsgSnapshot, "all others are steps");
+            return ready.behind.push(to);
+        };
+        let queue = if is_now { &mut ready.messages } else { &mut ready.acknowledgements };
+        queue.push((to, step));
+    }
+
+    /// All up to this ready is on the disk.
+    pub(crate) fn persisted(&mut self, number: u64) {
+        self.raw.on_persist_ready(number);
+        self.draw();
+    }
+
+    /// Entries up to this one have taken effect.
+    pub(crate) fn has_applied(&mut self, index: u64) {
+        self.raw.advance_apply_to(index);
+    }
+
+    /// What was sent to a member may not have come.
+    pub(crate) fn unreachable(&mut self, id: Uuid) {
+        let number = self.numbers.of(id);
+        self.raw.report_unreachable(number);
+        self.draw();
+    }
+
+    /// A snapshot has come to its member, or has not.
+    pub(crate) fn snapshot_sent(&mut self, id: Uuid, has_come: bool) {
+        let status = if has_come { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        let number = self.numbers.of(id);
+        self.raw.report_snapshot(number, status);
+        self.draw();
+    }
+
+    /// Whether a snapshot says more than the log.
+    pub(crate) fn lacks(&self, last: Position) -> bool {
+        last.index > self.commit()
+            && self.raw.raft.raft_log.term(last.index).ok() != Some(last.term)
+    }
+
+    /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning.
+    pub(crate) fn restore(&mut self, from: Uuid, term: u64, mark: Mark) {
+        let own = self.raw.raft.id;
+        let mut voters: ConfState = self.numbers.voters(&mark.servers);
+        if !voters.voters.contains(&own) {
+            voters.learners.push(own);
+        }
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (mark.last.index, mark.last.term);
+        metadata.set_conf_state(voters.clone());
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgSnapshot);
+        (message.from, message.to, message.term) = (self.numbers.of(from), own, term);
+        message.set_snapshot(snapshot);
+        let _ = self.raw.step(message);
+        let is_pending = self.raw.raft.snap().is_some();
+        if is_pending {
+            self.raw.mut_store().compact(mark, voters);
+        }
+        self.draw();
+    }
+
+    /// The file starts from another snapshot of this log.
+    pub(crate) fn compacted(&mut self, mark: Mark) {
+        let voters = self.numbers.voters(&mark.servers);
+        self.raw.mut_store().compact(mark, voters);
+    }
+}
+
+/// What a list of servers changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A server votes from now on.
+    Add(Uuid),
+    /// A server is sent everything, and does not vote.
+    Learn(Uuid),
+    /// A server is a member no more.
+    Remove(Uuid),
+}
+
+impl Change {
+    /// What makes the servers before those after.
+    pub(crate) fn between(before: &Servers, after: &Servers) -> Vec<Self> {
+        let added = after.keys().filter(|id| !before.contains_key(id)).map(|id| Self::Add(*id));
+        let removed = before.keys().filter(|id| !after.contains_key(id));
+        added.chain(removed.map(|id| Self::Remove(*id))).collect()
+    }
+}

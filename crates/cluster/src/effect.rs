@@ -1,0 +1,137 @@
+//! What a member asks for.
+
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use crate::entry::Entry;
+use crate::ids::{LinkId, Position};
+
+/// Severity of a log line, as vlog(8) names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `err`.
+    Error,
+    /// `warn`.
+    Warning,
+    /// `info`.
+    Info,
+    /// `dbg`.
+    Debug,
+}
+
+/// What must be done, in the order in which it is polled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Append this to the file with one write(2), then fdatasync(2) if `sync`; answer with
+    /// [`Event::Persisted`](crate::Event::Persisted). The next step may be written before.
+    Persist {
+        /// The number to answer with, one more than that of the step before.
+        step: u64,
+        /// Whole records.
+        bytes: Arc<Vec<u8>>,
+        /// Something depends on their being on the disk.
+        sync: bool,
+    },
+    /// Connect; answer with `Connected` or `Lost`.
+    Connect {
+        /// The connection's number.
+        link: LinkId,
+        /// `tcp:IP:PORT`, `ssl:IP:PORT` or `unix:FILE`.
+        address: String,
+    },
+    /// Queue bytes on a connection.
+    Send {
+        /// Which.
+        link: LinkId,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Close a connection when what is queued has left. Nothing more is heard of it.
+    Disconnect {
+        /// Which.
+        link: LinkId,
+    },
+    /// These entries are committed, in the order of the log: make them take effect.
+    Commit(Vec<Entry>),
+    /// This member leads since now, leads no longer, or knows another leader.
+    Leadership {
+        /// Who leads; `None` while nobody is known to.
+        leader: Option<Uuid>,
+    },
+    /// What another member's server has sent to this one's with
+    /// [`Member::send`](crate::Member::send), in order.
+    Message {
+        /// Who.
+        from: Uuid,
+        /// What.
+        body: Vec<u8>,
+    },
+    /// The connections to a member have ended: what was sent may not have come, and what it was to
+    /// answer will not be answered.
+    PeerLost {
+        /// Who.
+        peer: Uuid,
+    },
+    /// Read a piece of the data of the file's snapshot; answer with
+    /// [`Event::SnapshotRead`](crate::Event::SnapshotRead), whatever takes the file's place meanwhile.
+    ReadSnapshot {
+        /// For whom.
+        to: Uuid,
+        /// The last entry in the snapshot.
+        last: Position,
+        /// Where the piece begins, in bytes from the beginning of the data.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// A snapshot is about to come: write a new file beside the file, which begins with a header for
+    /// it. One that is there already is given up.
+    ReceiveSnapshot {
+        /// The cluster's id.
+        cluster: Option<Uuid>,
+        /// The last entry in the snapshot.
+        last: Position,
+        /// That entry's id.
+        eid: Uuid,
+        /// The servers after that entry.
+        servers: Arc<Servers>,
+        /// The election timer after that entry, in milliseconds.
+        election_timer: u64,
+        /// How many bytes the data will have.
+        len: u64,
+    },
+    /// More of the snapshot's data has come; the pieces come in order.
+    SnapshotPiece {
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The snapshot's data is complete: load it; answer with
+    /// [`Event::SnapshotLoaded`](crate::Event::SnapshotLoaded).
+    LoadSnapshot {
+        /// The last entry in the snapshot.
+        last: Position,
+    },
+    /// Append these records to the file beside, put it in the file's place, and its tables in the
+    /// place of the tables; answer with [`Event::Persisted`](crate::Event::Persisted).
+    InstallSnapshot {
+        /// The number to answer with.
+        step: u64,
+        /// The last entry in the snapshot.
+        last: Position,
+        /// Whole records.
+        tail: Arc<Vec<u8>>,
+    },
+    /// What has come of a snapshot is of no use.
+    DropSnapshot,
+    /// The member has left its cluster: its database is to be closed.
+    Left,
+    /// Write a log line.
+    Log {
+        /// Severity.
+        level: Level,
+        /// The text.
+        text: String,
+    },
+}

@@ -1,0 +1,80 @@
+//! What can happen to a member.
+
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use crate::ids::{LinkId, Position};
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Time has passed, as [`Member::wakeup_us`](crate::Member::wakeup_us) wished.
+    Tick,
+    /// Result of [`Effect::Persist`](crate::Effect::Persist), in the order of the steps. On `Err`
+    /// nothing of the step is in the file, or nobody knows.
+    Persisted {
+        /// Which step.
+        step: u64,
+        /// How long fdatasync(2) took in microseconds, or the failure as strerror(3) text.
+        result: Result<u64, String>,
+    },
+    /// The connection of [`Effect::Connect`](crate::Effect::Connect) is open.
+    Connected {
+        /// Which.
+        link: LinkId,
+    },
+    /// A peer has connected.
+    Accepted {
+        /// The new connection.
+        link: LinkId,
+        /// What logs call it.
+        name: String,
+    },
+    /// Bytes have come on a connection, in pieces of any length.
+    Received {
+        /// Which.
+        link: LinkId,
+        /// What has come.
+        bytes: Vec<u8>,
+    },
+    /// The connection has ended, or could not be opened; nothing more is heard of this number.
+    Lost {
+        /// Which.
+        link: LinkId,
+        /// The failure as strerror(3) text, `None` for an orderly end.
+        error: Option<String>,
+    },
+    /// The file has been rewritten with a snapshot of everything up to an entry in front.
+    Compacted {
+        /// The last entry that the snapshot has in it.
+        last: Position,
+        /// That entry's id.
+        eid: Uuid,
+        /// The servers after that entry.
+        servers: Arc<Servers>,
+        /// The election timer after that entry, in milliseconds.
+        election_timer: u64,
+        /// Bytes of the snapshot's data.
+        len: u64,
+    },
+    /// Result of [`Effect::ReadSnapshot`](crate::Effect::ReadSnapshot).
+    SnapshotRead {
+        /// For whom.
+        to: Uuid,
+        /// The last entry in the snapshot.
+        last: Position,
+        /// Where the piece begins.
+        offset: u64,
+        /// The bytes, or the failure as strerror(3) text.
+        result: Result<Vec<u8>, String>,
+    },
+    /// Result of [`Effect::LoadSnapshot`](crate::Effect::LoadSnapshot).
+    SnapshotLoaded {
+        /// The last entry in the snapshot.
+        last: Position,
+        /// Why its data makes no sense.
+        result: Result<(), String>,
+    },
+}

@@ -1,0 +1,39 @@
+//! Time as the raft library sees it: ticks, a hundred to an election timer.
+
+use crate::consensus::ELECTION_TICKS;
+
+/// So many ticks at most pass at once: who has slept hears first what was said meanwhile.
+const TICKS_AT_ONCE: u64 = ELECTION_TICKS / 2;
+
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// When the last tick was, monotonic.
+    last_us: u64,
+}
+
+impl Clock {
+    pub(super) fn new(now_us: u64) -> Self {
+        Self { last_us: now_us }
+    }
+
+    /// How many ticks have passed since the last time, at this election timer in milliseconds.
+    pub(super) fn ticks(&mut self, now_us: u64, timer_ms: u64) -> u64 {
+        let tick_us = tick_us(timer_ms);
+        let passed = now_us.saturating_sub(self.last_us) / tick_us;
+        if passed > TICKS_AT_ONCE {
+            self.last_us = now_us;
+            return TICKS_AT_ONCE;
+        }
+        self.last_us += passed * tick_us;
+        passed
+    }
+
+    /// When so many more ticks have passed.
+    pub(super) fn due_us(&self, ticks: u64, timer_ms: u64) -> u64 {
+        self.last_us + ticks * tick_us(timer_ms)
+    }
+}
+
+fn tick_us(timer_ms: u64) -> u64 {
+    (timer_ms * 1000 / ELECTION_TICKS).max(1)
+}

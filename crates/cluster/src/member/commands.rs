@@ -1,0 +1,72 @@
+//! What operators ask for: the election timer, handing over, how the member does.
+
+use super::Member;
+use crate::entry::Content;
+
+/// Bounds of the election timer, in milliseconds.
+pub(super) const ELECTION_TIMER: std::ops::RangeInclusive<u64> = 100..=600_000;
+
+/// Why the election timer cannot be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerRefused {
+    /// Another member leads, or nobody.
+    NotLeader,
+    /// A change is under way.
+    Pending,
+    /// It is that already.
+    Current,
+    /// It is out of bounds.
+    Range,
+    /// It may double at once, and no more.
+    Factor,
+}
+
+impl Member {
+    /// Changes the election timer of the cluster (`cluster/change-election-timer`).
+    ///
+    /// # Errors
+    /// Why it cannot be changed.
+    pub fn change_election_timer(&mut self, now_us: u64, ms: u64) -> Result<(), TimerRefused> {
+        self.now_us = now_us;
+        if !self.may_propose() {
+            return Err(TimerRefused::NotLeader);
+        }
+        if self.pending_timer().is_some() {
+            return Err(TimerRefused::Pending);
+        }
+        if !ELECTION_TIMER.contains(&ms) {
+            return Err(TimerRefused::Range);
+        }
+        if ms == self.election_timer {
+            return Err(TimerRefused::Current);
+        }
+        if ms > 2 * self.election_timer {
+            return Err(TimerRefused::Factor);
+        }
+        self.node.propose(vec![Content::ElectionTimer(ms)]).ok_or(TimerRefused::NotLeader)?;
+        self.pump();
+        Ok(())
+    }
+
+    /// The election timer that the cluster is about to have.
+    pub(crate) fn pending_timer(&self) -> Option<u64> {
+        let open = (self.node.applied() + 1..=self.node.last()).rev();
+        let timer = |index| match self.node.entry(index)?.content {
+            Content::ElectionTimer(ms) => Some(ms),
+            _ => None,
+        };
+        open.into_iter().find_map(timer)
+    }
+
+    /// Hands leadership over, if the member has it, to who is as far as any other: before a stop,
+    /// so that nobody waits for an election.
+    pub fn hand_over(&mut self, now_us: u64) {
+        self.now_us = now_us;
+        if self.node.is_leader()
+            && let Some(successor) = self.node.best_successor()
+        {
+            self.node.transfer(successor);
+        }
+        self.pump();
+    }
+}

@@ -1,0 +1,600 @@
+//! One member: it owns a node of the raft library, the connections to its peers, and what it has
+//! promised to write.
+
+mod clock;
+mod commands;
+mod joining;
+mod removing;
+mod snapshots;
+mod steps;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use crate::consensus::{APPEND, Change, Mark, Node, Start, TIMEOUT_NOW};
+use crate::effect::{Effect, Level};
+use crate::entry::{Content, Entry, Proposal};
+use crate::event::Event;
+use crate::ids::{LinkId, Position};
+use crate::member::clock::Clock;
+use crate::member::joining::Joins;
+use crate::member::removing::Removals;
+use crate::member::snapshots::Snapshots;
+use crate::member::steps::Steps;
+use crate::peers::{Made, Peers};
+use crate::wire::{Frame, Hello, Lane, Said, Step};
+
+pub use commands::TimerRefused;
+
+/// What a clustered file says when it is opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// This server's id.
+    pub server: Uuid,
+    /// The cluster's id, once it is known.
+    pub cluster: Option<Uuid>,
+    /// The database's name.
+    pub name: String,
+    /// Where this server listens for its peers.
+    pub address: String,
+    /// Where members listen, for a server that has not joined yet; else empty.
+    pub remotes: Vec<String>,
+    /// The last entry in the file's snapshot; zeros if there is none.
+    pub snapshot: Position,
+    /// Its id.
+    pub snapshot_eid: Uuid,
+    /// The servers after the snapshot.
+    pub snapshot_servers: Servers,
+    /// The election timer after the snapshot, in milliseconds.
+    pub snapshot_timer: u64,
+    /// Bytes of the snapshot's data.
+    pub snapshot_len: u64,
+    /// What follows it, without gaps.
+    pub entries: Vec<Entry>,
+    /// The newest term.
+    pub term: u64,
+    /// For whom this server votes in that term.
+    pub vote: Option<Uuid>,
+    /// Entries up to this one are committed, and have taken effect in the tables.
+    pub commit: u64,
+    /// Randomness for election timeouts.
+    pub seed: u64,
+}
+
+/// What part a member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It decides what comes next.
+    Leader,
+    /// It asks for votes.
+    Candidate,
+    /// It does what a leader says.
+    Follower,
+}
+
+/// The member does not lead, or not yet, or is handing leadership over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotLeader;
+
+/// How far a server is in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Membership {
+    /// It asks to be taken in.
+    Joining,
+    Member,
+    /// It asks to be let go.
+    Leaving,
+    Left,
+}
+
+/// One member of a cluster.
+pub struct Member {
+    pub(crate) cluster: Option<Uuid>,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) node: Node,
+    pub(crate) peers: Peers,
+    pub(crate) membership: Membership,
+    /// As of the last entry that took effect.
+    pub(crate) servers: Arc<Servers>,
+    /// As of the last entry that took effect, in milliseconds.
+    pub(crate) election_timer: u64,
+    pub(crate) clock: Clock,
+    pub(crate) steps: Steps,
+    pub(crate) joins: Joins,
+    /// Where to ask to be taken in.
+    pub(crate) remotes: Vec<String>,
+    pub(crate) removals: Removals,
+    pub(crate) snapshots: Snapshots,
+    /// When a request to a peer is to be said again.
+    ask_again_us: u64,
+    effects: VecDeque<Effect>,
+    /// Who led when the server was told last.
+    told_leader: Option<Uuid>,
+    /// When anything was heard of each peer last, monotonic.
+    pub(crate) heard_us: BTreeMap<Uuid, u64>,
+    pub(crate) now_us: u64,
+}
+
+/// A peer that must answer is asked again after so long, in microseconds.
+const ASK_AGAIN_US: u64 = 1_000_000;
+
+impl Member {
+    /// The member of an opened file.
+    pub fn open(opened: Opened, now_us: u64) -> Self {
+        let mark = Mark {
+            last: opened.snapshot,
+            eid: opened.snapshot_eid,
+            servers: Arc::new(opened.snapshot_servers),
+            election_timer: opened.snapshot_timer,
+        };
+        let (mut servers, mut election_timer) = (Arc::clone(&mark.servers), mark.election_timer);
+        for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
+            match &entry.content {
+                Content::Servers(new) => servers = Arc::clone(new),
+                Content::ElectionTimer(ms) => election_timer = *ms,
+                Content::Empty | Content::Data { .. } => {}
+            }
+        }
+        let is_member = servers.contains_key(&opened.server);
+        let mut remotes = opened.remotes;
+        if !is_member && remotes.is_empty() {
+            // It had got a snapshot when it stopped, and was no member yet.
+            remotes.extend(servers.values().cloned());
+        }
+        let node = Node::new(Start {
+            id: opened.server,
+            mark,
+            servers: Arc::clone(&servers),
+            term: opened.term,
+            vote: opened.vote,
+            commit: opened.commit.max(opened.snapshot.index),
+            entries: opened.entries,
+            seed: opened.seed,
+        });
+        let membership = if is_member { Membership::Member } else { Membership::Joining };
+        let mut member = Self {
+            cluster: opened.cluster,
+            name: opened.name,
+            address: opened.address,
+            node,
+            peers: Peers::new(),
+            membership,
+            servers,
+            election_timer,
+            clock: Clock::new(now_us),
+            steps: Steps::default(),
+            joins: Joins::default(),
+            remotes,
+            removals: Removals::default(),
+            snapshots: Snapshots::new(opened.snapshot_len),
+            ask_again_us: now_us,
+            effects: VecDeque::new(),
+            told_leader: None,
+            heard_us: BTreeMap::new(),
+            now_us,
+        };
+        member.want_peers();
+        // Who is alone need not wait for others to be silent.
+        if is_member && member.servers.len() == 1 {
+            member.node.campaign();
+        }
+        member.pump();
+        member
+    }
+
+    /// This server's id.
+    pub fn id(&self) -> Uuid {
+        self.node.id()
+    }
+
+    /// Takes note of what happened.
+    pub fn handle(&mut self, now_us: u64, event: Event) {
+        self.now_us = now_us;
+        for _ in 0..self.clock.ticks(now_us, self.election_timer) {
+            // The library must not campaign between two logs.
+            if !self.snapshots.is_installing() {
+                self.node.tick();
+            }
+        }
+        match event {
+            Event::Tick => {}
+            Event::Persisted { step, result } => self.persisted(step, result),
+            Event::Connected { link } => self.connected(link),
+            Event::Accepted { link, name } => self.peers.accepted(link, name),
+            Event::Received { link, bytes } => self.received(link, &bytes),
+            Event::Lost { link, error } => self.lost(link, error),
+            Event::Compacted { last, eid, servers, election_timer, len } => {
+                self.compacted(Mark { last, eid, servers, election_timer }, len);
+            }
+            Event::SnapshotRead { to, last, offset, result } => {
+                self.snapshot_read(to, last, offset, result);
+            }
+            Event::SnapshotLoaded { last, result } => self.snapshot_loaded(last, result),
+        }
+        self.pump();
+    }
+
+    /// The next thing to be done.
+    pub fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When a [`Event::Tick`] is due, monotonic.
+    pub fn wakeup_us(&self) -> u64 {
+        let ticks = self.clock.due_us(self.node.ticks_left(), self.election_timer);
+        let others = [self.peers.wakeup_us(), self.ask_wakeup_us(), self.steps.again_us];
+        others.into_iter().flatten().fold(ticks, u64::min)
+    }
+
+    /// Whether the member leads and has everything of the leaders before it.
+    pub fn may_propose(&self) -> bool {
+        self.node.may_propose() && !self.steps.is_failing()
+    }
+
+    /// What part the member has.
+    pub fn role(&self) -> Role {
+        match self.node.role() {
+            raft::StateRole::Leader => Role::Leader,
+            raft::StateRole::Follower => Role::Follower,
+            raft::StateRole::Candidate | raft::StateRole::PreCandidate => Role::Candidate,
+        }
+    }
+
+    /// Who leads, if that is known.
+    pub fn leader(&self) -> Option<Uuid> {
+        self.node.leader()
+    }
+
+    /// The newest term that the member knows.
+    pub fn term(&self) -> u64 {
+        self.node.term()
+    }
+
+    /// Whether the server is a member, as far as it knows.
+    pub fn is_member(&self) -> bool {
+        matches!(self.membership, Membership::Member | Membership::Leaving)
+    }
+
+    /// The election timer in milliseconds.
+    pub fn election_timer_ms(&self) -> u64 {
+        self.election_timer
+    }
+
+    /// The last entry that is committed.
+    pub fn committed(&self) -> u64 {
+        self.node.commit()
+    }
+
+    /// The entry of this index, unless it is in the file's snapshot or not there yet.
+    pub fn entry(&self, index: u64) -> Option<Entry> {
+        self.node.entry(index)
+    }
+
+    /// Proposes the next entries: they stand one after another from the answered place on, and are
+    /// committed if they still stand there when [`Effect::Commit`] comes to it.
+    ///
+    /// # Errors
+    /// The member does not lead, or has not got everything of the leaders before it.
+    pub fn propose(&mut self, now_us: u64, batch: Vec<Proposal>) -> Result<Position, NotLeader> {
+        self.now_us = now_us;
+        if !self.may_propose() {
+            return Err(NotLeader);
+        }
+        let contents = batch.into_iter().map(|Proposal { eid, text }| Content::Data { eid, text });
+        let at = self.node.propose(contents.collect()).ok_or(NotLeader)?;
+        self.pump();
+        Ok(at)
+    }
+
+    /// Sends something to the server of another member, in order; false if that cannot be reached.
+    pub fn send(&mut self, to: Uuid, body: Vec<u8>) -> bool {
+        let has_left = self.peers.send(to, Lane::Log, &Frame::Message(body));
+        self.gather();
+        has_left
+    }
+
+    /// Does what the library wants to be done, until it wants nothing.
+    fn pump(&mut self) {
+        loop {
+            while let Some(ready) = self.node.ready() {
+                self.process(ready);
+            }
+            if !self.go_on() {
+                break;
+            }
+        }
+        self.tell_leader();
+        self.ask();
+        self.peers.connect(self.now_us);
+        self.gather();
+    }
+
+    fn process(&mut self, ready: crate::consensus::Ready) {
+        for (to, step) in ready.messages {
+            self.say(to, step);
+        }
+        for to in ready.behind {
+            self.begin_snapshot(to);
+        }
+        let (vote, commit) = (ready.vote, ready.commit);
+        let acknowledgements = ready.acknowledgements;
+        if let Some(last) = ready.snapshot {
+            self.install(ready.number, last, vote, acknowledgements);
+        } else {
+            let step = self.steps.write(ready.number, vote, &ready.entries, commit, self.now_us);
+            match step {
+                steps::Written::Step(effect) => {
+                    self.gather();
+                    self.effects.extend(effect);
+                    self.steps.wait(acknowledgements);
+                }
+                steps::Written::Behind => self.steps.wait(acknowledgements),
+                steps::Written::Nothing => {
+                    self.node.persisted(ready.number);
+                    acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
+                }
+            }
+        }
+        self.commit(ready.committed);
+    }
+
+    fn commit(&mut self, committed: Vec<Entry>) {
+        let Some(last) = committed.last().map(|entry| entry.at.index) else { return };
+        for entry in &committed {
+            match &entry.content {
+                Content::Servers(servers) => self.change_servers(servers),
+                Content::ElectionTimer(ms) => self.change_timer(*ms),
+                Content::Empty | Content::Data { .. } => {}
+            }
+        }
+        self.node.has_applied(last);
+        self.gather();
+        self.effects.push_back(Effect::Commit(committed));
+    }
+
+    fn change_servers(&mut self, servers: &Arc<Servers>) {
+        let before = std::mem::replace(&mut self.servers, Arc::clone(servers));
+        for change in Change::between(&before, servers) {
+            self.node.change(change);
+        }
+        self.want_peers();
+        self.servers_changed(&before);
+    }
+
+    fn change_timer(&mut self, ms: u64) {
+        let before = std::mem::replace(&mut self.election_timer, ms);
+        if before != ms {
+            self.log(Level::Info, format!("Election timer changed from {before} to {ms}"));
+        }
+    }
+
+    /// Connections to whom to tell something.
+    fn want_peers(&mut self) {
+        let mut wanted: BTreeMap<String, Option<Uuid>> = BTreeMap::new();
+        if self.membership != Membership::Left {
+            wanted.extend(self.remotes.iter().map(|remote| (remote.clone(), None)));
+            let known = self.servers.iter().map(|(id, address)| (address.clone(), Some(*id)));
+            wanted.extend(known);
+            wanted.extend(self.joins.wanted());
+            wanted.remove(&self.address);
+        }
+        self.peers.want(&wanted);
+    }
+
+    /// Puts a step on its way.
+    fn say(&mut self, to: Uuid, step: Step) {
+        let lane = if step.kind == APPEND { Lane::Log } else { Lane::Control };
+        if !self.peers.send(to, lane, &Frame::Step(step)) {
+            self.node.unreachable(to);
+        }
+    }
+
+    fn gather(&mut self) {
+        self.effects.extend(self.peers.take_effects());
+    }
+
+    fn persisted(&mut self, step: u64, result: Result<u64, String>) {
+        match result {
+            Ok(took_us) => {
+                let Some((number, acknowledgements)) = self.steps.persisted(step, took_us) else {
+                    return;
+                };
+                self.node.persisted(number);
+                self.installed(step);
+                acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
+            }
+            Err(error) => {
+                if self.steps.failed(step, self.now_us) {
+                    self.log(Level::Error, format!("{}: cannot write log: {error}", self.name));
+                }
+                // Others can do what this one cannot.
+                if let Some(successor) = self.node.best_successor() {
+                    self.node.transfer(successor);
+                }
+            }
+        }
+    }
+
+    /// Tells the server who leads, if that has changed.
+    fn tell_leader(&mut self) {
+        let leader = self.node.leader();
+        if leader == self.told_leader {
+            return;
+        }
+        self.told_leader = leader;
+        let term = self.node.term();
+        match leader {
+            Some(id) if id == self.id() => {
+                let (votes, of) = (self.servers.len() / 2 + 1, self.servers.len());
+                let text = format!("term {term}: elected leader by {votes}+ of {of} servers");
+                self.log(Level::Info, text);
+            }
+            Some(id) => {
+                let text = format!("server {} is leader for term {term}", self.nickname(id));
+                self.log(Level::Info, text);
+            }
+            None => {}
+        }
+        self.leader_changed();
+        self.effects.push_back(Effect::Leadership { leader });
+    }
+
+    pub(crate) fn nickname(&self, id: Uuid) -> String {
+        crate::status::nickname(id, self.servers.get(&id).map(String::as_str))
+    }
+
+    fn log(&mut self, level: Level, text: String) {
+        self.effects.push_back(Effect::Log { level, text });
+    }
+}
+
+/// Connections and what comes on them.
+impl Member {
+    fn hello(&self, to: Option<Uuid>, lane: Lane) -> Hello {
+        Hello {
+            cluster: self.cluster,
+            to,
+            from: self.id(),
+            address: Some(self.address.clone()),
+            lane: Some(lane),
+        }
+    }
+
+    fn connected(&mut self, id: LinkId) {
+        let Some(link) = self.peers.link(id) else { return };
+        link.is_up = true;
+        let (Made::ByUs(lane), peer) = (link.made, link.peer) else { return };
+        let hello = self.hello(peer, lane);
+        self.peers.greet(id, &hello);
+    }
+
+    fn lost(&mut self, id: LinkId, error: Option<String>) {
+        let Some(link) = self.peers.lost(self.now_us, id) else { return };
+        if link.is_up && link.is_ours {
+            let why = error.map_or_else(|| "closed by peer".to_owned(), |error| error);
+            self.log(Level::Info, format!("{}: connection closed ({why})", link.name));
+        }
+        self.link_gone(&link);
+    }
+
+    /// A connection is no more: what was sent there may not have come.
+    fn link_gone(&mut self, link: &crate::peers::Link) {
+        let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
+        if matches!(link.made, Made::ByUs(_)) {
+            self.node.unreachable(peer);
+            self.snapshot_cut(peer);
+        }
+        self.effects.push_back(Effect::PeerLost { peer });
+    }
+
+    fn received(&mut self, id: LinkId, bytes: &[u8]) {
+        let Some(link) = self.peers.link(id) else { return };
+        link.decoder.feed(bytes);
+        loop {
+            // What was said may have led to the connection's end.
+            let Some(link) = self.peers.link(id) else { return };
+            match link.decoder.next() {
+                Ok(None) => return,
+                Ok(Some(Said::Hello(hello))) => self.greeted(id, hello),
+                Ok(Some(Said::Frame(frame))) => {
+                    let from = link.peer.expect("frames come behind a greeting");
+                    self.heard_us.insert(from, self.now_us);
+                    if let Err(why) = self.frame(id, from, frame) {
+                        self.refuse(id, &why);
+                    }
+                }
+                Err(crate::wire::Malformed(why)) => self.refuse(id, &why),
+            }
+        }
+    }
+
+    /// Closes a connection on which something came that makes no sense.
+    fn refuse(&mut self, id: LinkId, why: &str) {
+        let Some(link) = self.peers.drop(self.now_us, id) else { return };
+        self.log(Level::Warning, format!("{}: connection dropped: {why}", link.name));
+        self.link_gone(&link);
+    }
+
+    fn greeted(&mut self, id: LinkId, hello: Hello) {
+        let own = self.id();
+        let is_joining = self.membership == Membership::Joining;
+        let wrong = if hello.from == own {
+            Some("it has this server's own id".to_owned())
+        } else if hello.to.is_some_and(|to| to != own) {
+            Some(format!("it means server {}", short(hello.to.unwrap_or_default())))
+        } else {
+            let is_other = |ours: Uuid| hello.cluster.is_some_and(|theirs| theirs != ours);
+            let other = self.cluster.filter(|ours| is_other(*ours));
+            other.map(|_| format!("it is of cluster {}", short(hello.cluster.unwrap_or_default())))
+        };
+        if let Some(wrong) = wrong {
+            return self.refuse(id, &wrong);
+        }
+        let link = self.peers.link(id).expect("it has just spoken");
+        if link.peer.is_some_and(|peer| peer != hello.from) {
+            return self.refuse(id, "another server listens there than did before");
+        }
+        let (made, name) = (link.made, link.name.clone());
+        link.peer = Some(hello.from);
+        let Some(lane) = hello.lane else {
+            let text = format!(
+                "{name}: server {} is not Weir: this one waits until most of the cluster's servers are",
+                short(hello.from)
+            );
+            return self.log(Level::Info, text);
+        };
+        link.is_ours = true;
+        if let (None, Some(cluster), true) = (self.cluster, hello.cluster, is_joining) {
+            self.cluster = Some(cluster);
+        }
+        match made {
+            Made::ByUs(_) => self.peers.works(&name),
+            Made::ByPeer => {
+                let hello = self.hello(Some(hello.from), lane);
+                self.peers.greet(id, &hello);
+            }
+        }
+        self.ask_again_us = self.now_us;
+    }
+
+    fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), String> {
+        match frame {
+            Frame::Step(step) => {
+                // A leader that hands over makes the receiver campaign.
+                if step.kind != TIMEOUT_NOW || !self.snapshots.is_installing() {
+                    return self.node.step(from, step);
+                }
+            }
+            Frame::Begin(begin) => self.snapshot_announced(link, from, begin),
+            Frame::Piece { last, offset, bytes } => {
+                self.snapshot_piece(link, from, last, offset, bytes);
+            }
+            Frame::Have { last, upto } => self.snapshot_taken(from, last, upto),
+            Frame::Join { address } => self.asked_to_join(link, from, address),
+            Frame::JoinReply { success, comment, remotes } => {
+                self.join_answered(success, &comment, remotes);
+            }
+            Frame::Remove { server } => self.asked_to_remove(link, server),
+            Frame::RemoveReply { server, success, comment } => {
+                self.remove_answered(server, success, &comment);
+            }
+            Frame::Message(body) => self.effects.push_back(Effect::Message { from, body }),
+        }
+        Ok(())
+    }
+}
+
+/// The first four digits of an id, as the reference shows it.
+pub(crate) fn short(id: Uuid) -> String {
+    id.to_string()[..4].to_owned()
+}
+impl Member {
+    #[allow(missing_docs)]
+    pub fn debug(&self) -> String {
+        format!("{:?} commit {} last {} applied {}\n{:?}\n {:?}", self.node.progress(), self.node.commit(), self.node.last(), self.node.applied(), self.peers.links().map(|(id,l)| format!("{id:?} {:?} {:?} up {} ours {}\n", l.made, l.peer.map(short), l.is_up, l.is_ours)).collect::<Vec<_>>(), self.steps)
+    }
+}

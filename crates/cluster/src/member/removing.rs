@@ -1,0 +1,178 @@
+//! Ceasing to be a member, by one's own wish or an operator's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use super::{Member, Membership};
+use crate::consensus::Change;
+use crate::effect::{Effect, Level};
+use crate::file;
+use crate::ids::LinkId;
+use crate::wire::{Frame, Lane};
+
+/// Removals that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Removals {
+    /// As the leader: who is to go, and where that is waited for.
+    pub(crate) going: BTreeMap<Uuid, BTreeSet<LinkId>>,
+    /// Of which the entry is on its way.
+    pub(crate) committing: Option<Uuid>,
+    /// As another member: whose removal the leader was asked for.
+    asked: BTreeSet<Uuid>,
+}
+
+impl Removals {
+    pub(super) fn is_asking(&self) -> bool {
+        !self.asked.is_empty()
+    }
+}
+
+impl Member {
+    /// Begins to leave the cluster (`cluster/leave`).
+    pub fn leave(&mut self, now_us: u64) {
+        self.now_us = now_us;
+        self.membership = Membership::Leaving;
+        self.ask_again_us = now_us;
+        if self.servers.len() == 1 {
+            self.left();
+        }
+        self.pump();
+    }
+
+    /// Asks the leader to remove a member (`cluster/kick`).
+    pub fn kick(&mut self, now_us: u64, server: Uuid) {
+        self.now_us = now_us;
+        if self.node.is_leader() {
+            self.removals.going.entry(server).or_default();
+        } else {
+            self.removals.asked.insert(server);
+            self.ask_again_us = now_us;
+        }
+        self.pump();
+    }
+
+    /// The leader hands leadership over before it goes; others ask it.
+    pub(super) fn ask_to_leave(&mut self) {
+        let own = self.id();
+        if self.node.is_leader() {
+            if let Some(successor) = self.node.best_successor() {
+                self.node.transfer(successor);
+            }
+        } else if let Some(leader) = self.node.leader() {
+            self.peers.send(leader, Lane::Control, &Frame::Remove { server: own });
+        }
+    }
+
+    pub(super) fn ask_to_remove(&mut self) {
+        let Some(leader) = self.node.leader() else { return };
+        for server in self.removals.asked.clone() {
+            if leader == self.id() {
+                self.removals.asked.remove(&server);
+                self.removals.going.entry(server).or_default();
+            } else {
+                self.peers.send(leader, Lane::Control, &Frame::Remove { server });
+            }
+        }
+    }
+
+    pub(super) fn asked_to_remove(&mut self, link: LinkId, server: Uuid) {
+        if !self.node.may_propose() {
+            return self.answer_removal(link, server, false, "not leader");
+        }
+        if !self.servers.contains_key(&server) {
+            return self.answer_removal(link, server, true, "completed");
+        }
+        self.removals.going.entry(server).or_default().insert(link);
+    }
+
+    fn answer_removal(&mut self, link: LinkId, server: Uuid, success: bool, comment: &str) {
+        let comment = comment.to_owned();
+        self.peers.answer(link, &Frame::RemoveReply { server, success, comment });
+    }
+
+    pub(super) fn remove_answered(&mut self, server: Uuid, success: bool, comment: &str) {
+        if success {
+            self.removals.asked.remove(&server);
+            if server == self.id() && self.membership != Membership::Joining {
+                self.left();
+            }
+        } else if comment != "not leader" {
+            self.log(Level::Info, format!("removing server: {comment}"));
+        }
+    }
+
+    /// Goes on with the servers that are to go; true if that led to something.
+    pub(super) fn go_on_removing(&mut self) -> bool {
+        if self.removals.committing.is_some() || !self.node.may_propose() {
+            return false;
+        }
+        let Some(server) = self.removals.going.keys().next().copied() else { return false };
+        if server == self.id() {
+            // Who leads goes last: the next leader is asked again.
+            if let Some(successor) = self.node.best_successor() {
+                self.node.transfer(successor);
+            }
+            self.removals.going.remove(&server);
+            self.removals.asked.insert(server);
+            return false;
+        }
+        let mut servers = (*self.servers).clone();
+        if servers.remove(&server).is_none() {
+            self.removals.going.remove(&server);
+            return false;
+        }
+        let proposed = self.node.propose_servers(Arc::new(servers), Change::Remove(server));
+        self.removals.committing = proposed.map(|_| server);
+        proposed.is_some()
+    }
+
+    /// Some that were members may be no more.
+    pub(super) fn removed(&mut self, before: &Servers) {
+        let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
+        for server in gone.collect::<Vec<_>>() {
+            self.removals.asked.remove(&server);
+            self.removals.committing.take_if(|committing| *committing == server);
+            let links = self.removals.going.remove(&server).unwrap_or_default();
+            // The server itself is told where it can be heard of it last.
+            let of_server = self.peers.links().filter(|(_, link)| link.peer == Some(server));
+            let to: BTreeSet<LinkId> = links.into_iter().chain(of_server.map(|(id, _)| id)).collect();
+            for link in to {
+                self.answer_removal(link, server, true, "completed");
+            }
+        }
+        if !self.node.is_leader() {
+            let going = std::mem::take(&mut self.removals.going);
+            self.removals.committing = None;
+            for (server, link) in going.into_iter().flat_map(|(server, links)| {
+                links.into_iter().map(move |link| (server, link))
+            }) {
+                self.answer_removal(link, server, false, "lost leadership");
+            }
+        }
+        let own = self.id();
+        if before.contains_key(&own) && !self.servers.contains_key(&own) {
+            self.left();
+        }
+    }
+
+    /// The server is no member any more, for good: its file says so.
+    pub(super) fn left(&mut self) {
+        if self.membership == Membership::Left {
+            return;
+        }
+        self.membership = Membership::Left;
+        let mut note = Vec::new();
+        file::write_note("left", &mut note);
+        if let Some(effect) = self.steps.write_note(note) {
+            self.gather();
+            self.effects.push_back(effect);
+        }
+        self.log(Level::Info, format!("{}: left the cluster", self.name));
+        self.want_peers();
+        self.gather();
+        self.effects.push_back(Effect::Left);
+    }
+}

@@ -1,0 +1,254 @@
+//! Snapshots for members that lack more than the log has: the data of the file's own snapshot, in
+//! pieces, as fast as the other end takes them.
+//!
+//! The entries behind a snapshot are in the log of whom it comes from, so nothing is composed for
+//! it. What has come is kept over a lost connection, as long as the same member sends the same
+//! snapshot again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_data::Uuid;
+
+use super::{Member, Membership, short};
+use crate::consensus::Mark;
+use crate::effect::{Effect, Level};
+use crate::file;
+use crate::ids::{LinkId, Position};
+use crate::wire::{Begin, Frame, Lane, Step};
+
+/// Bytes of a piece.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Pieces that are under way to one member.
+const PIECES: u64 = 4;
+
+/// A snapshot on its way to another member.
+#[derive(Debug)]
+struct Outgoing {
+    last: Position,
+    len: u64,
+    /// Bytes that have been asked of the file. `None` until the other end says what it has.
+    asked: Option<u64>,
+    /// Bytes that the other end has.
+    taken: u64,
+}
+
+/// A snapshot on its way here.
+#[derive(Debug)]
+struct Incoming {
+    from: Uuid,
+    /// Where it comes.
+    link: LinkId,
+    begin: Begin,
+    have: u64,
+}
+
+/// Snapshots on their way.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    /// Bytes of the data of the file's snapshot.
+    len: u64,
+    outgoing: BTreeMap<Uuid, Outgoing>,
+    incoming: Option<Incoming>,
+    /// The step that puts a snapshot in the file's place.
+    installing: Option<u64>,
+}
+
+impl Snapshots {
+    pub(super) fn new(len: u64) -> Self {
+        Self { len, outgoing: BTreeMap::new(), incoming: None, installing: None }
+    }
+
+    /// Whether the log is being replaced.
+    pub(super) fn is_installing(&self) -> bool {
+        self.installing.is_some()
+    }
+
+    /// How much of a snapshot has been taken by a member, of how many bytes.
+    pub(crate) fn to(&self, peer: Uuid) -> Option<(u64, u64)> {
+        self.outgoing.get(&peer).map(|outgoing| (outgoing.taken, outgoing.len))
+    }
+}
+
+impl Member {
+    /// A member needs a snapshot.
+    pub(super) fn begin_snapshot(&mut self, to: Uuid) {
+        let Mark { last, eid, servers, election_timer } = self.node.mark().clone();
+        let (term, len) = (self.node.term(), self.snapshots.len);
+        let begin = Begin { term, last, eid, servers, election_timer, len };
+        if !self.peers.send(to, Lane::Log, &Frame::Begin(begin)) {
+            return self.node.snapshot_sent(to, false);
+        }
+        let outgoing = Outgoing { last, len, asked: None, taken: 0 };
+        self.snapshots.outgoing.insert(to, outgoing);
+        self.log(Level::Info, format!("sending snapshot to server {}", self.nickname(to)));
+    }
+
+    /// The connection to a member has ended: a snapshot on its way there begins anew.
+    pub(super) fn snapshot_cut(&mut self, peer: Uuid) {
+        if self.snapshots.outgoing.remove(&peer).is_some() {
+            self.node.snapshot_sent(peer, false);
+        }
+    }
+
+    /// A member says how much of a snapshot it has.
+    pub(super) fn snapshot_taken(&mut self, from: Uuid, last: Position, upto: u64) {
+        let Some(outgoing) = self.snapshots.outgoing.get_mut(&from) else { return };
+        if outgoing.last != last || upto > outgoing.len {
+            return;
+        }
+        outgoing.taken = upto;
+        let asked = outgoing.asked.get_or_insert(upto);
+        let mut reads = vec![];
+        while *asked < outgoing.len && *asked < upto + PIECES * PIECE_BYTES {
+            let len = PIECE_BYTES.min(outgoing.len - *asked);
+            reads.push(Effect::ReadSnapshot { to: from, last, offset: *asked, len });
+            *asked += len;
+        }
+        self.gather();
+        self.effects.extend(reads);
+    }
+
+    /// A piece of the file's snapshot is here, for another member.
+    pub(super) fn snapshot_read(
+        &mut self,
+        to: Uuid,
+        last: Position,
+        offset: u64,
+        result: Result<Vec<u8>, String>,
+    ) {
+        let is_wanted = self.snapshots.outgoing.get(&to).is_some_and(|out| out.last == last);
+        if !is_wanted {
+            return;
+        }
+        match result {
+            Ok(bytes) => {
+                self.peers.send(to, Lane::Log, &Frame::Piece { last, offset, bytes });
+            }
+            Err(error) => {
+                let text = format!("cannot read snapshot for {}: {error}", self.nickname(to));
+                self.log(Level::Warning, text);
+                self.snapshot_cut(to);
+            }
+        }
+    }
+
+    /// A snapshot is about to come.
+    pub(super) fn snapshot_announced(&mut self, link: LinkId, from: Uuid, begin: Begin) {
+        let last = begin.last;
+        if self.membership == Membership::Left || begin.term < self.node.term() {
+            return;
+        }
+        if !self.node.lacks(last) {
+            // What the log has, it need not be sent; the library says how far it is.
+            return self.peers.answer(link, &Frame::Have { last, upto: begin.len });
+        }
+        if self.snapshots.installing.is_some() {
+            return;
+        }
+        if let Some(incoming) = &mut self.snapshots.incoming
+            && incoming.from == from
+            && (incoming.begin.last, incoming.begin.len) == (last, begin.len)
+        {
+            (incoming.begin, incoming.link) = (begin, link);
+            let have = incoming.have;
+            return self.peers.answer(link, &Frame::Have { last, upto: have });
+        }
+        self.log(Level::Info, format!("receiving snapshot from server {}", short(from)));
+        self.effects.push_back(Effect::ReceiveSnapshot {
+            cluster: self.cluster,
+            last,
+            eid: begin.eid,
+            servers: Arc::clone(&begin.servers),
+            election_timer: begin.election_timer,
+            len: begin.len,
+        });
+        self.snapshots.incoming = Some(Incoming { from, link, begin, have: 0 });
+        self.peers.answer(link, &Frame::Have { last, upto: 0 });
+    }
+
+    pub(super) fn snapshot_piece(
+        &mut self,
+        link: LinkId,
+        from: Uuid,
+        last: Position,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) {
+        let Some(incoming) = &mut self.snapshots.incoming else { return };
+        let is_next = incoming.from == from && incoming.begin.last == last;
+        let end = offset.saturating_add(bytes.len() as u64);
+        if !is_next || offset != incoming.have || end > incoming.begin.len || bytes.is_empty() {
+            return;
+        }
+        incoming.have = end;
+        let is_all = end == incoming.begin.len;
+        self.effects.push_back(Effect::SnapshotPiece { bytes });
+        if is_all {
+            self.effects.push_back(Effect::LoadSnapshot { last });
+        }
+        self.peers.answer(link, &Frame::Have { last, upto: end });
+    }
+
+    /// The tables have been made of a snapshot, or it makes no sense.
+    pub(super) fn snapshot_loaded(&mut self, last: Position, result: Result<(), String>) {
+        let is_it = |incoming: &Incoming| incoming.begin.last == last;
+        let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else { return };
+        let (from, link, begin) = (incoming.from, incoming.link, incoming.begin.clone());
+        let Begin { eid, servers, election_timer, .. } = begin;
+        if let Err(error) = result {
+            // The other end waits for an acknowledgement; that it is cut off, it hears.
+            self.refuse(link, &format!("snapshot from server {}: {error}", short(from)));
+        } else if self.node.lacks(last) {
+            let mark = Mark { last, eid, servers, election_timer };
+            self.node.restore(from, begin.term, mark);
+            if self.node.mark().last == last {
+                return;
+            }
+        }
+        self.snapshots.incoming = None;
+        self.effects.push_back(Effect::DropSnapshot);
+    }
+
+    /// The library has taken a snapshot for the log's beginning: it takes the file's place.
+    pub(super) fn install(
+        &mut self,
+        number: u64,
+        last: Position,
+        vote: Option<(u64, Option<Uuid>)>,
+        acknowledgements: Vec<(Uuid, Step)>,
+    ) {
+        let vote = vote.unwrap_or((self.node.term(), self.node.vote()));
+        let mut tail = Vec::new();
+        file::write_step(Some(vote), &[], None, &mut tail);
+        let effect = self.steps.install(number, last, tail);
+        self.steps.wait(acknowledgements);
+        self.snapshots.installing = Some(self.steps.last());
+        self.gather();
+        self.effects.extend(effect);
+        let servers = Arc::clone(&self.node.mark().servers);
+        let before = std::mem::replace(&mut self.servers, servers);
+        self.election_timer = self.node.mark().election_timer;
+        self.want_peers();
+        self.servers_changed(&before);
+    }
+
+    /// A step is on the disk: it may be that which has put a snapshot in the file's place.
+    pub(super) fn installed(&mut self, step: u64) {
+        if self.snapshots.installing != Some(step) {
+            return;
+        }
+        self.snapshots.installing = None;
+        let incoming = self.snapshots.incoming.take().expect("what is installed has come");
+        self.snapshots.len = incoming.begin.len;
+        self.node.has_applied(incoming.begin.last.index);
+    }
+
+    /// The file has been rewritten with a newer snapshot in front.
+    pub(super) fn compacted(&mut self, mark: Mark, len: u64) {
+        assert!(mark.last.index <= self.node.applied(), "a snapshot has what took effect");
+        self.snapshots.len = len;
+        self.node.compacted(mark);
+    }
+}

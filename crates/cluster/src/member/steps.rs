@@ -1,0 +1,184 @@
+//! What is on its way to the file, and what waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_data::Uuid;
+
+use crate::effect::Effect;
+use crate::entry::Entry;
+use crate::file;
+use crate::ids::Position;
+use crate::wire::Step;
+
+/// What could not be written is tried again after this long, in microseconds.
+const AGAIN_US: u64 = 1_000_000;
+
+/// A commit index is written by itself after this long, in microseconds.
+const COMMIT_US: u64 = 1_000_000;
+
+/// One write.
+#[derive(Debug)]
+struct Waiting {
+    step: u64,
+    /// What the library calls it, and all that had nothing to write behind it.
+    number: u64,
+    what: What,
+    acknowledgements: Vec<(Uuid, Step)>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Append { bytes: Arc<Vec<u8>>, sync: bool },
+    Install { last: Position, tail: Arc<Vec<u8>> },
+}
+
+impl What {
+    fn effect(self, step: u64) -> Effect {
+        match self {
+            Self::Append { bytes, sync } => Effect::Persist { step, bytes, sync },
+            Self::Install { last, tail } => Effect::InstallSnapshot { step, last, tail },
+        }
+    }
+}
+
+/// What has become of what the library wants to be written.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is on its way, or will be when the file takes it.
+    Step(Option<Effect>),
+    /// There is nothing to write, but what came before is not on the disk.
+    Behind,
+    /// There is nothing to write, and nothing to wait for.
+    Nothing,
+}
+
+/// All writes that are not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    last: u64,
+    waiting: VecDeque<Waiting>,
+    /// The commit index that the file does not have yet, and since when, monotonic.
+    commit: Option<(u64, u64)>,
+    /// When to try again what could not be written.
+    pub(super) again_us: Option<u64>,
+    /// The longest fdatasync(2) seen, in microseconds.
+    pub(crate) worst_us: u64,
+}
+
+impl Steps {
+    /// Whether the file refuses what must be in it.
+    pub(super) fn is_failing(&self) -> bool {
+        self.again_us.is_some()
+    }
+
+    /// Puts what the library wants to be written on its way. A commit index is no reason to write:
+    /// it goes with what comes next.
+    pub(super) fn write(
+        &mut self,
+        number: u64,
+        vote: Option<(u64, Option<Uuid>)>,
+        entries: &[Entry],
+        commit: Option<u64>,
+        now_us: u64,
+    ) -> Written {
+        if let Some(commit) = commit {
+            self.commit = Some((commit, self.commit.map_or(now_us, |(_, since_us)| since_us)));
+        }
+        if vote.is_none() && entries.is_empty() {
+            let Some(last) = self.waiting.back_mut() else { return Written::Nothing };
+            last.number = number;
+            return Written::Behind;
+        }
+        let mut bytes = Vec::new();
+        let commit = self.commit.take().map(|(commit, _)| commit);
+        file::write_step(vote, entries, commit, &mut bytes);
+        Written::Step(self.push(number, bytes, true))
+    }
+
+    /// The commit index, if the file does not have it for a while and nothing else is on its way:
+    /// who starts from the file need not be told again.
+    pub(super) fn write_commit_if_old(&mut self, now_us: u64) -> Option<Effect> {
+        let (commit, since_us) = self.commit?;
+        if !self.waiting.is_empty() || now_us < since_us + COMMIT_US {
+            return None;
+        }
+        self.commit = None;
+        let mut bytes = Vec::new();
+        file::write_step(None, &[], Some(commit), &mut bytes);
+        self.push(0, bytes, false)
+    }
+
+    /// The last record of a file.
+    pub(super) fn write_note(&mut self, note: Vec<u8>) -> Option<Effect> {
+        self.push(0, note, true)
+    }
+
+    /// The number of the step that was put on its way last.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Puts bytes on their way, unless the file refuses what comes before them.
+    fn push(&mut self, number: u64, bytes: Vec<u8>, sync: bool) -> Option<Effect> {
+        self.begin(number, What::Append { bytes: Arc::new(bytes), sync })
+    }
+
+    /// A snapshot that is here takes the file's place, with records behind it.
+    pub(super) fn install(&mut self, number: u64, last: Position, tail: Vec<u8>) -> Option<Effect> {
+        self.begin(number, What::Install { last, tail: Arc::new(tail) })
+    }
+
+    fn begin(&mut self, number: u64, what: What) -> Option<Effect> {
+        self.last += 1;
+        let effect = (!self.is_failing()).then(|| what.clone().effect(self.last));
+        let acknowledgements = vec![];
+        self.waiting.push_back(Waiting { step: self.last, number, what, acknowledgements });
+        effect
+    }
+
+    /// What leaves when all that is on its way is on the disk.
+    pub(super) fn wait(&mut self, acknowledgements: Vec<(Uuid, Step)>) {
+        let last = self.waiting.back_mut().expect("something is on its way");
+        last.acknowledgements.extend(acknowledgements);
+    }
+
+    /// A step is on the disk, and so is all before it: the library's number for it, and what leaves
+    /// now. `None` if it failed before and is tried again.
+    pub(super) fn persisted(
+        &mut self,
+        step: u64,
+        took_us: u64,
+    ) -> Option<(u64, Vec<(Uuid, Step)>)> {
+        self.worst_us = self.worst_us.max(took_us);
+        let first = self.waiting.front().filter(|waiting| waiting.step == step)?;
+        let number = first.number;
+        let waiting = self.waiting.pop_front().expect("it has just been looked at");
+        Some((number, waiting.acknowledgements))
+    }
+
+    /// A step could not be written, nor can those behind it; true if that is news.
+    pub(super) fn failed(&mut self, step: u64, now_us: u64) -> bool {
+        let is_ours = self.waiting.iter().any(|waiting| waiting.step == step);
+        let is_news = is_ours && self.again_us.is_none();
+        if is_ours {
+            self.again_us = Some(now_us + AGAIN_US);
+        }
+        is_news
+    }
+
+    /// Writes again what could not be written, if it is time: under new numbers.
+    pub(super) fn again(&mut self, now_us: u64) -> Vec<Effect> {
+        if self.again_us.is_none_or(|at| at > now_us) {
+            return vec![];
+        }
+        self.again_us = None;
+        let mut effects = vec![];
+        for waiting in &mut self.waiting {
+            self.last += 1;
+            waiting.step = self.last;
+            effects.push(waiting.what.clone().effect(self.last));
+        }
+        effects
+    }
+}

@@ -1,0 +1,242 @@
+//! Connections to other members: who is at the other end, and what it understands.
+//!
+//! Each member connects to each other one, once for each [`Lane`], and speaks on the connections
+//! that it has made itself; what it hears comes on those that others have made. Both ends greet. Who
+//! does not greet as a member of this kind is left alone.
+
+use std::collections::BTreeMap;
+
+use weir_data::Uuid;
+
+use crate::effect::Effect;
+use crate::ids::LinkId;
+use crate::wire::{Decoder, Frame, Hello, Lane};
+
+/// A connection attempt follows the last one after at least this, and at most [`BACKOFF_MAX_US`], in
+/// microseconds: each failure doubles it.
+const BACKOFF_US: u64 = 100_000;
+
+/// Longest pause between attempts to connect, in microseconds.
+const BACKOFF_MAX_US: u64 = 4_000_000;
+
+/// How a connection came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// By us, to reach this address, for this lane.
+    ByUs(Lane),
+    ByPeer,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) made: Made,
+    /// Whom we mean to reach, or who has greeted.
+    pub(crate) peer: Option<Uuid>,
+    /// Where we mean to reach it, or what logs call it.
+    pub(crate) name: String,
+    /// It is open.
+    pub(crate) is_up: bool,
+    /// The other end has greeted as a member of this kind.
+    pub(crate) is_ours: bool,
+    pub(crate) decoder: Decoder,
+}
+
+/// What we want from somebody at an address.
+#[derive(Debug)]
+struct Target {
+    peer: Option<Uuid>,
+    links: [Option<LinkId>; Lane::ALL.len()],
+    backoff_us: u64,
+    again_us: u64,
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    links: BTreeMap<LinkId, Link>,
+    /// By address.
+    targets: BTreeMap<String, Target>,
+    next_link: u64,
+    effects: Vec<Effect>,
+    /// Connections to members that have ended (`cluster/status`).
+    pub(crate) disconnections: u64,
+}
+
+impl Peers {
+    pub(crate) fn new() -> Self {
+        Self {
+            links: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            next_link: 0,
+            effects: Vec::new(),
+            disconnections: 0,
+        }
+    }
+
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    pub(crate) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(&id)
+    }
+
+    pub(crate) fn links(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        self.links.iter().map(|(id, link)| (*id, link))
+    }
+
+    /// Whom to be connected to, from now on: servers by address, with their id if it is known.
+    pub(crate) fn want(&mut self, wanted: &BTreeMap<String, Option<Uuid>>) {
+        let gone: Vec<String> =
+            self.targets.keys().filter(|address| !wanted.contains_key(*address)).cloned().collect();
+        for address in gone {
+            let target = self.targets.remove(&address).expect("it is there");
+            target.links.into_iter().flatten().for_each(|link| self.close(link));
+        }
+        for (address, peer) in wanted {
+            let target = self.targets.entry(address.clone()).or_insert(Target {
+                peer: *peer,
+                links: [None; Lane::ALL.len()],
+                backoff_us: BACKOFF_US,
+                again_us: 0,
+            });
+            if target.peer != *peer && peer.is_some() {
+                target.peer = *peer;
+                for link in target.links.into_iter().flatten() {
+                    self.links.get_mut(&link).expect("a target's link is there").peer = *peer;
+                }
+            }
+        }
+    }
+
+    /// Connects to whom it is time to.
+    pub(crate) fn connect(&mut self, now_us: u64) {
+        for (address, target) in &mut self.targets {
+            if target.again_us > now_us {
+                continue;
+            }
+            for (at, lane) in Lane::ALL.into_iter().enumerate() {
+                if target.links[at].is_some() {
+                    continue;
+                }
+                self.next_link += 1;
+                let id = LinkId(self.next_link);
+                target.links[at] = Some(id);
+                let link = Link {
+                    made: Made::ByUs(lane),
+                    peer: target.peer,
+                    name: address.clone(),
+                    is_up: false,
+                    is_ours: false,
+                    decoder: Decoder::new(),
+                };
+                self.links.insert(id, link);
+                self.effects.push(Effect::Connect { link: id, address: address.clone() });
+            }
+        }
+    }
+
+    /// When the next attempt to connect is due.
+    pub(crate) fn wakeup_us(&self) -> Option<u64> {
+        let is_wanting = |target: &&Target| target.links.iter().any(Option::is_none);
+        self.targets.values().filter(is_wanting).map(|target| target.again_us).min()
+    }
+
+    /// A peer has connected.
+    pub(crate) fn accepted(&mut self, id: LinkId, name: String) {
+        let link = Link {
+            made: Made::ByPeer,
+            peer: None,
+            name,
+            is_up: true,
+            is_ours: false,
+            decoder: Decoder::new(),
+        };
+        self.links.insert(id, link);
+    }
+
+    pub(crate) fn greet(&mut self, id: LinkId, hello: &Hello) {
+        let mut bytes = Vec::new();
+        hello.write(&mut bytes);
+        self.effects.push(Effect::Send { link: id, bytes });
+    }
+
+    /// A connection that works: the next attempt comes soon if it ends.
+    pub(crate) fn works(&mut self, address: &str) {
+        if let Some(target) = self.targets.get_mut(address) {
+            target.backoff_us = BACKOFF_US;
+        }
+    }
+
+    /// A connection has ended. Answers with what it was.
+    pub(crate) fn lost(&mut self, now_us: u64, id: LinkId) -> Option<Link> {
+        let link = self.links.remove(&id)?;
+        if let Made::ByUs(_) = link.made
+            && let Some(target) = self.targets.get_mut(&link.name)
+        {
+            let slot = target.links.iter_mut().find(|slot| **slot == Some(id));
+            *slot.expect("a target knows its links") = None;
+            target.again_us = now_us + target.backoff_us;
+            target.backoff_us = (2 * target.backoff_us).min(BACKOFF_MAX_US);
+        }
+        if link.is_ours {
+            self.disconnections += 1;
+        }
+        Some(link)
+    }
+
+    /// Closes a connection of which nothing more is wanted, as if it had been lost.
+    pub(crate) fn drop(&mut self, now_us: u64, id: LinkId) -> Option<Link> {
+        let link = self.lost(now_us, id)?;
+        self.effects.push(Effect::Disconnect { link: id });
+        Some(link)
+    }
+
+    fn close(&mut self, id: LinkId) {
+        if self.links.remove(&id).is_some() {
+            self.effects.push(Effect::Disconnect { link: id });
+        }
+    }
+
+    /// The connection of ours to a member, if it greeted there.
+    fn link_to(&self, peer: Uuid, lane: Lane) -> Option<LinkId> {
+        let is_it = |link: &Link| {
+            link.is_ours && link.peer == Some(peer) && link.made == Made::ByUs(lane)
+        };
+        self.links.iter().find(|(_, link)| is_it(link)).map(|(id, _)| *id)
+    }
+
+    /// Whether a member can be told anything.
+    pub(crate) fn reaches(&self, peer: Uuid) -> bool {
+        Lane::ALL.into_iter().all(|lane| self.link_to(peer, lane).is_some())
+    }
+
+    /// Tells a member; false if there is no connection.
+    pub(crate) fn send(&mut self, peer: Uuid, lane: Lane, frame: &Frame) -> bool {
+        let Some(link) = self.link_to(peer, lane) else { return false };
+        self.answer(link, frame);
+        true
+    }
+
+    /// Tells whoever is there where we have connected to.
+    pub(crate) fn tell_all(&mut self, lane: Lane, frame: &Frame) {
+        let is_it = |link: &Link| link.is_ours && link.made == Made::ByUs(lane);
+        let links: Vec<LinkId> =
+            self.links.iter().filter(|(_, link)| is_it(link)).map(|(id, _)| *id).collect();
+        links.into_iter().for_each(|link| self.answer(link, frame));
+    }
+
+    /// Says something on one connection.
+    pub(crate) fn answer(&mut self, link: LinkId, frame: &Frame) {
+        // What goes to one receiver in one round leaves together.
+        if let Some(Effect::Send { link: last, bytes }) = self.effects.last_mut()
+            && *last == link
+        {
+            return frame.write(bytes);
+        }
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        self.effects.push(Effect::Send { link, bytes });
+    }
+}

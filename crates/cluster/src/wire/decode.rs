@@ -1,0 +1,226 @@
+//! Bytes of a connection to what they say.
+
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use super::encode::content;
+use super::frame::{Begin, Frame, Step};
+use super::hello::Hello;
+use super::{FRAME_BYTES_MAX, Malformed};
+use crate::entry::{Content, Entry};
+use crate::ids::Position;
+
+/// What has come on a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Hello(Hello),
+    Frame(Frame),
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing has been said yet.
+    Greeting,
+    /// A member of this kind has greeted.
+    Frames,
+    /// The reference's server has greeted: what follows is not for us.
+    Deaf,
+}
+
+/// Takes the bytes of one connection apart.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    state: State,
+    bytes: Vec<u8>,
+    /// How many of them have been taken.
+    taken: usize,
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self { state: State::Greeting, bytes: Vec::new(), taken: 0 }
+    }
+
+    /// Takes over what has come.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        if matches!(self.state, State::Deaf) {
+            return;
+        }
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next thing that has come as a whole.
+    pub(crate) fn next(&mut self) -> Result<Option<Said>, Malformed> {
+        match self.state {
+            State::Deaf => Ok(None),
+            State::Greeting => {
+                let Some((hello, len)) = Hello::parse(&self.bytes[self.taken..])? else {
+                    return Ok(None);
+                };
+                self.taken += len;
+                self.state = if hello.lane.is_some() { State::Frames } else { State::Deaf };
+                if matches!(self.state, State::Deaf) {
+                    (self.bytes, self.taken) = (Vec::new(), 0);
+                }
+                Ok(Some(Said::Hello(hello)))
+            }
+            State::Frames => {
+                let rest = &self.bytes[self.taken..];
+                let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
+                let len = u32::from_le_bytes(*head) as usize;
+                if len == 0 || len > FRAME_BYTES_MAX {
+                    return Err(Malformed(format!("frame of {len} bytes")));
+                }
+                let Some(frame) = rest.get(4..4 + len) else { return Ok(None) };
+                let mut body = Body { rest: &frame[1..] };
+                let said = body.frame(frame[0])?;
+                self.taken += 4 + len;
+                Ok(Some(Said::Frame(said)))
+            }
+        }
+    }
+}
+
+struct Body<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    fn frame(&mut self, kind: u8) -> Result<Frame, Malformed> {
+        let frame = match kind {
+            Frame::STEP => Frame::Step(self.step()?),
+            Frame::BEGIN => Frame::Begin(self.begin()?),
+            Frame::PIECE => {
+                let (last, offset) = (self.position()?, self.number()?);
+                Frame::Piece { last, offset, bytes: std::mem::take(&mut self.rest).to_vec() }
+            }
+            Frame::HAVE => Frame::Have { last: self.position()?, upto: self.number()? },
+            Frame::JOIN => Frame::Join { address: self.string()? },
+            Frame::JOIN_REPLY => {
+                let (success, comment) = (self.flag()?, self.string()?);
+                let remotes = (0..self.count()?).map(|_| self.string());
+                Frame::JoinReply { success, comment, remotes: remotes.collect::<Result<_, _>>()? }
+            }
+            Frame::REMOVE => Frame::Remove { server: self.uuid()? },
+            Frame::REMOVE_REPLY => {
+                let (server, success) = (self.uuid()?, self.flag()?);
+                Frame::RemoveReply { server, success, comment: self.string()? }
+            }
+            Frame::MESSAGE => Frame::Message(std::mem::take(&mut self.rest).to_vec()),
+            _ => return Err(Malformed(format!("frame of kind {kind}"))),
+        };
+        if self.rest.is_empty() {
+            Ok(frame)
+        } else {
+            Err(Malformed(format!("{} bytes behind a frame of kind {kind}", self.rest.len())))
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Malformed> {
+        let (kind, reject) = (self.byte()?, self.flag()?);
+        let mut step = Step { kind, reject, ..Step::default() };
+        step.term = self.number()?;
+        step.log_term = self.number()?;
+        step.index = self.number()?;
+        step.commit = self.number()?;
+        step.commit_term = self.number()?;
+        step.request_snapshot = self.number()?;
+        step.reject_hint = self.number()?;
+        step.context = self.bytes()?.to_vec();
+        step.entries = (0..self.count()?).map(|_| self.entry()).collect::<Result<_, _>>()?;
+        Ok(step)
+    }
+
+    fn entry(&mut self) -> Result<Entry, Malformed> {
+        let at = self.position()?;
+        let content = match self.byte()? {
+            content::EMPTY => Content::Empty,
+            content::DATA => Content::Data { eid: self.uuid()?, text: Arc::from(self.bytes()?) },
+            content::SERVERS => Content::Servers(Arc::new(self.servers()?)),
+            content::ELECTION_TIMER => Content::ElectionTimer(self.number()?),
+            kind => return Err(Malformed(format!("entry of kind {kind}"))),
+        };
+        Ok(Entry { at, content })
+    }
+
+    fn begin(&mut self) -> Result<Begin, Malformed> {
+        Ok(Begin {
+            term: self.number()?,
+            last: self.position()?,
+            eid: self.uuid()?,
+            servers: Arc::new(self.servers()?),
+            election_timer: self.number()?,
+            len: self.number()?,
+        })
+    }
+
+    fn servers(&mut self) -> Result<Servers, Malformed> {
+        (0..self.count()?).map(|_| Ok((self.uuid()?, self.string()?))).collect()
+    }
+
+    fn position(&mut self) -> Result<Position, Malformed> {
+        Ok(Position { term: self.number()?, index: self.number()? })
+    }
+
+    /// A number of things of at least a byte each.
+    fn count(&mut self) -> Result<u64, Malformed> {
+        let count = self.number()?;
+        let fits = usize::try_from(count).is_ok_and(|count| count <= self.rest.len());
+        fits.then_some(count).ok_or_else(Self::short)
+    }
+
+    fn number(&mut self) -> Result<u64, Malformed> {
+        let mut n = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            n |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                let is_lost = shift == 63 && byte > 1;
+                return if is_lost { Err(Malformed("number too long".into())) } else { Ok(n) };
+            }
+        }
+        Err(Malformed("number too long".into()))
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Malformed(format!("flag {other}"))),
+        }
+    }
+
+    fn string(&mut self) -> Result<String, Malformed> {
+        let bytes = self.bytes()?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("text that is not UTF-8".into()))
+    }
+
+    fn uuid(&mut self) -> Result<Uuid, Malformed> {
+        let (head, rest) = self.rest.split_first_chunk::<16>().ok_or_else(Self::short)?;
+        self.rest = rest;
+        Ok(Uuid::from_u128(u128::from_be_bytes(*head)))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(self.count()?).expect("it is no more than the bytes there are");
+        let (head, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (head, rest) = self.rest.split_first().ok_or_else(Self::short)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn short() -> Malformed {
+        Malformed("frame that ends too early".into())
+    }
+}

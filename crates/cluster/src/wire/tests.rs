@@ -1,0 +1,142 @@
+//! What is written is read again; what is cut or changed is refused or waited for, never a panic.
+
+use proptest::prelude::*;
+use weir_data::Uuid;
+
+use super::*;
+use crate::entry::{Content, Entry};
+use crate::ids::Position;
+
+fn uuid() -> impl Strategy<Value = Uuid> {
+    any::<u128>().prop_map(Uuid::from_u128)
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    (any::<u64>(), any::<u64>()).prop_map(|(term, index)| Position { term, index })
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    let data = (uuid(), prop::collection::vec(any::<u8>(), 0..300))
+        .prop_map(|(eid, text)| Content::Data { eid, text: text.into() });
+    let servers = prop::collection::btree_map(uuid(), "[a-z:.0-9]{0,20}", 0..4)
+        .prop_map(|servers| Content::Servers(servers.into()));
+    prop_oneof![Just(Content::Empty), data, servers, any::<u64>().prop_map(Content::ElectionTimer)]
+}
+
+fn step() -> impl Strategy<Value = Frame> {
+    let entry = (position(), content()).prop_map(|(at, content)| Entry { at, content });
+    let numbers = prop::array::uniform7(any::<u64>());
+    let context = prop::collection::vec(any::<u8>(), 0..20);
+    let entries = prop::collection::vec(entry, 0..5);
+    (any::<u8>(), any::<bool>(), numbers, context, entries).prop_map(
+        |(kind, reject, n, context, entries)| {
+            Frame::Step(Step {
+                kind,
+                reject,
+                term: n[0],
+                log_term: n[1],
+                index: n[2],
+                commit: n[3],
+                commit_term: n[4],
+                request_snapshot: n[5],
+                reject_hint: n[6],
+                context,
+                entries,
+            })
+        },
+    )
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..300);
+    let servers = prop::collection::btree_map(uuid(), "[a-z]{0,9}", 0..4);
+    let begin = (position(), uuid(), servers, any::<u64>()).prop_map(|(last, eid, servers, n)| {
+        let servers = servers.into();
+        Frame::Begin(Begin { term: n, last, eid, servers, election_timer: n, len: n })
+    });
+    prop_oneof![
+        4 => step(),
+        1 => begin,
+        1 => (position(), any::<u64>(), bytes())
+            .prop_map(|(last, offset, bytes)| Frame::Piece { last, offset, bytes }),
+        1 => (position(), any::<u64>()).prop_map(|(last, upto)| Frame::Have { last, upto }),
+        1 => "[a-z]{0,9}".prop_map(|address| Frame::Join { address }),
+        1 => (any::<bool>(), "[a-z]{0,9}", prop::collection::vec("[a-z]{0,9}", 0..3)).prop_map(
+            |(success, comment, remotes)| Frame::JoinReply { success, comment, remotes }
+        ),
+        1 => uuid().prop_map(|server| Frame::Remove { server }),
+        1 => (uuid(), any::<bool>(), "[a-z]{0,9}").prop_map(
+            |(server, success, comment)| Frame::RemoveReply { server, success, comment }
+        ),
+        1 => bytes().prop_map(Frame::Message),
+    ]
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let id = || prop::option::of(uuid());
+    let lane = prop::sample::select(vec![Lane::Control, Lane::Log]);
+    (id(), id(), uuid(), lane).prop_map(|(cluster, to, from, lane)| {
+        let address = Some("tcp:[::1]:6644".into());
+        Hello { cluster, to, from, address, lane: Some(lane) }
+    })
+}
+
+fn all_of(bytes: &[u8], piece: usize) -> Result<Vec<Said>, Malformed> {
+    let (mut decoder, mut said) = (Decoder::new(), vec![]);
+    for piece in bytes.chunks(piece) {
+        decoder.feed(piece);
+        while let Some(next) = decoder.next()? {
+            said.push(next);
+        }
+    }
+    Ok(said)
+}
+
+fn written(hello: &Hello, frames: &[Frame]) -> Vec<u8> {
+    let mut bytes = vec![];
+    hello.write(&mut bytes);
+    frames.iter().for_each(|frame| frame.write(&mut bytes));
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn what_is_said_is_heard(
+        hello in hello(),
+        frames in prop::collection::vec(frame(), 0..6),
+        piece in 1usize..400,
+    ) {
+        let said = all_of(&written(&hello, &frames), piece).unwrap();
+        let mut expected = vec![Said::Hello(hello)];
+        expected.extend(frames.into_iter().map(Said::Frame));
+        prop_assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn what_is_damaged_is_refused_or_waited_for(
+        hello in hello(),
+        frames in prop::collection::vec(frame(), 1..4),
+        (at, bit) in (any::<prop::sample::Index>(), 0u8..8),
+    ) {
+        let mut bytes = written(&hello, &frames);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let _ = all_of(&bytes, 100);
+        bytes.truncate(at);
+        let _ = all_of(&bytes, 100);
+    }
+}
+
+#[test]
+fn a_server_of_the_reference_is_not_heard() {
+    let greeting = concat!(
+        r#"{"method":"hello_request","params":[{"to":"00000000-0000-0000-0000-000000000001","#,
+        r#""from":"00000000-0000-0000-0000-000000000002","cluster":"#,
+        r#""00000000-0000-0000-0000-000000000003","address":"tcp:127.0.0.1:1"}],"id":null}"#,
+        r#"{"method":"vote_request","params":[{}],"id":null}"#
+    );
+    let said = all_of(greeting.as_bytes(), 7).unwrap();
+    let [Said::Hello(hello)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!((hello.lane, hello.from), (None, Uuid::from_u128(2)));
+    assert_eq!(hello.address.as_deref(), Some("tcp:127.0.0.1:1"));
+}

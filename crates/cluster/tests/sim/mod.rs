@@ -1,0 +1,8 @@
+//! A cluster on one thread: members, a network that loses and delays, disks that forget what was not
+//! synced, clocks. A run is a function of its seed.
+
+mod disk;
+mod rng;
+mod world;
+
+pub use world::{Faults, World};
