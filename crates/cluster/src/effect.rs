@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weir_data::Uuid;
-use weir_log::clustered::Servers;
 
+use crate::consensus::Mark;
 use crate::entry::Entry;
 use crate::ids::{LinkId, Position};
 
@@ -25,10 +25,13 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Append this to the file with one write(2), then fdatasync(2) if `sync`; answer with
-    /// [`Event::Persisted`](crate::Event::Persisted). The next step may be written before.
+    /// [`Event::Persisted`](crate::Event::Persisted). The next step may be written before. Unless the
+    /// step written last is `behind`, fail without writing: what comes before could not be written.
     Persist {
-        /// The number to answer with, one more than that of the step before.
+        /// The number to answer with, greater than any before.
         step: u64,
+        /// The step that this one follows; 0 for none.
+        behind: u64,
         /// Whole records.
         bytes: Arc<Vec<u8>>,
         /// Something depends on their being on the disk.
@@ -91,14 +94,8 @@ pub enum Effect {
     ReceiveSnapshot {
         /// The cluster's id.
         cluster: Option<Uuid>,
-        /// The last entry in the snapshot.
-        last: Position,
-        /// That entry's id.
-        eid: Uuid,
-        /// The servers after that entry.
-        servers: Arc<Servers>,
-        /// The election timer after that entry, in milliseconds.
-        election_timer: u64,
+        /// What it has in it.
+        mark: Mark,
         /// How many bytes the data will have.
         len: u64,
     },
@@ -118,8 +115,19 @@ pub enum Effect {
     InstallSnapshot {
         /// The number to answer with.
         step: u64,
+        /// The step that this one follows; 0 for none.
+        behind: u64,
         /// The last entry in the snapshot.
         last: Position,
+        /// Whole records.
+        tail: Arc<Vec<u8>>,
+    },
+    /// Append these records to the copy of [`Event::CopyWritten`](crate::Event::CopyWritten), and put
+    /// it in the file's place; answer with [`Event::Persisted`](crate::Event::Persisted). It has all
+    /// that was to be written before this, even what could not be.
+    FinishCopy {
+        /// The number to answer with, the last one written if that succeeds.
+        step: u64,
         /// Whole records.
         tail: Arc<Vec<u8>>,
     },

@@ -1,10 +1,8 @@
 //! What can happen to a member.
 
-use std::sync::Arc;
-
 use weir_data::Uuid;
-use weir_log::clustered::Servers;
 
+use crate::consensus::Mark;
 use crate::ids::{LinkId, Position};
 
 /// What happened.
@@ -46,16 +44,11 @@ pub enum Event {
         /// The failure as strerror(3) text, `None` for an orderly end.
         error: Option<String>,
     },
-    /// The file has been rewritten with a snapshot of everything up to an entry in front.
-    Compacted {
-        /// The last entry that the snapshot has in it.
-        last: Position,
-        /// That entry's id.
-        eid: Uuid,
-        /// The servers after that entry.
-        servers: Arc<Servers>,
-        /// The election timer after that entry, in milliseconds.
-        election_timer: u64,
+    /// A copy of the file begins with a snapshot of what had taken effect when
+    /// [`Member::mark`](crate::Member::mark) was asked; it lacks what is to stand behind it.
+    CopyWritten {
+        /// What was answered then.
+        mark: Mark,
         /// Bytes of the snapshot's data.
         len: u64,
     },

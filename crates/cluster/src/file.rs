@@ -5,7 +5,6 @@ use weir_json::validate;
 use weir_log::clustered::{self, Kind, Record};
 
 use crate::entry::{Content, Entry};
-use crate::member::Opened;
 
 /// One step's records: term and vote first, then entries, then the commit index, so that each
 /// beginning of it is a file that makes sense.
@@ -28,15 +27,6 @@ fn write_term(term: u64, vote: Option<Uuid>, out: &mut Vec<u8>) {
     // A vote says its term, too.
     let kind = vote.map_or(Kind::Term, Kind::Vote);
     Record { comment: None, term, kind }.write(out);
-}
-
-/// The records behind the header of a file that is rewritten with a snapshot of everything up to an
-/// index in front: term and vote, the entries behind it, and the commit index.
-pub fn write_log(opened: &Opened, index: u64, out: &mut Vec<u8>) {
-    let behind = opened.entries.iter().filter(|entry| entry.at.index > index);
-    let entries: Vec<Entry> = behind.cloned().collect();
-    let commit = (opened.commit > index).then_some(opened.commit);
-    write_step(Some((opened.term, opened.vote)), &entries, commit, out);
 }
 
 /// A remark that people find with `ovsdb-tool show-log`, or that ends the file's use.

@@ -40,10 +40,10 @@ mod peers;
 mod status;
 mod wire;
 
+pub use consensus::Mark;
 pub use effect::{Effect, Level};
 pub use entry::{Content, Entry, Proposal, Text};
 pub use event::Event;
-pub use file::write_log;
 pub use ids::{LinkId, Position};
 pub use member::{Member, NotLeader, Opened, Role, TimerRefused};
 pub use wire::FRAME_BYTES_MAX;

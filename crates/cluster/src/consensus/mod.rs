@@ -8,7 +8,7 @@ mod store;
 
 pub(crate) use messages::{APPEND, TIMEOUT_NOW};
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
-pub(crate) use store::Mark;
+pub use store::Mark;
 
 /// Ticks in an election timer.
 pub(crate) const ELECTION_TICKS: u64 = 100;

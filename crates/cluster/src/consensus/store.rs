@@ -11,17 +11,17 @@ use weir_log::clustered::Servers;
 use crate::entry::{Content, Entry};
 use crate::ids::Position;
 
-/// What the log starts from: the file's snapshot.
+/// What a snapshot has in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub struct Mark {
     /// The last entry in the snapshot.
-    pub(crate) last: Position,
-    /// That entry's id.
-    pub(crate) eid: Uuid,
+    pub last: Position,
+    /// The id of the last entry in it that has one.
+    pub eid: Uuid,
     /// The servers after that entry.
-    pub(crate) servers: Arc<Servers>,
+    pub servers: Arc<Servers>,
     /// The election timer after that entry, in milliseconds.
-    pub(crate) election_timer: u64,
+    pub election_timer: u64,
 }
 
 /// The log from its snapshot on.

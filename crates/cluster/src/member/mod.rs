@@ -102,6 +102,8 @@ pub struct Member {
     pub(crate) servers: Arc<Servers>,
     /// As of the last entry that took effect, in milliseconds.
     pub(crate) election_timer: u64,
+    /// The id of the last entry that took effect and has one.
+    applied_eid: Uuid,
     pub(crate) clock: Clock,
     pub(crate) steps: Steps,
     pub(crate) joins: Joins,
@@ -139,6 +141,9 @@ impl Member {
                 Content::Empty | Content::Data { .. } => {}
             }
         }
+        let is_applied = |entry: &&Entry| entry.at.index <= opened.commit;
+        let mut eids = opened.entries.iter().filter(is_applied).rev();
+        let applied_eid = eids.find_map(|entry| entry.content.eid()).unwrap_or(mark.eid);
         let is_member = servers.contains_key(&opened.server);
         let mut remotes = opened.remotes;
         if !is_member && remotes.is_empty() {
@@ -165,6 +170,7 @@ impl Member {
             membership,
             servers,
             election_timer,
+            applied_eid,
             clock: Clock::new(now_us),
             steps: Steps::default(),
             joins: Joins::default(),
@@ -207,9 +213,7 @@ impl Member {
             Event::Accepted { link, name } => self.peers.accepted(link, name),
             Event::Received { link, bytes } => self.received(link, &bytes),
             Event::Lost { link, error } => self.lost(link, error),
-            Event::Compacted { last, eid, servers, election_timer, len } => {
-                self.compacted(Mark { last, eid, servers, election_timer }, len);
-            }
+            Event::CopyWritten { mark, len } => self.copy_written(mark, len),
             Event::SnapshotRead { to, last, offset, result } => {
                 self.snapshot_read(to, last, offset, result);
             }
@@ -348,7 +352,8 @@ impl Member {
             match &entry.content {
                 Content::Servers(servers) => self.change_servers(servers),
                 Content::ElectionTimer(ms) => self.change_timer(*ms),
-                Content::Empty | Content::Data { .. } => {}
+                Content::Data { eid, .. } => self.applied_eid = *eid,
+                Content::Empty => {}
             }
         }
         self.node.has_applied(last);
@@ -405,6 +410,7 @@ impl Member {
                 };
                 self.node.persisted(number);
                 self.installed(step);
+                self.finished(step);
                 acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
             }
             Err(error) => {
@@ -591,10 +597,4 @@ impl Member {
 /// The first four digits of an id, as the reference shows it.
 pub(crate) fn short(id: Uuid) -> String {
     id.to_string()[..4].to_owned()
-}
-impl Member {
-    #[allow(missing_docs)]
-    pub fn debug(&self) -> String {
-        format!("{:?} commit {} last {} applied {}\n{:?}\n {:?}", self.node.progress(), self.node.commit(), self.node.last(), self.node.applied(), self.peers.links().map(|(id,l)| format!("{id:?} {:?} {:?} up {} ours {}\n", l.made, l.peer.map(short), l.is_up, l.is_ours)).collect::<Vec<_>>(), self.steps)
-    }
 }

@@ -13,6 +13,7 @@ use weir_data::Uuid;
 use super::{Member, Membership, short};
 use crate::consensus::Mark;
 use crate::effect::{Effect, Level};
+use crate::entry::Entry;
 use crate::file;
 use crate::ids::{LinkId, Position};
 use crate::wire::{Begin, Frame, Lane, Step};
@@ -22,6 +23,14 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// Pieces that are under way to one member.
 const PIECES: u64 = 4;
+
+impl Begin {
+    fn mark(&self) -> Mark {
+        let servers = Arc::clone(&self.servers);
+        let Self { last, eid, election_timer, .. } = *self;
+        Mark { last, eid, servers, election_timer }
+    }
+}
 
 /// A snapshot on its way to another member.
 #[derive(Debug)]
@@ -53,11 +62,13 @@ pub(crate) struct Snapshots {
     incoming: Option<Incoming>,
     /// The step that puts a snapshot in the file's place.
     installing: Option<u64>,
+    /// The step that puts a copy in the file's place, and what the copy begins with.
+    finishing: Option<(u64, Mark, u64)>,
 }
 
 impl Snapshots {
     pub(super) fn new(len: u64) -> Self {
-        Self { len, outgoing: BTreeMap::new(), incoming: None, installing: None }
+        Self { len, outgoing: BTreeMap::new(), incoming: None, installing: None, finishing: None }
     }
 
     /// Whether the log is being replaced.
@@ -158,10 +169,7 @@ impl Member {
         self.log(Level::Info, format!("receiving snapshot from server {}", short(from)));
         self.effects.push_back(Effect::ReceiveSnapshot {
             cluster: self.cluster,
-            last,
-            eid: begin.eid,
-            servers: Arc::clone(&begin.servers),
-            election_timer: begin.election_timer,
+            mark: begin.mark(),
             len: begin.len,
         });
         self.snapshots.incoming = Some(Incoming { from, link, begin, have: 0 });
@@ -196,13 +204,11 @@ impl Member {
         let is_it = |incoming: &Incoming| incoming.begin.last == last;
         let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else { return };
         let (from, link, begin) = (incoming.from, incoming.link, incoming.begin.clone());
-        let Begin { eid, servers, election_timer, .. } = begin;
         if let Err(error) = result {
             // The other end waits for an acknowledgement; that it is cut off, it hears.
             self.refuse(link, &format!("snapshot from server {}: {error}", short(from)));
         } else if self.node.lacks(last) {
-            let mark = Mark { last, eid, servers, election_timer };
-            self.node.restore(from, begin.term, mark);
+            self.node.restore(from, begin.term, begin.mark());
             if self.node.mark().last == last {
                 return;
             }
@@ -230,6 +236,8 @@ impl Member {
         let servers = Arc::clone(&self.node.mark().servers);
         let before = std::mem::replace(&mut self.servers, servers);
         self.election_timer = self.node.mark().election_timer;
+        self.applied_eid = self.node.mark().eid;
+        self.steps.forget_commit();
         self.want_peers();
         self.servers_changed(&before);
     }
@@ -245,10 +253,42 @@ impl Member {
         self.node.has_applied(incoming.begin.last.index);
     }
 
-    /// The file has been rewritten with a newer snapshot in front.
-    pub(super) fn compacted(&mut self, mark: Mark, len: u64) {
-        assert!(mark.last.index <= self.node.applied(), "a snapshot has what took effect");
-        self.snapshots.len = len;
-        self.node.compacted(mark);
+    /// What has taken effect by now, for a snapshot of the tables as they are.
+    pub fn mark(&self) -> Mark {
+        let index = self.node.applied();
+        let entry = self.node.entry(index).expect("the log has what took effect last");
+        Mark {
+            last: entry.at,
+            eid: self.applied_eid,
+            servers: Arc::clone(&self.servers),
+            election_timer: self.election_timer,
+        }
+    }
+
+    /// A copy of the file lacks nothing but what is to stand behind its snapshot. It has everything
+    /// that the log has, even what is still on its way to the old file.
+    pub(super) fn copy_written(&mut self, mark: Mark, len: u64) {
+        let is_old = mark.last.index <= self.node.mark().last.index;
+        if is_old || self.snapshots.installing.is_some() || self.membership == Membership::Left {
+            return self.effects.push_back(Effect::DropSnapshot);
+        }
+        let behind = mark.last.index + 1..=self.node.last();
+        let entries: Vec<Entry> = behind.filter_map(|index| self.node.entry(index)).collect();
+        let commit = Some(self.node.commit()).filter(|commit| *commit > mark.last.index);
+        let mut tail = Vec::new();
+        let vote = (self.node.term(), self.node.vote());
+        file::write_step(Some(vote), &entries, commit, &mut tail);
+        let effect = self.steps.finish(tail);
+        self.snapshots.finishing = Some((self.steps.last(), mark, len));
+        self.gather();
+        self.effects.push_back(effect);
+    }
+
+    /// A step is on the disk: it may be that which has put a copy in the file's place.
+    pub(super) fn finished(&mut self, step: u64) {
+        if let Some((_, mark, len)) = self.snapshots.finishing.take_if(|(of, ..)| *of == step) {
+            self.snapshots.len = len;
+            self.node.compacted(mark);
+        }
     }
 }

@@ -24,6 +24,8 @@ struct Waiting {
     /// What the library calls it, and all that had nothing to write behind it.
     number: u64,
     what: What,
+    /// It could not be written.
+    has_failed: bool,
     acknowledgements: Vec<(Uuid, Step)>,
 }
 
@@ -31,13 +33,16 @@ struct Waiting {
 enum What {
     Append { bytes: Arc<Vec<u8>>, sync: bool },
     Install { last: Position, tail: Arc<Vec<u8>> },
+    /// A copy that has all that comes before takes the file's place.
+    Finish { tail: Arc<Vec<u8>> },
 }
 
 impl What {
-    fn effect(self, step: u64) -> Effect {
+    fn effect(self, step: u64, behind: u64) -> Effect {
         match self {
-            Self::Append { bytes, sync } => Effect::Persist { step, bytes, sync },
-            Self::Install { last, tail } => Effect::InstallSnapshot { step, last, tail },
+            Self::Append { bytes, sync } => Effect::Persist { step, behind, bytes, sync },
+            Self::Install { last, tail } => Effect::InstallSnapshot { step, behind, last, tail },
+            Self::Finish { tail } => Effect::FinishCopy { step, tail },
         }
     }
 }
@@ -57,6 +62,8 @@ pub(super) enum Written {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     last: u64,
+    /// The last one that is on the disk.
+    good: u64,
     waiting: VecDeque<Waiting>,
     /// The commit index that the file does not have yet, and since when, monotonic.
     commit: Option<(u64, u64)>,
@@ -109,6 +116,11 @@ impl Steps {
         self.push(0, bytes, false)
     }
 
+    /// A snapshot that has more takes the file's place.
+    pub(super) fn forget_commit(&mut self) {
+        self.commit = None;
+    }
+
     /// The last record of a file.
     pub(super) fn write_note(&mut self, note: Vec<u8>) -> Option<Effect> {
         self.push(0, note, true)
@@ -130,10 +142,12 @@ impl Steps {
     }
 
     fn begin(&mut self, number: u64, what: What) -> Option<Effect> {
+        let behind = self.last;
         self.last += 1;
-        let effect = (!self.is_failing()).then(|| what.clone().effect(self.last));
+        let (step, has_failed) = (self.last, self.is_failing());
+        let effect = (!has_failed).then(|| what.clone().effect(step, behind));
         let acknowledgements = vec![];
-        self.waiting.push_back(Waiting { step: self.last, number, what, acknowledgements });
+        self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
         effect
     }
 
@@ -151,19 +165,53 @@ impl Steps {
         took_us: u64,
     ) -> Option<(u64, Vec<(Uuid, Step)>)> {
         self.worst_us = self.worst_us.max(took_us);
-        let first = self.waiting.front().filter(|waiting| waiting.step == step)?;
-        let number = first.number;
-        let waiting = self.waiting.pop_front().expect("it has just been looked at");
-        Some((number, waiting.acknowledgements))
+        let at = self.waiting.iter().position(|waiting| waiting.step == step)?;
+        let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
+        assert!(at == 0 || is_whole, "steps are answered in order");
+        let (mut number, mut acknowledgements) = (0, vec![]);
+        for waiting in self.waiting.drain(..=at) {
+            number = number.max(waiting.number);
+            acknowledgements.extend(waiting.acknowledgements);
+        }
+        self.good = step;
+        if is_whole && self.again_us.is_some() {
+            let has_more = self.waiting.iter().any(|waiting| waiting.has_failed);
+            self.again_us = has_more.then_some(0);
+        }
+        Some((number, acknowledgements))
+    }
+
+    /// A copy of the file is whole with this tail, and takes its place.
+    pub(super) fn finish(&mut self, tail: Vec<u8>) -> Effect {
+        let what = What::Finish { tail: Arc::new(tail) };
+        self.last += 1;
+        let (step, acknowledgements) = (self.last, vec![]);
+        let effect = what.clone().effect(step, 0);
+        let has_failed = false;
+        self.waiting.push_back(Waiting { step, number: 0, what, has_failed, acknowledgements });
+        effect
     }
 
     /// A step could not be written, nor can those behind it; true if that is news.
     pub(super) fn failed(&mut self, step: u64, now_us: u64) -> bool {
-        let is_ours = self.waiting.iter().any(|waiting| waiting.step == step);
-        let is_news = is_ours && self.again_us.is_none();
-        if is_ours {
-            self.again_us = Some(now_us + AGAIN_US);
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.step == step) else {
+            return false;
+        };
+        if matches!(self.waiting[at].what, What::Finish { .. }) {
+            // The file is as it was, and so is what waits.
+            let finish = self.waiting.remove(at).expect("it has just been found");
+            assert!(finish.acknowledgements.is_empty() || at > 0, "it had nothing of its own");
+            if let Some(before) = self.waiting.get_mut(at.wrapping_sub(1)) {
+                before.number = before.number.max(finish.number);
+                before.acknowledgements.extend(finish.acknowledgements);
+            }
         }
+        // A copy that takes the file's place has all that comes before, and is followed by the rest.
+        let is_before = |waiting: &&mut Waiting| !matches!(waiting.what, What::Finish { .. });
+        let behind = self.waiting.range_mut(at..).take_while(is_before);
+        behind.for_each(|waiting| waiting.has_failed = true);
+        let is_news = self.again_us.is_none();
+        self.again_us = Some(now_us + AGAIN_US);
         is_news
     }
 
@@ -174,10 +222,15 @@ impl Steps {
         }
         self.again_us = None;
         let mut effects = vec![];
+        let mut behind = self.good;
         for waiting in &mut self.waiting {
-            self.last += 1;
-            waiting.step = self.last;
-            effects.push(waiting.what.clone().effect(self.last));
+            if waiting.has_failed {
+                assert!(!matches!(waiting.what, What::Finish { .. }), "that is not tried again");
+                self.last += 1;
+                (waiting.step, waiting.has_failed) = (self.last, false);
+                effects.push(waiting.what.clone().effect(self.last, behind));
+            }
+            behind = waiting.step;
         }
         effects
     }

@@ -1,31 +1,30 @@
 //! A member's file: what is synced survives a crash, of the rest any beginning.
 
-use weir_cluster::{Content, Entry, Opened, Position};
+use weir_cluster::{Content, Entry, Mark, Opened, Position};
 use weir_data::Uuid;
-use weir_log::clustered::{Kind, Record, Servers};
+use weir_log::clustered::{Kind, Record};
 use weir_log::record::Reader;
 
 use super::rng::Rng;
 
 /// What the snapshot in front of the file says.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Front {
     pub cluster: Option<Uuid>,
-    pub last: Position,
-    pub eid: Uuid,
-    pub servers: Servers,
-    pub election_timer: u64,
+    pub mark: Mark,
     pub data: Vec<u8>,
     /// For a server that has not joined.
     pub remotes: Vec<String>,
 }
 
 /// A file: its front, and records behind it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Disk {
     pub front: Front,
     pub records: Vec<u8>,
     pub synced: usize,
+    /// The step that was written last, in this life.
+    pub step: u64,
 }
 
 impl Disk {
@@ -36,7 +35,7 @@ impl Disk {
         self.records.truncate(kept);
         // A torn record is cut off before the next one is written.
         self.records.truncate(whole(&self.records));
-        self.synced = self.records.len();
+        (self.synced, self.step) = (self.records.len(), 0);
     }
 
     /// What a server finds when it starts.
@@ -48,15 +47,15 @@ impl Disk {
             name: name.to_owned(),
             address: address.to_owned(),
             remotes: front.remotes.clone(),
-            snapshot: front.last,
-            snapshot_eid: front.eid,
-            snapshot_servers: front.servers.clone(),
-            snapshot_timer: front.election_timer,
+            snapshot: front.mark.last,
+            snapshot_eid: front.mark.eid,
+            snapshot_servers: (*front.mark.servers).clone(),
+            snapshot_timer: front.mark.election_timer,
             snapshot_len: front.data.len() as u64,
             entries: vec![],
-            term: front.last.term,
+            term: front.mark.last.term,
             vote: None,
-            commit: front.last.index,
+            commit: front.mark.last.index,
             seed,
         };
         let mut reader = Reader::new();

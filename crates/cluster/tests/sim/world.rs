@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use weir_cluster::{Content, Effect, Entry, Event, LinkId, Member, Position, Proposal};
+use weir_cluster::{Content, Effect, Entry, Event, LinkId, Mark, Member, Position, Proposal};
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
@@ -85,6 +85,7 @@ pub struct World {
     pub acknowledged: u64,
     pub elections: u64,
     pub snapshots: u64,
+    pub compactions: u64,
     pub trace: Vec<String>,
 }
 
@@ -113,6 +114,7 @@ impl World {
             acknowledged: 0,
             elections: 0,
             snapshots: 0,
+            compactions: 0,
             trace: vec![],
         };
         let address = |n: usize| format!("tcp:10.0.0.{}:6643", n + 1);
@@ -122,17 +124,19 @@ impl World {
             let is_member = n < members;
             let front = Front {
                 cluster: cluster.filter(|_| is_member),
-                last: if is_member { Position { term: 1, index: 1 } } else { Position::default() },
-                eid: Uuid::from_u128(if is_member { 5 } else { 0 }),
-                servers: if is_member { all.clone() } else { Servers::new() },
-                election_timer: 1000,
+                mark: Mark {
+                    last: if is_member { Position { term: 1, index: 1 } } else { Position::default() },
+                    eid: Uuid::from_u128(if is_member { 5 } else { 0 }),
+                    servers: Arc::new(if is_member { all.clone() } else { Servers::new() }),
+                    election_timer: 1000,
+                },
                 data: if is_member { b"1 5\n".to_vec() } else { vec![] },
                 remotes: if is_member { vec![] } else { all.values().cloned().collect() },
             };
             world.servers.push(Server {
                 id: server_id(n),
                 address: address(n),
-                disk: Disk { front, ..Disk::default() },
+                disk: Disk { front, records: vec![], synced: 0, step: 0 },
                 member: None,
                 life: 0,
                 applied: BTreeMap::new(),
@@ -167,7 +171,7 @@ impl World {
         server.life += 1;
         let opened = server.disk.open(server.id, "db", &server.address, seed);
         server.applied = applied_of(&server.disk.front.data);
-        server.applied_to = server.disk.front.last.index;
+        server.applied_to = server.disk.front.mark.last.index;
         let committed: Vec<Entry> = opened
             .entries
             .iter()
@@ -232,7 +236,9 @@ impl World {
 
     fn execute(&mut self, n: usize, effect: Effect) {
         match effect {
-            Effect::Persist { step, bytes, sync } => self.persist(n, step, &bytes, sync),
+            Effect::Persist { step, behind, bytes, sync } => {
+                self.persist(n, (step, behind), &bytes, sync);
+            }
             Effect::Connect { link, address } => self.connect(n, link, &address),
             Effect::Send { link, bytes } => self.send(End { server: n, link }, bytes),
             Effect::Disconnect { link } => self.close(End { server: n, link }),
@@ -242,7 +248,7 @@ impl World {
             Effect::ReadSnapshot { to, last, offset, len } => {
                 let front = &self.servers[n].disk.front;
                 let (from, to_byte) = (offset as usize, (offset + len) as usize);
-                let result = if front.last == last {
+                let result = if front.mark.last == last {
                     Ok(front.data[from..to_byte].to_vec())
                 } else {
                     Err("the file has another snapshot".into())
@@ -251,11 +257,25 @@ impl World {
                 let at = self.now_us + 100;
                 self.later(at, n, Due::Event(read));
             }
-            Effect::ReceiveSnapshot { cluster, last, eid, servers, election_timer, .. } => {
-                let servers = (*servers).clone();
-                let (data, remotes) = (vec![], vec![]);
-                let front = Front { cluster, last, eid, servers, election_timer, data, remotes };
+            Effect::ReceiveSnapshot { cluster, mark, .. } => {
+                let front = Front { cluster, mark, data: vec![], remotes: vec![] };
                 self.servers[n].receiving = Some(front);
+            }
+            Effect::FinishCopy { step, tail } => {
+                let server = &mut self.servers[n];
+                let is_whole = |front: &Front| front.mark.last.index <= server.applied_to;
+                let Some(front) = server.receiving.take_if(|front| is_whole(front)) else {
+                    let result = Err("the copy is gone".into());
+                    return self.synced(
+                        self.now_us + 10,
+                        n,
+                        Due::Synced { step, upto: 0, result },
+                    );
+                };
+                let (records, synced) = (tail.to_vec(), tail.len());
+                server.disk = Disk { front, records, synced, step };
+                self.compactions += 1;
+                self.synced(self.now_us + 5000, n, Due::Synced { step, upto: synced, result: Ok(1) });
             }
             Effect::SnapshotPiece { bytes } => {
                 let receiving = self.servers[n].receiving.as_mut().expect("it was announced");
@@ -265,11 +285,17 @@ impl World {
                 let at = self.now_us + 1000 * (1 + self.rng.below(20));
                 self.later(at, n, Due::Event(Event::SnapshotLoaded { last, result: Ok(()) }));
             }
-            Effect::InstallSnapshot { step, last, tail } => {
+            Effect::InstallSnapshot { step, behind, last, tail } => {
                 let server = &mut self.servers[n];
+                if server.disk.step != behind {
+                    let result = Err("No space left on device".into());
+                    let due = Due::Synced { step, upto: 0, result };
+                    return self.synced(self.now_us + 10, n, due);
+                }
                 let front = server.receiving.take().expect("it has come");
-                assert_eq!(front.last, last);
-                server.disk = Disk { front, records: tail.to_vec(), synced: tail.len() };
+                assert_eq!(front.mark.last, last);
+                let (records, synced) = (tail.to_vec(), tail.len());
+                server.disk = Disk { front, records, synced, step };
                 server.applied = applied_of(&server.disk.front.data);
                 server.applied_to = last.index;
                 self.snapshots += 1;
@@ -286,14 +312,15 @@ impl World {
         }
     }
 
-    fn persist(&mut self, n: usize, step: u64, bytes: &Arc<Vec<u8>>, sync: bool) {
+    fn persist(&mut self, n: usize, (step, behind): (u64, u64), bytes: &Arc<Vec<u8>>, sync: bool) {
         let is_full = self.faults.disk > 0 && self.rng.one_in(self.faults.disk);
         let took = 1000 * self.rng.below(self.faults.sync.max(1)) + 50;
         let disk = &mut self.servers[n].disk;
-        if is_full {
+        if is_full || disk.step != behind {
             let result = Err("No space left on device".into());
             return self.synced(self.now_us + 10, n, Due::Synced { step, upto: 0, result });
         }
+        disk.step = step;
         disk.records.extend_from_slice(bytes);
         let upto = if sync { disk.records.len() } else { 0 };
         let at = self.now_us + if sync { took } else { 1 };
@@ -419,49 +446,20 @@ impl World {
     pub fn compact(&mut self, n: usize) {
         let server = &mut self.servers[n];
         let Some(member) = &server.member else { return };
-        if server.receiving.is_some() || server.applied_to <= server.disk.front.last.index {
+        if server.receiving.is_some() || server.applied_to <= server.disk.front.mark.last.index {
             return;
         }
-        let opened = server.disk.open(server.id, "db", &server.address, 0);
-        let index = server.applied_to;
-        let at = |entry: &&Entry| entry.at.index <= index;
-        // The file may not have got what has taken effect: then it is for another time.
-        let Some(last) = opened.entries.iter().filter(at).next_back().map(|entry| entry.at) else {
-            return;
-        };
-        if last.index != index {
-            return;
-        }
-        let mut servers = server.disk.front.servers.clone();
-        for entry in opened.entries.iter().filter(at) {
-            if let Content::Servers(new) = &entry.content {
-                servers = (**new).clone();
-            }
-        }
-        let eid = server.applied.values().next_back().copied().unwrap_or_default();
-        let data: String =
-            server.applied.iter().map(|(index, eid)| format!("{index} {}\n", eid.to_u128())).collect();
-        let election_timer = member.election_timer_ms();
-        let mut tail = vec![];
-        weir_cluster::write_log(&opened, last.index, &mut tail);
-        let front = Front {
-            cluster: server.disk.front.cluster,
-            last,
-            eid,
-            servers: servers.clone(),
-            election_timer,
-            data: data.into_bytes(),
-            remotes: vec![],
-        };
-        let len = front.data.len() as u64;
-        // The rename is atomic and synced.
-        let unsynced = server.disk.records.len() > server.disk.synced;
-        if unsynced {
-            return;
-        }
-        server.disk = Disk { front, synced: tail.len(), records: tail };
-        let servers = Arc::new(servers);
-        self.event(n, Event::Compacted { last, eid, servers, election_timer, len });
+        let mark = member.mark();
+        assert_eq!(mark.last.index, server.applied_to);
+        let line = |(index, eid): (&u64, &Uuid)| format!("{index} {}\n", eid.to_u128());
+        let data: String = server.applied.iter().map(line).collect();
+        let len = data.len() as u64;
+        let cluster = server.disk.front.cluster;
+        let remotes = vec![];
+        let front = Front { cluster, mark: mark.clone(), data: data.into_bytes(), remotes };
+        server.receiving = Some(front);
+        let at = self.now_us + 1000 * (1 + self.rng.below(30));
+        self.later(at, n, Due::Event(Event::CopyWritten { mark, len }));
     }
 
     /// Something goes wrong, perhaps.
@@ -495,7 +493,11 @@ impl World {
         }
         if happens(&mut self.rng, f.pause) {
             let n = self.rng.below(count) as usize;
-            self.servers[n].paused_until = self.now_us + 1000 * self.rng.below(3000);
+            let until = self.now_us + 1000 * self.rng.below(3000) + 7;
+            // What waits for the end of a pause comes in its order only if that stays.
+            if self.servers[n].paused_until < self.now_us {
+                self.servers[n].paused_until = until;
+            }
         }
     }
 
