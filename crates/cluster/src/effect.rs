@@ -90,7 +90,7 @@ pub enum Effect {
         len: u64,
     },
     /// A snapshot is about to come: write a new file beside the file, which begins with a header for
-    /// it. One that is there already is given up.
+    /// it. One that is there already is given up, and so is a copy that is being written.
     ReceiveSnapshot {
         /// The cluster's id.
         cluster: Option<Uuid>,
@@ -133,6 +133,8 @@ pub enum Effect {
     },
     /// What has come of a snapshot is of no use.
     DropSnapshot,
+    /// The copy of [`Event::CopyWritten`](crate::Event::CopyWritten) is of no use.
+    DropCopy,
     /// The member has left its cluster: its database is to be closed.
     Left,
     /// Write a log line.

@@ -405,18 +405,22 @@ impl Member {
     fn persisted(&mut self, step: u64, result: Result<u64, String>) {
         match result {
             Ok(took_us) => {
-                let Some((number, acknowledgements)) = self.steps.persisted(step, took_us) else {
-                    return;
-                };
-                self.node.persisted(number);
-                self.installed(step);
-                self.finished(step);
-                acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
+                let Some(persisted) = self.steps.persisted(step, took_us) else { return };
+                self.node.persisted(persisted.number);
+                if persisted.has_installed {
+                    self.installed();
+                }
+                if persisted.has_finished {
+                    self.finished();
+                }
+                let acknowledgements = persisted.acknowledgements.into_iter();
+                acknowledgements.for_each(|(to, step)| self.say(to, step));
             }
             Err(error) => {
                 if self.steps.failed(step, self.now_us) {
                     self.log(Level::Error, format!("{}: cannot write log: {error}", self.name));
                 }
+                self.snapshots.forget_copy(self.steps.is_finishing());
                 // Others can do what this one cannot.
                 if let Some(successor) = self.node.best_successor() {
                     self.node.transfer(successor);

@@ -60,20 +60,25 @@ pub(crate) struct Snapshots {
     len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
     incoming: Option<Incoming>,
-    /// The step that puts a snapshot in the file's place.
-    installing: Option<u64>,
-    /// The step that puts a copy in the file's place, and what the copy begins with.
-    finishing: Option<(u64, Mark, u64)>,
+    /// The snapshot that has come is about to take the file's place.
+    is_installing: bool,
+    /// What a copy begins with that is about to take the file's place, and bytes of its data.
+    finishing: Option<(Mark, u64)>,
 }
 
 impl Snapshots {
     pub(super) fn new(len: u64) -> Self {
-        Self { len, outgoing: BTreeMap::new(), incoming: None, installing: None, finishing: None }
+        Self { len, outgoing: BTreeMap::new(), incoming: None, is_installing: false, finishing: None }
     }
 
     /// Whether the log is being replaced.
     pub(super) fn is_installing(&self) -> bool {
-        self.installing.is_some()
+        self.is_installing
+    }
+
+    /// Something could not be written; perhaps it was the end of a copy.
+    pub(super) fn forget_copy(&mut self, is_finishing: bool) {
+        self.finishing.take_if(|_| !is_finishing);
     }
 
     /// How much of a snapshot has been taken by a member, of how many bytes.
@@ -152,10 +157,10 @@ impl Member {
             return;
         }
         if !self.node.lacks(last) {
-            // What the log has, it need not be sent; the library says how far it is.
-            return self.peers.answer(link, &Frame::Have { last, upto: begin.len });
+            // What the log has, it need not be sent; the library acknowledges it.
+            return self.node.restore(from, begin.term, begin.mark());
         }
-        if self.snapshots.installing.is_some() {
+        if self.snapshots.is_installing {
             return;
         }
         if let Some(incoming) = &mut self.snapshots.incoming
@@ -230,7 +235,7 @@ impl Member {
         file::write_step(Some(vote), &[], None, &mut tail);
         let effect = self.steps.install(number, last, tail);
         self.steps.wait(acknowledgements);
-        self.snapshots.installing = Some(self.steps.last());
+        self.snapshots.is_installing = true;
         self.gather();
         self.effects.extend(effect);
         let servers = Arc::clone(&self.node.mark().servers);
@@ -242,12 +247,9 @@ impl Member {
         self.servers_changed(&before);
     }
 
-    /// A step is on the disk: it may be that which has put a snapshot in the file's place.
-    pub(super) fn installed(&mut self, step: u64) {
-        if self.snapshots.installing != Some(step) {
-            return;
-        }
-        self.snapshots.installing = None;
+    /// The snapshot that has come is in the file's place.
+    pub(super) fn installed(&mut self) {
+        self.snapshots.is_installing = false;
         let incoming = self.snapshots.incoming.take().expect("what is installed has come");
         self.snapshots.len = incoming.begin.len;
         self.node.has_applied(incoming.begin.last.index);
@@ -268,9 +270,14 @@ impl Member {
     /// A copy of the file lacks nothing but what is to stand behind its snapshot. It has everything
     /// that the log has, even what is still on its way to the old file.
     pub(super) fn copy_written(&mut self, mark: Mark, len: u64) {
-        let is_old = mark.last.index <= self.node.mark().last.index;
-        if is_old || self.snapshots.installing.is_some() || self.membership == Membership::Left {
-            return self.effects.push_back(Effect::DropSnapshot);
+        if self.snapshots.incoming.is_some() {
+            // A snapshot of another member has taken the copy's place.
+            return;
+        }
+        assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
+        let is_of_use = mark.last.index > self.node.mark().last.index;
+        if !is_of_use || self.membership == Membership::Left {
+            return self.effects.push_back(Effect::DropCopy);
         }
         let behind = mark.last.index + 1..=self.node.last();
         let entries: Vec<Entry> = behind.filter_map(|index| self.node.entry(index)).collect();
@@ -279,16 +286,15 @@ impl Member {
         let vote = (self.node.term(), self.node.vote());
         file::write_step(Some(vote), &entries, commit, &mut tail);
         let effect = self.steps.finish(tail);
-        self.snapshots.finishing = Some((self.steps.last(), mark, len));
+        self.snapshots.finishing = Some((mark, len));
         self.gather();
         self.effects.push_back(effect);
     }
 
-    /// A step is on the disk: it may be that which has put a copy in the file's place.
-    pub(super) fn finished(&mut self, step: u64) {
-        if let Some((_, mark, len)) = self.snapshots.finishing.take_if(|(of, ..)| *of == step) {
-            self.snapshots.len = len;
-            self.node.compacted(mark);
-        }
+    /// A copy is in the file's place.
+    pub(super) fn finished(&mut self) {
+        let (mark, len) = self.snapshots.finishing.take().expect("a copy was to be");
+        self.snapshots.len = len;
+        self.node.compacted(mark);
     }
 }

@@ -47,6 +47,19 @@ impl What {
     }
 }
 
+/// What has come of a step.
+#[derive(Debug, Default)]
+pub(super) struct Persisted {
+    /// What the library calls it.
+    pub(super) number: u64,
+    /// What leaves now.
+    pub(super) acknowledgements: Vec<(Uuid, Step)>,
+    /// It put a snapshot of another member in the file's place.
+    pub(super) has_installed: bool,
+    /// It put a copy in the file's place.
+    pub(super) has_finished: bool,
+}
+
 /// What has become of what the library wants to be written.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -126,9 +139,9 @@ impl Steps {
         self.push(0, note, true)
     }
 
-    /// The number of the step that was put on its way last.
-    pub(super) fn last(&self) -> u64 {
-        self.last
+    /// Whether a copy is about to take the file's place.
+    pub(super) fn is_finishing(&self) -> bool {
+        self.waiting.iter().any(|waiting| matches!(waiting.what, What::Finish { .. }))
     }
 
     /// Puts bytes on their way, unless the file refuses what comes before them.
@@ -157,28 +170,29 @@ impl Steps {
         last.acknowledgements.extend(acknowledgements);
     }
 
-    /// A step is on the disk, and so is all before it: the library's number for it, and what leaves
-    /// now. `None` if it failed before and is tried again.
+    /// A step is on the disk, and so is all before it. `None` if it failed before and is tried again.
     pub(super) fn persisted(
         &mut self,
         step: u64,
         took_us: u64,
-    ) -> Option<(u64, Vec<(Uuid, Step)>)> {
+    ) -> Option<Persisted> {
         self.worst_us = self.worst_us.max(took_us);
         let at = self.waiting.iter().position(|waiting| waiting.step == step)?;
         let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
         assert!(at == 0 || is_whole, "steps are answered in order");
-        let (mut number, mut acknowledgements) = (0, vec![]);
+        let mut persisted = Persisted::default();
         for waiting in self.waiting.drain(..=at) {
-            number = number.max(waiting.number);
-            acknowledgements.extend(waiting.acknowledgements);
+            persisted.number = persisted.number.max(waiting.number);
+            persisted.acknowledgements.extend(waiting.acknowledgements);
+            persisted.has_installed |= matches!(waiting.what, What::Install { .. });
+            persisted.has_finished |= matches!(waiting.what, What::Finish { .. });
         }
         self.good = step;
         if is_whole && self.again_us.is_some() {
             let has_more = self.waiting.iter().any(|waiting| waiting.has_failed);
             self.again_us = has_more.then_some(0);
         }
-        Some((number, acknowledgements))
+        Some(persisted)
     }
 
     /// A copy of the file is whole with this tail, and takes its place.

@@ -53,6 +53,9 @@ struct Server {
     wake_at: u64,
     /// When the last write is answered: they are answered in order.
     synced_at: u64,
+    /// A copy of the file is being written, or about to take its place.
+    is_copying: bool,
+    finish: u64,
     has_left: bool,
 }
 
@@ -146,6 +149,8 @@ impl World {
                 proposed: BTreeMap::new(),
                 wake_at: 0,
                 synced_at: 0,
+                is_copying: false,
+                finish: 0,
                 has_left: false,
             });
         }
@@ -191,7 +196,7 @@ impl World {
         let server = &mut self.servers[n];
         server.member = None;
         server.life += 1;
-        server.receiving = None;
+        (server.receiving, server.is_copying) = (None, false);
         server.proposed.clear();
         server.disk.crash(&mut self.rng);
         let ends: Vec<End> = self.ends.keys().filter(|end| end.server == n).copied().collect();
@@ -259,10 +264,12 @@ impl World {
             }
             Effect::ReceiveSnapshot { cluster, mark, .. } => {
                 let front = Front { cluster, mark, data: vec![], remotes: vec![] };
+                self.servers[n].is_copying = false;
                 self.servers[n].receiving = Some(front);
             }
             Effect::FinishCopy { step, tail } => {
                 let server = &mut self.servers[n];
+                server.finish = step;
                 let is_whole = |front: &Front| front.mark.last.index <= server.applied_to;
                 let Some(front) = server.receiving.take_if(|front| is_whole(front)) else {
                     let result = Err("the copy is gone".into());
@@ -304,6 +311,9 @@ impl World {
                 self.synced(at, n, Due::Synced { step, upto: tail.len(), result: Ok(5000) });
             }
             Effect::DropSnapshot => self.servers[n].receiving = None,
+            Effect::DropCopy => {
+                (self.servers[n].receiving, self.servers[n].is_copying) = (None, false);
+            }
             Effect::Left => {
                 self.servers[n].has_left = true;
                 self.trace.push(format!("{} left {n}", self.now_us));
@@ -423,6 +433,9 @@ impl World {
 
     /// A client of a server's writes, if the server leads.
     pub fn propose(&mut self, n: usize, count: usize) -> bool {
+        if self.servers[n].paused_until > self.now_us {
+            return false;
+        }
         let mut batch = vec![];
         for _ in 0..count {
             self.next_eid += 1;
@@ -446,7 +459,7 @@ impl World {
     pub fn compact(&mut self, n: usize) {
         let server = &mut self.servers[n];
         let Some(member) = &server.member else { return };
-        if server.receiving.is_some() || server.applied_to <= server.disk.front.mark.last.index {
+        if server.is_copying || server.receiving.is_some() || server.applied_to <= server.disk.front.mark.last.index {
             return;
         }
         let mark = member.mark();
@@ -457,7 +470,7 @@ impl World {
         let cluster = server.disk.front.cluster;
         let remotes = vec![];
         let front = Front { cluster, mark: mark.clone(), data: data.into_bytes(), remotes };
-        server.receiving = Some(front);
+        (server.receiving, server.is_copying) = (Some(front), true);
         let at = self.now_us + 1000 * (1 + self.rng.below(30));
         self.later(at, n, Due::Event(Event::CopyWritten { mark, len }));
     }
@@ -527,9 +540,6 @@ impl World {
         let delay = self.faults.delay.min(2);
         self.faults = Faults { delay, sync: 2, ..Faults::default() };
         self.heal();
-        for server in &mut self.servers {
-            server.paused_until = 0;
-        }
     }
 
     /// Lets this much time pass.
@@ -580,6 +590,7 @@ impl World {
                 self.event(n, event);
             }
             Due::Synced { step, upto, result } => {
+                server.is_copying &= step != server.finish;
                 server.disk.synced = server.disk.synced.max(upto.min(server.disk.records.len()));
                 self.event(n, Event::Persisted { step, result });
             }
