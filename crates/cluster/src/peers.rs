@@ -1,8 +1,9 @@
 //! Connections to other members: who is at the other end, and what it understands.
 //!
-//! Each member connects to each other one, once for each [`Lane`], and speaks on the connections
-//! that it has made itself; what it hears comes on those that others have made. Both ends greet. Who
-//! does not greet as a member of this kind is left alone.
+//! Each member connects to each other one that it knows, once for each [`Lane`], and speaks on the
+//! connections that it has made itself; to who is not known to it yet, as a leader may be that has
+//! joined since, on those that have come. Both ends greet. Who does not greet as a member of this
+//! kind is left alone.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ const BACKOFF_MAX_US: u64 = 4_000_000;
 pub(crate) enum Made {
     /// By us, to reach this address, for this lane.
     ByUs(Lane),
-    ByPeer,
+    /// By a peer, for this lane once it has greeted.
+    ByPeer(Option<Lane>),
 }
 
 /// A connection.
@@ -146,7 +148,7 @@ impl Peers {
     /// A peer has connected.
     pub(crate) fn accepted(&mut self, id: LinkId, name: String) {
         let link = Link {
-            made: Made::ByPeer,
+            made: Made::ByPeer(None),
             peer: None,
             name,
             is_up: true,
@@ -199,12 +201,13 @@ impl Peers {
         }
     }
 
-    /// The connection of ours to a member, if it greeted there.
+    /// The connection to a member, if it greeted there: rather one of ours.
     fn link_to(&self, peer: Uuid, lane: Lane) -> Option<LinkId> {
-        let is_it = |link: &Link| {
-            link.is_ours && link.peer == Some(peer) && link.made == Made::ByUs(lane)
+        let made = |made: Made| {
+            let is_it = |link: &Link| link.is_ours && link.peer == Some(peer) && link.made == made;
+            self.links.iter().rev().find(|(_, link)| is_it(link)).map(|(id, _)| *id)
         };
-        self.links.iter().find(|(_, link)| is_it(link)).map(|(id, _)| *id)
+        made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))))
     }
 
     /// Whether a member can be told anything.

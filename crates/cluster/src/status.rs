@@ -1,6 +1,14 @@
-//! How a member does, in the words of `cluster/status` (ovsdb-server(1)).
+//! How a member does, in the words of `cluster/status` (ovsdb-server(1)): scripts cut its lines.
+
+use std::fmt::Write;
 
 use weir_data::Uuid;
+
+use crate::consensus::Progress;
+use crate::member::{Member, Membership, Phase, short};
+use crate::peers::Made;
+use crate::Role;
+use crate::wire::Lane;
 
 /// What people call a server: the file name of a unix socket's address up to its first dot, else the
 /// first four digits of its id.
@@ -9,5 +17,159 @@ pub(crate) fn nickname(id: Uuid, address: Option<&str>) -> String {
         let name = path.rsplit('/').next()?;
         name.split('.').next().filter(|name| !name.is_empty())
     });
-    of_file.map_or_else(|| crate::member::short(id), str::to_owned)
+    of_file.map_or_else(|| short(id), str::to_owned)
+}
+
+impl Member {
+    /// What `cluster/status` answers.
+    pub fn status(&self) -> String {
+        let mut out = String::new();
+        let result = self.write_status(&mut out);
+        result.expect("a string takes everything");
+        out
+    }
+
+    fn write_status(&self, out: &mut String) -> std::fmt::Result {
+        let own = self.id();
+        writeln!(out, "{}", nickname(own, Some(&self.address)))?;
+        writeln!(out, "Name: {}", self.name)?;
+        match self.cluster {
+            Some(cluster) => writeln!(out, "Cluster ID: {} ({cluster})", short(cluster))?,
+            None => writeln!(out, "Cluster ID: not yet known")?,
+        }
+        writeln!(out, "Server ID: {} ({own})", short(own))?;
+        writeln!(out, "Address: {}", self.address)?;
+        writeln!(out, "Status: {}", self.condition())?;
+        if self.membership == Membership::Joining {
+            writeln!(out, "Remotes for joining: {}", self.remotes.join(" "))?;
+        }
+        if self.role() == Role::Leader {
+            self.write_changes(out)?;
+        }
+        let role = match self.role() {
+            Role::Leader => "leader",
+            Role::Candidate => "candidate",
+            Role::Follower => "follower",
+        };
+        writeln!(out, "Role: {role}")?;
+        writeln!(out, "Term: {}", self.node.term())?;
+        writeln!(out, "Leader: {}", self.self_or_name(self.node.leader()))?;
+        writeln!(out, "Vote: {}", self.self_or_name(self.node.vote()))?;
+        writeln!(out)?;
+        self.write_elections(out)?;
+        write!(out, "Election timer: {}", self.election_timer)?;
+        if let Some(ms) = self.pending_timer() {
+            write!(out, " (changing to {ms})")?;
+        }
+        writeln!(out)?;
+        let (start, last) = (self.node.mark().last.index + 1, self.node.last());
+        writeln!(out, "Log: [{start}, {}]", last + 1)?;
+        writeln!(out, "Entries not yet committed: {}", last - self.node.commit())?;
+        let unapplied = self.node.commit() - self.node.applied().min(self.node.commit());
+        writeln!(out, "Entries not yet applied: {unapplied}")?;
+        self.write_connections(out)?;
+        writeln!(out, "Disconnections: {}", self.peers.disconnections)?;
+        self.write_servers(out)
+    }
+
+    fn condition(&self) -> &'static str {
+        match self.membership {
+            Membership::Joining => "joining cluster",
+            Membership::Leaving => "leaving cluster",
+            Membership::Left => "left cluster",
+            Membership::Member if !self.is_connected() => {
+                "disconnected from the cluster (election timeout)"
+            }
+            Membership::Member => "cluster member",
+        }
+    }
+
+    fn self_or_name(&self, id: Option<Uuid>) -> String {
+        match id {
+            Some(id) if id == self.id() => "self".to_owned(),
+            Some(id) => self.nickname(id),
+            None => "unknown".to_owned(),
+        }
+    }
+
+    fn write_changes(&self, out: &mut String) -> std::fmt::Result {
+        for (id, join) in &self.joins.by_id {
+            let phase = phase_name(join.phase);
+            let (name, sid) = (nickname(*id, Some(&join.address)), short(*id));
+            writeln!(out, "Adding server {name} ({sid} at {}) (adding: {phase})", join.address)?;
+        }
+        for id in self.removals.going.keys() {
+            let address = self.servers.get(id).map_or("", String::as_str);
+            let (name, sid) = (self.nickname(*id), short(*id));
+            writeln!(out, "Removing server {name} ({sid} at {address}) (removing)")?;
+        }
+        Ok(())
+    }
+
+    fn write_elections(&self, out: &mut String) -> std::fmt::Result {
+        let ago_ms = |us: u64| self.now_us.saturating_sub(us) / 1000;
+        if let Some(started_us) = self.elections.started_us {
+            let reason = if self.elections.is_transfer { "leadership_transfer" } else { "timeout" };
+            let ago = ago_ms(started_us);
+            writeln!(out, "Last Election started {ago} ms ago, reason: {reason}")?;
+        }
+        if let Some(won_us) = self.elections.won_us {
+            writeln!(out, "Last Election won: {} ms ago", ago_ms(won_us))?;
+        }
+        Ok(())
+    }
+
+    fn write_connections(&self, out: &mut String) -> std::fmt::Result {
+        write!(out, "Connections:")?;
+        // One line stands for the connections of a direction, as if there were one.
+        let control = |made: Made| {
+            made != Made::ByUs(Lane::Log) && made != Made::ByPeer(Some(Lane::Log))
+        };
+        let mut seen = Vec::new();
+        for (_, link) in self.peers.links().filter(|(_, link)| control(link.made)) {
+            let Some(peer) = link.peer else { continue };
+            let arrow = if matches!(link.made, Made::ByPeer(_)) { "<-" } else { "->" };
+            let text = format!("{arrow}{}", self.nickname(peer));
+            if seen.contains(&text) {
+                continue;
+            }
+            if link.is_up && link.is_ours {
+                write!(out, " {text}")?;
+            } else {
+                write!(out, " ({text})")?;
+            }
+            seen.push(text);
+        }
+        writeln!(out)
+    }
+
+    fn write_servers(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "Servers:")?;
+        let progress = self.node.progress();
+        for (id, address) in self.servers.iter() {
+            write!(out, "    {} ({} at {address})", self.nickname(*id), short(*id))?;
+            if *id == self.id() {
+                write!(out, " (self)")?;
+            }
+            let Progress { next_index, match_index, .. } =
+                progress.get(id).copied().unwrap_or_default();
+            if self.role() == Role::Leader {
+                write!(out, " next_index={next_index} match_index={match_index}")?;
+            }
+            if let Some(heard_us) = self.heard_us.get(id) {
+                let ago_ms = self.now_us.saturating_sub(*heard_us) / 1000;
+                write!(out, " last msg {ago_ms} ms ago")?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Catchup => "catchup",
+        Phase::CaughtUp => "caught up",
+        Phase::Committing => "committing",
+    }
 }

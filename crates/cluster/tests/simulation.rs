@@ -22,6 +22,7 @@ fn with_trace(seed: u64, world: World, run: impl FnOnce(&mut World)) {
                 let trace = &self.1.trace;
                 let from = trace.len().saturating_sub(80);
                 println!("seed {}:\n{}", self.0, trace[from..].join("\n"));
+                println!("{}", self.1.status());
             }
         }
     }

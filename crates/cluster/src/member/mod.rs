@@ -21,6 +21,7 @@ use crate::event::Event;
 use crate::ids::{LinkId, Position};
 use crate::member::clock::Clock;
 use crate::member::joining::Joins;
+pub(crate) use crate::member::joining::Phase;
 use crate::member::removing::Removals;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
@@ -90,6 +91,16 @@ pub(crate) enum Membership {
     Left,
 }
 
+/// This member's own elections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Elections {
+    pub(crate) started_us: Option<u64>,
+    pub(crate) won_us: Option<u64>,
+    pub(crate) is_transfer: bool,
+    /// The term of the last one.
+    term: u64,
+}
+
 /// One member of a cluster.
 pub struct Member {
     pub(crate) cluster: Option<Uuid>,
@@ -116,6 +127,11 @@ pub struct Member {
     effects: VecDeque<Effect>,
     /// Who led when the server was told last.
     told_leader: Option<Uuid>,
+    pub(crate) elections: Elections,
+    /// The last leader has handed leadership over to this one.
+    is_given_lead: bool,
+    /// Since when no leader has been known, if none is; for a leader, that it cannot be left alone.
+    leaderless_us: Option<u64>,
     /// When anything was heard of each peer last, monotonic.
     pub(crate) heard_us: BTreeMap<Uuid, u64>,
     pub(crate) now_us: u64,
@@ -180,6 +196,9 @@ impl Member {
             ask_again_us: now_us,
             effects: VecDeque::new(),
             told_leader: None,
+            elections: Elections::default(),
+            is_given_lead: false,
+            leaderless_us: Some(now_us),
             heard_us: BTreeMap::new(),
             now_us,
         };
@@ -266,6 +285,14 @@ impl Member {
     /// The election timer in milliseconds.
     pub fn election_timer_ms(&self) -> u64 {
         self.election_timer
+    }
+
+    /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
+    /// known no leader for as long as the election timer is says no.
+    pub fn is_connected(&self) -> bool {
+        let patience_us = self.election_timer * 1000;
+        let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
+        self.is_member() && !self.leaderless_us.is_some_and(is_alone)
     }
 
     /// The last entry that is committed.
@@ -429,9 +456,24 @@ impl Member {
         }
     }
 
+    fn note_election(&mut self) {
+        let (role, term) = (self.role(), self.node.term());
+        if role == Role::Follower || self.elections.term == term {
+            return;
+        }
+        self.elections.term = term;
+        self.elections.started_us = Some(self.now_us);
+        self.elections.is_transfer = std::mem::take(&mut self.is_given_lead);
+    }
+
     /// Tells the server who leads, if that has changed.
     fn tell_leader(&mut self) {
+        self.note_election();
         let leader = self.node.leader();
+        match leader {
+            Some(_) => self.leaderless_us = None,
+            None => _ = self.leaderless_us.get_or_insert(self.now_us),
+        }
         if leader == self.told_leader {
             return;
         }
@@ -441,6 +483,7 @@ impl Member {
             Some(id) if id == self.id() => {
                 let (votes, of) = (self.servers.len() / 2 + 1, self.servers.len());
                 let text = format!("term {term}: elected leader by {votes}+ of {of} servers");
+                self.elections.won_us = Some(self.now_us);
                 self.log(Level::Info, text);
             }
             Some(id) => {
@@ -494,10 +537,8 @@ impl Member {
     /// A connection is no more: what was sent there may not have come.
     fn link_gone(&mut self, link: &crate::peers::Link) {
         let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
-        if matches!(link.made, Made::ByUs(_)) {
-            self.node.unreachable(peer);
-            self.snapshot_cut(peer);
-        }
+        self.node.unreachable(peer);
+        self.snapshot_cut(peer);
         self.effects.push_back(Effect::PeerLost { peer });
     }
 
@@ -563,7 +604,8 @@ impl Member {
         }
         match made {
             Made::ByUs(_) => self.peers.works(&name),
-            Made::ByPeer => {
+            Made::ByPeer(_) => {
+                self.peers.link(id).expect("it has just spoken").made = Made::ByPeer(Some(lane));
                 let hello = self.hello(Some(hello.from), lane);
                 self.peers.greet(id, &hello);
             }
@@ -575,6 +617,7 @@ impl Member {
         match frame {
             Frame::Step(step) => {
                 // A leader that hands over makes the receiver campaign.
+                self.is_given_lead = step.kind == TIMEOUT_NOW;
                 if step.kind != TIMEOUT_NOW || !self.snapshots.is_installing() {
                     return self.node.step(from, step);
                 }

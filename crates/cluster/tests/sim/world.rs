@@ -602,6 +602,12 @@ impl World {
         }
     }
 
+    /// How everybody does.
+    pub fn status(&self) -> String {
+        let of = |server: &Server| server.member.as_ref().map(Member::status);
+        self.servers.iter().filter_map(of).collect::<Vec<_>>().join("\n")
+    }
+
     pub fn leader(&self) -> Option<usize> {
         let leads = |server: &Server| server.member.as_ref().is_some_and(Member::may_propose);
         let of = |(n, server): (usize, &Server)| {
