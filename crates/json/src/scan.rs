@@ -167,11 +167,17 @@ pub(crate) fn split_block(bytes: &[u8]) -> (Block, usize, &[u8]) {
     if let Some((block, rest)) = bytes.split_first_chunk::<BLOCK>() {
         return (Block::new(block), BLOCK, rest);
     }
-    let mut padded = [b' '; BLOCK];
-    for (to, &from) in padded.iter_mut().zip(bytes) {
-        *to = from;
+    (Block::new(&padded(bytes)), bytes.len(), &[])
+}
+
+/// Bytes that are too few, with spaces behind them.
+#[inline(always)]
+pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut padded = [b' '; N];
+    if let Some(start) = padded.get_mut(..bytes.len()) {
+        start.copy_from_slice(bytes);
     }
-    (Block::new(&padded), bytes.len(), &[])
+    padded
 }
 
 #[cfg(test)]

@@ -32,14 +32,28 @@ pub fn write_string_bytes(out: &mut Vec<u8>, s: &[u8]) {
             }
         }
     }
-    for &c in rest {
+    let lane: [u8; scan::LANE] = scan::padded(rest);
+    if scan::special_in_lane(&lane) < scan::LANE {
+        write_bytes(out, rest);
+    } else if out.capacity() - out.len() >= scan::LANE {
+        // As many bytes as a register has are copied without a call.
+        out.extend_from_slice(&lane);
+        out.truncate(out.len() - (scan::LANE - rest.len()));
+    } else {
+        out.extend_from_slice(rest);
+    }
+    out.push(b'"');
+}
+
+/// Appends bytes one by one, with escapes.
+fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    for &c in bytes {
         if scan::is_special(c) {
             write_escape(out, c);
         } else {
             out.push(c);
         }
     }
-    out.push(b'"');
 }
 
 /// Strings from this length on are gone over once more to know how long they become, in bytes: a

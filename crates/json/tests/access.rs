@@ -67,6 +67,26 @@ fn strings_are_escaped_as_little_as_possible() {
     assert_eq!(out, b"\"\xff 0123456789abcdef0123456789abcdef\\n\"");
 }
 
+/// Writers look at many bytes at once, and copy more than they keep where there is room for it.
+#[test]
+fn a_string_is_written_alike_whatever_its_length_and_the_room_for_it() {
+    let strings = (0..40).flat_map(|len| (0..=len).map(move |special| (len, special)));
+    for (len, special, spare) in strings.flat_map(|(len, at)| [(len, at, 0), (len, at, 64)]) {
+        let mut text = "0123456789é[{}]abc ".repeat(3).into_bytes();
+        text.truncate(len);
+        let escaped = if let Some(byte) = text.get_mut(special) {
+            *byte = b'\n';
+            [&text[..special], b"\\n", &text[special + 1..]].concat()
+        } else {
+            text.clone()
+        };
+        let mut out = Vec::with_capacity(1 + text.len() + 2 + spare);
+        out.push(b':');
+        write_string_bytes(&mut out, &text);
+        assert_eq!(out, [b":\"", &escaped[..], b"\""].concat(), "{len} {special} {spare}");
+    }
+}
+
 #[test]
 fn a_reader_stays_where_the_kind_is_another() {
     let text = validate(br#"["a", 1.5, 7, null, {"k":false}]"#).unwrap();
