@@ -20,30 +20,51 @@ const VARINT_MORE: usize = 0x80;
 /// The change is larger than the whole log may be.
 pub(crate) struct TooLong;
 
-/// Appends one part of a change; answers how many atoms that has.
+/// What has been written of a change.
+pub(crate) struct Written {
+    pub(crate) atoms: usize,
+    /// Whether the change may have a volatile part; only the recorded one tells.
+    pub(crate) may_be_volatile: bool,
+}
+
+/// Appends one part of a change.
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     delta: &Delta,
     schema: &Schema,
     kind: IdKind,
     len_max: usize,
-) -> Result<usize, TooLong> {
+) -> Result<Written, TooLong> {
+    match kind {
+        IdKind::Recorded => encode_part::<false>(out, delta, schema, len_max),
+        IdKind::Volatile => encode_part::<true>(out, delta, schema, len_max),
+    }
+}
+
+fn encode_part<const IS_VOLATILE: bool>(
+    out: &mut Vec<u8>,
+    delta: &Delta,
+    schema: &Schema,
+    len_max: usize,
+) -> Result<Written, TooLong> {
     let end_max = out.len().saturating_add(len_max);
     // Its own while it writes: one step less to every byte.
-    let mut encoder = Encoder { out: std::mem::take(out), atoms: 0, kind };
+    let mut encoder =
+        Encoder::<IS_VOLATILE> { out: std::mem::take(out), atoms: 0, may_be_volatile: false };
     let table = |table: &TableDelta| encoder.table(table, schema.table(table.table), end_max);
     let written = delta.tables.iter().try_for_each(table);
     *out = encoder.out;
-    written.map(|()| encoder.atoms)
+    let Encoder { atoms, may_be_volatile, .. } = encoder;
+    written.map(|()| Written { atoms, may_be_volatile })
 }
 
-struct Encoder {
+struct Encoder<const IS_VOLATILE: bool> {
     out: Vec<u8>,
     atoms: usize,
-    kind: IdKind,
+    may_be_volatile: bool,
 }
 
-impl Encoder {
+impl<const IS_VOLATILE: bool> Encoder<IS_VOLATILE> {
     fn table(
         &mut self,
         delta: &TableDelta,
@@ -52,8 +73,7 @@ impl Encoder {
     ) -> Result<(), TooLong> {
         let start = self.out.len();
         // Most tables have no columns that are not kept, and then only modified rows matter.
-        let has_cells =
-            self.kind == IdKind::Recorded || schema.data_columns().any(|(_, c)| !c.persistent);
+        let has_cells = !IS_VOLATILE || schema.data_columns().any(|(_, c)| !c.persistent);
         let [low, high] = delta.table.0.to_le_bytes();
         self.out.extend_from_slice(&[TABLE, low, high]);
         let rows = self.out.len();
@@ -83,14 +103,16 @@ impl Encoder {
         let (item, is_kept) = match row {
             RowDelta::Insert(row) => {
                 self.cells(row, schema);
-                (INSERT, self.kind == IdKind::Recorded || self.out.len() > columns)
+                (INSERT, !IS_VOLATILE || self.out.len() > columns)
             }
             RowDelta::Delete(row) => {
                 self.cells(row, schema);
-                (DELETE, self.kind == IdKind::Recorded || self.out.len() > columns)
+                (DELETE, !IS_VOLATILE || self.out.len() > columns)
             }
             RowDelta::Modify(deltas) => {
-                let is_alone = self.changes(deltas, schema) && self.kind == IdKind::Volatile;
+                let is_alone = self.changes(deltas, schema);
+                self.may_be_volatile |= is_alone;
+                let is_alone = is_alone && IS_VOLATILE;
                 (if is_alone { ALONE } else { MODIFY }, is_alone || self.out.len() > columns)
             }
         };
@@ -104,10 +126,7 @@ impl Encoder {
     /// Whether a column is in this part of the change.
     #[inline]
     fn has(&self, column: ColumnId, is_persistent: bool) -> bool {
-        match self.kind {
-            IdKind::Recorded => is_persistent,
-            IdKind::Volatile => !is_persistent && column > ColumnId::VERSION,
-        }
+        if IS_VOLATILE { !is_persistent && column > ColumnId::VERSION } else { is_persistent }
     }
 
     fn cells(&mut self, row: &Row, schema: &TableSchema) {
@@ -118,6 +137,7 @@ impl Encoder {
                 0 => matches!(datum, Datum::Empty),
                 _ => datum.as_ref().is_default(&column.ty),
             };
+            self.may_be_volatile |= !column.persistent;
             if self.has(id, column.persistent) && !is_default() {
                 self.value(id.0.to_le_bytes(), datum);
             }
@@ -130,6 +150,7 @@ impl Encoder {
         for ColumnDelta { column, change } in deltas {
             let is_persistent = schema.column(*column).persistent;
             let is_wanted = self.has(*column, is_persistent);
+            self.may_be_volatile |= !is_persistent && *column > ColumnId::VERSION;
             if !(is_persistent || is_wanted) || change.is_empty() {
                 continue;
             }
@@ -175,13 +196,12 @@ impl Encoder {
     #[inline(always)]
     fn one<const N: usize>(&mut self, lead: [u8; N], atom: &Atom) {
         let tag = |ty: AtomType| ONE | (ty as u8) << KEY_SHIFT;
+        self.atoms += 1;
         match atom {
             Atom::Boolean(value) => {
-                self.atoms += 1;
                 self.put(lead, [tag(AtomType::Boolean), u8::from(*value)]);
             }
             Atom::String(text) if text.as_str().len() < VARINT_MORE => {
-                self.atoms += 1;
                 let text = text.as_str().as_bytes();
                 self.put(lead, [tag(AtomType::String), text.len() as u8]);
                 self.out.extend_from_slice(text);
@@ -194,20 +214,29 @@ impl Encoder {
     }
 
     fn atoms_of<const N: usize>(&mut self, lead: [u8; N], run: &Sorted<Atom>) {
-        let Some(first) = run.first() else { return self.put(lead, [EMPTY]) };
+        let mut atoms = run.iter();
+        let Some(first) = atoms.next() else { return self.put(lead, [EMPTY]) };
         self.put(lead, [SET | type_code(first) << KEY_SHIFT]);
         self.varint(run.len() as u64);
-        run.iter().for_each(|atom| self.atom(atom));
+        self.atoms += run.len();
+        self.atom(first);
+        atoms.for_each(|atom| self.atom(atom));
     }
 
     fn pairs<const N: usize>(&mut self, lead: [u8; N], run: &Sorted<Pair>) {
-        let Some((key, value)) = run.first() else { return self.put(lead, [EMPTY]) };
+        let mut pairs = run.iter();
+        let Some((key, value)) = pairs.next() else { return self.put(lead, [EMPTY]) };
         self.put(lead, [MAP | type_code(key) << KEY_SHIFT | type_code(value) << VALUE_SHIFT]);
         self.varint(run.len() as u64);
-        for (key, value) in run.iter() {
-            self.atom(key);
-            self.atom(value);
-        }
+        self.atoms += 2 * run.len();
+        self.pair(key, value);
+        pairs.for_each(|(key, value)| self.pair(key, value));
+    }
+
+    #[inline(always)]
+    fn pair(&mut self, key: &Atom, value: &Atom) {
+        self.atom(key);
+        self.atom(value);
     }
 
     #[inline]
@@ -220,7 +249,6 @@ impl Encoder {
 
     #[inline(always)]
     fn atom(&mut self, atom: &Atom) {
-        self.atoms += 1;
         match atom {
             Atom::Integer(value) => self.varint((value << 1 ^ value >> 63) as u64),
             Atom::Real(value) => self.out.extend_from_slice(&value.to_bits().to_le_bytes()),

@@ -149,18 +149,23 @@ impl History {
             }
             return self.volatile.begin(self.volatile_mark());
         };
+        // Most changes have nothing volatile, and are not gone over for that.
+        let mut may_be_volatile = true;
         if let Some(record) = record {
-            let write =
-                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, IdKind::Recorded, len_max);
+            let write = |out: &mut Vec<u8>, len_max| {
+                let written = encode(out, delta, schema, IdKind::Recorded, len_max)?;
+                may_be_volatile = written.may_be_volatile;
+                Ok(written.atoms)
+            };
             self.recorded.push(self.recorded_mark(), Some(record.body_len), write);
         }
-        let mark = self.volatile_mark();
-        if self.keeps_volatile {
-            let write =
-                |out: &mut Vec<u8>, len_max| encode(out, delta, schema, IdKind::Volatile, len_max);
-            self.volatile.push(mark, None, write);
-        } else {
-            self.volatile.begin(mark);
+        if !self.keeps_volatile {
+            self.volatile.begin(self.volatile_mark());
+        } else if may_be_volatile {
+            let write = |out: &mut Vec<u8>, len_max| {
+                encode(out, delta, schema, IdKind::Volatile, len_max).map(|written| written.atoms)
+            };
+            self.volatile.push(self.volatile_mark(), None, write);
         }
     }
 
