@@ -224,13 +224,14 @@ impl Databases {
 
     /// Begins the conversions whose turn it is; the tables are as they are in the files.
     pub(crate) fn start_conversions(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
-        let may_begin = |db: &Db| {
+        let may_begin = |_, db: &Db| {
             !db.conversions.queue.is_empty()
                 && !db.conversions.is_busy()
                 && db.is_decided()
                 && !db.storage.is_compacting()
         };
-        for id in self.ids_where(may_begin) {
+        let mut last = None;
+        while let Some(id) = self.next_where(&mut last, may_begin) {
             let db = self.open(id);
             let request = db.conversions.queue.pop_front().expect("one waits");
             if db.is_backup {

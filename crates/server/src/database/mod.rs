@@ -265,19 +265,22 @@ impl Databases {
 
     /// The numbers of those that are meant, for one who changes them.
     pub(crate) fn ids_where(&self, is_meant: impl Fn(&Db) -> bool) -> Vec<DbId> {
-        self.ids_of(|_, db| is_meant(db))
+        self.iter().filter(|(_, db)| is_meant(db)).map(|(id, _)| id).collect()
     }
 
-    /// The numbers of those that are meant, by number or otherwise.
-    pub(crate) fn ids_of(&self, is_meant: impl Fn(DbId, &Db) -> bool) -> Vec<DbId> {
-        let mut ids = Vec::new();
-        // A loop costs half of what collecting costs where there is nothing.
-        for (id, db) in &self.entries {
-            if is_meant(*id, db) {
-                ids.push(*id);
-            }
-        }
-        ids
+    /// The first one that is meant behind the last one, which it is from then on. Every round asks
+    /// this, mostly for nothing, so that no list is made.
+    #[inline]
+    pub(crate) fn next_where(
+        &self,
+        last: &mut Option<DbId>,
+        is_meant: impl Fn(DbId, &Db) -> bool,
+    ) -> Option<DbId> {
+        let from = last.map_or(0, |last| self.entries.partition_point(|(id, _)| *id <= last));
+        let mut behind = self.entries.get(from..)?.iter();
+        let (id, _) = behind.find(|(id, db)| is_meant(*id, db))?;
+        *last = Some(*id);
+        *last
     }
 
     /// A database is there from now on.
@@ -470,8 +473,9 @@ impl Databases {
     /// Rewrites the suspect files for which it is time.
     pub(crate) fn rewrite_if_due(&mut self, shell: &mut Shell) {
         let now_us = shell.now_us();
-        let is_due = |db: &Db| db.is_decided() && db.rewrite_us().is_some_and(|at| at <= now_us);
-        for id in self.ids_where(is_due) {
+        let is_due = |_, db: &Db| db.is_decided() && db.rewrite_us().is_some_and(|at| at <= now_us);
+        let mut last = None;
+        while let Some(id) = self.next_where(&mut last, is_due) {
             self.compact(shell, id, None);
         }
     }

@@ -109,7 +109,9 @@ impl Watch {
     pub(super) fn send(&self, shell: &mut Shell, updates: Vec<Update>) {
         for Update { to, head, body } in updates {
             let owner = |key: &MonitorKey| self.sessions.get(key).copied();
-            shell.send_parts(to.iter().filter_map(owner).collect(), head, body);
+            let mut sessions = Vec::with_capacity(to.len());
+            sessions.extend(to.iter().filter_map(owner));
+            shell.send_parts(sessions, head, body);
         }
     }
 }
@@ -195,7 +197,8 @@ impl Databases {
 
     /// Sends what is pending to every session that keeps up.
     pub(crate) fn flush_all(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
-        for id in self.ids_where(|db| db.watch.since_us.is_some()) {
+        let mut last = None;
+        while let Some(id) = self.next_where(&mut last, |_, db| db.watch.since_us.is_some()) {
             self.flush(shell, sessions, id, Flush::Step);
         }
     }
@@ -203,7 +206,9 @@ impl Databases {
     /// Sends the updates that have waited long enough, or are too many.
     pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
-        for id in self.ids_where(|db| db.can_compose() && db.watch.is_due(now_us)) {
+        let is_due = |_, db: &Db| db.watch.is_due(now_us) && db.can_compose();
+        let mut last = None;
+        while let Some(id) = self.next_where(&mut last, is_due) {
             self.flush(shell, sessions, id, Flush::Step);
         }
     }

@@ -387,8 +387,9 @@ impl Databases {
     /// Runs the waiting transactions that are awake, or whose time is up.
     pub(crate) fn run_waits(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
-        let is_due = |db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
-        for id in self.ids_where(is_due) {
+        let is_due = |_, db: &Db| db.wait_us().is_some_and(|at| at <= now_us);
+        let mut last = None;
+        while let Some(id) = self.next_where(&mut last, is_due) {
             if self.is_open(id) {
                 self.wake(shell, sessions, id);
             } else {

@@ -181,7 +181,7 @@ impl Server {
             self.deliveries.next_us(),
             self.sessions.next_probe_us(),
         ];
-        all.into_iter().flatten().min()
+        all.iter().flatten().min().copied()
     }
 
     /// Whether updates wait for an idle moment. Those of a stream of transactions wait for their

@@ -118,7 +118,8 @@ impl Server {
         self.round.is_postponed = false;
         loop {
             let mut has_moved = false;
-            for id in self.to_advance() {
+            let mut last = None;
+            while let Some(id) = self.next_to_advance(&mut last) {
                 has_moved |= self.advance_database(id);
             }
             has_moved |= self.run_last();
@@ -133,9 +134,9 @@ impl Server {
         }
     }
 
-    fn to_advance(&self) -> Vec<DbId> {
+    fn next_to_advance(&self, last: &mut Option<DbId>) -> Option<DbId> {
         let (turns, backups) = (&self.round.turns, &self.backups);
-        self.databases.ids_of(|id, db| {
+        self.databases.next_where(last, |id, db| {
             !db.is_decided()
                 || db.has_long()
                 || !turns.is_empty() && turns.contains_key(&id)
