@@ -5,17 +5,19 @@
 
 mod header;
 mod record;
+mod write;
 
 pub use header::{Header, Snapshot, State};
 pub use record::{Entry, Kind, Record};
+pub use write::{
+    DataText, EntryText, SnapshotHeader, SnapshotRecord, stream_snapshot_data, write_snapshot,
+};
 
 use std::collections::BTreeMap;
 
 use weir_data::parser::{INTEGER, OBJECT, OPTIONAL, Parser, STRING};
 use weir_data::{Error, Uuid};
-use weir_json::{Kind as Json, Text, Value};
-
-use crate::record::write_clustered_record;
+use weir_json::{Kind as Json, Text};
 
 /// The servers of a cluster: addresses by server id.
 pub type Servers = BTreeMap<Uuid, String>;
@@ -47,11 +49,6 @@ pub fn port_of(target: &str) -> Option<&str> {
     });
     let (colon, _) = colons.next()?;
     if colons.next().is_some() { None } else { target.get(colon + 1..) }
-}
-
-/// Appends a record.
-fn write(out: &mut Vec<u8>, json: &Value) {
-    write_clustered_record(out, json.to_string().as_bytes());
 }
 
 /// A number that JSON has as a signed one.
@@ -98,11 +95,6 @@ fn optional_servers(
 ) -> Result<Option<Servers>, Error> {
     let types = if is_optional { OBJECT | OPTIONAL } else { OBJECT };
     parser.member(name, types).map(servers).transpose()
-}
-
-fn servers_value(servers: &Servers) -> Value {
-    let member = |(id, address): (&Uuid, &String)| (id.to_string(), Value::from(address.as_str()));
-    Value::Object(servers.iter().map(member).collect())
 }
 
 /// What `data` is made of: a schema that replaces the one before, and a transaction's record.

@@ -35,6 +35,16 @@ pub enum Magic {
     Clustered,
 }
 
+impl Magic {
+    /// The word in a record's header.
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Standalone => b"JSON",
+            Self::Clustered => b"CLUSTER",
+        }
+    }
+}
+
 /// What is wrong with the bytes at some offset. Everything before it is good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -181,8 +191,8 @@ impl Header {
         let (magic, rest) = split_at_space(rest)?;
         let (length, hash) = parse_length(rest)?;
         let magic = match magic {
-            b"JSON" => Some(Magic::Standalone),
-            b"CLUSTER" => Some(Magic::Clustered),
+            name if name == Magic::Standalone.name() => Some(Magic::Standalone),
+            name if name == Magic::Clustered.name() => Some(Magic::Clustered),
             _ => None,
         };
         Some(Self { magic, length, hash: Hash::parse(hash)?, line: line.len() + 1 })
@@ -463,12 +473,12 @@ impl<'a> Record<'a> {
 /// Appends the header line of a standalone log's record whose body (newline included) has this
 /// length and hash.
 pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Hash) {
-    write_header_of(b"JSON", out, length, hash);
+    write_header_of(Magic::Standalone, out, length, hash);
 }
 
-fn write_header_of(magic: &[u8], out: &mut Vec<u8>, length: u64, hash: Hash) {
+fn write_header_of(magic: Magic, out: &mut Vec<u8>, length: u64, hash: Hash) {
     out.extend_from_slice(b"OVSDB ");
-    out.extend_from_slice(magic);
+    out.extend_from_slice(magic.name());
     out.push(b' ');
     // Fits: no file is as long as that.
     weir_json::write_integer(out, i64::try_from(length).unwrap_or(i64::MAX));
@@ -480,6 +490,7 @@ fn write_header_of(magic: &[u8], out: &mut Vec<u8>, length: u64, hash: Hash) {
 /// The header of a record whose body comes in pieces and is written behind it.
 #[derive(Default)]
 pub struct Measure {
+    /// Bytes of the body so far.
     length: u64,
     hash: Sha1,
 }
@@ -491,10 +502,15 @@ impl Measure {
         self.hash.update(piece);
     }
 
+    /// The header line of a standalone log's record with the body that was measured.
+    pub fn header(self) -> Vec<u8> {
+        self.header_of(Magic::Standalone)
+    }
+
     /// The header line of a record with the body that was measured.
-    pub fn header(mut self) -> Vec<u8> {
+    pub fn header_of(mut self, magic: Magic) -> Vec<u8> {
         let mut header = vec![];
-        write_header(&mut header, self.length, Hash::of(&mut self.hash));
+        write_header_of(magic, &mut header, self.length, Hash::of(&mut self.hash));
         header
     }
 }
@@ -506,15 +522,15 @@ pub fn write_record(out: &mut Vec<u8>, json: &[u8]) {
 
 /// As [`write_record`]; answers with the hash of the record's body.
 pub(crate) fn write_hashed_record(out: &mut Vec<u8>, json: &[u8]) -> Hash {
-    write_record_of(b"JSON", out, json)
+    write_record_of(Magic::Standalone, out, json)
 }
 
 /// Appends a record of a clustered log.
 pub fn write_clustered_record(out: &mut Vec<u8>, json: &[u8]) {
-    write_record_of(b"CLUSTER", out, json);
+    write_record_of(Magic::Clustered, out, json);
 }
 
-fn write_record_of(magic: &[u8], out: &mut Vec<u8>, json: &[u8]) -> Hash {
+fn write_record_of(magic: Magic, out: &mut Vec<u8>, json: &[u8]) -> Hash {
     let mut hash = Sha1::new();
     hash.update(json);
     hash.update(b"\n");
@@ -538,18 +554,20 @@ pub struct Written {
 
 /// A record that is being appended: its header takes its place when the body is complete.
 pub(crate) struct Unfinished {
+    magic: Magic,
     start: usize,
+    /// Where the body begins if the header fits the room that was left for it.
+    body: usize,
 }
 
 impl Unfinished {
-    /// What is left for the header: that of a body of 100 to 999 bytes fits exactly.
-    const ROOM: usize = b"OVSDB JSON 123 \n".len() + Hash::TEXT_LEN;
-
-    /// Begins a record at the end of `out`; the body goes behind it.
-    pub(crate) fn begin(out: &mut Vec<u8>) -> Self {
+    /// Begins a record at the end of `out`; the body goes behind it. What is left for the header
+    /// fits that of a body of 100 to 999 bytes exactly.
+    pub(crate) fn begin(magic: Magic, out: &mut Vec<u8>) -> Self {
         let start = out.len();
-        out.resize(start + Self::ROOM, 0);
-        Self { start }
+        let room = b"OVSDB  123 \n".len() + magic.name().len() + Hash::TEXT_LEN;
+        out.resize(start + room, 0);
+        Self { magic, start, body: start + room }
     }
 
     /// Ends the record, with or without the [`MARK`].
@@ -558,13 +576,13 @@ impl Unfinished {
             out.push(MARK);
         }
         out.push(b'\n');
-        let body = self.start + Self::ROOM;
+        let body = self.body;
         let mut hash = Sha1::new();
         hash.update(out.get(body..).unwrap_or_default());
         let written =
             Written { hash: Hash::of(&mut hash), body_len: (out.len() - body) as u64, is_marked };
         let mut header = Vec::with_capacity(HEADER_MAX);
-        write_header(&mut header, written.body_len, written.hash);
+        write_header_of(self.magic, &mut header, written.body_len, written.hash);
         match out.get_mut(self.start..body) {
             Some(room) if room.len() == header.len() => room.copy_from_slice(&header),
             _ => drop(out.splice(self.start..body, header)),

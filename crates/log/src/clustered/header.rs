@@ -2,11 +2,11 @@
 
 use weir_data::parser::{ANY, ARRAY, OPTIONAL, Parser, STRING};
 use weir_data::{Error, Uuid};
-use weir_json::{Text, Value};
+use weir_json::Text;
 
-use super::{
-    Servers, check_address, optional_servers, required_unsigned, servers_value, unsigned, uuid,
-};
+use super::write::Members;
+use super::{Servers, check_address, optional_servers, required_unsigned, unsigned, uuid};
+use crate::record::{Magic, Unfinished};
 
 /// The first record of a clustered database's file.
 #[derive(Clone, Debug)]
@@ -93,33 +93,31 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Appends the header as the first record of a file.
+    /// Appends the header as the first record of a file; the snapshot's data is copied as it is.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut members = vec![
-            ("server_id", Value::from(self.server_id.to_string())),
-            ("local_address", Value::from(self.local_address.as_str())),
-            ("name", Value::from(self.name.as_str())),
-        ];
-        members.extend(self.cluster_id.map(|id| ("cluster_id", Value::from(id.to_string()))));
+        let record = Unfinished::begin(Magic::Clustered, out);
+        let mut members = Members::begin(out);
+        members.uuid("server_id", self.server_id);
+        members.string("local_address", &self.local_address);
+        members.string("name", &self.name);
+        if let Some(id) = self.cluster_id {
+            members.uuid("cluster_id", id);
+        }
         match &self.state {
-            State::Joining { remotes } => {
-                let remotes = remotes.iter().map(|remote| Value::from(remote.as_str()));
-                members.push(("remote_addresses", Value::Array(remotes.collect())));
-            }
+            State::Joining { remotes } => members.strings("remote_addresses", remotes),
             State::Joined { servers, snapshot } => {
-                members.push(("prev_servers", servers_value(servers)));
+                members.servers("prev_servers", servers);
                 if let Some(snapshot) = snapshot {
-                    members.push(("prev_index", snapshot.index.cast_signed().into()));
-                    members.push(("prev_term", snapshot.term.cast_signed().into()));
-                    members.push(("prev_eid", Value::from(snapshot.eid.to_string())));
-                    members.push(("prev_data", snapshot.data.to_value()));
-                    let timer = snapshot.election_timer.map(u64::cast_signed);
-                    members.extend(timer.map(|ms| ("prev_election_timer", ms.into())));
+                    members.unsigned("prev_index", snapshot.index);
+                    members.unsigned("prev_term", snapshot.term);
+                    members.uuid("prev_eid", snapshot.eid);
+                    members.optional_unsigned("prev_election_timer", snapshot.election_timer);
+                    members.raw("prev_data", snapshot.data.as_bytes());
                 }
             }
         }
-        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
-        super::write(out, &Value::Object(members.collect()));
+        members.end();
+        record.finish(out, false);
     }
 }
 

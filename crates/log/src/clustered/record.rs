@@ -2,9 +2,11 @@
 
 use weir_data::parser::{ANY, OPTIONAL, Parser, STRING};
 use weir_data::{Error, Uuid};
-use weir_json::{Text, Value};
+use weir_json::Text;
 
-use super::{Servers, optional_servers, required_unsigned, servers_value, unsigned, uuid};
+use super::write::{DataText, EntryText, Members};
+use super::{Servers, optional_servers, required_unsigned, unsigned, uuid};
+use crate::record::{Magic, Unfinished};
 
 /// One record behind the header of a clustered database's file.
 #[derive(Clone, Debug)]
@@ -70,32 +72,36 @@ impl<'a> Record<'a> {
         Ok(Self { comment, term, kind })
     }
 
-    /// Appends the record to a file.
+    /// Appends the record to a file; `data` is copied as it is.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut members = vec![];
-        members.extend(self.comment.as_deref().map(|text| ("comment", Value::from(text))));
+        if let Kind::Entry(entry) = &self.kind {
+            let Entry { index, servers, election_timer, data } = entry;
+            EntryText {
+                comment: self.comment.as_deref(),
+                term: self.term,
+                index: *index,
+                servers: servers.as_ref(),
+                election_timer: *election_timer,
+                data: data.map(|(data, eid)| (DataText::Whole(data.as_bytes()), eid)),
+            }
+            .write(out);
+            return;
+        }
+        let record = Unfinished::begin(Magic::Clustered, out);
+        let mut members = Members::begin(out);
+        members.optional_string("comment", self.comment.as_deref());
         if !matches!(self.kind, Kind::Note(_) | Kind::CommitIndex(_)) {
-            members.push(("term", self.term.cast_signed().into()));
+            members.unsigned("term", self.term);
         }
         match &self.kind {
-            Kind::Note(note) => members.push(("note", Value::from(note.as_str()))),
-            Kind::CommitIndex(index) => members.push(("commit_index", index.cast_signed().into())),
-            Kind::Term => {}
-            Kind::Leader(id) => members.push(("leader", Value::from(id.to_string()))),
-            Kind::Vote(id) => members.push(("vote", Value::from(id.to_string()))),
-            Kind::Entry(entry) => {
-                members.push(("index", entry.index.cast_signed().into()));
-                members.extend(entry.servers.as_ref().map(|s| ("servers", servers_value(s))));
-                let timer = entry.election_timer.map(u64::cast_signed);
-                members.extend(timer.map(|ms| ("election_timer", ms.into())));
-                if let Some((data, eid)) = &entry.data {
-                    members.push(("data", data.to_value()));
-                    members.push(("eid", Value::from(eid.to_string())));
-                }
-            }
+            Kind::Note(note) => members.string("note", note),
+            Kind::CommitIndex(index) => members.unsigned("commit_index", *index),
+            Kind::Leader(id) => members.uuid("leader", *id),
+            Kind::Vote(id) => members.uuid("vote", *id),
+            Kind::Term | Kind::Entry(_) => {}
         }
-        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
-        super::write(out, &Value::Object(members.collect()));
+        members.end();
+        record.finish(out, false);
     }
 }
 

@@ -19,7 +19,7 @@ fn a_header_finds_its_place_before_a_body_of_any_length() {
     for length in [2, 98, 99, 100, 998, 999, 1000, 99_999, 1_000_000] {
         let json = format!("{{{}}}", " ".repeat(length - 2));
         let mut out = b"before".to_vec();
-        let unfinished = Unfinished::begin(&mut out);
+        let unfinished = Unfinished::begin(Magic::Standalone, &mut out);
         out.extend_from_slice(json.as_bytes());
         unfinished.finish(&mut out, false);
         assert!(out == [b"before", &record(&json)[..]].concat(), "length {length}");
@@ -29,7 +29,7 @@ fn a_header_finds_its_place_before_a_body_of_any_length() {
 #[test]
 fn an_abandoned_record_leaves_nothing() {
     let mut out = b"before".to_vec();
-    let unfinished = Unfinished::begin(&mut out);
+    let unfinished = Unfinished::begin(Magic::Standalone, &mut out);
     out.extend_from_slice(b"{\"_date\":1}");
     unfinished.abandon(&mut out);
     assert_eq!(out, b"before");

@@ -7,7 +7,7 @@ use weir_data::{
     ColumnType, DatumRef, Delta, Row, RowDelta, Schema, Snapshot, Store, TableSchema, Uuid,
 };
 
-use crate::record::{self, Hash, Unfinished, Written};
+use crate::record::{self, Hash, Magic, Unfinished, Written};
 
 /// Size of the pieces in which a snapshot is written.
 const PIECE_BYTES: usize = 64 << 10;
@@ -61,7 +61,7 @@ pub fn write_transaction_as(
     date_ms: i64,
     comment: Option<&str>,
 ) -> Option<Written> {
-    let record = Unfinished::begin(out);
+    let record = Unfinished::begin(Magic::Standalone, out);
     if write_transaction_json(style.form, out, delta, store, date_ms, comment) {
         Some(record.finish(out, style.is_marked))
     } else {
@@ -263,7 +263,7 @@ pub fn write_snapshot<E>(
 ) -> Result<Hash, E> {
     let mut hash = Sha1::new();
     let mut length = 0;
-    snapshot_body(snapshot, date_ms, comment, &mut |piece: &[u8]| {
+    snapshot_body(snapshot, date_ms, comment, b"}\n", &mut |piece: &[u8]| {
         hash.update(piece);
         length += piece.len() as u64;
         Ok::<(), E>(())
@@ -271,7 +271,7 @@ pub fn write_snapshot<E>(
     let (mut header, hash) = (Vec::new(), Hash::of(&mut hash));
     record::write_header(&mut header, length, hash);
     sink(&header)?;
-    snapshot_body(snapshot, date_ms, comment, sink)?;
+    snapshot_body(snapshot, date_ms, comment, b"}\n", sink)?;
     Ok(hash)
 }
 
@@ -281,13 +281,27 @@ pub fn snapshot_json(snapshot: &Snapshot, date_ms: i64, comment: Option<&str>, o
         out.extend_from_slice(bytes);
         Ok::<(), std::convert::Infallible>(())
     };
-    let Ok(()) = snapshot_body(snapshot, date_ms, comment, &mut sink);
+    let Ok(()) = stream_snapshot_json(snapshot, date_ms, comment, &mut sink);
+}
+
+/// As [`snapshot_json`], in pieces: `sink` gets them in order.
+///
+/// # Errors
+/// The first one of `sink`.
+pub fn stream_snapshot_json<E>(
+    snapshot: &Snapshot,
+    date_ms: i64,
+    comment: Option<&str>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    snapshot_body(snapshot, date_ms, comment, b"}", sink)
 }
 
 fn snapshot_body<E>(
     snapshot: &Snapshot,
     date_ms: i64,
     comment: Option<&str>,
+    end: &[u8],
     sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut json = Vec::with_capacity(2 * PIECE_BYTES);
@@ -310,6 +324,6 @@ fn snapshot_body<E>(
         }
         json.push(b'}');
     }
-    json.extend_from_slice(b"}\n");
+    json.extend_from_slice(end);
     sink(&json)
 }

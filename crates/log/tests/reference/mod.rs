@@ -1,5 +1,7 @@
 //! The reference's programs, each run in a folder of its own.
 
+#![allow(dead_code, reason = "every test file uses its part")]
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
