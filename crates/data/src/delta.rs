@@ -138,6 +138,19 @@ impl Change {
         })
     }
 
+    /// What a difference, as [`Datum::apply_diff`] takes it, changes in `old`; `None` if nothing.
+    /// Costs what the difference costs, however long `old` is. The column has room for more than
+    /// one element: others have no differences.
+    pub fn of_difference(old: &Datum, difference: &Datum, ty: &ColumnType) -> Option<Self> {
+        let (old, difference) = (old.as_ref(), difference.as_ref());
+        let change = if ty.is_map() {
+            map_difference(old, difference)
+        } else {
+            set_difference(old, difference)
+        };
+        (!change.is_empty()).then_some(change)
+    }
+
     /// Whether the change leaves every value as it is.
     pub fn is_empty(&self) -> bool {
         match self {
@@ -268,6 +281,28 @@ impl Change {
             }
         }
     }
+}
+
+fn set_difference(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for (key, _) in difference.entries() {
+        let side = if old.contains(key) { &mut removed } else { &mut added };
+        side.push(key.to_atom());
+    }
+    Change::Set { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
+}
+
+fn map_difference(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for (key, value) in difference.entries() {
+        let Some(value) = value else { continue };
+        let before = old.value_of(key);
+        if before != Some(value) {
+            added.push((key.to_atom(), value.to_atom()));
+        }
+        removed.extend(before.map(|before| (key.to_atom(), before.to_atom())));
+    }
+    Change::Map { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
 }
 
 fn apply_set(datum: &mut Datum, added: &Sorted<Atom>, removed: &Sorted<Atom>) {

@@ -32,7 +32,7 @@ pub use atom::{Atom, AtomRef, AtomType, Str};
 pub use datum::{Datum, DatumRef};
 pub use delta::{ColumnDelta, Committed, Delta, IdKind, Ids, RowDelta, TableDelta};
 pub use error::Error;
-pub use row::{Row, RowImage};
+pub use row::{ColumnEdit, Edit, Row, RowEdit, RowImage};
 pub use schema::{ColumnId, ColumnSchema, Schema, TableId, TableSchema};
 pub use store::{Snapshot, Store};
 pub use symbols::SymbolTable;

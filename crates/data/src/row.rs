@@ -37,6 +37,39 @@ pub struct RowImage {
     pub values: Option<Vec<(ColumnId, Datum)>>,
 }
 
+/// What a transaction of a log does to one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowEdit {
+    /// The row's table.
+    pub table: TableId,
+    /// The row's `_uuid`.
+    pub uuid: Uuid,
+    /// What becomes of the row.
+    pub edit: Edit,
+}
+
+/// What becomes of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// The row is new, and this is all of it.
+    Insert(Row),
+    /// The row goes.
+    Delete,
+    /// Columns of the row change, each once.
+    Modify(Vec<ColumnEdit>),
+}
+
+/// What becomes of a column of a row that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnEdit {
+    /// The column.
+    pub column: ColumnId,
+    /// The new value, or the difference to it.
+    pub value: Datum,
+    /// Whether `value` is a difference for [`Datum::apply_diff`].
+    pub is_difference: bool,
+}
+
 impl Row {
     /// A row of default values (RFC 7047 §5.2.1).
     pub fn new(uuid: Uuid, version: Uuid, table: &TableSchema) -> Self {

@@ -1,14 +1,16 @@
 //! What the records of a standalone database say: first a schema, then transactions.
 
 mod changes;
+mod decode;
 mod note;
 mod pass;
 mod replay;
-mod rows;
+pub(crate) mod rows;
 mod scan;
-mod split;
+pub(crate) mod split;
 mod write;
 
+pub use decode::Decoder;
 pub use note::Note;
 pub use pass::{NotASnapshot, SnapshotRows};
 pub use replay::{IS_CLUSTERED, LoadError, Loaded, Replayed, Replayer};

@@ -1,8 +1,7 @@
 //! What a record changes, both ways: noted while it is applied, when the rows before are still there.
 
 use weir_data::delta::{Change, ColumnDelta, TableDelta};
-use weir_data::sorted::Sorted;
-use weir_data::{ColumnId, ColumnType, Datum, DatumRef, Delta, Row, RowDelta, TableId, Uuid};
+use weir_data::{ColumnId, Delta, Row, RowDelta, TableId, Uuid};
 
 /// The changes of one record so far; no row is named twice.
 #[derive(Debug, Default)]
@@ -47,34 +46,4 @@ impl Changes {
         }
         delta
     }
-}
-
-/// What a difference changes in `old`. Costs what the difference costs, however long `old` is.
-pub(super) fn of_difference(old: &Datum, difference: &Datum, ty: &ColumnType) -> Option<Change> {
-    let (old, difference) = (old.as_ref(), difference.as_ref());
-    let change =
-        if ty.is_map() { map_change(old, difference) } else { set_change(old, difference) };
-    (!change.is_empty()).then_some(change)
-}
-
-fn set_change(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
-    let (mut added, mut removed) = (Vec::new(), Vec::new());
-    for (key, _) in difference.entries() {
-        let side = if old.contains(key) { &mut removed } else { &mut added };
-        side.push(key.to_atom());
-    }
-    Change::Set { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
-}
-
-fn map_change(old: DatumRef<'_>, difference: DatumRef<'_>) -> Change {
-    let (mut added, mut removed) = (Vec::new(), Vec::new());
-    for (key, value) in difference.entries() {
-        let Some(value) = value else { continue };
-        let before = old.value_of(key);
-        if before != Some(value) {
-            added.push((key.to_atom(), value.to_atom()));
-        }
-        removed.extend(before.map(|before| (key.to_atom(), before.to_atom())));
-    }
-    Change::Map { added: Sorted::from_sorted(added), removed: Sorted::from_sorted(removed) }
 }

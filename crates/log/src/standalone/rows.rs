@@ -1,140 +1,42 @@
-//! From a transaction's record to rows.
+//! Rows that transactions' records are applied to: those of a file.
 //!
-//! A record is read in one pass into a [`Stage`] and takes effect only when all of it is good. Of
-//! equal keys in one JSON object the last one counts; they hardly ever happen, so the first reading
-//! goes through an object in its own order, and starts over, carefully, when it meets one (or any
-//! other problem, since that could be in a value that does not count).
+//! A record is read in one pass into a [`Stage`] and takes effect only when all of it is good.
 
 use std::sync::Arc;
 
 use weir_data::delta::{Change, Delta};
-use weir_data::{
-    AtomType, ColumnId, ColumnType, Datum, Error, Row, Schema, Store, TableId, TableSchema, Uuid,
-    UuidSource,
-};
-use weir_json::{Kind, Reader, Text};
+use weir_data::{Error, Row, Schema, Store, TableId, Uuid, UuidSource};
+use weir_json::Text;
 
-use crate::standalone::changes::{Changes, of_difference};
+use crate::standalone::changes::Changes;
+use crate::standalone::decode::{Decoder, Present, Reading, Stage, StagedChange, Stop};
 use crate::standalone::note::Note;
-use crate::standalone::split::{Item, Splitter, Unusual};
-
-/// A stage with more places than this is given back after the record that needed it.
-const STAGE_KEPT: usize = 4096;
+use crate::standalone::split::Unusual;
 
 /// The rows so far.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     store: Store,
-    /// By table.
-    plans: Vec<Plan>,
-    stage: Stage,
+    decoder: Decoder,
     versions: UuidSource,
-    /// How many objects have been gone through: marks what has been seen in one of them.
-    mark: u64,
-    streaming: Option<Streaming>,
     /// The rows of the last record, if they are noted.
     noted: Option<Vec<(TableId, Uuid)>>,
     /// What the last record changed, if it was asked for.
     delta: Option<Delta>,
-    /// What the record says of itself, as far as it has been read, if that was asked for.
-    note: Option<Note>,
-}
-
-/// A record that is read while it comes.
-#[derive(Debug)]
-struct Streaming {
-    splitter: Splitter,
-    is_diff: Option<bool>,
-    /// The record's [`Rows::mark`].
-    mark: u64,
-    /// The table whose rows come.
-    table: TableId,
-}
-
-/// How rows of one table are read.
-#[derive(Debug)]
-struct Plan {
-    /// Room for the values of one row, all columns.
-    cells: Vec<Datum>,
-    /// Columns whose default value is not empty.
-    defaults: Vec<(ColumnId, Datum)>,
-    columns: Vec<ColumnPlan>,
-    /// The row that was read last: the next one shares with it what is equal.
-    last: Row,
-    /// The last object that named this table.
-    mark: u64,
-}
-
-#[derive(Debug)]
-struct ColumnPlan {
-    /// Type of a difference, which may have any number of elements.
-    difference: ColumnType,
-    /// Which column came behind this one in the last row: a guess for the next one.
-    next: ColumnId,
-    /// The last object that named this column.
-    mark: u64,
-}
-
-/// What a record does, before it does it. No row is in two of the lists.
-#[derive(Debug, Default)]
-struct Stage {
-    /// Rows that were there before, each once.
-    touched: Vec<(TableId, Uuid)>,
-    deletes: Vec<(TableId, Uuid)>,
-    changes: Vec<StagedChange>,
-    inserts: Vec<(TableId, Row)>,
-}
-
-#[derive(Debug)]
-struct StagedChange {
-    table: TableId,
-    uuid: Uuid,
-    column: ColumnId,
-    value: Datum,
-    is_diff: bool,
-}
-
-/// A member of a record is noted, if it is one that says something of the record itself.
-fn note(note: &mut Option<Note>, key: &[u8], value: Text<'_>) {
-    let Some(note) = note else { return };
-    match key {
-        b"_date" => note.date_ms = value.integer(),
-        b"_comment" => note.comment = value.str().map(|comment| comment.into_owned()),
-        _ => {}
-    }
-}
-
-/// How a record is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    /// Trusts that keys are unique.
-    Quick,
-    /// Sorts objects to find equal keys.
-    Careful,
-}
-
-/// Why a reading ends early.
-enum Stop {
-    /// Equal keys, or something else that wants a careful reading.
-    Equal,
-    Bad(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Bad(error)
-    }
 }
 
 impl Rows {
     /// No rows; those of the last record are noted if `notes`.
-    pub(super) fn new(schema: Schema, seed: u64, notes: bool) -> Self {
-        let plans = schema.tables.iter().map(Plan::new).collect();
-        let store = Store::new(Arc::new(schema), seed);
+    pub(crate) fn new(schema: Schema, seed: u64, notes: bool) -> Self {
+        let noted = notes.then(Vec::new);
+        Self { noted, ..Self::of_store(Store::new(Arc::new(schema), seed), seed) }
+    }
+
+    /// The rows of a store.
+    pub(crate) fn of_store(store: Store, seed: u64) -> Self {
+        let decoder = Decoder::new(store.schema());
         let versions = UuidSource::new([seed, !seed, 0x7765_6972, 1]);
-        let (stage, noted) = (Stage::default(), notes.then(Vec::new));
-        let (streaming, delta, note) = (None, None, None);
-        Self { store, plans, stage, versions, mark: 0, streaming, noted, delta, note }
+        Self { store, decoder, versions, noted: None, delta: None }
     }
 
     /// The rows, and which of them the last record was about.
@@ -143,274 +45,87 @@ impl Rows {
     }
 
     /// What the last record changed, if it was asked for.
-    pub(super) fn take_delta(&mut self) -> Option<Delta> {
+    pub(crate) fn take_delta(&mut self) -> Option<Delta> {
         self.delta.take()
     }
 
-    /// A record is about to be read; [`Rows::take_note`] tells what it says of itself, if that is
-    /// asked for.
+    /// As [`Decoder::begin_note`].
     pub(super) fn begin_note(&mut self, is_wanted: bool) {
-        self.note = is_wanted.then(Note::default);
+        self.decoder.begin_note(is_wanted);
     }
 
-    /// What the last record says of itself, if that was asked for.
+    /// As [`Decoder::take_note`].
     pub(super) fn take_note(&mut self) -> Option<Note> {
-        self.note.take()
+        self.decoder.take_note()
     }
 
     /// Whether pieces of a record have come, and not all of them.
     pub(super) fn is_in_pieces(&self) -> bool {
-        self.streaming.is_some()
+        self.decoder.is_in_pieces()
     }
 
-    pub(super) fn into_store(self) -> Store {
+    pub(crate) fn into_store(self) -> Store {
         self.store
     }
 
     /// One transaction, all or nothing; `tells` asks for [`Rows::take_delta`].
-    pub(super) fn replay(&mut self, json: Text<'_>, tells: bool) -> Result<(), Error> {
+    pub(crate) fn replay(&mut self, json: Text<'_>, tells: bool) -> Result<(), Error> {
         let result = match self.attempt(json, Reading::Quick, tells) {
             Ok(()) => Ok(()),
             Err(_) => {
-                self.stage.clear();
+                self.decoder.stage.clear();
                 self.attempt(json, Reading::Careful, tells)
             }
         };
-        self.stage.clear();
-        result.map_err(|stop| match stop {
-            Stop::Bad(error) => error,
-            Stop::Equal => Error::syntax(json, "equal keys"),
-        })
+        self.decoder.stage.clear();
+        result.map_err(|stop| stop.into_error(json))
     }
 
     /// The next bytes of one transaction. An unusual one is to be replayed as a whole.
-    pub(super) fn replay_piece(&mut self, bytes: &[u8]) -> Result<(), Unusual> {
-        let mut streaming = self.streaming.take().unwrap_or_else(|| {
-            self.stage.clear();
-            self.mark += 1;
-            let (splitter, mark) = (Splitter::new(), self.mark);
-            Streaming { splitter, is_diff: None, mark, table: TableId(0) }
-        });
-        let Streaming { splitter, is_diff, mark, table } = &mut streaming;
-        splitter.feed(bytes, |item| self.take_item(item, is_diff, *mark, table))?;
-        self.streaming = Some(streaming);
-        Ok(())
+    pub(crate) fn replay_piece(&mut self, bytes: &[u8]) -> Result<(), Unusual> {
+        let mut present = Present { store: &self.store, versions: &mut self.versions };
+        self.decoder.read_piece(bytes, &mut present)
     }
 
     /// All bytes of the transaction have come, and are good; `tells` asks for [`Rows::take_delta`].
-    pub(super) fn finish_pieces(&mut self, tells: bool) -> Result<(), Unusual> {
+    pub(crate) fn finish_pieces(&mut self, tells: bool) -> Result<(), Unusual> {
         self.end_splitting()?;
-        if self.stage.names_twice() {
+        if self.decoder.stage.names_twice() {
             return Err(Unusual);
         }
         let made = self.make(Reading::Quick, tells);
-        self.stage.clear();
+        self.decoder.stage.clear();
         made.map_err(|_| Unusual)
     }
 
     /// The new rows of the pieces so far; they are not kept, and will not be made.
     pub(super) fn take_new(&mut self) -> impl Iterator<Item = (TableId, Row)> {
-        self.stage.inserts.drain(..)
+        self.decoder.stage.inserts.drain(..)
     }
 
     /// As [`Rows::finish_pieces`], for who took all rows.
     pub(super) fn end_pieces(&mut self) -> Result<impl Iterator<Item = (TableId, Row)>, Unusual> {
         self.end_splitting()?;
-        Ok(self.stage.inserts.drain(..))
+        Ok(self.decoder.stage.inserts.drain(..))
     }
 
     fn end_splitting(&mut self) -> Result<(), Unusual> {
-        let streaming = self.streaming.take().ok_or(Unusual)?;
-        let Streaming { splitter, mut is_diff, mark, mut table } = streaming;
-        splitter.finish(|item| self.take_item(item, &mut is_diff, mark, &mut table))
+        let mut present = Present { store: &self.store, versions: &mut self.versions };
+        self.decoder.end_pieces(&mut present)
     }
 
     /// Forgets a transaction of which pieces have come.
-    pub(super) fn forget_pieces(&mut self) {
-        self.streaming = None;
-        self.stage.clear();
-    }
-
-    fn take_item(
-        &mut self,
-        item: Item<'_>,
-        is_diff: &mut Option<bool>,
-        record: u64,
-        table: &mut TableId,
-    ) -> Result<(), Unusual> {
-        match item {
-            Item::Table(key) => {
-                let id = std::str::from_utf8(key).ok();
-                *table = id.and_then(|name| self.store.schema().table_id(name)).ok_or(Unusual)?;
-                let plan = self.plans.get_mut(table.index()).ok_or(Unusual)?;
-                let again = std::mem::replace(&mut plan.mark, record) == record;
-                (!again).then_some(()).ok_or(Unusual)
-            }
-            Item::Member(key @ b"_date", value) if value.kind() == Kind::Integer => {
-                note(&mut self.note, key, value);
-                Ok(())
-            }
-            Item::Member(key @ b"_comment", value) => {
-                note(&mut self.note, key, value);
-                Ok(())
-            }
-            Item::Member(b"_is_diff", value) if is_diff.is_none() => {
-                *is_diff = Some(value.bool().ok_or(Unusual)?);
-                Ok(())
-            }
-            Item::Member(..) => Err(Unusual),
-            Item::Row(key, row) => {
-                let uuid = Uuid::parse_bytes(key).ok_or(Unusual)?;
-                let mut is_diff = IsDiff { record: None, known: *is_diff };
-                let read =
-                    self.read_row(*table, uuid, &mut row.reader(), &mut is_diff, Reading::Quick);
-                read.map_err(|_| Unusual)
-            }
-        }
+    pub(crate) fn forget_pieces(&mut self) {
+        self.decoder.forget_pieces();
     }
 
     fn attempt(&mut self, json: Text<'_>, reading: Reading, tells: bool) -> Result<(), Stop> {
-        self.read_record(json, reading)?;
-        if reading == Reading::Quick && self.stage.names_twice() {
+        let mut present = Present { store: &self.store, versions: &mut self.versions };
+        self.decoder.read_record(json, reading, &mut present)?;
+        if reading == Reading::Quick && self.decoder.stage.names_twice() {
             return Err(Stop::Equal);
         }
         self.make(reading, tells)
-    }
-
-    fn read_record(&mut self, json: Text<'_>, reading: Reading) -> Result<(), Stop> {
-        let schema = Arc::clone(self.store.schema());
-        let mut is_diff = IsDiff { record: Some(json), known: None };
-        self.mark += 1;
-        let record = self.mark;
-        let each = |key: &[u8], reader: &mut Reader<'_>| {
-            let name = String::from_utf8_lossy(key);
-            if let Some(table) = schema.table_id(&name) {
-                let last = self.plans.get_mut(table.index()).map(|plan| &mut plan.mark);
-                if last.is_some_and(|last| std::mem::replace(last, record) == record) {
-                    return Err(Stop::Equal);
-                }
-                return self.read_table(table, reader, &mut is_diff, reading);
-            }
-            let value = reader.text();
-            note(&mut self.note, key, value);
-            match &*name {
-                "_date" if value.kind() == Kind::Integer => Ok(()),
-                "_comment" => Ok(()),
-                "_is_diff" if value.kind() == Kind::Bool => {
-                    let again = is_diff.known.replace(value.bool() == Some(true));
-                    if again.is_some() && again != is_diff.known {
-                        Err(Stop::Equal)
-                    } else {
-                        Ok(())
-                    }
-                }
-                _ => {
-                    let details = format!("No table named {name}.");
-                    Err(Error::syntax_tagged(json, "unknown table", details).into())
-                }
-            }
-        };
-        for_members(&mut json.reader(), reading, each).map(|_| ())
-    }
-
-    fn read_table(
-        &mut self,
-        table: TableId,
-        reader: &mut Reader<'_>,
-        is_diff: &mut IsDiff<'_>,
-        reading: Reading,
-    ) -> Result<(), Stop> {
-        let start = reader.clone();
-        let each = |key: &[u8], reader: &mut Reader<'_>| {
-            let uuid = Uuid::parse_bytes(key).ok_or_else(|| {
-                let key = String::from_utf8_lossy(key);
-                Error::syntax(start.clone().text(), format!("\"{key}\" is not a valid UUID"))
-            })?;
-            self.read_row(table, uuid, reader, is_diff, reading)
-        };
-        match for_members(reader, reading, each)? {
-            true => Ok(()),
-            false => Err(Error::syntax(start.clone().text(), "object expected").into()),
-        }
-    }
-
-    fn read_row(
-        &mut self,
-        table: TableId,
-        uuid: Uuid,
-        reader: &mut Reader<'_>,
-        is_diff: &mut IsDiff<'_>,
-        reading: Reading,
-    ) -> Result<(), Stop> {
-        let Some(old) = self.store.get(table, uuid) else {
-            if reader.kind() == Kind::Null {
-                let details = format!("transaction deletes row {uuid} that does not exist");
-                return Err(Error::plain_syntax(details).into());
-            }
-            return self.read_new_row(table, uuid, reader, reading);
-        };
-        self.stage.touched.push((table, uuid));
-        if reader.kind() == Kind::Null {
-            reader.text();
-            self.stage.deletes.push((table, uuid));
-            return Ok(());
-        }
-        let is_diff = is_diff.get()?;
-        let schema = self.store.schema().table(table);
-        let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
-        let changes = &mut self.stage.changes;
-        self.mark += 1;
-        let each = |column: ColumnId, plan: &mut ColumnPlan, reader: &mut Reader<'_>| {
-            let ty = &schema.column(column).ty;
-            let is_diff = is_diff && ty.is_composite();
-            let value = Datum::read(reader, if is_diff { &plan.difference } else { ty }, None)?;
-            if is_diff {
-                check_size(old.datum(column), &value, ty)?;
-            }
-            changes.push(StagedChange { table, uuid, column, value, is_diff });
-            Ok(())
-        };
-        plan.read_columns(schema, reader, self.mark, reading, each)
-    }
-
-    fn read_new_row(
-        &mut self,
-        table: TableId,
-        uuid: Uuid,
-        reader: &mut Reader<'_>,
-        reading: Reading,
-    ) -> Result<(), Stop> {
-        let schema = self.store.schema().table(table);
-        let Some(plan) = self.plans.get_mut(table.index()) else { return Ok(()) };
-        let mut cells = std::mem::take(&mut plan.cells);
-        // A reading that failed may have left something.
-        cells.fill(Datum::Empty);
-        self.mark += 1;
-        let last = plan.last.clone();
-        let each = |column: ColumnId, _: &mut ColumnPlan, reader: &mut Reader<'_>| {
-            let ty = &schema.column(column).ty;
-            let value = Datum::read_like(reader, ty, None, last.get(column))?;
-            set(&mut cells, column, value);
-            Ok(())
-        };
-        let read = plan.read_columns(schema, reader, self.mark, reading, each);
-        if read.is_err() {
-            plan.cells = cells;
-            return read;
-        }
-        for (column, default) in &plan.defaults {
-            if cells.get(column.index()).is_some_and(|cell| cell.as_ref().is_empty()) {
-                set(&mut cells, *column, default.clone());
-            }
-        }
-        let version = self.versions.next_uuid();
-        set(&mut cells, ColumnId::UUID, Datum::One(weir_data::Atom::Uuid(uuid)));
-        set(&mut cells, ColumnId::VERSION, Datum::One(weir_data::Atom::Uuid(version)));
-        let row = Row::take(&mut cells);
-        plan.cells = cells;
-        plan.last = row.clone();
-        self.stage.inserts.push((table, row));
-        Ok(())
     }
 
     /// Makes what has been staged. What a record with equal keys changes is not told: nobody asks
@@ -418,8 +133,8 @@ impl Rows {
     fn make(&mut self, reading: Reading, tells: bool) -> Result<(), Stop> {
         let mut told = (tells && reading == Reading::Quick).then(Changes::default);
         // First what can still fail.
-        for at in 0..self.stage.inserts.len() {
-            let Some((table, row)) = self.stage.inserts.get(at) else { break };
+        for at in 0..self.decoder.stage.inserts.len() {
+            let Some((table, row)) = self.decoder.stage.inserts.get(at) else { break };
             let (table, row) = (*table, row.clone());
             if self.store.get(table, row.uuid()).is_some() {
                 // One UUID in two spellings.
@@ -432,9 +147,9 @@ impl Rows {
             self.store.insert(table, row);
         }
         if let Some(told) = &mut told {
-            self.stage.inserts.iter().for_each(|(table, row)| told.insert(*table, row));
+            self.decoder.stage.inserts.iter().for_each(|(table, row)| told.insert(*table, row));
         }
-        for (table, uuid) in self.stage.deletes.drain(..) {
+        for (table, uuid) in self.decoder.stage.deletes.drain(..) {
             let removed = self.store.remove(table, uuid);
             if let (Some(told), Some((_, row))) = (&mut told, removed) {
                 told.delete(table, row);
@@ -443,7 +158,7 @@ impl Rows {
         self.make_changes(told.as_mut());
         self.delta = told.map(Changes::into_delta);
         if let Some(noted) = &mut self.noted {
-            let Stage { touched, inserts, .. } = &self.stage;
+            let Stage { touched, inserts, .. } = &self.decoder.stage;
             let inserted = inserts.iter().map(|(table, row)| (*table, row.uuid()));
             noted.clear();
             noted.extend(touched.iter().copied().chain(inserted));
@@ -453,12 +168,14 @@ impl Rows {
 
     fn make_changes(&mut self, mut told: Option<&mut Changes>) {
         let schema = Arc::clone(self.store.schema());
-        for StagedChange { table, uuid, column, value, is_diff } in self.stage.changes.drain(..) {
+        for StagedChange { table, uuid, column, value, is_diff } in
+            self.decoder.stage.changes.drain(..)
+        {
             let ty = &schema.table(table).column(column).ty;
             self.store.edit(table, uuid, column, |datum| {
                 if let Some(told) = &mut told {
                     let change = if is_diff {
-                        of_difference(datum, &value, ty)
+                        Change::of_difference(datum, &value, ty)
                     } else {
                         Change::between(datum, &value, ty)
                     };
@@ -477,166 +194,8 @@ impl Rows {
 
     /// Takes back the first `count` staged insertions.
     fn undo_inserts(&mut self, count: usize) {
-        for (table, row) in self.stage.inserts.iter().take(count) {
+        for (table, row) in self.decoder.stage.inserts.iter().take(count) {
             self.store.remove(*table, row.uuid());
         }
     }
-}
-
-/// Whether modified rows are differences; looked for when somebody asks, since a record that only
-/// inserts need not be gone through for it.
-struct IsDiff<'a> {
-    /// The record, if all of it is there: to look for `_is_diff` in.
-    record: Option<Text<'a>>,
-    known: Option<bool>,
-}
-
-impl IsDiff<'_> {
-    fn get(&mut self) -> Result<bool, Stop> {
-        if self.known.is_none() {
-            let members = self.record.ok_or(Stop::Equal)?.members().into_iter().flatten();
-            let last = members.filter(|(key, _)| **key == *b"_is_diff").last();
-            self.known = Some(last.is_some_and(|(_, value)| value.bool() == Some(true)));
-        }
-        Ok(self.known == Some(true))
-    }
-}
-
-impl Plan {
-    fn new(schema: &TableSchema) -> Self {
-        let last = Row::new(Uuid::ZERO, Uuid::ZERO, schema);
-        let defaults = schema.data_columns().map(|(id, _)| (id, last.datum(id).clone()));
-        let defaults = defaults.filter(|(_, default)| !default.as_ref().is_empty()).collect();
-        let column = |(_, column): (ColumnId, &weir_data::ColumnSchema)| ColumnPlan {
-            difference: ColumnType { n_min: 0, n_max: ColumnType::UNLIMITED, ..column.ty.clone() },
-            next: ColumnId::UUID,
-            mark: 0,
-        };
-        let columns = schema.column_ids().map(column).collect();
-        let cells = vec![Datum::Empty; schema.columns.len()];
-        Self { last, cells, defaults, columns, mark: 0 }
-    }
-
-    /// Reads a row's columns with `each`.
-    fn read_columns<'a>(
-        &mut self,
-        schema: &TableSchema,
-        reader: &mut Reader<'a>,
-        mark: u64,
-        reading: Reading,
-        mut each: impl FnMut(ColumnId, &mut ColumnPlan, &mut Reader<'a>) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        let start = reader.clone();
-        let mut last = ColumnId::UUID;
-        let each_key = |key: &[u8], reader: &mut Reader<'a>| {
-            let guess = self.columns.get(last.index()).map_or(last, |plan| plan.next);
-            let column = if schema.column(guess).name.as_bytes() == key {
-                guess
-            } else {
-                find_column(schema, key, &start)?
-            };
-            if let Some(plan) = self.columns.get_mut(last.index()) {
-                plan.next = column;
-            }
-            last = column;
-            let Some(plan) = self.columns.get_mut(column.index()) else { return Ok(()) };
-            if std::mem::replace(&mut plan.mark, mark) == mark {
-                return Err(Stop::Equal);
-            }
-            if column <= ColumnId::VERSION {
-                // The reference reads these, too; the key says who the row is.
-                Datum::read(reader, &ColumnType::scalar(AtomType::Uuid), None)?;
-                return Ok(());
-            }
-            each(column, plan, reader)
-        };
-        match for_members(reader, reading, each_key)? {
-            true => Ok(()),
-            false => Err(Error::syntax(start.clone().text(), "row must be JSON object").into()),
-        }
-    }
-}
-
-fn find_column(schema: &TableSchema, key: &[u8], row: &Reader<'_>) -> Result<ColumnId, Error> {
-    let name = String::from_utf8_lossy(key);
-    schema.column_id(&name).ok_or_else(|| {
-        let details = format!("No column {name} in table {}.", schema.name);
-        Error::syntax_tagged(row.clone().text(), "unknown column", details)
-    })
-}
-
-fn set(cells: &mut [Datum], column: ColumnId, value: Datum) {
-    if let Some(cell) = cells.get_mut(column.index()) {
-        *cell = value;
-    }
-}
-
-/// Whether a difference leaves a value of a size that the type allows.
-fn check_size(old: &Datum, difference: &Datum, ty: &ColumnType) -> Result<(), Error> {
-    if ty.n_min == 0 && ty.n_max == ColumnType::UNLIMITED {
-        return Ok(());
-    }
-    let (old, difference) = (old.as_ref(), difference.as_ref());
-    let mut size = old.len();
-    for entry in difference.entries() {
-        if old.has_entry(entry) {
-            size -= 1;
-        } else if !old.contains(entry.0) {
-            size += 1;
-        }
-    }
-    if size >= ty.n_min as usize && size <= ty.n_max as usize {
-        return Ok(());
-    }
-    // The reference's spelling.
-    Err(Error::ovsdb("Datum crated by diff has size error"))
-}
-
-impl Stage {
-    /// Whether a row that was there is named twice.
-    fn names_twice(&mut self) -> bool {
-        self.touched.sort_unstable();
-        self.touched.windows(2).any(|pair| pair.first() == pair.last())
-    }
-
-    fn clear(&mut self) {
-        let Self { touched, deletes, changes, inserts } = self;
-        clear(touched);
-        clear(deletes);
-        clear(changes);
-        clear(inserts);
-    }
-}
-
-fn clear<T>(list: &mut Vec<T>) {
-    list.clear();
-    if list.capacity() > STAGE_KEPT {
-        *list = Vec::new();
-    }
-}
-
-/// Calls `each` with the keys of the object that is next, and the reader before their values, which
-/// `each` consumes. False if there is no object.
-fn for_members<'a>(
-    reader: &mut Reader<'a>,
-    reading: Reading,
-    mut each: impl FnMut(&[u8], &mut Reader<'a>) -> Result<(), Stop>,
-) -> Result<bool, Stop> {
-    match reading {
-        Reading::Quick => {
-            if !reader.begin_object() {
-                return Ok(false);
-            }
-            while let Some(key) = reader.next_key() {
-                each(&key, reader)?;
-            }
-        }
-        Reading::Careful => {
-            let Some(object) = reader.text().object() else { return Ok(false) };
-            for (key, value) in object.iter() {
-                each(key, &mut value.reader())?;
-            }
-        }
-    }
-    Ok(true)
 }

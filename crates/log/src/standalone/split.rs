@@ -8,7 +8,7 @@ use weir_json::{Framer, Text, validate, validate_value};
 
 /// A record that must be read as a whole.
 #[derive(Debug)]
-pub(super) struct Unusual;
+pub(crate) struct Unusual;
 
 /// What comes next in a record.
 #[derive(Debug)]
