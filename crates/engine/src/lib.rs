@@ -12,6 +12,7 @@
 //! 8. [`rbac`]: which of them a client with a role may run.
 //! 9. [`convert()`]: the rows of one schema under another.
 //! 10. [`replicate`]: rows of another database made to be here too.
+//!     [`follow()`]: what another server has committed, from its log.
 //! 11. [`late`]: results too long for one buffer.
 //! 12. [`reads`]: what a request that waits depends on. [`attempt`]: a long request on a snapshot,
 //!     committed later if it still holds.
@@ -24,6 +25,7 @@ mod commit;
 pub mod convert;
 mod digest;
 pub mod execute;
+mod follow;
 mod index;
 pub mod late;
 mod links;
@@ -47,6 +49,7 @@ pub use database::Database;
 pub use execute::{
     Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, only_reads_once, read,
 };
+pub use follow::follow;
 pub use late::LateReply;
 pub use meter::{Watcher, Word};
 pub use planner::Work;

@@ -1,5 +1,6 @@
 //! Tests of transactions and commits below the level of operations.
 
+mod follow;
 mod golden;
 mod load;
 mod scale;
