@@ -78,6 +78,15 @@ impl Error {
         self.0.details.as_deref()
     }
 
+    /// The same error with these words and a colon before its details.
+    #[must_use]
+    pub fn wrapped(mut self, words: &str) -> Self {
+        let details = self.0.details.take();
+        self.0.details =
+            Some(details.map_or_else(|| words.to_owned(), |details| format!("{words}: {details}")));
+        self
+    }
+
     /// Appends the JSON object of RFC 7047 §3.1 `<error>` with the reference's additions.
     pub fn write(&self, out: &mut Vec<u8>) {
         let parts = &*self.0;

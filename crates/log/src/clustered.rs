@@ -1,14 +1,27 @@
 //! What the records of one server's part of a clustered database say (ovsdb(5), "Clustered
 //! Format"): first a header with the server's identity and a snapshot, then raft's records.
 //!
-//! Only the grammar is here: whether records make sense in their order is for their readers.
+//! - [`Header`], [`Record`]: the grammar, both ways.
+//! - [`EntryText`], [`write_snapshot`]: records spliced from texts and tables.
+//! - [`Replayer`]: from a file's bytes to tables, term, vote and log; whether records make sense in
+//!   their order is judged there.
 
+mod data;
 mod header;
+mod outline;
+mod raft_log;
 mod record;
+mod replay;
+mod unapplied;
 mod write;
 
+pub use data::{NotSnapshotData, SnapshotReader};
 pub use header::{Header, Snapshot, State};
+pub use raft_log::{
+    Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, LoggedEntry, SnapshotPlace,
+};
 pub use record::{Entry, Kind, Record};
+pub use replay::{Applied, Convert, Finished, KEPT_BYTES_MAX, Loaded, Replayer, Tail};
 pub use write::{
     DataText, EntryText, SnapshotHeader, SnapshotRecord, stream_snapshot_data, write_snapshot,
 };

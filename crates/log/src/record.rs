@@ -1,7 +1,10 @@
 //! The framing of records, and what can be wrong with it.
 
+mod search;
+
 use std::fmt;
 
+pub(crate) use search::Search;
 use sha1::{Digest, Sha1};
 use weir_json::{Kind, Text};
 
@@ -360,13 +363,13 @@ impl Reader {
     /// Compares the checksum of a body that has been hashed, and goes behind its record.
     fn check_hash(&mut self, header: Header) -> Result<(), Error> {
         let Header { length, hash: expected, line, .. } = header;
-        self.header = None;
         self.hashed = 0;
         let actual = Hash::of(&mut self.hash);
         let offset = self.offset + line as u64;
         if actual != expected {
             return Err(Error::Hash { length, offset, actual, expected });
         }
+        self.header = None;
         self.offset = offset + length;
         Ok(())
     }
@@ -374,6 +377,16 @@ impl Reader {
     /// Goes back to where a record begins; what is there will be fed once more.
     pub fn rewind_to(&mut self, offset: u64) {
         *self = Self { offset, first: self.first, ..Self::default() };
+    }
+
+    /// What has come and has not been given out: behind a bad record's header line, if that was good.
+    pub(crate) fn unread(&self) -> &[u8] {
+        self.rest()
+    }
+
+    /// File offset of [`Reader::unread`].
+    pub(crate) fn unread_offset(&self) -> u64 {
+        self.offset + self.header.map_or(0, |header| header.line as u64)
     }
 
     /// The file has ended: whether that was between records.

@@ -13,9 +13,9 @@ use crate::standalone::rows::Rows;
 pub const IS_CLUSTERED: &str = "this is a clustered database; this version serves standalone \
                                 databases (\"ovsdb-tool cluster-to-standalone\" makes one)";
 
-/// Why a file cannot be opened as a standalone database; Display is for people.
+/// Why a file cannot be opened as a database; Display is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadError(String);
+pub struct LoadError(pub(crate) String);
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

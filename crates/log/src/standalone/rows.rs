@@ -39,6 +39,11 @@ impl Rows {
         Self { store, decoder, versions, noted: None, delta: None }
     }
 
+    /// The rows.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The rows, and which of them the last record was about.
     pub(super) fn last_record(&mut self) -> (&mut Store, &[(TableId, Uuid)]) {
         (&mut self.store, self.noted.as_deref().unwrap_or_default())

@@ -30,6 +30,10 @@ impl Folder {
         Self(path)
     }
 
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
     pub(crate) fn write(&self, file: &str, bytes: &[u8]) {
         std::fs::write(self.0.join(file), bytes).unwrap();
     }

@@ -1,0 +1,742 @@
+//! From the bytes of one server's file to its tables, term, vote and log.
+//!
+//! 1. The header: who the server is; the snapshot's rows are made while they come.
+//! 2. The records behind it. An entry's text is kept until a later record says that it is committed,
+//!    and then applied to the tables; beyond [`KEPT_BYTES_MAX`] only its place is noted.
+//! 3. If a record is bad: are good ones behind it? Only at the end of the file it may be what a
+//!    crash has torn.
+//! 4. Committed entries that were not kept are read again from their places.
+//!
+//! The caller feeds the file from its beginning, and goes to another place whenever
+//! [`Replayer::again_from`] says so.
+
+use std::sync::Arc;
+
+use weir_data::{Delta, Error, Schema, Store, Uuid};
+use weir_json::Text;
+
+use super::data::{self, DataReader, Made};
+use super::outline::Outline;
+use super::raft_log::{
+    Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, Effect, LoggedEntry, RaftLog,
+    SnapshotPlace,
+};
+use super::unapplied::Unapplied;
+use super::{Header, Kind, Record, Servers, State};
+use crate::record::{self, End, Magic, Piece, Reader, Search};
+use crate::standalone::LoadError;
+use crate::standalone::rows::Rows;
+use crate::standalone::split::Unusual;
+
+/// Bytes of entries not known to be committed that a replayer of a file that can be read again
+/// keeps; what comes behind them is read again.
+pub const KEPT_BYTES_MAX: usize = 16 << 20;
+
+/// Makes the rows of a store conform to another schema: what an entry of a schema alone asks for.
+/// The number is fresh randomness.
+pub type Convert = fn(Store, Arc<Schema>, u64) -> Result<Store, String>;
+
+/// What one server's file holds.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The id of the server whose file this is.
+    pub server_id: Uuid,
+    /// The address at which other servers reach this one.
+    pub local_address: String,
+    /// The database's name.
+    pub name: String,
+    /// The cluster's id, once the server knows it.
+    pub cluster_id: Option<Uuid>,
+    /// Whom to ask, if the server has not joined; else empty.
+    pub remotes: Vec<String>,
+    /// What the log starts from; none if it starts from nothing.
+    pub snapshot: Option<SnapshotPlace>,
+    /// What is in force before the first entry.
+    pub base: Configuration,
+    /// All entries behind the snapshot, of ascending index.
+    pub entries: Vec<LoggedEntry>,
+    /// The current term.
+    pub term: u64,
+    /// For whom the server has voted in the current term.
+    pub vote: Option<Uuid>,
+    /// Who leads in the current term, if the server has noted that.
+    pub leader: Option<Uuid>,
+    /// Entries up to this index are committed.
+    pub commit_index: u64,
+    /// What is in force as of the commit index.
+    pub committed: Configuration,
+    /// What is in force as of the last entry.
+    pub latest: Configuration,
+    /// The rows as of the commit index; none without a snapshot or an entry with a schema. Nothing
+    /// but types has been checked.
+    pub store: Option<Store>,
+    /// Where the last good record ends: appends go there.
+    pub valid_len: u64,
+    /// Length of the file in bytes.
+    pub file_len: u64,
+    /// Number of good records, the header included.
+    pub records: u64,
+    /// Length of the header's record: a compacted file begins with little more.
+    pub snapshot_len: u64,
+    /// What is wrong behind `valid_len`.
+    pub tail: Tail,
+}
+
+/// What is behind the last good record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    None,
+    /// A bad record that no good one follows: what a crash leaves of the last write.
+    Torn {
+        /// What is wrong with it, in the words of the reference.
+        warning: String,
+    },
+    /// A bad record with good ones behind it: the server has forgotten what it had promised to
+    /// keep.
+    Damaged {
+        /// What is wrong with it, in the words of the reference.
+        warning: String,
+        /// File offset of the first good record behind the bad one.
+        good_offset: u64,
+    },
+}
+
+/// What has come of a whole file.
+#[derive(Debug)]
+pub enum Finished {
+    /// All that it holds.
+    Loaded(Box<Loaded>),
+    /// Some of it is to be read again, from where [`Replayer::again_from`] says to the end.
+    Again(Box<Replayer>),
+}
+
+/// A committed entry that has been applied to the tables.
+#[derive(Debug)]
+pub struct Applied<'a> {
+    /// The entry's index.
+    pub index: u64,
+    /// The entry's term.
+    pub term: u64,
+    /// The entry's id.
+    pub eid: Uuid,
+    /// What the entry changed, if [`Replayer::tell_deltas_from`] asked for it. One that brought a
+    /// schema has none, nor has a text that no server writes, with equal keys in one object.
+    pub delta: Option<Delta>,
+    /// The rows behind the entry.
+    pub store: &'a Store,
+}
+
+/// Who is told of entries.
+type Each<'a> = dyn FnMut(Applied<'_>) + 'a;
+
+/// Replays a file fed in pieces.
+#[derive(Debug)]
+pub struct Replayer {
+    path: String,
+    seed: u64,
+    convert: Convert,
+    reader: Reader,
+    /// Records with bodies of at least so many bytes are read while they come.
+    pieces_min: u64,
+    /// The current record, or data that is read again, must be read as a whole.
+    whole: bool,
+    again_from: Option<u64>,
+    phase: Phase,
+    /// From the header on.
+    file: Option<File>,
+    rows: Option<Rows>,
+    unapplied: Unapplied,
+    /// Entries from this index on are told with what they change.
+    deltas_from: u64,
+    /// File offset of the next byte.
+    position: u64,
+    file_len: u64,
+    valid_len: u64,
+    records: u64,
+    snapshot_len: u64,
+    tail: Tail,
+}
+
+/// What the header has told, and the log.
+#[derive(Debug)]
+struct File {
+    server_id: Uuid,
+    local_address: String,
+    name: String,
+    cluster_id: Option<Uuid>,
+    remotes: Vec<String>,
+    snapshot: Option<SnapshotPlace>,
+    log: RaftLog,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Records come.
+    Records(Option<Box<Streaming>>),
+    /// Behind a bad record.
+    Search(Search),
+    /// Data of committed entries comes that was not kept.
+    Again(Option<Box<DataAgain>>),
+}
+
+/// A record of which pieces have come.
+struct Streaming {
+    outline: Outline,
+    /// For the header's snapshot.
+    data: Option<DataReader>,
+}
+
+/// Data of which pieces have come.
+struct DataAgain {
+    reader: DataReader,
+    /// All of it, if it is read as a whole.
+    text: Vec<u8>,
+    taken: u64,
+}
+
+enum Problem {
+    Record(record::Error),
+    Content(String),
+}
+
+impl From<record::Error> for Problem {
+    fn from(error: record::Error) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Content(error.to_string())
+    }
+}
+
+impl std::fmt::Debug for Streaming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streaming").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for DataAgain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataAgain").finish_non_exhaustive()
+    }
+}
+
+/// No record is that long: all are read as a whole.
+const NO_PIECES: u64 = u64::MAX;
+
+impl Replayer {
+    /// A replayer for the file that messages call `path`, which holds every record as a whole and
+    /// all entries until they are committed; `seed` is fresh randomness.
+    pub fn new(path: &str, seed: u64) -> Self {
+        Self::with_budget(path, seed, NO_PIECES, usize::MAX)
+    }
+
+    /// A replayer that never holds more than a row and what it was fed last of a record whose body
+    /// has at least `pieces_min` bytes, and no more than [`KEPT_BYTES_MAX`] of entries. After each
+    /// [`Replayer::feed`] the caller must ask [`Replayer::again_from`].
+    pub fn seekable(path: &str, seed: u64, pieces_min: u64) -> Self {
+        Self::with_budget(path, seed, pieces_min, KEPT_BYTES_MAX)
+    }
+
+    /// As [`Replayer::seekable`], with a budget of one's own.
+    pub fn with_budget(path: &str, seed: u64, pieces_min: u64, kept_bytes_max: usize) -> Self {
+        Self {
+            path: path.to_owned(),
+            seed,
+            convert: |_, _, _| Err("the schema changes without data".to_owned()),
+            reader: Reader::new(),
+            pieces_min,
+            whole: false,
+            again_from: None,
+            phase: Phase::Records(None),
+            file: None,
+            rows: None,
+            unapplied: Unapplied::new(kept_bytes_max),
+            deltas_from: u64::MAX,
+            position: 0,
+            file_len: 0,
+            valid_len: 0,
+            records: 0,
+            snapshot_len: 0,
+            tail: Tail::None,
+        }
+    }
+
+    /// How rows come under another schema. Without this a file with such an entry is refused.
+    pub fn convert_with(&mut self, convert: Convert) {
+        self.convert = convert;
+    }
+
+    /// From now on [`Replayer::feed_with`] tells what each entry changes from this index on.
+    pub fn tell_deltas_from(&mut self, index: u64) {
+        self.deltas_from = index;
+    }
+
+    /// Where in the file the next bytes must come from, if not from behind the last ones.
+    pub fn again_from(&mut self) -> Option<u64> {
+        self.again_from.take()
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// The file cannot be used, whatever follows.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.feed_with(bytes, &mut |_| ())
+    }
+
+    /// As [`Replayer::feed`]; `each` is told of every committed entry with data.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn feed_with(&mut self, bytes: &[u8], each: &mut Each<'_>) -> Result<(), LoadError> {
+        debug_assert!(self.again_from.is_none(), "the caller does not go back");
+        let start = self.position;
+        self.position += bytes.len() as u64;
+        self.file_len = self.file_len.max(self.position);
+        match &mut self.phase {
+            Phase::Search(search) => search.feed(bytes),
+            Phase::Again(_) => return self.feed_again(start, bytes, each),
+            Phase::Records(_) => {
+                self.reader.feed(bytes);
+                while self.again_from.is_none() && matches!(self.phase, Phase::Records(_)) {
+                    match self.next(each) {
+                        Ok(None) => break,
+                        Ok(Some(end)) => self.end_record(end),
+                        Err(problem) => self.stop(problem)?,
+                    }
+                }
+                if self.reader.magic() == Some(Magic::Standalone) {
+                    let path = &self.path;
+                    return Err(LoadError(format!(
+                        "ovsdb error: {path}: not a clustered database"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn go_to(&mut self, offset: u64) {
+        self.again_from = Some(offset);
+        self.position = offset;
+    }
+
+    fn end_record(&mut self, end: End) {
+        self.whole = false;
+        self.valid_len = end.offset;
+        self.records += 1;
+        if self.records == 1 {
+            self.snapshot_len = end.offset;
+        }
+    }
+
+    /// Replays the next record, if it is all there.
+    fn next(&mut self, each: &mut Each<'_>) -> Result<Option<End>, Problem> {
+        self.reader.peek()?;
+        if self.reader.magic() == Some(Magic::Standalone) {
+            return Ok(None);
+        }
+        if !self.whole && self.reader.body_len()?.is_some_and(|length| length >= self.pieces_min) {
+            return self.next_piece(each);
+        }
+        let Some(record) = self.reader.next_record()? else { return Ok(None) };
+        let (json, end) = (record.json()?, record.end());
+        // Texts are parts of the body, so where they are says where in the file they are.
+        let (body, offset) = (record.body.as_ptr() as usize, record.offset);
+        let place = |text: Text<'_>, eid: Uuid| {
+            let bytes = text.as_bytes();
+            let offset = offset + (bytes.as_ptr() as usize - body) as u64;
+            DataPlace { eid, offset, len: bytes.len() as u64 }
+        };
+        let Some(file) = &mut self.file else {
+            let header = Header::parse(json)?;
+            if let State::Joined { snapshot: Some(snapshot), .. } = &header.state {
+                let made = data::apply(snapshot.data, &mut None, self.seed, false)?;
+                self.rows = Some(snapshot_rows(made, self.seed)?);
+            }
+            self.file = Some(File::new(header, place));
+            return Ok(Some(end));
+        };
+        let record = Record::parse(json).map_err(|error| file.wrap(self.records, error))?;
+        let text = match &record.kind {
+            Kind::Entry(entry) => entry.data,
+            _ => None,
+        };
+        let place = text.map(|(text, eid)| place(text, eid));
+        let effect = file.record(self.records, record, place)?;
+        if let (Effect::Entry, Some((text, _))) = (effect, text) {
+            self.unapplied.push(file.log.end() - 1, text.as_bytes());
+        } else if effect == Effect::Entry {
+            self.unapplied.truncate(file.log.end() - 1);
+        }
+        self.apply_committed(effect, each)?;
+        Ok(Some(end))
+    }
+
+    /// Replays what has come of a big record; answers if it is all there.
+    fn next_piece(&mut self, each: &mut Each<'_>) -> Result<Option<End>, Problem> {
+        let Phase::Records(streaming) = &mut self.phase else { return Ok(None) };
+        let start = self.reader.offset();
+        let is_header = self.file.is_none();
+        let mut current = streaming.take().unwrap_or_else(|| {
+            let outline = Outline::new(if is_header { "prev_data" } else { "data" });
+            let data = is_header.then(|| DataReader::new(self.seed));
+            Box::new(Streaming { outline, data })
+        });
+        let Piece { body, end } = match self.reader.next_piece() {
+            Ok(None) => {
+                *streaming = Some(current);
+                return Ok(None);
+            }
+            Ok(Some(piece)) => piece,
+            Err(error) => {
+                // What has come of it is to be searched, too.
+                *streaming = Some(current);
+                return Err(error.into());
+            }
+        };
+        let Streaming { outline, data } = &mut *current;
+        let fed = outline.feed(body, &mut |bytes| match data {
+            Some(data) => data.feed(bytes, &mut None),
+            None => Ok(()),
+        });
+        let Some(end) = end.filter(|_| fed.is_ok()) else {
+            if fed.is_ok() {
+                *streaming = Some(current);
+            } else {
+                self.read_whole(start);
+            }
+            return Ok(None);
+        };
+        match self.end_pieces(*current, end, each)? {
+            Ok(()) => Ok(Some(end)),
+            Err(Unusual) => {
+                self.read_whole(start);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The record at this offset has to be read once more, as a whole.
+    fn read_whole(&mut self, start: u64) {
+        self.phase = Phase::Records(None);
+        self.reader.rewind_to(start);
+        self.whole = true;
+        self.go_to(start);
+    }
+
+    /// All of a big record has come.
+    fn end_pieces(
+        &mut self,
+        streaming: Streaming,
+        end: End,
+        each: &mut Each<'_>,
+    ) -> Result<Result<(), Unusual>, Problem> {
+        let Ok((kept, range)) = streaming.outline.finish() else { return Ok(Err(Unusual)) };
+        let Some(kept) = weir_json::validate(&kept).ok() else { return Ok(Err(Unusual)) };
+        let body = end.offset - end.body_len;
+        let place = |_: Text<'_>, eid: Uuid| {
+            let range = range.clone().unwrap_or_default();
+            DataPlace { eid, offset: body + range.start, len: range.end - range.start }
+        };
+        let Some(file) = &mut self.file else {
+            let Ok(header) = Header::parse(kept) else { return Ok(Err(Unusual)) };
+            if let State::Joined { snapshot: Some(_), .. } = &header.state {
+                let made =
+                    streaming.data.ok_or(Unusual).and_then(|data| data.finish(&mut None, false));
+                let Ok(made) = made else { return Ok(Err(Unusual)) };
+                self.rows = Some(snapshot_rows(made, self.seed)?);
+            }
+            self.file = Some(File::new(header, place));
+            return Ok(Ok(()));
+        };
+        let Ok(record) = Record::parse(kept) else { return Ok(Err(Unusual)) };
+        let place = match &record.kind {
+            Kind::Entry(entry) => match (entry.data, &range) {
+                (Some((text, eid)), Some(_)) => Some(place(text, eid)),
+                (None, None) => None,
+                _ => return Ok(Err(Unusual)),
+            },
+            _ if range.is_some() => return Ok(Err(Unusual)),
+            _ => None,
+        };
+        let effect = file.record(self.records, record, place)?;
+        match (effect, place) {
+            (Effect::Entry, Some(_)) => self.unapplied.skip(file.log.end() - 1),
+            (Effect::Entry, None) => self.unapplied.truncate(file.log.end() - 1),
+            _ => {}
+        }
+        self.apply_committed(effect, each)?;
+        Ok(Ok(()))
+    }
+
+    /// Applies what has become committed, as far as it has been kept.
+    fn apply_committed(&mut self, effect: Effect, each: &mut Each<'_>) -> Result<(), Problem> {
+        if effect != Effect::Commit {
+            return Ok(());
+        }
+        let commit_index = self.file.as_ref().map_or(0, |file| file.log.commit_index);
+        while let Some((index, text)) = self.unapplied.take(commit_index) {
+            self.apply(index, &text, each)?;
+        }
+        Ok(())
+    }
+
+    /// Applies the data of an entry.
+    fn apply(&mut self, index: u64, text: &[u8], each: &mut Each<'_>) -> Result<(), Problem> {
+        let text = weir_json::validate_value(text)
+            .map_err(|error| Problem::Content(format!("data of entry {index}: {error}")))?;
+        let (seed, tells) = (self.seed.wrapping_add(index), index >= self.deltas_from);
+        let made = data::apply(text, &mut self.rows, seed, tells)?;
+        self.end_entry(index, made, each)
+    }
+
+    /// The data of an entry has been applied.
+    fn end_entry(&mut self, index: u64, made: Made, each: &mut Each<'_>) -> Result<(), Problem> {
+        match made {
+            Made::Changed => {}
+            Made::Replaced(rows) => self.rows = Some(rows),
+            Made::Convert(schema) => {
+                let seed = self.seed.wrapping_add(index);
+                let rows = self.rows.take().map(Rows::into_store);
+                let store = rows.unwrap_or_else(|| Store::new(Arc::clone(&schema), seed));
+                let store = (self.convert)(store, schema, seed).map_err(|why| {
+                    Problem::Content(format!("conversion at entry {index}: {why}"))
+                })?;
+                self.rows = Some(Rows::of_store(store, seed));
+            }
+        }
+        let entry = self.file.as_ref().and_then(|file| file.log.entry(index));
+        if let (Some(rows), Some(LoggedEntry { term, data: Some(place), .. })) =
+            (&mut self.rows, entry)
+        {
+            let (term, eid, delta) = (*term, place.eid, rows.take_delta());
+            each(Applied { index, term, eid, delta, store: rows.store() });
+        }
+        Ok(())
+    }
+
+    /// A problem at the first bad record, or with what a good one says.
+    fn stop(&mut self, problem: Problem) -> Result<(), LoadError> {
+        let error = match problem {
+            Problem::Content(text) => return Err(LoadError(text)),
+            Problem::Record(error) => error.about(&self.path).to_string(),
+        };
+        let mut search = Search::new(Magic::Clustered, self.reader.unread_offset());
+        search.feed(self.reader.unread());
+        self.begin_search(error, search)
+    }
+
+    /// A record is bad; `search` has gone through what has come of it and behind it, as far as that
+    /// is still there.
+    fn begin_search(&mut self, error: String, mut search: Search) -> Result<(), LoadError> {
+        if self.file.is_none() {
+            return Err(LoadError(error));
+        }
+        if let Phase::Records(Some(_)) = &self.phase {
+            let start = self.valid_len;
+            search = Search::new(Magic::Clustered, start);
+            self.go_to(start);
+        }
+        self.phase = Phase::Search(search);
+        self.tail = Tail::Torn { warning: error };
+        self.reader = Reader::new();
+        Ok(())
+    }
+
+    /// Feeds what was not kept to the tables: the next place is in `bytes`, or behind them.
+    fn feed_again(
+        &mut self,
+        start: u64,
+        bytes: &[u8],
+        each: &mut Each<'_>,
+    ) -> Result<(), LoadError> {
+        while let Some((index, place)) = self.next_place() {
+            let Phase::Again(again) = &mut self.phase else { return Ok(()) };
+            let mut again = again.take().unwrap_or_else(|| {
+                let reader = DataReader::new(self.seed.wrapping_add(index));
+                Box::new(DataAgain { reader, text: Vec::new(), taken: 0 })
+            });
+            let from = place.offset + again.taken;
+            let Some(ahead) = from.checked_sub(start).filter(|_| from < self.position) else {
+                // Far away, or behind: a gap of what need not be read.
+                if from != self.position {
+                    self.go_to(from);
+                }
+                self.phase = Phase::Again(Some(again));
+                return Ok(());
+            };
+            let here = bytes.get(usize::try_from(ahead).unwrap_or(usize::MAX)..).unwrap_or(&[]);
+            let left = usize::try_from(place.len - again.taken).unwrap_or(usize::MAX);
+            let here = here.get(..left).unwrap_or(here);
+            again.taken += here.len() as u64;
+            let is_end = here.len() == left;
+            if self.whole {
+                again.text.extend_from_slice(here);
+                if is_end {
+                    self.apply(index, &again.text, each).or_else(|problem| self.fail(problem))?;
+                }
+            } else {
+                let tells = index >= self.deltas_from;
+                let DataAgain { mut reader, text, taken } = *again;
+                let fed = reader.feed(here, &mut self.rows);
+                if fed.is_ok() && !is_end {
+                    again = Box::new(DataAgain { reader, text, taken });
+                } else {
+                    let made = fed.and_then(|()| reader.finish(&mut self.rows, tells));
+                    let Ok(made) = made else {
+                        self.rows.iter_mut().for_each(Rows::forget_pieces);
+                        self.whole = true;
+                        self.go_to(place.offset);
+                        return Ok(());
+                    };
+                    self.end_entry(index, made, each).or_else(|problem| self.fail(problem))?;
+                    again = Box::new(DataAgain {
+                        reader: DataReader::new(0),
+                        text: Vec::new(),
+                        taken: place.len,
+                    });
+                }
+            }
+            if is_end {
+                self.whole = false;
+                self.unapplied.applied_to(index);
+            } else {
+                self.phase = Phase::Again(Some(again));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&self, problem: Problem) -> Result<(), LoadError> {
+        Err(LoadError(match problem {
+            Problem::Content(text) => text,
+            Problem::Record(error) => error.about(&self.path).to_string(),
+        }))
+    }
+
+    /// The next committed entry with data that has not been applied, and where that is.
+    fn next_place(&mut self) -> Option<(u64, DataPlace)> {
+        let log = &self.file.as_ref()?.log;
+        let mut indexes = self.unapplied.next()?..=log.commit_index;
+        indexes.find_map(|index| Some((index, log.entry(index)?.data?)))
+    }
+
+    /// The file has ended: what it holds, or what is to be read again.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn finish(mut self) -> Result<Finished, LoadError> {
+        if let Phase::Records(_) = &self.phase {
+            let mut search = Search::new(Magic::Clustered, self.reader.unread_offset());
+            search.feed(self.reader.unread());
+            if let Err(error) = std::mem::take(&mut self.reader).finish() {
+                let error = error.about(&self.path).to_string();
+                self.begin_search(error, search)?;
+            }
+            if self.again_from.is_some() {
+                return Ok(Finished::Again(Box::new(self)));
+            }
+        }
+        if let (Phase::Search(search), Tail::Torn { warning }) = (&self.phase, &self.tail)
+            && let Some(good_offset) = search.found()
+        {
+            self.tail = Tail::Damaged { warning: warning.clone(), good_offset };
+        }
+        if let Some((_, place)) = self.next_place() {
+            if !matches!(self.phase, Phase::Again(_)) {
+                self.phase = Phase::Again(None);
+                self.go_to(place.offset);
+                return Ok(Finished::Again(Box::new(self)));
+            }
+            let path = &self.path;
+            return Err(LoadError(format!("I/O error: {path}: file became shorter")));
+        }
+        self.loaded().map(|loaded| Finished::Loaded(Box::new(loaded)))
+    }
+
+    fn loaded(self) -> Result<Loaded, LoadError> {
+        let Some(file) = self.file else {
+            return Err(LoadError(format!("ovsdb error: {}: unexpected end of file", self.path)));
+        };
+        let File { server_id, local_address, name, cluster_id, remotes, snapshot, log } = file;
+        let committed = log.configuration(log.commit_index);
+        let latest = log.configuration(u64::MAX);
+        if remotes.is_empty() && !latest.servers.contains_key(&server_id) {
+            return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
+        }
+        Ok(Loaded {
+            server_id,
+            local_address,
+            name,
+            cluster_id,
+            remotes,
+            snapshot,
+            base: log.base().clone(),
+            term: log.term(),
+            vote: log.vote,
+            leader: log.leader,
+            commit_index: log.commit_index,
+            committed,
+            latest,
+            entries: log.entries,
+            store: self.rows.map(Rows::into_store),
+            valid_len: self.valid_len,
+            file_len: self.file_len,
+            records: self.records,
+            snapshot_len: self.snapshot_len,
+            tail: self.tail,
+        })
+    }
+}
+
+impl File {
+    fn new(header: Header<'_>, place: impl Fn(Text<'_>, Uuid) -> DataPlace) -> Self {
+        let Header { server_id, local_address, name, cluster_id, state } = header;
+        let (remotes, servers, snapshot) = match state {
+            State::Joining { remotes } => (remotes, Servers::new(), None),
+            State::Joined { servers, snapshot } => (Vec::new(), servers, snapshot),
+        };
+        let election_timer = snapshot.and_then(|snapshot| snapshot.election_timer);
+        let election_timer = election_timer.unwrap_or(ELECTION_TIMER_MS_DEFAULT);
+        let base = Configuration { servers, election_timer };
+        let (index, term) = snapshot.map_or((0, 0), |snapshot| (snapshot.index, snapshot.term));
+        let log = RaftLog::new(index, term, base);
+        let snapshot = snapshot.map(|snapshot| SnapshotPlace {
+            index,
+            term,
+            data: place(snapshot.data, snapshot.eid),
+        });
+        Self { server_id, local_address, name, cluster_id, remotes, snapshot, log }
+    }
+
+    fn record(
+        &mut self,
+        number: u64,
+        record: Record<'_>,
+        place: Option<DataPlace>,
+    ) -> Result<Effect, Problem> {
+        let taken = self.log.record(number, record, place);
+        taken.map_err(|why| self.wrap(number, Error::ovsdb(why)))
+    }
+
+    /// A problem with what the record of this number says; that behind the header is number 1.
+    fn wrap(&self, number: u64, error: Error) -> Problem {
+        let name = &self.name;
+        error.wrapped(&format!("error reading record {number} from {name} log")).into()
+    }
+}
+
+/// The rows that a file starts from.
+fn snapshot_rows(made: Made, seed: u64) -> Result<Rows, Problem> {
+    match made {
+        Made::Replaced(rows) => Ok(rows),
+        Made::Convert(schema) => Ok(Rows::new(Arc::unwrap_or_clone(schema), seed, false)),
+        Made::Changed => Err(Error::ovsdb(data::NO_SCHEMA).into()),
+    }
+}
