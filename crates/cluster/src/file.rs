@@ -36,8 +36,7 @@ pub(crate) fn write_note(note: &str, out: &mut Vec<u8>) {
 
 fn write_entry(entry: &Entry, out: &mut Vec<u8>) {
     let index = entry.at.index;
-    let mut record =
-        clustered::Entry { index, servers: None, election_timer: None, data: None };
+    let mut record = clustered::Entry { index, servers: None, election_timer: None, data: None };
     match &entry.content {
         Content::Empty => {}
         Content::Data { eid, text } => {

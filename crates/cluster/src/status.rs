@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use weir_data::Uuid;
 
+use crate::Role;
 use crate::consensus::Progress;
 use crate::member::{Member, Membership, Phase, short};
 use crate::peers::Made;
-use crate::Role;
 use crate::wire::Lane;
 
 /// What people call a server: the file name of a unix socket's address up to its first dot, else the
@@ -122,9 +122,8 @@ impl Member {
     fn write_connections(&self, out: &mut String) -> std::fmt::Result {
         write!(out, "Connections:")?;
         // One line stands for the connections of a direction, as if there were one.
-        let control = |made: Made| {
-            made != Made::ByUs(Lane::Log) && made != Made::ByPeer(Some(Lane::Log))
-        };
+        let control =
+            |made: Made| made != Made::ByUs(Lane::Log) && made != Made::ByPeer(Some(Lane::Log));
         let mut seen = Vec::new();
         for (_, link) in self.peers.links().filter(|(_, link)| control(link.made)) {
             let Some(peer) = link.peer else { continue };

@@ -9,7 +9,7 @@ use weir_data::Schema;
 use weir_data::store::Snapshot;
 use weir_history::Image;
 
-use crate::ids::{Bytes, CommandId, DbId, LinkId, RemoteId, SessionId, WorkId};
+use crate::ids::{Bytes, CommandId, DbId, LinkId, PeerPortId, RemoteId, SessionId, WorkId};
 use crate::work::{Search, Word, Work};
 
 /// Severity of a log line, as vlog(8) names them.
@@ -40,6 +40,16 @@ pub struct RemoteOptions {
     pub dscp: Option<u8>,
     /// Longest pause between attempts to connect, in ms; `None` is the default.
     pub max_backoff_ms: Option<u64>,
+}
+
+/// What is said on a connection to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// JSON-RPC: `Event::LinkMessage` for each message, `Event::LinkActivity` for less.
+    Json,
+    /// What only the core understands: `Event::LinkBytes` for what has come, however it is cut. No
+    /// limit of clients counts for it.
+    Bytes,
 }
 
 /// The options of TLS (ovsdb-server(1)).
@@ -198,26 +208,49 @@ pub enum Effect {
         /// The remote's number.
         remote: RemoteId,
     },
-    /// Begin to connect; answer with `Event::LinkUp` or `Event::LinkDown`.
+    /// Begin to connect; answer with `Event::LinkUp` or `Event::LinkDown`. With `Framing::Bytes` the
+    /// shell gives up after 5 s (`Connection timed out`); otherwise the core does, in its own time.
     Connect {
-        /// The connection's number.
+        /// The connection's number, below [`LinkId::ACCEPTED_MIN`].
         link: LinkId,
-        /// `tcp:HOST:PORT`, `unix:FILE`.
+        /// `tcp:HOST:PORT`, `ssl:HOST:PORT`, `unix:FILE`.
         target: String,
         /// IP DSCP value.
         dscp: Option<u8>,
+        /// What is said on it.
+        framing: Framing,
     },
-    /// Queue a message on such a connection.
+    /// Queue bytes on such a connection, or on one of `Event::LinkAccepted`: a whole message where
+    /// it carries those. What is queued on a connection leaves in its order, all that a batch of
+    /// effects has queued with one writev(2), before the shell waits for anything. Nothing happens
+    /// if the connection has ended. One whose peer leaves too much untaken ends (`No buffer space
+    /// available`).
     SendTo {
         /// Which.
         link: LinkId,
-        /// The message text.
-        bytes: Vec<u8>,
+        /// The bytes; several connections may share them.
+        bytes: Bytes,
     },
-    /// Close it, or give up the attempt. No `LinkDown` event follows.
+    /// Close it, behind what the socket takes at once of what is queued, or give up the attempt. No
+    /// `LinkDown` event follows.
     CloseLink {
         /// Which.
         link: LinkId,
+    },
+    /// Open a listener for the other members of a cluster; answer with `Event::PeerPort`. Who
+    /// connects is an `Event::LinkAccepted`, behind its handshake where TLS is spoken.
+    ListenForPeers {
+        /// The listener's number.
+        port: PeerPortId,
+        /// The member's own address, by which others connect: `tcp:IP:PORT`, `ssl:IP:PORT`,
+        /// `unix:FILE`.
+        address: String,
+    },
+    /// Close that listener. Connections that were accepted stay; none is told of any more, not even
+    /// one that is at its handshake.
+    CloseForPeers {
+        /// Which.
+        port: PeerPortId,
     },
     /// Read the configuration file; answer with `Event::ConfigurationRead`.
     ReadConfiguration {
@@ -292,6 +325,34 @@ pub enum Effect {
         seed: [u64; 4],
         /// The change log at the snapshot, under the old schema, as for `Effect::Compact`.
         history: Option<Box<Image>>,
+    },
+    /// Append these records to a clustered database's file with one write(2) now, then fdatasync(2)
+    /// in a helper if `sync`, which may serve several steps; answer with `Event::Persisted`, in the
+    /// order of the effects. Unless the step written last is `behind` (0 for none), nothing is
+    /// written, and the answer is an error: what comes before could not be written.
+    Persist {
+        /// Which database.
+        db: DbId,
+        /// The number to answer with, greater than any before.
+        step: u64,
+        /// The step that this one follows.
+        behind: u64,
+        /// Whole records.
+        bytes: Bytes,
+        /// Something depends on their being on the disk.
+        sync: bool,
+    },
+    /// Read bytes of a database's file, as it is now: another file may take its place. Answer with
+    /// `Event::FileRead`.
+    ReadFile {
+        /// Which database.
+        db: DbId,
+        /// The number to answer with.
+        id: WorkId,
+        /// Where the bytes begin.
+        offset: u64,
+        /// How many; at most 1 MiB.
+        len: u64,
     },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use weir_engine::Converted;
 
-pub use crate::ids::{Bytes, CommandId, DbId, LinkId, Now, RemoteId, SessionId, WorkId};
+pub use crate::ids::{
+    Bytes, CommandId, DbId, LinkId, Now, PeerPortId, RemoteId, SessionId, WorkId,
+};
 use crate::storage::load::Loaded;
 pub use crate::work::ConversionError;
 use crate::work::Finished;
@@ -158,6 +160,25 @@ pub enum Event {
         /// What came out of it.
         finished: Box<Finished>,
     },
+    /// Result of `Effect::Persist`, in the order of the effects. On an error nothing of it is in the
+    /// file, or nobody knows (`FileSuspect` comes right before then).
+    Persisted {
+        /// Which database.
+        db: DbId,
+        /// Which step.
+        step: u64,
+        /// How long fdatasync(2) took in microseconds, or the failure as strerror(3) text.
+        result: Result<u64, String>,
+    },
+    /// Result of `Effect::ReadFile`.
+    FileRead {
+        /// Which database.
+        db: DbId,
+        /// Which reading.
+        id: WorkId,
+        /// The bytes, or the failure as strerror(3) text.
+        result: Result<Vec<u8>, String>,
+    },
     /// Result of `Effect::Listen`.
     Listening {
         /// Which remote.
@@ -182,6 +203,34 @@ pub enum Event {
     LinkActivity {
         /// Which.
         link: LinkId,
+    },
+    /// Bytes have come on a connection with `Framing::Bytes` or one that was accepted, as they came,
+    /// in their order: never empty, and at most 256 KiB a connection and round, but that what TLS
+    /// has deciphered with it comes with it.
+    LinkBytes {
+        /// Which.
+        link: LinkId,
+        /// What has come.
+        bytes: Vec<u8>,
+    },
+    /// Another server has connected to a port of `Effect::ListenForPeers`: the connection is open,
+    /// as after `LinkUp`, and carries bytes.
+    LinkAccepted {
+        /// The port that it came through.
+        port: PeerPortId,
+        /// The number that the shell gives to the connection, from [`LinkId::ACCEPTED_MIN`] on.
+        link: LinkId,
+        /// Name for logs, as that of a client.
+        name: String,
+    },
+    /// Result of `Effect::ListenForPeers`.
+    PeerPort {
+        /// Which port.
+        port: PeerPortId,
+        /// The failure as strerror(3) text, `Address family not supported by protocol` for an
+        /// address that makes no sense (the log says what is wrong with it). The shell tries again
+        /// by itself, and reports again when what comes of it changes.
+        result: Result<(), String>,
     },
     /// The attempt failed, or the connection ended; nothing more is heard of this number.
     LinkDown {
@@ -215,6 +264,8 @@ pub enum Event {
     Backlog {
         /// Bytes that they have not taken yet.
         bytes: usize,
+        /// Bytes that other members of clusters have not taken yet, on all connections to them.
+        peers: usize,
     },
     /// An admin command that the shell does not answer itself.
     Command {

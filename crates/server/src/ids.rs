@@ -14,10 +14,25 @@ pub struct RemoteId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DbId(pub u64);
 
-/// A connection that the server makes itself, numbered by the core, never reused in a process: each
-/// attempt has a number of its own.
+/// A connection to another server, never reused in a process. The core numbers those that it asks
+/// for, each attempt anew and below [`LinkId::ACCEPTED_MIN`]; the shell numbers those that peers
+/// have made, from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
+
+impl LinkId {
+    /// The first number of the shell's range, which is told by the top bit.
+    pub const ACCEPTED_MIN: u64 = 1 << 63;
+
+    /// Whether a peer has made the connection.
+    pub fn is_accepted(self) -> bool {
+        self.0 >= Self::ACCEPTED_MIN
+    }
+}
+
+/// A listener for the other members of a cluster, numbered by the core, never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerPortId(pub u64);
 
 /// An admin command in flight, numbered by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weir_data::{Uuid, UuidSource};
+
 use crate::ids::{DbId, SessionId};
 
 /// Who a client is: travels with its requests, wherever they are executed.
@@ -31,6 +33,8 @@ pub(crate) enum Asker {
     Session(SessionId),
     /// The server itself, which needs none.
     Server,
+    /// Another member of the cluster, by the number of its request.
+    Peer(u64),
 }
 
 /// Where a request came from.
@@ -46,15 +50,35 @@ pub(crate) struct Origin {
     pub(crate) db: DbId,
     /// When the request came, monotonic.
     pub(crate) created_us: u64,
+    /// In a cluster, the id of the entry that it becomes if it changes something; what is random in
+    /// that follows from it. Else zero.
+    pub(crate) eid: Uuid,
 }
 
 impl Origin {
+    /// Where what is random in the request comes from, in a cluster.
+    pub(crate) fn uuids(&self) -> Option<UuidSource> {
+        self.seed().map(UuidSource::new)
+    }
+
+    /// The seed of that.
+    pub(crate) fn seed(&self) -> Option<[u64; 4]> {
+        let bits = self.eid.to_u128();
+        let seed = [(bits >> 64) as u64, bits as u64, 0x7765_6972, 7];
+        (self.eid != Uuid::ZERO).then_some(seed)
+    }
+
     /// The client that asked, unless it was the server itself.
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.asker {
             Asker::Session(session) => Some(session),
-            Asker::Server => None,
+            Asker::Server | Asker::Peer(_) => None,
         }
+    }
+
+    /// Whether another member of the cluster has sent the request.
+    pub(crate) fn is_of_peer(&self) -> bool {
+        matches!(self.asker, Asker::Peer(_))
     }
 
     /// Whether the request came from this session.

@@ -193,6 +193,12 @@ impl Shell {
         self.effects.push(Effect::Log { module, level, text, limit: Some(place) });
     }
 
+    /// A number for something that the shell does in its own time.
+    pub(crate) fn next_work(&mut self) -> WorkId {
+        self.next_work += 1;
+        WorkId(self.next_work)
+    }
+
     /// Hands a piece of work to a helper; its result comes back under this number. `of` is who
     /// waits for it, if somebody in particular does.
     pub(crate) fn send_out(&mut self, of: Option<SessionId>, work: Work) -> WorkId {

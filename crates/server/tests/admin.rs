@@ -142,7 +142,7 @@ fn memory_show_has_a_line_of_what_is_not_zero() {
         );
         shell.call(client, &monitor);
     }
-    shell.event(Event::Backlog { bytes: 17 });
+    shell.event(Event::Backlog { bytes: 17, peers: 0 });
     let shown = shown(&mut shell);
     assert!(shown.contains(" monitors:1 n-weak-refs:0 sessions:3"), "{shown}");
     let keys: Vec<&str> =

@@ -4,7 +4,8 @@
 use super::Finding;
 
 /// Crates that get bytes, time, UUIDs and hash seeds as arguments.
-const PURE: &[&str] = &["json", "data", "wire", "log", "engine", "monitor", "upstream", "cluster", "server"];
+const PURE: &[&str] =
+    &["json", "data", "wire", "log", "engine", "monitor", "upstream", "cluster", "server"];
 
 /// What reaches outside, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[

@@ -90,7 +90,8 @@ impl Node {
         let voters = numbers.voters(&start.mark.servers);
         let first_voters = numbers.voters(&start.servers);
         let vote = start.vote.map_or(0, |vote| numbers.of(vote));
-        let hard = HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
+        let hard =
+            HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
         let ticks = |n: u64| usize::try_from(n).expect("ticks are few");
         let config = Config {
             id,
@@ -268,7 +269,10 @@ impl Node {
         });
         // Stale messages and answers of strangers are nothing to complain about.
         let _ = self.raw.step(message);
-        debug_assert!(places.windows(2).all(|two| two[0].index < two[1].index), "they are in order");
+        debug_assert!(
+            places.windows(2).all(|two| two[0].index < two[1].index),
+            "they are in order"
+        );
         self.draw();
         Ok(())
     }

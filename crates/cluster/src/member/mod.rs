@@ -4,6 +4,7 @@
 mod clock;
 mod commands;
 mod joining;
+mod queries;
 mod removing;
 mod snapshots;
 mod steps;
@@ -29,6 +30,7 @@ use crate::peers::{Made, Peers};
 use crate::wire::{Frame, Hello, Lane, Said, Step};
 
 pub use commands::TimerRefused;
+pub use queries::Found;
 
 /// What a clustered file says when it is opened.
 #[derive(Clone, Debug)]

@@ -138,7 +138,8 @@ impl Member {
             let links = self.removals.going.remove(&server).unwrap_or_default();
             // The server itself is told where it can be heard of it last.
             let of_server = self.peers.links().filter(|(_, link)| link.peer == Some(server));
-            let to: BTreeSet<LinkId> = links.into_iter().chain(of_server.map(|(id, _)| id)).collect();
+            let to: BTreeSet<LinkId> =
+                links.into_iter().chain(of_server.map(|(id, _)| id)).collect();
             for link in to {
                 self.answer_removal(link, server, true, "completed");
             }
@@ -146,9 +147,10 @@ impl Member {
         if !self.node.is_leader() {
             let going = std::mem::take(&mut self.removals.going);
             self.removals.committing = None;
-            for (server, link) in going.into_iter().flat_map(|(server, links)| {
-                links.into_iter().map(move |link| (server, link))
-            }) {
+            for (server, link) in going
+                .into_iter()
+                .flat_map(|(server, links)| links.into_iter().map(move |link| (server, link)))
+            {
                 self.answer_removal(link, server, false, "lost leadership");
             }
         }

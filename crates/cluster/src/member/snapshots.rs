@@ -68,7 +68,13 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     pub(super) fn new(len: u64) -> Self {
-        Self { len, outgoing: BTreeMap::new(), incoming: None, is_installing: false, finishing: None }
+        Self {
+            len,
+            outgoing: BTreeMap::new(),
+            incoming: None,
+            is_installing: false,
+            finishing: None,
+        }
     }
 
     /// Whether the log is being replaced.
@@ -207,7 +213,9 @@ impl Member {
     /// The tables have been made of a snapshot, or it makes no sense.
     pub(super) fn snapshot_loaded(&mut self, last: Position, result: Result<(), String>) {
         let is_it = |incoming: &Incoming| incoming.begin.last == last;
-        let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else { return };
+        let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else {
+            return;
+        };
         let (from, link, begin) = (incoming.from, incoming.link, incoming.begin.clone());
         if let Err(error) = result {
             // The other end waits for an acknowledgement; that it is cut off, it hears.

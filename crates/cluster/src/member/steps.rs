@@ -31,10 +31,18 @@ struct Waiting {
 
 #[derive(Clone, Debug)]
 enum What {
-    Append { bytes: Arc<Vec<u8>>, sync: bool },
-    Install { last: Position, tail: Arc<Vec<u8>> },
+    Append {
+        bytes: Arc<Vec<u8>>,
+        sync: bool,
+    },
+    Install {
+        last: Position,
+        tail: Arc<Vec<u8>>,
+    },
     /// A copy that has all that comes before takes the file's place.
-    Finish { tail: Arc<Vec<u8>> },
+    Finish {
+        tail: Arc<Vec<u8>>,
+    },
 }
 
 impl What {
@@ -171,11 +179,7 @@ impl Steps {
     }
 
     /// A step is on the disk, and so is all before it. `None` if it failed before and is tried again.
-    pub(super) fn persisted(
-        &mut self,
-        step: u64,
-        took_us: u64,
-    ) -> Option<Persisted> {
+    pub(super) fn persisted(&mut self, step: u64, took_us: u64) -> Option<Persisted> {
         self.worst_us = self.worst_us.max(took_us);
         let at = self.waiting.iter().position(|waiting| waiting.step == step)?;
         let is_whole = matches!(self.waiting[at].what, What::Finish { .. });

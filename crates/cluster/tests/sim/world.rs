@@ -1,7 +1,7 @@
 //! Members, what is between them, and what must always hold.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use weir_cluster::{Content, Effect, Entry, Event, LinkId, Mark, Member, Position, Proposal};
@@ -128,7 +128,11 @@ impl World {
             let front = Front {
                 cluster: cluster.filter(|_| is_member),
                 mark: Mark {
-                    last: if is_member { Position { term: 1, index: 1 } } else { Position::default() },
+                    last: if is_member {
+                        Position { term: 1, index: 1 }
+                    } else {
+                        Position::default()
+                    },
                     eid: Uuid::from_u128(if is_member { 5 } else { 0 }),
                     servers: Arc::new(if is_member { all.clone() } else { Servers::new() }),
                     election_timer: 1000,
@@ -273,16 +277,16 @@ impl World {
                 let is_whole = |front: &Front| front.mark.last.index <= server.applied_to;
                 let Some(front) = server.receiving.take_if(|front| is_whole(front)) else {
                     let result = Err("the copy is gone".into());
-                    return self.synced(
-                        self.now_us + 10,
-                        n,
-                        Due::Synced { step, upto: 0, result },
-                    );
+                    return self.synced(self.now_us + 10, n, Due::Synced { step, upto: 0, result });
                 };
                 let (records, synced) = (tail.to_vec(), tail.len());
                 server.disk = Disk { front, records, synced, step };
                 self.compactions += 1;
-                self.synced(self.now_us + 5000, n, Due::Synced { step, upto: synced, result: Ok(1) });
+                self.synced(
+                    self.now_us + 5000,
+                    n,
+                    Due::Synced { step, upto: synced, result: Ok(1) },
+                );
             }
             Effect::SnapshotPiece { bytes } => {
                 let receiving = self.servers[n].receiving.as_mut().expect("it was announced");
@@ -459,7 +463,10 @@ impl World {
     pub fn compact(&mut self, n: usize) {
         let server = &mut self.servers[n];
         let Some(member) = &server.member else { return };
-        if server.is_copying || server.receiving.is_some() || server.applied_to <= server.disk.front.mark.last.index {
+        if server.is_copying
+            || server.receiving.is_some()
+            || server.applied_to <= server.disk.front.mark.last.index
+        {
             return;
         }
         let mark = member.mark();

@@ -4,6 +4,14 @@ use crate::options::Config;
 
 /// Name, usage, and the fewest and most arguments of each command.
 pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
+    ("cluster/change-election-timer", "DB TIME", 2, 2),
+    ("cluster/cid", "DB", 1, 1),
+    ("cluster/failure-test", "FAILURE SCENARIO", 1, 1),
+    ("cluster/kick", "DB SERVER", 2, 2),
+    ("cluster/leave", "DB", 1, 1),
+    ("cluster/set-backlog-threshold", "DB N_MSGS N_BYTES", 3, 3),
+    ("cluster/sid", "DB", 1, 1),
+    ("cluster/status", "DB", 1, 1),
     ("memory/show", "", 0, 0),
     ("ovsdb-server/add-db", "DB", 1, 1),
     ("ovsdb-server/add-remote", "REMOTE", 1, 1),

@@ -16,7 +16,7 @@ use crate::configuration::{
     Configuration, DbConfig, Model, RELAY_PROBE_MS, REPLICATION_PROBE_MS, Source, excluded_tables,
 };
 use crate::database::{Databases, Db};
-use crate::effect::Effect;
+use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, WorkId};
 use crate::shell::Shell;
 
@@ -201,7 +201,7 @@ impl Backups {
         following.link = Some(link);
         let target = following.replication.source().target.clone();
         self.links.insert(link, id);
-        shell.ask(Effect::Connect { link, target, dscp });
+        shell.ask(Effect::Connect { link, target, dscp, framing: Framing::Json });
     }
 
     fn close_link(&mut self, shell: &mut Shell, id: DbId) {

@@ -92,7 +92,7 @@ impl Backups {
                 Output::Connect => self.connect(shell, id),
                 Output::Send(bytes) => {
                     if let Some(link) = self.following(id).and_then(|following| following.link) {
-                        shell.ask(Effect::SendTo { link, bytes });
+                        shell.ask(Effect::SendTo { link, bytes: Arc::new(bytes) });
                     }
                 }
                 Output::Close => self.close_link(shell, id),

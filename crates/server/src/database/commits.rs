@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, Error};
+use weir_cluster::{Position, Proposal};
+use weir_data::{Delta, Error, Uuid};
 use weir_history::Record;
-use weir_log::standalone::{self, Style};
+use weir_log::standalone::{self, Form, Style};
 
 use crate::database::Db;
 use crate::database::trigger::Trigger;
 use crate::effect::Effect;
 use crate::ids::DbId;
+use crate::origin::Origin;
 use crate::shell::Shell;
 use crate::work::{MadeRecord, record_of};
 
@@ -56,6 +58,38 @@ pub(super) struct Commits {
     is_durable: bool,
     /// How many bytes the last batch had.
     room: usize,
+    /// In a cluster: what the batch wants to be the next entries.
+    proposals: Vec<Proposal>,
+    /// In a cluster: the batch, whose changes take effect when its entries are committed.
+    pub(super) batch: Option<Batch>,
+    /// In a cluster: transactions that the leader is to run.
+    pub(super) to_forward: Vec<Trigger>,
+    /// In a cluster: requests of other members that would wait.
+    pub(super) peers_waiting: Vec<Origin>,
+}
+
+/// Entries that have been proposed. The changes that they stand for are undone meanwhile.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Where the first of them stands; `None` until that is known.
+    first: Option<Position>,
+    /// Which of what has run each of them stands for.
+    items: Vec<usize>,
+    /// How many of them have taken effect.
+    applied: usize,
+}
+
+/// What the next committed entry is to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is none of the batch's places.
+    Foreign,
+    /// It is the batch's, which goes on.
+    Own,
+    /// It is the batch's last one.
+    Whole,
+    /// Another entry has taken the place: what is left of the batch never happened.
+    Lost,
 }
 
 /// Whether a transaction that runs may write to the file.
@@ -112,10 +146,13 @@ impl Db {
         &mut self,
         shell: &Shell,
         delta: &Delta,
-        comment: Option<String>,
+        (eid, comment): (Uuid, Option<String>),
         is_durable: bool,
         writes: Writes<'_>,
     ) -> Result<Option<Recorded>, Error> {
+        if self.storage.is_clustered() {
+            return Ok(self.propose(shell, delta, eid, comment));
+        }
         let Some(style) = self.record_style() else { return Ok(None) };
         let store = self.tables.store().expect("the change has just been made there");
         let Commits { records, room, .. } = &mut self.commits;
@@ -135,14 +172,129 @@ impl Db {
         Ok(Some(Recorded { record: record_of(written), date_ms, comment }))
     }
 
+    /// Adds a change to those that are to be the next entries of the cluster's log.
+    fn propose(
+        &mut self,
+        shell: &Shell,
+        delta: &Delta,
+        eid: Uuid,
+        comment: Option<String>,
+    ) -> Option<Recorded> {
+        let store = self.tables.store().expect("the change has just been made there");
+        let (date_ms, mut text) = (shell.wall_ms(), b"[null,".to_vec());
+        let form = Form::Difference;
+        let comment_text = comment.as_deref();
+        let is_any = standalone::write_transaction_json(
+            form,
+            &mut text,
+            delta,
+            store,
+            date_ms,
+            comment_text,
+        );
+        if !is_any {
+            return None;
+        }
+        text.push(b']');
+        Some(self.propose_text(eid, text, (date_ms, comment)))
+    }
+
+    fn propose_text(
+        &mut self,
+        eid: Uuid,
+        text: Vec<u8>,
+        (date_ms, comment): (i64, Option<String>),
+    ) -> Recorded {
+        let record = Record { hash: [0; 20], body_len: text.len() as u64, is_marked: false };
+        self.commits.proposals.push(Proposal { eid, text: text.into() });
+        Recorded { record, date_ms, comment }
+    }
+
+    /// Whether the batch is to be proposed to the cluster.
+    pub(super) fn has_proposals(&self) -> bool {
+        !self.commits.proposals.is_empty()
+    }
+
+    /// Whether a batch of the cluster is under way.
+    pub(crate) fn has_batch(&self) -> bool {
+        self.commits.batch.is_some()
+    }
+
+    /// The batch leaves to be decided by the cluster: until then its changes have not happened.
+    pub(super) fn begin_batch(&mut self) -> Vec<Proposal> {
+        assert!(self.commits.batch.is_none(), "one batch is under way at a time");
+        let database = self.tables.here_mut().expect("tables do not leave before all is decided");
+        let mut items = Vec::new();
+        for (at, done) in self.commits.done.iter().enumerate().rev() {
+            let Some(delta) = &done.delta else { continue };
+            database.revert(delta);
+            assert!(done.record.is_some(), "a clustered database keeps all that changes");
+            items.push(at);
+        }
+        items.reverse();
+        let position = database.position();
+        self.waiting.note_undone(position);
+        self.commits.batch = Some(Batch { first: None, items, applied: 0 });
+        self.tables.begin_writing();
+        std::mem::take(&mut self.commits.proposals)
+    }
+
+    /// The batch stands in the log.
+    pub(super) fn batch_proposed(&mut self, first: Position) {
+        self.commits.batch.as_mut().expect("it has left").first = Some(first);
+    }
+
+    /// An entry is committed: its part of the batch takes effect, if it is one of it.
+    pub(super) fn entry_committed(&mut self, at: Position) -> Fate {
+        let Some(batch) = &mut self.commits.batch else { return Fate::Foreign };
+        let first = batch.first.expect("a batch is proposed when it leaves");
+        let next = first.index + batch.applied as u64;
+        if at.index != next {
+            assert!(at.index < next, "entries are committed in their order");
+            return Fate::Foreign;
+        }
+        if at.term != first.term {
+            return Fate::Lost;
+        }
+        let delta = self.commits.done[batch.items[batch.applied]].delta.clone();
+        batch.applied += 1;
+        let is_whole = batch.applied == batch.items.len();
+        let delta = delta.expect("a proposal is a change");
+        self.tables.here_mut().expect("the tables stay during a batch").apply(&delta);
+        if is_whole { Fate::Whole } else { Fate::Own }
+    }
+
+    /// The batch is decided: what of it has taken effect stays, what came behind that never
+    /// happened, and is to be asked for again.
+    pub(super) fn end_batch(&mut self) -> Vec<Done> {
+        let batch = self.commits.batch.take().expect("a batch is under way");
+        self.tables.end_writing();
+        match batch.items.get(batch.applied) {
+            Some(first_lost) => self.commits.done.split_off(*first_lost),
+            None => Vec::new(),
+        }
+    }
+
+    /// What has run.
+    pub(super) fn done_mut(&mut self) -> &mut Vec<Done> {
+        &mut self.commits.done
+    }
+
     /// Adds a record that has been made elsewhere, if there is one.
     pub(super) fn add_record(
         &mut self,
         made: Option<MadeRecord>,
-        comment: Option<String>,
+        (eid, comment): (Uuid, Option<String>),
         is_durable: bool,
     ) -> Option<Recorded> {
         let MadeRecord { bytes, record, date_ms } = made?;
+        if self.storage.is_clustered() {
+            let start = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let mut text = b"[null,".to_vec();
+            text.extend_from_slice(bytes[start..].trim_ascii_end());
+            text.push(b']');
+            return Some(self.propose_text(eid, text, (date_ms, comment)));
+        }
         let commits = &mut self.commits;
         if commits.records.is_empty() {
             commits.records = bytes;

@@ -163,7 +163,7 @@ impl Databases {
             read_only,
             locks: trigger.locks.clone().unwrap_or_default(),
             elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
-            seed: shell.seed(),
+            seed: trigger.origin.seed().unwrap_or_else(|| shell.seed()),
         };
         if !is_read_only {
             return self.hand_over_writer(shell, sessions, trigger, request);
@@ -282,9 +282,17 @@ impl Databases {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
                 let db = self.open(id);
-                let record = db.add_record(record, done.comment, done.durable);
-                let change = done.delta.map(|delta| (delta, record));
-                db.file_done(Some((trigger, done.reply)), change)
+                if let Some(delta) = done.delta.as_ref().filter(|_| !db.storage.may_write()) {
+                    let database = db.tables.here_mut();
+                    database.expect("the tables have just come home").revert(delta);
+                    self.forward(sessions, trigger);
+                    false
+                } else {
+                    let eid = trigger.origin.eid;
+                    let record = db.add_record(record, (eid, done.comment), done.durable);
+                    let change = done.delta.map(|delta| (delta, record));
+                    db.file_done(Some((trigger, done.reply)), change)
+                }
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);

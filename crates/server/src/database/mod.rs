@@ -6,6 +6,7 @@
 
 mod attempts;
 pub(crate) mod cancel;
+mod clustered;
 mod commits;
 mod conversion;
 mod delivered;
@@ -46,7 +47,7 @@ use crate::shell::Shell;
 use crate::storage::{Standalone, Storage};
 use crate::work::Garbage;
 
-pub(crate) use commits::Done;
+pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
 pub(crate) use long::Answer;
@@ -183,8 +184,10 @@ impl Db {
 pub(crate) enum Next {
     /// Nothing has run.
     Nothing,
-    /// The shell has not answered.
+    /// The shell has not answered, or the cluster has not.
     Wait,
+    /// What has run is to be proposed to the cluster.
+    Propose,
     /// What has run is decided.
     Decide,
 }
@@ -369,6 +372,9 @@ impl Databases {
         }
         if db.is_decided() {
             return Next::Nothing;
+        }
+        if db.has_proposals() {
+            return Next::Propose;
         }
         match db.take_append(id) {
             Some(append) => {

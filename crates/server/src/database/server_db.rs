@@ -54,6 +54,37 @@ pub(crate) fn set_schema(name: &str, schema: &Schema) -> Value {
     ])
 }
 
+/// How a clustered database is.
+pub(crate) struct ClusterState {
+    pub(crate) is_connected: bool,
+    pub(crate) leads: bool,
+    /// The last entry that took effect.
+    pub(crate) index: u64,
+    pub(crate) cluster: Option<Uuid>,
+    pub(crate) sid: Uuid,
+}
+
+/// The operations that put a clustered database's state into its row.
+pub(crate) fn set_cluster(name: &str, state: &ClusterState) -> Value {
+    let uuid =
+        |uuid: Uuid| Value::Array(vec!["uuid".into(), Value::from(uuid.to_string().as_str())]);
+    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    let mut columns = vec![
+        ("model".to_owned(), "clustered".into()),
+        ("connected".to_owned(), state.is_connected.into()),
+        ("leader".to_owned(), state.leads.into()),
+        ("index".to_owned(), state.index.cast_signed().into()),
+        ("sid".to_owned(), uuid(state.sid)),
+    ];
+    columns.extend(state.cluster.map(|cluster| ("cid".to_owned(), uuid(cluster))));
+    object([
+        ("op", "update".into()),
+        ("table", "Database".into()),
+        ("where", Value::Array(vec![clause])),
+        ("row", Value::Object(columns.into_iter().collect())),
+    ])
+}
+
 /// The operations that remove a database's row.
 pub(crate) fn delete(name: &str) -> Value {
     let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, Error};
+use weir_data::{Delta, Error, Uuid};
 use weir_engine::{Env, Outcome, ReadOnly, Reads};
 use weir_json::{Text, TextBuf};
 
@@ -139,7 +139,8 @@ impl Databases {
     ) {
         let identity = Arc::new(Identity { name: name.to_owned(), ..Identity::default() });
         let (id, created_us) = (b"null".to_vec(), shell.now_us());
-        let origin = Origin { asker: Asker::Server, identity, id, db, created_us };
+        let eid = self.fresh_eid(shell, db);
+        let origin = Origin { asker: Asker::Server, identity, id, db, created_us, eid };
         let outcome = self.execute(shell, sessions, &origin, None, &operations(message.text()));
         // One that is too long for this step is done by a helper.
         if !matches!(outcome, Outcome::Wait { .. }) {
@@ -232,10 +233,11 @@ impl Databases {
         let has_lock = |lock: &str| match (locks, origin.asker) {
             (Some(locks), _) => locks.iter().any(|owned| owned == lock),
             (None, Asker::Session(session)) => sessions.owns_lock(session, lock),
-            (None, Asker::Server) => false,
+            (None, Asker::Server | Asker::Peer(_)) => false,
         };
+        let mut own = origin.uuids();
         let mut env = Env {
-            uuids: shell.uuids(),
+            uuids: own.as_mut().unwrap_or_else(|| shell.uuids()),
             read_only,
             client: origin.identity.client(),
             has_lock: &has_lock,
@@ -274,9 +276,17 @@ impl Databases {
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
         let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);
         let db = self.open(trigger.origin.db);
+        if delta.is_some() && !db.storage.may_write() {
+            // Only the leader of the cluster does: it is asked, and what was tried here is undone.
+            let database = db.tables.here_mut();
+            database.expect("the change has just been made there").revert(&delta.expect("it is"));
+            self.forward(sessions, trigger);
+            return false;
+        }
         let mut record = None;
         if let Some(change) = &delta {
-            match db.record(shell, change, comment, done.durable, writes) {
+            let eid = trigger.origin.eid;
+            match db.record(shell, change, (eid, comment), done.durable, writes) {
                 Ok(written) => record = written,
                 Err(error) => {
                     let database = db.tables.here_mut();
@@ -300,9 +310,10 @@ impl Databases {
     ) {
         let db = self.open(id);
         let record = match joining {
-            Joining::Recorded(made) => db.add_record(made, None, false),
+            Joining::Recorded(made) => db.add_record(made, (Uuid::ZERO, None), false),
             Joining::Unrecorded => {
-                let recorded = db.record(shell, &delta, None, false, Writes::Accepted);
+                let recorded =
+                    db.record(shell, &delta, (Uuid::ZERO, None), false, Writes::Accepted);
                 recorded.expect("only a client's change is refused before it is written")
             }
         };
@@ -326,6 +337,10 @@ impl Databases {
         let created_us = trigger.origin.created_us;
         let deadline_us = |ms: u64| created_us.saturating_add(ms.saturating_mul(1000));
         trigger.deadline_us = timeout_ms.map(deadline_us);
+        if let Asker::Peer(_) = trigger.origin.asker {
+            // Who asked waits itself.
+            return self.open(trigger.origin.db).commits.peers_waiting.push(trigger.origin);
+        }
         // As long as it has taken.
         let now_us = shell.now_us();
         let rest_us = now_us.saturating_add(now_us.saturating_sub(trigger.sent_us));
@@ -382,6 +397,30 @@ impl Databases {
         self.open(id).commits.long.extend(later);
         self.wake(shell, sessions, id);
         is_replicated
+    }
+
+    /// Runs a transaction that has been elsewhere, and who is woken by it.
+    pub(crate) fn run_again_here(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: Trigger,
+    ) {
+        let id = trigger.origin.db;
+        self.run(shell, sessions, trigger, Writes::Accepted);
+        self.wake(shell, sessions, id);
+    }
+
+    /// Executes operations whatever that costs.
+    pub(super) fn execute_unbounded(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        origin: &Origin,
+        locks: Option<&[String]>,
+        operations: &[Text<'_>],
+    ) -> Outcome {
+        self.execute_within(shell, sessions, origin, locks, operations, u64::MAX)
     }
 
     /// Runs the waiting transactions that are awake, or whose time is up.

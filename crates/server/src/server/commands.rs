@@ -27,6 +27,9 @@ impl Server {
     fn of_databases(&mut self, id: CommandId, name: &str, args: &[String]) -> Reply {
         let argument = args.first().map_or("", String::as_str);
         let done = Some(Ok(String::new()));
+        if let Some(reply) = self.cluster_command(name, args) {
+            return Some(reply);
+        }
         match name {
             "memory/show" => Some(Ok(self.memory_show())),
             "weir/status" => Some(Ok(self.overview())),

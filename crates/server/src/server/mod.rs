@@ -3,6 +3,7 @@
 //! Each field is an owner with state of its own. What concerns one of them is done there; what
 //! concerns several is in this folder, a file for each kind of occasion.
 
+mod clustering;
 mod commands;
 mod delivering;
 mod ending;
@@ -16,6 +17,7 @@ use weir_upstream::replication::Input;
 
 use crate::admin::Admin;
 use crate::backup::Backups;
+use crate::clusters::Clusters;
 use crate::database::{Databases, Db, server_db};
 use crate::delivery::Deliveries;
 use crate::effect::Effect;
@@ -45,6 +47,7 @@ pub struct Server {
     searches: Searches,
     remotes: Remotes,
     backups: Backups,
+    clusters: Clusters,
     admin: Admin,
     /// What waits until its database is decided.
     round: Round,
@@ -66,6 +69,7 @@ impl Server {
             searches: Searches::default(),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
+            clusters: Clusters::default(),
             admin: Admin::new(config.config_file.clone(), config.files),
             round: Round::default(),
             checks: Checks::default(),
@@ -116,15 +120,24 @@ impl Server {
             Event::Listening { remote, result } => {
                 self.remotes.listening(&mut self.shell, remote, result);
             }
+            Event::LinkUp { link } if self.clusters.has_link(link) => self.peer_up(link),
             Event::LinkUp { link } => self.link_event(link, Input::Up),
             Event::LinkMessage { link, bytes } => {
                 let Self { shell, sessions, databases, backups, .. } = self;
                 backups.link_message(shell, sessions, databases, link, bytes);
             }
             Event::LinkActivity { link } => self.link_event(link, Input::Activity),
+            Event::LinkDown { link, error } if self.clusters.has_link(link) => {
+                self.peer_down(link, error);
+            }
             Event::LinkDown { link, error } => {
                 self.link_event(link, Input::Down(error.as_deref()));
             }
+            Event::LinkBytes { link, bytes } => self.peer_bytes(link, bytes),
+            Event::LinkAccepted { port, link, name } => self.peer_accepted(port, link, name),
+            Event::PeerPort { .. } => {}
+            Event::Persisted { db, step, result } => self.persisted(db, step, result),
+            Event::FileRead { db, id, result } => self.file_read(db, id, result),
             Event::ConfigurationRead { result } => self.round.configuration_read(result),
             Event::ConnectFailed { remote, error } => {
                 self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());
@@ -135,7 +148,7 @@ impl Server {
             }
             Event::HostStatus(status) => self.admin.set_host_status(*status),
             Event::Idle => self.databases.shrink(),
-            Event::Backlog { bytes } => self.admin.set_backlog(bytes),
+            Event::Backlog { bytes, peers: _ } => self.admin.set_backlog(bytes),
             Event::Command { id, name, args } => self.round.command(id, name, args),
         }
     }
@@ -144,8 +157,10 @@ impl Server {
     pub fn end_round(&mut self, now: Now) {
         self.shell.tick(now);
         self.run_timers();
+        self.run_members();
         self.take_queued();
         self.advance();
+        self.run_members();
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
@@ -173,6 +188,7 @@ impl Server {
             (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
             self.databases.values().filter_map(Db::deadline_us).min(),
             self.backups.next_us().filter(|_| may_connect),
+            self.clusters.next_us(),
             self.remotes.next_us().filter(|_| may_connect),
             self.remotes.next_status_us(&self.databases),
             self.admin.next_compaction_us().filter(|_| self.databases.has_grown()),

@@ -1,5 +1,7 @@
 //! Databases come: their files are opened, and they are served.
 
+use weir_cluster::Member;
+use weir_engine::Database;
 use weir_history::History;
 use weir_log::standalone::{Form, IS_CLUSTERED};
 
@@ -10,7 +12,7 @@ use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
 use crate::server::Server;
 use crate::storage::load::Loaded;
-use crate::storage::{Standalone, Storage};
+use crate::storage::{Clustered, MemberFile, Standalone, Storage};
 
 impl Server {
     /// Asks the shell for a database file.
@@ -35,7 +37,14 @@ impl Server {
             format!("ovsdb error: {name}: database is {is} and not {not}")
         };
         let result = match (result, config.model) {
-            (Ok(_), Some(asked @ Model::Clustered)) => Err(mismatch(Model::Standalone, asked)),
+            (Ok(loaded), Some(asked @ Model::Clustered)) if loaded.member.is_none() => {
+                Err(mismatch(Model::Standalone, asked))
+            }
+            (Ok(loaded), Some(asked @ (Model::Standalone | Model::ActiveBackup)))
+                if loaded.member.is_some() =>
+            {
+                Err(mismatch(Model::Clustered, asked))
+            }
             (Err(text), Some(asked @ (Model::Standalone | Model::ActiveBackup)))
                 if text.ends_with(IS_CLUSTERED) =>
             {
@@ -67,7 +76,9 @@ impl Server {
     }
 
     fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
-        let name = &loaded.database.schema().name;
+        let of_member = loaded.member.as_ref().map(|member| member.opened.name.as_str());
+        let schema = loaded.database.as_ref().map(|database| database.schema().name.as_str());
+        let name = of_member.or(schema).expect("a file has a name");
         if name.starts_with('_') {
             return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
         }
@@ -77,7 +88,7 @@ impl Server {
         Ok(loaded)
     }
 
-    fn install(&mut self, db: DbId, loaded: Loaded) {
+    fn install(&mut self, db: DbId, mut loaded: Loaded) {
         if let Some(warning) = &loaded.warning {
             self.shell.log("ovsdb_server", Level::Error, warning.clone());
         }
@@ -93,6 +104,10 @@ impl Server {
             );
             self.shell.log("ovsdb_server", Level::Warning, text);
         }
+        if let Some(member) = loaded.member {
+            return self.install_member(db, loaded.path, loaded.database, *member);
+        }
+        let database = loaded.database.take().expect("a standalone file has a schema");
         let whole = self.admin.files().whole_columns;
         let form = if whole { Form::Whole } else { Form::Difference };
         let storage = Storage::Standalone(Standalone::new(&mut self.shell, &loaded, form));
@@ -100,14 +115,40 @@ impl Server {
         if self.admin.files().no_history {
             history.disable();
         }
-        self.add_database(db, loaded.database, (storage, Some(history)));
+        self.add_database(db, database, (storage, Some(history)));
+    }
+
+    /// A member's file has been read: it takes its part in the cluster, and its tables are served if
+    /// it has joined.
+    fn install_member(
+        &mut self,
+        db: DbId,
+        path: String,
+        database: Option<Database>,
+        file: MemberFile,
+    ) {
+        let now_us = self.shell.now_us();
+        let address = file.opened.address.clone();
+        let member = Member::open(file.opened, now_us);
+        let snapshot_offset = file.snapshot_offset;
+        self.clusters.insert(
+            &mut self.shell,
+            db,
+            member,
+            (&address, path.clone(), snapshot_offset),
+        );
+        if let Some(database) = database {
+            let storage = Storage::Clustered(Clustered::new(path));
+            self.add_database(db, database, (storage, None));
+        }
+        self.run_member(db);
     }
 
     /// A database is served from now on.
     pub(super) fn add_database(
         &mut self,
         id: DbId,
-        database: weir_engine::Database,
+        database: Database,
         (storage, history): (Storage, Option<History>),
     ) {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());

@@ -238,7 +238,7 @@ impl Server {
 
     /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
     fn transaction_origin(
-        &self,
+        &mut self,
         session: SessionId,
         name: Option<Text<'_>>,
         id: Text<'_>,
@@ -251,11 +251,12 @@ impl Server {
         (!self.databases.is_in_flight(&origin)).then_some(origin)
     }
 
-    fn origin(&self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
+    fn origin(&mut self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
         let state = self.sessions.get(session).expect("its message is being handled");
         let identity = Arc::clone(state.identity());
         let created_us = self.shell.now_us();
-        Origin { asker: Asker::Session(session), identity, id, db, created_us }
+        let eid = self.databases.fresh_eid(&mut self.shell, db);
+        Origin { asker: Asker::Session(session), identity, id, db, created_us, eid }
     }
 
     /// A transaction finds the tables closed: it waits for them, unless a helper has them and it only

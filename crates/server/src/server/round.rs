@@ -149,7 +149,14 @@ impl Server {
     fn advance_database(&mut self, id: DbId) -> bool {
         match self.databases.advance(&mut self.shell, id) {
             Next::Wait => return false,
-            Next::Decide => self.decide(id),
+            Next::Propose => {
+                self.propose(id);
+                return !self.databases.is_writing(id);
+            }
+            Next::Decide => {
+                self.answer_peers(id);
+                self.decide(id);
+            }
             Next::Nothing => {}
         }
         let has_turned = self.take_turns(id);
@@ -174,7 +181,7 @@ impl Server {
     }
 
     /// What has run is committed: monitors learn of it, then everybody is answered.
-    fn decide(&mut self, id: DbId) {
+    pub(crate) fn decide(&mut self, id: DbId) {
         let mut done = self.databases.take_done(id);
         self.databases.publish(&mut self.shell, id, &done);
         let mut deltas = done.iter().filter_map(|done| done.delta.as_deref());

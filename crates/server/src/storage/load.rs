@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::storage::member_file::{self, MemberFile};
 use crate::storage::past::{Past, Told};
 pub use crate::work::{convert_rows, untouched_tables};
 use weir_data::store::Snapshot;
@@ -13,11 +14,15 @@ use weir_data::{RowImage, Schema, Store, TableId, Uuid, UuidSource};
 use weir_engine::replicate;
 pub use weir_engine::{Converted, Database};
 use weir_history::{Binding, History, Image};
+use weir_log::clustered;
 use weir_log::standalone::{self, Replayed, Replayer};
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
 const PIECES_MIN: u64 = 1 << 20;
+
+/// What a clustered file begins with.
+const CLUSTERED: &[u8] = b"OVSDB CLUSTER ";
 
 /// Of how many records that are passed over the log has the reason.
 const REASONS_MAX: usize = 20;
@@ -30,6 +35,9 @@ pub struct Loader {
     is_seekable: bool,
     check: Option<Check>,
     past: Past,
+    /// The file is one of a cluster's members.
+    member: Option<Box<clustered::Replayer>>,
+    has_begun: bool,
 }
 
 /// What has come of a whole file.
@@ -59,7 +67,9 @@ pub(crate) struct PassedOver {
 
 /// A database as its file told.
 pub struct Loaded {
-    pub(crate) database: Database,
+    pub(crate) database: Option<Database>,
+    /// What makes the server a member of a cluster.
+    pub(crate) member: Option<Box<MemberFile>>,
     /// The change log, behind the last good record.
     pub history: History,
     side_file: Option<Binding>,
@@ -95,7 +105,9 @@ impl Loader {
             true => Replayer::seekable(path, seed, PIECES_MIN),
             false => Replayer::new(path, seed),
         };
-        Self { replayer, path: path.to_owned(), seed, is_seekable, check: None, past }
+        let path = path.to_owned();
+        let (check, member, has_begun) = (None, None, false);
+        Self { replayer, path, seed, is_seekable, check, past, member, has_begun }
     }
 
     fn careful(path: String, seed: u64) -> Self {
@@ -103,7 +115,8 @@ impl Loader {
         let check = Check { database: None, uuids, passed_over: PassedOver::default() };
         let replayer = Replayer::noting(&path, seed);
         let past = Past::blind(nonce(seed));
-        Self { replayer, path, seed, is_seekable: false, check: Some(check), past }
+        let (check, member, has_begun) = (Some(check), None, true);
+        Self { replayer, path, seed, is_seekable: false, check, past, member, has_begun }
     }
 
     /// How long the file is, in bytes: only what is near its end is then taken apart for the change
@@ -120,11 +133,24 @@ impl Loader {
 
     /// Where in the file the next bytes must come from, if not from behind the last ones.
     pub fn again_from(&mut self) -> Option<u64> {
+        if let Some(member) = &mut self.member {
+            return member.again_from();
+        }
         self.replayer.again_from()
     }
 
     /// Takes the next bytes; an error means that this is no database the server can open.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if !self.has_begun {
+            self.has_begun = true;
+            if self.is_seekable && bytes.starts_with(CLUSTERED) {
+                let replayer = member_file::replayer(&self.path, self.seed, PIECES_MIN);
+                self.member = Some(Box::new(replayer));
+            }
+        }
+        if let Some(member) = &mut self.member {
+            return member.feed(bytes).map_err(|error| error.to_string());
+        }
         let Self { replayer, seed, check, past, .. } = self;
         replayer.tell_deltas_from(past.deltas_from());
         let each = &mut |record: Replayed<'_>| {
@@ -138,7 +164,10 @@ impl Loader {
     }
 
     /// The file has ended.
-    pub fn finish(self) -> Result<Finished, String> {
+    pub fn finish(mut self) -> Result<Finished, String> {
+        if let Some(member) = self.member.take() {
+            return self.finish_member(member);
+        }
         let loaded = self.replayer.finish().map_err(|error| error.to_string())?;
         if let Some(past) = self.past.again(loaded.valid_len) {
             let again = Self::quick(&self.path, self.seed, self.is_seekable, past);
@@ -157,7 +186,8 @@ impl Loader {
         };
         let Told { history, side_file, problem } = self.past.finish();
         Ok(Finished::Loaded(Box::new(Loaded {
-            database,
+            database: Some(database),
+            member: None,
             history,
             side_file,
             side_file_problem: problem,
@@ -167,6 +197,32 @@ impl Loader {
             warning: loaded.warning,
             passed_over,
             valid_len: loaded.valid_len,
+        })))
+    }
+}
+
+impl Loader {
+    fn finish_member(self, member: Box<clustered::Replayer>) -> Result<Finished, String> {
+        let mut file = match member_file::finish(member, self.seed)? {
+            member_file::Finished::Loaded(file) => file,
+            member_file::Finished::Again(again) => {
+                return Ok(Finished::Again(Self { member: Some(again), ..self }));
+            }
+        };
+        let Told { history, .. } = Past::blind(nonce(self.seed)).finish();
+        let (records, valid_len) = (file.records, file.valid_len);
+        Ok(Finished::Loaded(Box::new(Loaded {
+            database: file.database.take(),
+            warning: file.warning.take(),
+            member: Some(file),
+            history,
+            side_file: None,
+            side_file_problem: None,
+            path: self.path,
+            records,
+            snapshot_len: 0,
+            passed_over: PassedOver::default(),
+            valid_len,
         })))
     }
 }
@@ -238,6 +294,23 @@ impl PassedOver {
 }
 
 impl Loaded {
+    /// Whether [`Loaded::read_texts`] is still to be called.
+    pub fn wants_texts(&self) -> bool {
+        self.member.is_some()
+    }
+
+    /// Gets the texts of the entries of a cluster's log; `read` reads so many bytes from an offset
+    /// of the file.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read_texts(
+        &mut self,
+        read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
+    ) -> Result<(), String> {
+        self.member.as_mut().map_or(Ok(()), |member| member.read_texts(read))
+    }
+
     /// Where the last good record ends: appends go there, whatever follows is cut off first.
     pub fn valid_len(&self) -> u64 {
         self.valid_len

@@ -1,8 +1,10 @@
 //! Where commits go: a closed enum, and what differs between its members as methods.
 
+mod clustered;
 mod compaction;
 mod faults;
 pub mod load;
+mod member_file;
 mod past;
 mod standalone;
 
@@ -13,15 +15,19 @@ use weir_log::standalone::Form;
 use crate::ids::{CommandId, DbId};
 use crate::shell::Shell;
 
+pub(crate) use clustered::Clustered;
+pub(crate) use member_file::MemberFile;
 pub(crate) use standalone::Standalone;
 
-/// Where commits go. Clusters and relays come later.
+/// Where commits go. Relays come later.
 #[derive(Debug)]
 pub(crate) enum Storage {
     /// Nowhere: `_Server`, which only the server itself writes.
     Reserved,
     /// A file in the standalone format (ovsdb(5)).
     Standalone(Standalone),
+    /// The log of a cluster.
+    Clustered(Clustered),
 }
 
 impl Storage {
@@ -30,21 +36,49 @@ impl Storage {
         matches!(self, Self::Reserved)
     }
 
+    /// Whether commits are decided by a cluster.
+    pub(crate) fn is_clustered(&self) -> bool {
+        matches!(self, Self::Clustered(_))
+    }
+
+    /// Whether what runs here may change anything: in a cluster, only with the leader.
+    pub(crate) fn may_write(&self) -> bool {
+        match self {
+            Self::Reserved | Self::Standalone(_) => true,
+            Self::Clustered(clustered) => clustered.may_write(),
+        }
+    }
+
+    /// The cluster takes what this server proposes, or not.
+    pub(crate) fn set_may_write(&mut self, may_write: bool) {
+        if let Self::Clustered(clustered) = self {
+            clustered.set_may_write(may_write);
+        }
+    }
+
     /// In which form a commit's record is written; `None` if commits are not kept, and so wait for
     /// nothing.
     pub(crate) fn record_form(&self) -> Option<Form> {
-        self.file().map(Standalone::form)
+        match self {
+            Self::Reserved => None,
+            Self::Standalone(file) => Some(file.form()),
+            Self::Clustered(_) => Some(Form::Difference),
+        }
     }
 
     /// The file's path as the user gave it, absolute.
     pub(crate) fn path(&self) -> Option<&str> {
-        self.file().map(Standalone::path)
+        match self {
+            Self::Reserved => None,
+            Self::Standalone(file) => Some(file.path()),
+            Self::Clustered(clustered) => Some(clustered.path()),
+        }
     }
 
     /// The file, if there is one.
     pub(crate) fn file(&self) -> Option<&Standalone> {
         match self {
-            Self::Reserved => None,
+            Self::Reserved | Self::Clustered(_) => None,
             Self::Standalone(file) => Some(file),
         }
     }
@@ -53,6 +87,7 @@ impl Storage {
     fn file_mut(&mut self) -> &mut Standalone {
         match self {
             Self::Reserved => panic!("the shell has no file of a reserved database"),
+            Self::Clustered(_) => panic!("the cluster writes its file itself"),
             Self::Standalone(file) => file,
         }
     }

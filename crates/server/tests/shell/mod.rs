@@ -583,6 +583,9 @@ impl Shell {
             Effect::CloseLink { link } => {
                 self.links.remove(&link);
             }
+            Effect::ListenForPeers { .. } | Effect::CloseForPeers { .. } => {
+                unreachable!("no database is a member of a cluster here")
+            }
             Effect::ReadConfiguration { path } if self.slow_read => self.reading.push_back(path),
             Effect::ReadConfiguration { path } => self.read_configuration(&path),
             Effect::SaveConfiguration { bytes } => self.saved = Some(bytes),

@@ -1,0 +1,48 @@
+//! What the server above asks about the log and the cluster.
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use super::Member;
+use crate::ids::Position;
+
+/// Whether an entry of some id is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is, committed or not.
+    Yes,
+    /// It is not, nor will be from an earlier leader.
+    No,
+    /// The log does not reach back to when it might have been proposed.
+    Unknown,
+}
+
+impl Member {
+    /// The cluster's id, once it is known.
+    pub fn cluster(&self) -> Option<Uuid> {
+        self.cluster
+    }
+
+    /// All members, as of the last entry that took effect.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// The last entry of the log.
+    pub fn last_position(&self) -> Position {
+        let last = self.node.entry(self.node.last());
+        last.map_or_else(Position::default, |entry| entry.at)
+    }
+
+    /// Whether an entry that was proposed when entries up to `since` were committed, at the
+    /// earliest, is in the log of this leader.
+    pub fn find(&self, eid: Uuid, since: u64) -> Found {
+        if self.node.mark().last.index > since {
+            return Found::Unknown;
+        }
+        let mut behind = (since + 1..=self.node.last()).rev();
+        let is_it =
+            |index| self.node.entry(index).is_some_and(|entry| entry.content.eid() == Some(eid));
+        if behind.any(is_it) { Found::Yes } else { Found::No }
+    }
+}

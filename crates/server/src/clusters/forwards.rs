@@ -1,0 +1,105 @@
+//! Requests of this member's clients that the cluster has not decided, in order of arrival.
+
+use std::collections::BTreeMap;
+
+use weir_cluster::Position;
+use weir_data::Uuid;
+
+use crate::database::Trigger;
+
+/// What is known of a request.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Nobody has been asked, or not the one who leads now.
+    New,
+    /// The leader has been asked.
+    Asked,
+    /// The entry of its id is on its way, with this reply if it is known.
+    Entry(Option<Vec<u8>>),
+    /// It changes nothing, as of an entry.
+    Empty(Position, Vec<u8>),
+    /// It waits, as of an entry.
+    Waits(Position),
+}
+
+/// A request that is not decided.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) trigger: Trigger,
+    /// The commit index when it was first sent anywhere.
+    pub(crate) since: Option<u64>,
+    pub(crate) state: State,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    next: u64,
+    by_number: BTreeMap<u64, Forward>,
+    by_eid: BTreeMap<Uuid, u64>,
+}
+
+impl Forwards {
+    pub(crate) fn push(&mut self, trigger: Trigger) {
+        self.next += 1;
+        self.by_eid.insert(trigger.origin.eid, self.next);
+        self.by_number.insert(self.next, Forward { trigger, since: None, state: State::New });
+    }
+
+    /// Puts one back that nobody could be asked about.
+    pub(crate) fn put_back(&mut self, number: u64, forward: Forward) {
+        self.by_eid.insert(forward.trigger.origin.eid, number);
+        self.by_number.insert(number, forward);
+    }
+
+    pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {
+        self.by_number.get_mut(self.by_eid.get(&eid)?)
+    }
+
+    /// It is decided, or runs here.
+    pub(crate) fn take(&mut self, eid: Uuid) -> Option<Forward> {
+        self.by_number.remove(&self.by_eid.remove(&eid)?)
+    }
+
+    /// Those that the leader is to be asked, in order.
+    pub(crate) fn new_ones(&self) -> Vec<u64> {
+        let is_new = |(_, forward): &(&u64, &Forward)| matches!(forward.state, State::New);
+        self.by_number.iter().filter(is_new).map(|(number, _)| *number).collect()
+    }
+
+    pub(crate) fn number(&mut self, number: u64) -> &mut Forward {
+        self.by_number.get_mut(&number).expect("it has just been listed")
+    }
+
+    /// What was to be decided up to an index, is by now: requests that change nothing, and that wait.
+    pub(crate) fn decided(&mut self, applied: u64) -> Vec<Forward> {
+        let is_due = |(_, forward): &(&u64, &Forward)| match &forward.state {
+            State::Empty(at, _) | State::Waits(at) => at.index <= applied,
+            State::New | State::Asked | State::Entry(_) => false,
+        };
+        let due: Vec<u64> =
+            self.by_number.iter().filter(is_due).map(|(number, _)| *number).collect();
+        let take = |number| {
+            let forward = self.by_number.remove(&number).expect("it has just been listed");
+            self.by_eid.remove(&forward.trigger.origin.eid);
+            forward
+        };
+        due.into_iter().map(take).collect()
+    }
+
+    /// Who leads has changed, or is out of reach: all are asked again.
+    pub(crate) fn ask_again(&mut self) {
+        for forward in self.by_number.values_mut() {
+            forward.state = State::New;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Forward> {
+        self.by_eid.clear();
+        std::mem::take(&mut self.by_number).into_values().collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! What the servers of a cluster's members say to each other: requests to the leader, and what has
+//! come of them.
+//!
+//! ```text
+//! message = kind (u8) · entry id (16 bytes) · body
+//! bytes   = length (u64, little-endian) · the bytes
+//! ```
+
+use weir_cluster::Position;
+use weir_data::Uuid;
+
+use crate::origin::Identity;
+
+/// A request of a client, for the leader to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The id of the entry that it becomes.
+    pub(crate) eid: Uuid,
+    /// The sender's commit index when the request was first sent anywhere.
+    pub(crate) since: u64,
+    /// It has been sent before: an entry may have come of it.
+    pub(crate) is_again: bool,
+    /// How long the client has waited, in milliseconds.
+    pub(crate) elapsed_ms: u64,
+    pub(crate) identity: Identity,
+    /// Locks that its session owned.
+    pub(crate) locks: Vec<String>,
+    /// The whole `transact` request.
+    pub(crate) text: Vec<u8>,
+}
+
+/// What has come of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It becomes the entry of its id; this is the reply.
+    Entry(Vec<u8>),
+    /// It changes nothing; this is the reply, as of an entry.
+    Empty(Position, Vec<u8>),
+    /// It waits, as of an entry.
+    Waits(Position),
+    /// It has become an entry before; the reply is not known here.
+    Known,
+    /// Whether it has become an entry cannot be said any more.
+    Unknown,
+    /// Another member leads, or none.
+    NotLeader,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Request(Box<Request>),
+    Reply { eid: Uuid, outcome: Outcome },
+}
+
+impl Message {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Request(request) => {
+                let Request { eid, since, is_again, elapsed_ms, identity, locks, text } =
+                    &**request;
+                head(&mut out, 0, *eid);
+                number(&mut out, *since);
+                number(&mut out, u64::from(*is_again));
+                number(&mut out, *elapsed_ms);
+                let Identity { name, read_only, role, client } = identity;
+                bytes(&mut out, name.as_bytes());
+                number(&mut out, u64::from(*read_only));
+                bytes(&mut out, role.as_bytes());
+                number(&mut out, u64::from(client.is_some()));
+                bytes(&mut out, client.as_deref().unwrap_or_default().as_bytes());
+                number(&mut out, locks.len() as u64);
+                locks.iter().for_each(|lock| bytes(&mut out, lock.as_bytes()));
+                bytes(&mut out, text);
+            }
+            Self::Reply { eid, outcome } => {
+                let kind = match outcome {
+                    Outcome::Entry(_) => 1,
+                    Outcome::Empty(..) => 2,
+                    Outcome::Waits(_) => 3,
+                    Outcome::Known => 4,
+                    Outcome::Unknown => 5,
+                    Outcome::NotLeader => 6,
+                };
+                head(&mut out, kind, *eid);
+                match outcome {
+                    Outcome::Entry(reply) => bytes(&mut out, reply),
+                    Outcome::Empty(at, reply) => {
+                        position(&mut out, *at);
+                        bytes(&mut out, reply);
+                    }
+                    Outcome::Waits(at) => position(&mut out, *at),
+                    Outcome::Known | Outcome::Unknown | Outcome::NotLeader => {}
+                }
+            }
+        }
+        out
+    }
+
+    /// `None` if no member says so.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let (&kind, rest) = text.split_first()?;
+        let (eid, rest) = rest.split_first_chunk::<16>()?;
+        let eid = Uuid::from_u128(u128::from_be_bytes(*eid));
+        let mut body = Body(rest);
+        let message = match kind {
+            0 => Self::Request(Box::new(body.request(eid)?)),
+            1 => Self::Reply { eid, outcome: Outcome::Entry(body.bytes()?.to_vec()) },
+            2 => {
+                let (at, reply) = (body.position()?, body.bytes()?.to_vec());
+                Self::Reply { eid, outcome: Outcome::Empty(at, reply) }
+            }
+            3 => Self::Reply { eid, outcome: Outcome::Waits(body.position()?) },
+            4 => Self::Reply { eid, outcome: Outcome::Known },
+            5 => Self::Reply { eid, outcome: Outcome::Unknown },
+            6 => Self::Reply { eid, outcome: Outcome::NotLeader },
+            _ => return None,
+        };
+        body.0.is_empty().then_some(message)
+    }
+}
+
+fn head(out: &mut Vec<u8>, kind: u8, eid: Uuid) {
+    out.push(kind);
+    out.extend_from_slice(&eid.to_u128().to_be_bytes());
+}
+
+fn number(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(&n.to_le_bytes());
+}
+
+fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn position(out: &mut Vec<u8>, at: Position) {
+    number(out, at.term);
+    number(out, at.index);
+}
+
+struct Body<'a>(&'a [u8]);
+
+impl<'a> Body<'a> {
+    fn request(&mut self, eid: Uuid) -> Option<Request> {
+        let (since, is_again, elapsed_ms) = (self.number()?, self.number()? != 0, self.number()?);
+        let (name, read_only, role) = (self.string()?, self.number()? != 0, self.string()?);
+        let (has_client, client) = (self.number()? != 0, self.string()?);
+        let count = self.number()?;
+        let locks = (0..count).map(|_| self.string()).collect::<Option<_>>()?;
+        let identity = Identity { name, read_only, role, client: has_client.then_some(client) };
+        let text = self.bytes()?.to_vec();
+        Some(Request { eid, since, is_again, elapsed_ms, identity, locks, text })
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let (head, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*head))
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.number()?).ok()?;
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn string(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    fn position(&mut self) -> Option<Position> {
+        Some(Position { term: self.number()?, index: self.number()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard_and_what_is_cut_is_refused() {
+        let at = Position { term: 3, index: 9 };
+        let identity = Identity {
+            name: "tcp:1".into(),
+            read_only: true,
+            role: "r".into(),
+            client: Some("c".into()),
+        };
+        let request = Request {
+            eid: Uuid::from_u128(5),
+            since: 7,
+            is_again: true,
+            elapsed_ms: 8,
+            identity,
+            locks: vec!["a".into(), "b".into()],
+            text: b"{}".to_vec(),
+        };
+        let mut all = vec![Message::Request(Box::new(request))];
+        let outcomes = [
+            Outcome::Entry(b"[]".to_vec()),
+            Outcome::Empty(at, b"[{}]".to_vec()),
+            Outcome::Waits(at),
+            Outcome::Known,
+            Outcome::Unknown,
+            Outcome::NotLeader,
+        ];
+        let eid = Uuid::from_u128(6);
+        all.extend(outcomes.map(|outcome| Message::Reply { eid, outcome }));
+        for message in all {
+            let text = message.write();
+            assert_eq!(Message::parse(&text), Some(message));
+            for len in 0..text.len() {
+                assert_eq!(Message::parse(&text[..len]), None, "{len} bytes");
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! This server as a member of clusters: each clustered database has a [`Member`], whose connections,
+//! writes and committed entries pass through here.
+//!
+//! # The life of a write
+//!
+//! 1. With the leader a transaction runs as everywhere. At the end of the round the batch is undone,
+//!    and proposed: an entry a change (`server/clustering/entries.rs`).
+//! 2. With another member it is tried on the rows there. If it would change them, that is undone, and
+//!    the request goes to the leader, under an id that its entry will have (`server/clustering/requests.rs`).
+//!    What is random in it follows from that id.
+//! 3. The leader runs it in its batch and sends the reply ahead of the entry.
+//! 4. An entry that is committed takes effect: with the leader as the change that it stands for, with
+//!    others as its text says (`server/clustering/entries.rs`). Then monitors are told, and whoever asked.
+//!
+//! Whoever has asked a leader that is no more asks the next one under the same id: the entry is in
+//! its log, or never will be. If the reply is lost, the request runs again on the rows just before
+//! the entry, where it is answered as it was.
+
+pub(crate) mod forwards;
+pub(crate) mod message;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_cluster::{Entry, Event as Happened, Member};
+use weir_data::Uuid;
+
+use crate::clusters::forwards::Forwards;
+use crate::clusters::message::Request;
+use crate::effect::Effect;
+use crate::ids::{DbId, LinkId, PeerPortId, WorkId};
+use crate::shell::Shell;
+
+/// Numbers of connections to members begin here: those below belong to sources of databases.
+const LINKS_FROM: u64 = 1 << 62;
+
+/// A leader that could not be asked is asked again after this long, in microseconds.
+pub(crate) const AGAIN_US: u64 = 100_000;
+
+/// A clustered database's part in its cluster.
+pub(crate) struct Part {
+    pub(crate) member: Member,
+    /// The file, as the user gave it, absolute.
+    pub(crate) path: String,
+    /// Where the data of the file's snapshot begins.
+    pub(crate) snapshot_offset: u64,
+    pub(crate) port: PeerPortId,
+    /// Numbers of connections as the shell has them.
+    pub(crate) links: BTreeMap<weir_cluster::LinkId, LinkId>,
+    /// Committed entries that have not taken effect.
+    pub(crate) to_apply: VecDeque<Entry>,
+    /// The last one that has.
+    pub(crate) applied: u64,
+    pub(crate) forwards: Forwards,
+    /// Requests of other members that have not run.
+    pub(crate) arrived: VecDeque<(Uuid, Request)>,
+    /// Pieces of the file's snapshot that are read for other members.
+    pub(crate) reads: BTreeMap<WorkId, (Uuid, weir_cluster::Position, u64)>,
+    /// When to ask a leader again that could not be asked.
+    pub(crate) again_us: Option<u64>,
+    /// What `_Server` says.
+    pub(crate) told: Told,
+}
+
+/// What `_Server` says of a clustered database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) is_connected: bool,
+    pub(crate) leads: bool,
+    pub(crate) index: u64,
+    pub(crate) cluster: Option<Uuid>,
+}
+
+/// All clustered databases.
+#[derive(Default)]
+pub(crate) struct Clusters {
+    pub(crate) parts: BTreeMap<DbId, Part>,
+    pub(crate) links: BTreeMap<LinkId, (DbId, weir_cluster::LinkId)>,
+    pub(crate) ports: BTreeMap<PeerPortId, DbId>,
+    pub(crate) next_link: u64,
+    pub(crate) next_port: u64,
+    /// Requests of other members that run: where they came from.
+    pub(crate) askers: BTreeMap<u64, (DbId, Uuid)>,
+    pub(crate) next_asker: u64,
+}
+
+impl Clusters {
+    pub(crate) fn part(&self, db: DbId) -> Option<&Part> {
+        self.parts.get(&db)
+    }
+
+    pub(crate) fn part_mut(&mut self, db: DbId) -> &mut Part {
+        self.parts.get_mut(&db).expect("a clustered database has its part")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Whether a connection is one to a member.
+    pub(crate) fn has_link(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// When something is to be done though nothing happens.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        let of = |part: &Part| {
+            let again_us = part.again_us.unwrap_or(u64::MAX);
+            part.member.wakeup_us().min(again_us)
+        };
+        self.parts.values().map(of).min()
+    }
+
+    /// A clustered database is served from now on.
+    pub(crate) fn insert(
+        &mut self,
+        shell: &mut Shell,
+        db: DbId,
+        member: Member,
+        (address, path, snapshot_offset): (&str, String, u64),
+    ) {
+        self.next_port += 1;
+        let port = PeerPortId(self.next_port);
+        shell.ask(Effect::ListenForPeers { port, address: address.to_owned() });
+        self.ports.insert(port, db);
+        let applied = member.committed();
+        let part = Part {
+            member,
+            path,
+            snapshot_offset,
+            port,
+            links: BTreeMap::new(),
+            to_apply: VecDeque::new(),
+            applied,
+            forwards: Forwards::default(),
+            arrived: VecDeque::new(),
+            reads: BTreeMap::new(),
+            again_us: None,
+            told: Told::default(),
+        };
+        self.parts.insert(db, part);
+    }
+
+    /// A clustered database is no longer served.
+    pub(crate) fn remove(&mut self, shell: &mut Shell, db: DbId) -> Option<Part> {
+        let part = self.parts.remove(&db)?;
+        self.ports.remove(&part.port);
+        shell.ask(Effect::CloseForPeers { port: part.port });
+        for link in part.links.values() {
+            self.links.remove(link);
+            shell.ask(Effect::CloseLink { link: *link });
+        }
+        Some(part)
+    }
+
+    pub(crate) fn shell_link(&mut self, db: DbId, link: weir_cluster::LinkId) -> LinkId {
+        self.next_link += 1;
+        let number = LinkId(LINKS_FROM + self.next_link);
+        self.links.insert(number, (db, link));
+        self.part_mut(db).links.insert(link, number);
+        number
+    }
+
+    pub(crate) fn forget_link(&mut self, link: LinkId) -> Option<(DbId, weir_cluster::LinkId)> {
+        let (db, of_member) = self.links.remove(&link)?;
+        self.part_mut(db).links.remove(&of_member);
+        Some((db, of_member))
+    }
+
+    /// A member has been told something; it is to be asked what it wants.
+    pub(crate) fn tell(&mut self, shell: &Shell, db: DbId, event: Happened) {
+        self.part_mut(db).member.handle(shell.now_us(), event);
+    }
+}

@@ -1,0 +1,154 @@
+//! Databases whose commits a cluster decides (`clusters` speaks with the cluster).
+
+use weir_cluster::{Position, Proposal};
+use weir_data::{Delta, Uuid, UuidSource};
+use weir_engine::{Database, Outcome};
+use weir_json::Text;
+use weir_log::standalone::Decoder;
+
+use crate::database::commits::{Done, Fate};
+use crate::database::trigger::Trigger;
+use crate::database::{Databases, Db};
+use crate::ids::DbId;
+use crate::origin::Origin;
+use crate::session::Sessions;
+use crate::session::gate::{Lane, Reason};
+use crate::shell::Shell;
+use crate::work::operations;
+
+impl Databases {
+    /// The id for a request that may become an entry of a cluster's log; zeros elsewhere.
+    pub(crate) fn fresh_eid(&self, shell: &mut Shell, id: DbId) -> Uuid {
+        let is_clustered = self.get(id).is_some_and(|db| db.storage.is_clustered());
+        if is_clustered { shell.uuids().next_uuid() } else { Uuid::ZERO }
+    }
+
+    /// The cluster takes what this server proposes, or not.
+    pub(crate) fn set_may_write(&mut self, id: DbId, may_write: bool) {
+        if let Some(db) = self.get_mut(id) {
+            db.storage.set_may_write(may_write);
+        }
+    }
+
+    /// A transaction is for the leader of the cluster: what its session asks next about the database
+    /// waits for it.
+    pub(crate) fn forward(&mut self, sessions: &mut Sessions, mut trigger: Trigger) {
+        let id = trigger.origin.db;
+        if let (Some(session), None) = (trigger.origin.session(), trigger.holds) {
+            let text = trigger.message.text();
+            let asked = std::iter::once(text).flat_map(operations);
+            let owned = || sessions.owned_among(session, asked);
+            trigger.locks = Some(trigger.locks.take().unwrap_or_else(owned));
+            trigger.holds = Some(Reason::Turn);
+            sessions.hold(session, Reason::Turn, Lane::Db(id));
+        }
+        self.open(id).commits.to_forward.push(trigger);
+    }
+
+    /// Transactions that the leader is to run.
+    pub(crate) fn take_to_forward(&mut self, id: DbId) -> Vec<Trigger> {
+        self.get_mut(id).map_or_else(Vec::new, |db| std::mem::take(&mut db.commits.to_forward))
+    }
+
+    /// Requests of other members that would wait.
+    pub(crate) fn take_peers_waiting(&mut self, id: DbId) -> Vec<Origin> {
+        self.get_mut(id).map_or_else(Vec::new, |db| std::mem::take(&mut db.commits.peers_waiting))
+    }
+
+    /// The batch leaves to be decided by the cluster.
+    pub(crate) fn begin_batch(&mut self, id: DbId) -> Vec<Proposal> {
+        self.open(id).begin_batch()
+    }
+
+    /// The batch stands in the log.
+    pub(crate) fn batch_proposed(&mut self, id: DbId, first: Position) {
+        self.open(id).batch_proposed(first);
+    }
+
+    /// What has run, for who answers other members.
+    pub(crate) fn done_mut(&mut self, id: DbId) -> &mut Vec<Done> {
+        self.open(id).done_mut()
+    }
+
+    /// An entry is committed: what it is to the batch that is under way.
+    pub(crate) fn entry_committed(&mut self, id: DbId, at: Position) -> Fate {
+        self.open(id).entry_committed(at)
+    }
+
+    /// The batch is decided. Who asked for what never happened, asks the cluster again.
+    pub(crate) fn end_batch(&mut self, sessions: &mut Sessions, id: DbId) {
+        for done in self.open(id).end_batch() {
+            if let Some((trigger, _)) =
+                done.request.filter(|(trigger, _)| !trigger.origin.is_of_peer())
+            {
+                self.forward(sessions, trigger);
+            }
+        }
+    }
+
+    /// An entry of another member's, or of this one's own with a reply that is not known, takes
+    /// effect: `request` is what it came from, if that was asked here.
+    ///
+    /// # Errors
+    /// The entry does not fit the tables: they are not what they are elsewhere.
+    pub(crate) fn follow_entry(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        transaction: Text<'_>,
+        request: Option<(Trigger, Vec<u8>)>,
+    ) -> Result<(), weir_data::Error> {
+        let db = self.open(id);
+        assert!(db.commits.is_decided(), "what others have committed comes behind all that ran");
+        let database = db.tables.here_mut().expect("entries take effect on tables that are here");
+        let delta = follow(database, transaction, shell.uuids())?;
+        let change = (!delta.is_empty()).then_some((delta, None));
+        db.file_done(request, change);
+        Ok(())
+    }
+
+    /// A transaction is answered that changed nothing.
+    pub(crate) fn file_answer(&mut self, id: DbId, trigger: Trigger, reply: Vec<u8>) {
+        self.open(id).file_done(Some((trigger, reply)), None);
+    }
+
+    /// What a transaction would be answered now; `None` if it would not be.
+    pub(crate) fn reply_of(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        trigger: &Trigger,
+    ) -> Option<Vec<u8>> {
+        let locks = trigger.locks.as_deref();
+        let operations = operations(trigger.message.text());
+        let outcome = self.execute_unbounded(shell, sessions, &trigger.origin, locks, &operations);
+        let Outcome::Done(done) = outcome else { return None };
+        if let Some(delta) = &done.delta {
+            let db = self.open(trigger.origin.db);
+            db.tables.here_mut().expect("it has just run there").revert(delta);
+        }
+        Some(done.reply)
+    }
+
+    /// Whether committed entries can take effect.
+    pub(crate) fn can_follow(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(Db::can_follow)
+    }
+}
+
+impl Db {
+    fn can_follow(&self) -> bool {
+        !self.tables.is_away() && (self.has_batch() || self.is_decided())
+    }
+}
+
+/// Makes a transaction's text take effect.
+fn follow(
+    database: &mut Database,
+    transaction: Text<'_>,
+    uuids: &mut UuidSource,
+) -> Result<Delta, weir_data::Error> {
+    let mut decoder = Decoder::new(database.schema());
+    let edits = decoder.decode(transaction, database.store(), uuids)?;
+    weir_engine::follow(database, edits, uuids)
+}

@@ -1,0 +1,100 @@
+//! `cluster/...` commands (ovsdb-server(1)).
+
+use weir_cluster::TimerRefused;
+use weir_data::Uuid;
+
+use crate::ids::DbId;
+use crate::server::Server;
+
+type Reply = Result<String, String>;
+
+impl Server {
+    /// A command about a cluster; `None` if it is none.
+    pub(in crate::server) fn cluster_command(
+        &mut self,
+        name: &str,
+        args: &[String],
+    ) -> Option<Reply> {
+        let command = name.strip_prefix("cluster/")?;
+        let argument = |at: usize| args.get(at).map_or("", String::as_str);
+        if command == "failure-test" {
+            return Some(Err("unknown test scenario".to_owned()));
+        }
+        let db = match self.cluster_of(argument(0), command == "cid" || command == "sid") {
+            Ok(db) => db,
+            Err(error) => return Some(Err(error)),
+        };
+        let now_us = self.shell.now_us();
+        let member = &mut self.clusters.part_mut(db).member;
+        let reply = match command {
+            "cid" => match member.cluster() {
+                Some(cluster) => Ok(cluster.to_string()),
+                None => Err("cluster id not yet known".to_owned()),
+            },
+            "sid" => Ok(member.id().to_string()),
+            "status" => Ok(member.status()),
+            "leave" => {
+                if !member.is_member() {
+                    Err("can't leave while join in progress".to_owned())
+                } else {
+                    member.leave(now_us);
+                    Ok(String::new())
+                }
+            }
+            "kick" => match find_server(member, argument(1)) {
+                Some(server) => {
+                    let leads = member.leader() == Some(member.id());
+                    member.kick(now_us, server);
+                    let asked = "sent removal request to leader";
+                    Ok(if leads { "started removal".to_owned() } else { asked.to_owned() })
+                }
+                None => Err("unknown server".to_owned()),
+            },
+            "change-election-timer" => change_timer(member, now_us, argument(1)),
+            "set-backlog-threshold" => Ok(String::new()),
+            _ => return None,
+        };
+        self.run_member(db);
+        Some(reply)
+    }
+
+    fn cluster_of(&self, name: &str, is_id: bool) -> Result<DbId, String> {
+        let db = self.databases.by_name(name).filter(|db| self.clusters.part(*db).is_some());
+        let _ = is_id;
+        db.ok_or_else(|| "unknown cluster".to_owned())
+    }
+}
+
+/// The member that an operator means: by its address, or by the beginning of its id.
+fn find_server(member: &weir_cluster::Member, wanted: &str) -> Option<Uuid> {
+    let servers = member.servers();
+    let by_address = servers.iter().find(|(_, address)| *address == wanted).map(|(id, _)| *id);
+    by_address.or_else(|| {
+        let begins = |id: &&Uuid| wanted.len() >= 4 && id.to_string().starts_with(wanted);
+        let mut found = servers.keys().filter(begins);
+        let first = found.next().copied();
+        first.filter(|_| found.next().is_none())
+    })
+}
+
+fn change_timer(member: &mut weir_cluster::Member, now_us: u64, ms: &str) -> Reply {
+    let ms: u64 = ms.parse().map_err(|_| range())?;
+    let current = member.election_timer_ms();
+    match member.change_election_timer(now_us, ms) {
+        Ok(()) => Ok("change of election timer initiated.".to_owned()),
+        Err(TimerRefused::NotLeader) => {
+            Err("election timer must be changed through leader.".to_owned())
+        }
+        Err(TimerRefused::Pending) => Err("election timer change pending.".to_owned()),
+        Err(TimerRefused::Current) => Err("change election timer to current value.".to_owned()),
+        Err(TimerRefused::Range) => Err(range()),
+        Err(TimerRefused::Factor) => {
+            let _ = current;
+            Err("election timer increase should not exceed the current value x 2.".to_owned())
+        }
+    }
+}
+
+fn range() -> String {
+    "election timer must be between 100 and 600000, in msec.".to_owned()
+}

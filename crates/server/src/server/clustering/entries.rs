@@ -1,0 +1,169 @@
+//! Batches of the leader, and committed entries.
+
+use weir_cluster::{Content, Entry, Position};
+use weir_log::clustered::Data;
+
+use crate::clusters::forwards::{Forward, State};
+use crate::clusters::message::{Message, Outcome};
+use crate::database::{Done, Fate};
+use crate::effect::Level;
+use crate::ids::DbId;
+use crate::origin::Asker;
+use crate::server::Server;
+
+impl Server {
+    /// What has run is proposed to the cluster: its changes are undone until they are committed.
+    /// Other members get their replies ahead of the entries.
+    pub(in crate::server) fn propose(&mut self, db: DbId) {
+        let proposals = self.databases.begin_batch(db);
+        let may_propose = self.clusters.part(db).is_some_and(|part| part.member.may_propose());
+        if !may_propose {
+            self.databases.end_batch(&mut self.sessions, db);
+            return self.databases.reopen(&self.shell, &mut self.sessions, db);
+        }
+        self.answer_peers(db);
+        let now_us = self.shell.now_us();
+        let first = self.clusters.part_mut(db).member.propose(now_us, proposals);
+        let first = first.expect("the member has just said that it may");
+        self.databases.batch_proposed(db, first);
+        self.run_member(db);
+    }
+
+    /// Answers the requests of other members that have run in a batch, or without one.
+    pub(in crate::server) fn answer_peers(&mut self, db: DbId) {
+        let Some(part) = self.clusters.parts.get(&db) else { return };
+        let mut at = part.member.last_position();
+        let mut replies = Vec::new();
+        for Done { request, delta, .. } in self.databases.done_mut(db) {
+            let is_entry = delta.is_some();
+            at.index += u64::from(is_entry);
+            if is_entry {
+                at.term = part.member.term();
+            }
+            let is_of_peer = |(trigger, _): &mut (crate::database::Trigger, Vec<u8>)| {
+                trigger.origin.is_of_peer()
+            };
+            let Some((trigger, reply)) = request.take_if(is_of_peer) else { continue };
+            let outcome = if is_entry { Outcome::Entry(reply) } else { Outcome::Empty(at, reply) };
+            replies.push((trigger.origin.asker, trigger.origin.eid, outcome));
+        }
+        for (asker, eid, outcome) in replies {
+            let Asker::Peer(number) = asker else { continue };
+            self.answer_peer(number, eid, outcome);
+        }
+    }
+
+    /// Tells a member what has come of its request.
+    pub(in crate::server) fn answer_peer(
+        &mut self,
+        asker: u64,
+        eid: weir_data::Uuid,
+        outcome: Outcome,
+    ) {
+        let Some((db, to)) = self.clusters.askers.remove(&asker) else { return };
+        if let Some(part) = self.clusters.parts.get_mut(&db) {
+            part.member.send(to, Message::Reply { eid, outcome }.write());
+        }
+    }
+
+    /// Committed entries take effect, as far as the tables are here and show nothing else.
+    pub(in crate::server) fn apply_entries(&mut self, db: DbId) {
+        while self.databases.can_follow(db) {
+            let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+            let Some(entry) = part.to_apply.pop_front() else { break };
+            let index = entry.at.index;
+            if let Some(lost) = self.apply(db, entry) {
+                // It stands where the batch was to be: that is over, and it is looked at again.
+                self.clusters.part_mut(db).to_apply.push_front(lost);
+                continue;
+            }
+            let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+            part.applied = index;
+        }
+        self.release(db);
+    }
+
+    /// Answers with the entry if it has taken the place of a batch.
+    fn apply(&mut self, db: DbId, entry: Entry) -> Option<Entry> {
+        match self.databases.entry_committed(db, entry.at) {
+            Fate::Own => None,
+            Fate::Whole => {
+                self.databases.end_batch(&mut self.sessions, db);
+                self.decide(db);
+                None
+            }
+            Fate::Lost => {
+                self.databases.end_batch(&mut self.sessions, db);
+                self.decide(db);
+                Some(entry)
+            }
+            Fate::Foreign => {
+                if let Content::Data { eid, text } = &entry.content {
+                    self.follow_entry(db, entry.at, *eid, text);
+                }
+                None
+            }
+        }
+    }
+
+    fn follow_entry(&mut self, db: DbId, at: Position, eid: weir_data::Uuid, text: &[u8]) {
+        let Ok(text) = weir_json::validate(text) else {
+            return self.cannot_follow(db, at, "it is no JSON");
+        };
+        let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
+            return self.cannot_follow(db, at, "it changes the schema");
+        };
+        let own = self.clusters.part_mut(db).forwards.take(eid);
+        let request = own.and_then(|own| self.reply_for_entry(db, own));
+        let Self { shell, databases, .. } = self;
+        match databases.follow_entry(shell, db, transaction, request) {
+            Ok(()) => self.decide(db),
+            Err(error) => self.cannot_follow(db, at, &error.to_string()),
+        }
+    }
+
+    /// The reply to a request whose entry is about to take effect.
+    fn reply_for_entry(
+        &mut self,
+        db: DbId,
+        own: Forward,
+    ) -> Option<(crate::database::Trigger, Vec<u8>)> {
+        let Forward { trigger, state, .. } = own;
+        if let State::Entry(Some(reply)) = state {
+            return Some((trigger, reply));
+        }
+        let Self { shell, sessions, databases, .. } = self;
+        match databases.reply_of(shell, sessions, &trigger) {
+            Some(reply) => Some((trigger, reply)),
+            None => {
+                self.forget_client(db, &trigger);
+                None
+            }
+        }
+    }
+
+    fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
+        let name = self.databases.get(db).map_or("", |db| db.name());
+        let text = format!("{name}: cannot apply entry {} of term {}: {why}", at.index, at.term);
+        self.shell.log("raft", Level::Error, text);
+    }
+
+    /// What changes nothing is answered, or waits, once the entries have taken effect that it depends
+    /// on.
+    fn release(&mut self, db: DbId) {
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        if part.forwards.is_empty() || !self.databases.is_open(db) {
+            return;
+        }
+        let applied = part.applied;
+        for Forward { trigger, state, .. } in part.forwards.decided(applied) {
+            match state {
+                State::Empty(_, reply) => self.databases.file_answer(db, trigger, reply),
+                _ => {
+                    let Self { shell, sessions, databases, .. } = self;
+                    databases.run_again_here(shell, sessions, trigger);
+                }
+            }
+        }
+    }
+}

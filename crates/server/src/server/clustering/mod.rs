@@ -1,0 +1,192 @@
+//! What concerns a clustered database besides its part in the cluster: sessions, tables, the shell.
+
+mod commands;
+mod entries;
+mod requests;
+
+use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity};
+use weir_data::Uuid;
+
+use crate::effect::{Effect, Framing, Level};
+use crate::ids::{Bytes, DbId, LinkId, PeerPortId, WorkId};
+use crate::server::Server;
+
+/// Events of the shell that concern clusters.
+impl Server {
+    /// A step is in the file, or is not.
+    pub(in crate::server) fn persisted(
+        &mut self,
+        db: DbId,
+        step: u64,
+        result: Result<u64, String>,
+    ) {
+        self.member_event(db, Happened::Persisted { step, result });
+    }
+
+    /// A connection to a member is open.
+    pub(in crate::server) fn peer_up(&mut self, link: LinkId) {
+        let Some((db, link)) = self.clusters.links.get(&link).copied() else { return };
+        self.member_event(db, Happened::Connected { link });
+    }
+
+    /// A member has connected.
+    pub(in crate::server) fn peer_accepted(
+        &mut self,
+        port: PeerPortId,
+        link: LinkId,
+        name: String,
+    ) {
+        let Some(db) = self.clusters.ports.get(&port).copied() else {
+            return self.shell.ask(Effect::CloseLink { link });
+        };
+        // The shell's numbers are far beyond those of the member.
+        let of_member = weir_cluster::LinkId(link.0);
+        self.clusters.links.insert(link, (db, of_member));
+        self.clusters.part_mut(db).links.insert(of_member, link);
+        self.member_event(db, Happened::Accepted { link: of_member, name });
+    }
+
+    /// Bytes have come on a connection to a member.
+    pub(in crate::server) fn peer_bytes(&mut self, link: LinkId, bytes: Vec<u8>) {
+        let Some((db, link)) = self.clusters.links.get(&link).copied() else { return };
+        self.member_event(db, Happened::Received { link, bytes });
+    }
+
+    /// A connection to a member has ended.
+    pub(in crate::server) fn peer_down(&mut self, link: LinkId, error: Option<String>) {
+        let Some((db, link)) = self.clusters.forget_link(link) else { return };
+        self.member_event(db, Happened::Lost { link, error });
+    }
+
+    /// A piece of the file's snapshot has been read for a member.
+    pub(in crate::server) fn file_read(
+        &mut self,
+        db: DbId,
+        id: WorkId,
+        result: Result<Vec<u8>, String>,
+    ) {
+        if self.clusters.part(db).is_none() {
+            return;
+        }
+        let read = self.clusters.part_mut(db).reads.remove(&id);
+        let (to, last, offset) = read.expect("the shell answers what it was asked");
+        self.member_event(db, Happened::SnapshotRead { to, last, offset, result });
+    }
+
+    fn member_event(&mut self, db: DbId, event: Happened) {
+        if self.clusters.part(db).is_some() {
+            self.clusters.tell(&self.shell, db, event);
+            self.run_member(db);
+        }
+    }
+
+    /// Time has passed for members.
+    pub(in crate::server) fn run_members(&mut self) {
+        if self.clusters.is_empty() {
+            return;
+        }
+        let now_us = self.shell.now_us();
+        for db in self.clusters.parts.keys().copied().collect::<Vec<_>>() {
+            let part = self.clusters.part_mut(db);
+            if part.again_us.is_some_and(|at| at <= now_us) {
+                part.again_us = None;
+                part.forwards.ask_again();
+            }
+            if part.member.wakeup_us() <= now_us {
+                self.clusters.tell(&self.shell, db, Happened::Tick);
+            }
+            self.run_member(db);
+            self.dispatch(db);
+            self.tell_server_db(db);
+        }
+    }
+
+    /// Carries out what a member wants.
+    pub(in crate::server) fn run_member(&mut self, db: DbId) {
+        while let Some(wanted) =
+            self.clusters.parts.get_mut(&db).and_then(|part| part.member.poll())
+        {
+            self.carry_out(db, wanted);
+        }
+        if let Some(part) = self.clusters.part(db) {
+            self.databases.set_may_write(db, part.member.may_propose());
+        }
+        self.apply_entries(db);
+    }
+
+    fn carry_out(&mut self, db: DbId, wanted: Wanted) {
+        match wanted {
+            Wanted::Persist { step, behind, bytes, sync } => {
+                self.shell.ask(Effect::Persist { db, step, behind, bytes, sync });
+            }
+            Wanted::Connect { link, address } => {
+                let link = self.clusters.shell_link(db, link);
+                let framing = Framing::Bytes;
+                self.shell.ask(Effect::Connect { link, target: address, dscp: None, framing });
+            }
+            Wanted::Send { link, bytes } => {
+                let link = self.clusters.part(db).and_then(|part| part.links.get(&link));
+                if let Some(link) = link.copied() {
+                    self.shell.ask(Effect::SendTo { link, bytes: Bytes::new(bytes) });
+                }
+            }
+            Wanted::Disconnect { link } => {
+                let link = self.clusters.part(db).and_then(|part| part.links.get(&link)).copied();
+                if let Some(link) = link {
+                    self.clusters.forget_link(link);
+                    self.shell.ask(Effect::CloseLink { link });
+                }
+            }
+            Wanted::Commit(entries) => self.clusters.part_mut(db).to_apply.extend(entries),
+            Wanted::Leadership { leader } => self.led_by(db, leader),
+            Wanted::Message { from, body } => self.peer_message(db, from, &body),
+            Wanted::PeerLost { peer } => {
+                let part = self.clusters.part_mut(db);
+                if part.member.leader() == Some(peer) {
+                    part.forwards.ask_again();
+                }
+            }
+            Wanted::ReadSnapshot { to, last, offset, len } => {
+                let id = self.shell.next_work();
+                let part = self.clusters.part_mut(db);
+                part.reads.insert(id, (to, last, offset));
+                let offset = part.snapshot_offset + offset;
+                self.shell.ask(Effect::ReadFile { db, id, offset, len });
+            }
+            Wanted::ReceiveSnapshot { .. }
+            | Wanted::SnapshotPiece { .. }
+            | Wanted::LoadSnapshot { .. }
+            | Wanted::InstallSnapshot { .. }
+            | Wanted::FinishCopy { .. }
+            | Wanted::DropSnapshot
+            | Wanted::DropCopy => {
+                self.shell.log("raft", Level::Error, "snapshots of clusters are not taken over yet")
+            }
+            Wanted::Left => self.shell.log(
+                "ovsdb_server",
+                Level::Info,
+                "removing database because storage disconnected permanently".to_owned(),
+            ),
+            Wanted::Log { level, text } => {
+                let level = match level {
+                    Severity::Error => Level::Error,
+                    Severity::Warning => Level::Warning,
+                    Severity::Info => Level::Info,
+                    Severity::Debug => Level::Debug,
+                };
+                self.shell.log_limited("cluster", "raft", level, text);
+            }
+        }
+    }
+
+    /// Another member leads, or this one, or none is known to.
+    fn led_by(&mut self, db: DbId, leader: Option<Uuid>) {
+        let part = self.clusters.part_mut(db);
+        let own = part.member.id();
+        if leader != Some(own) {
+            // Who asked hears of the new leader, too.
+            part.arrived.clear();
+        }
+        part.forwards.ask_again();
+    }
+}

@@ -1,0 +1,212 @@
+//! Requests on their way to the leader, and those that have come to it.
+
+use std::sync::Arc;
+
+use weir_cluster::Found;
+use weir_data::Uuid;
+use weir_json::TextBuf;
+
+use crate::clusters::forwards::State;
+use crate::clusters::message::{Message, Outcome, Request};
+use crate::clusters::{AGAIN_US, Told};
+use crate::database::{Trigger, server_db};
+use crate::ids::DbId;
+use crate::origin::{Asker, Origin};
+use crate::server::Server;
+
+impl Server {
+    /// Requests that are for the leader go there, or run here if this member leads.
+    pub(in crate::server) fn dispatch(&mut self, db: DbId) {
+        let triggers = self.databases.take_to_forward(db);
+        let waiting = self.databases.take_peers_waiting(db);
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        triggers.into_iter().for_each(|trigger| part.forwards.push(trigger));
+        let at = part.member.last_position();
+        for origin in waiting {
+            if let Asker::Peer(number) = origin.asker {
+                self.answer_peer(number, origin.eid, Outcome::Waits(at));
+            }
+        }
+        self.run_arrived(db);
+        let part = self.clusters.part_mut(db);
+        for number in part.forwards.new_ones() {
+            let part = self.clusters.part_mut(db);
+            if part.member.may_propose() {
+                if !self.run_own(db, number) {
+                    return;
+                }
+            } else if let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) {
+                self.send_request(db, number, leader);
+            }
+        }
+    }
+
+    /// A request of this member's own clients runs here. False if the tables are not open.
+    fn run_own(&mut self, db: DbId, number: u64) -> bool {
+        if !self.databases.is_open(db) {
+            return false;
+        }
+        let part = self.clusters.part_mut(db);
+        let forward = part.forwards.number(number);
+        let eid = forward.trigger.origin.eid;
+        let found = forward.since.map_or(Found::No, |since| part.member.find(eid, since));
+        match found {
+            Found::Yes => part.forwards.number(number).state = State::Entry(None),
+            Found::No => {
+                let forward = part.forwards.take(eid).expect("it has just been looked at");
+                let Self { shell, sessions, databases, .. } = self;
+                databases.run_again_here(shell, sessions, forward.trigger);
+            }
+            Found::Unknown => {
+                let forward = part.forwards.take(eid).expect("it has just been looked at");
+                self.forget_client(db, &forward.trigger);
+            }
+        }
+        true
+    }
+
+    fn send_request(&mut self, db: DbId, number: u64, leader: Uuid) {
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        let committed = part.member.committed();
+        let forward = part.forwards.number(number);
+        let is_again = forward.since.is_some();
+        let trigger = &forward.trigger;
+        let origin = &trigger.origin;
+        let request = Request {
+            eid: origin.eid,
+            since: forward.since.unwrap_or(committed),
+            is_again,
+            elapsed_ms: now_us.saturating_sub(origin.created_us) / 1000,
+            identity: (*origin.identity).clone(),
+            locks: trigger.locks.clone().unwrap_or_default(),
+            text: trigger.message.text().as_bytes().to_vec(),
+        };
+        let body = Message::Request(Box::new(request)).write();
+        if part.member.send(leader, body) {
+            let forward = part.forwards.number(number);
+            forward.since.get_or_insert(committed);
+            forward.state = State::Asked;
+        } else {
+            part.again_us.get_or_insert(now_us + AGAIN_US);
+        }
+    }
+
+    /// Another member's server has said something.
+    pub(in crate::server) fn peer_message(&mut self, db: DbId, from: Uuid, body: &[u8]) {
+        let Some(message) = Message::parse(body) else {
+            let text = format!("message of member {from} makes no sense");
+            return self.shell.log_limited("peer", "raft", crate::effect::Level::Warning, text);
+        };
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        match message {
+            Message::Request(request) => {
+                if part.member.leader() == Some(part.member.id()) {
+                    part.arrived.push_back((from, *request));
+                } else {
+                    let (eid, outcome) = (request.eid, Outcome::NotLeader);
+                    part.member.send(from, Message::Reply { eid, outcome }.write());
+                }
+            }
+            Message::Reply { eid, outcome } => {
+                // What was asked of an earlier leader may be answered late.
+                let Some(forward) = part.forwards.get_mut(eid) else { return };
+                match outcome {
+                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),
+                    Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
+                    Outcome::Waits(at) => forward.state = State::Waits(at),
+                    Outcome::Known => forward.state = State::Entry(None),
+                    Outcome::NotLeader => {
+                        part.again_us.get_or_insert(now_us + AGAIN_US);
+                    }
+                    Outcome::Unknown => {
+                        let forward = part.forwards.take(eid).expect("it has just been found");
+                        self.forget_client(db, &forward.trigger);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Requests of other members run, if this one leads and its tables are open.
+    fn run_arrived(&mut self, db: DbId) {
+        loop {
+            if !self.databases.is_open(db) {
+                return;
+            }
+            let part = self.clusters.part_mut(db);
+            if !part.member.may_propose() {
+                return;
+            }
+            let Some((from, request)) = part.arrived.pop_front() else { return };
+            let found = match request.is_again {
+                true => part.member.find(request.eid, request.since),
+                false => Found::No,
+            };
+            let outcome = match found {
+                Found::Yes => Some(Outcome::Known),
+                Found::Unknown => Some(Outcome::Unknown),
+                Found::No => None,
+            };
+            if let Some(outcome) = outcome {
+                let eid = request.eid;
+                part.member.send(from, Message::Reply { eid, outcome }.write());
+                continue;
+            }
+            self.run_request(db, from, request);
+        }
+    }
+
+    fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
+        let Request { eid, elapsed_ms, identity, locks, text, .. } = request;
+        let Ok(message) = TextBuf::validate(text) else { return };
+        self.clusters.next_asker += 1;
+        let number = self.clusters.next_asker;
+        self.clusters.askers.insert(number, (db, from));
+        let origin = Origin {
+            asker: Asker::Peer(number),
+            identity: Arc::new(identity),
+            id: b"null".to_vec(),
+            db,
+            created_us: self.shell.now_us().saturating_sub(elapsed_ms * 1000),
+            eid,
+        };
+        let mut trigger = Trigger::new(origin, Arc::new(message));
+        trigger.locks = Some(locks);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.run_again_here(shell, sessions, trigger);
+    }
+
+    /// Nobody can say any more what has come of a request: its client is to find out.
+    pub(in crate::server) fn forget_client(&mut self, db: DbId, trigger: &Trigger) {
+        if let Some(session) = trigger.origin.session() {
+            let name = self.databases.get(db).map_or("", |db| db.name());
+            let text = format!("{name}: whether a transaction was committed is not known");
+            self.shell.log_limited("unknown", "raft", crate::effect::Level::Warning, text);
+            self.disconnect(session);
+        }
+    }
+
+    /// `_Server` says how the database is.
+    pub(in crate::server) fn tell_server_db(&mut self, db: DbId) {
+        let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
+        let part = self.clusters.part_mut(db);
+        let told = Told {
+            is_connected: part.member.is_connected(),
+            leads: part.member.may_propose(),
+            index: part.applied,
+            cluster: part.member.cluster(),
+        };
+        if part.told == told {
+            return;
+        }
+        part.told = told.clone();
+        let sid = part.member.id();
+        let Told { is_connected, leads, index, cluster } = told;
+        let state = server_db::ClusterState { is_connected, leads, index, cluster, sid };
+        let update = server_db::set_cluster(&name, &state);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.change_server_db(shell, sessions, &update);
+    }
+}

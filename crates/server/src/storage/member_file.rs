@@ -1,0 +1,105 @@
+//! From the bytes of a clustered file to tables and a log.
+
+use std::sync::Arc;
+
+use weir_cluster::{Content, Entry, Opened, Position};
+use weir_data::Uuid;
+use weir_engine::Database;
+use weir_log::clustered::{self, LoggedEntry, Replayer, Tail};
+use weir_log::standalone::LoadError;
+
+/// A member of a cluster as its file told.
+pub(crate) struct MemberFile {
+    /// What the raft library begins with. The texts of entries are missing until
+    /// [`MemberFile::read_texts`] has got them.
+    pub(crate) opened: Opened,
+    /// The tables as of the commit index; none of a server that has not joined.
+    pub(crate) database: Option<Database>,
+    entries: Vec<LoggedEntry>,
+    /// Where the data of the snapshot begins in the file.
+    pub(crate) snapshot_offset: u64,
+    pub(crate) valid_len: u64,
+    pub(crate) records: u64,
+    pub(crate) warning: Option<String>,
+}
+
+/// What has come of a whole file.
+pub(super) enum Finished {
+    Loaded(Box<MemberFile>),
+    Again(Box<Replayer>),
+}
+
+/// A replayer of a file that can be read again.
+pub(super) fn replayer(path: &str, seed: u64, pieces_min: u64) -> Replayer {
+    Replayer::seekable(path, seed, pieces_min)
+}
+
+/// The file has ended.
+pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, String> {
+    let loaded = match replayer.finish().map_err(|error: LoadError| error.to_string())? {
+        clustered::Finished::Loaded(loaded) => *loaded,
+        clustered::Finished::Again(again) => return Ok(Finished::Again(again)),
+    };
+    let warning = match &loaded.tail {
+        Tail::None => None,
+        Tail::Torn { warning } | Tail::Damaged { warning, .. } => Some(warning.clone()),
+    };
+    if let Tail::Damaged { warning, good_offset } = &loaded.tail {
+        return Err(format!("{warning} (there is a good record at offset {good_offset})"));
+    }
+    let database = loaded.store.map(|store| Database::from_store(store, seed));
+    let database = database.transpose().map_err(|error| error.to_string())?;
+    let (snapshot, data) = match &loaded.snapshot {
+        Some(place) => (Position { term: place.term, index: place.index }, Some(place.data)),
+        None => (Position::default(), None),
+    };
+    let opened = Opened {
+        server: loaded.server_id,
+        cluster: loaded.cluster_id,
+        name: loaded.name,
+        address: loaded.local_address,
+        remotes: loaded.remotes,
+        snapshot,
+        snapshot_eid: data.map_or(Uuid::ZERO, |data| data.eid),
+        snapshot_servers: loaded.base.servers,
+        snapshot_timer: loaded.base.election_timer,
+        snapshot_len: data.map_or(0, |data| data.len),
+        entries: Vec::new(),
+        term: loaded.term,
+        vote: loaded.vote,
+        commit: loaded.commit_index,
+        seed,
+    };
+    Ok(Finished::Loaded(Box::new(MemberFile {
+        opened,
+        database,
+        entries: loaded.entries,
+        snapshot_offset: data.map_or(0, |data| data.offset),
+        valid_len: loaded.valid_len,
+        records: loaded.records,
+        warning,
+    })))
+}
+
+impl MemberFile {
+    /// Gets the texts of entries; `read` reads so many bytes from an offset of the file.
+    pub(super) fn read_texts(
+        &mut self,
+        read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
+    ) -> Result<(), String> {
+        for entry in std::mem::take(&mut self.entries) {
+            let content = match (&entry.data, entry.servers, entry.election_timer) {
+                (Some(place), ..) => {
+                    let text = read(place.offset, place.len)?;
+                    Content::Data { eid: place.eid, text: text.into() }
+                }
+                (None, Some(servers), _) => Content::Servers(Arc::new(*servers)),
+                (None, None, Some(ms)) => Content::ElectionTimer(ms),
+                (None, None, None) => Content::Empty,
+            };
+            let at = Position { term: entry.term, index: entry.index };
+            self.opened.entries.push(Entry { at, content });
+        }
+        Ok(())
+    }
+}
