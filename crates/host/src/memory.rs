@@ -10,6 +10,10 @@ const IDLE_US: u64 = 5_000_000;
 /// A message up to this length, in bytes, is no work: the answer to a probe, or an empty `echo`.
 const PROBE_BYTES_MAX: usize = 64;
 
+/// What comes at once from a member of a cluster is no work up to this length, in bytes:
+/// heartbeats, and answers to them.
+const HEARTBEAT_BYTES_MAX: usize = 512;
+
 /// When the server idles. The allocator gives back what is free while others allocate, so nobody
 /// does it once nobody works.
 #[derive(Debug, Default)]
@@ -26,6 +30,7 @@ impl Idleness {
             Event::Message { bytes, .. } | Event::LinkMessage { bytes, .. } => {
                 bytes.len() > PROBE_BYTES_MAX
             }
+            Event::LinkBytes { bytes, .. } => bytes.len() > HEARTBEAT_BYTES_MAX,
             Event::Activity { .. } | Event::LinkActivity { .. } => false,
             // Who asks how the server is doing does not keep it busy.
             Event::Command { .. }
@@ -147,7 +152,9 @@ mod tests {
         let probed = br#"{"id":"echo","result":[],"error":null}"#;
         idleness.note(2_000_000, &Event::Message { session, bytes: probed.to_vec() });
         idleness.note(2_000_000, &Event::Activity { session });
-        idleness.note(2_000_000, &Event::Backlog { bytes: 1 });
+        let link = weir_server::event::LinkId(1);
+        idleness.note(2_000_000, &Event::LinkBytes { link, bytes: vec![0; HEARTBEAT_BYTES_MAX] });
+        idleness.note(2_000_000, &Event::Backlog { bytes: 1, peers: 1 });
         assert_eq!(idleness.deadline_us(), Some(1_000_000 + IDLE_US));
         assert!(idleness.take_due(3_000_000 + IDLE_US));
         idleness.note(9_000_000, &Event::Activity { session });

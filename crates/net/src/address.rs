@@ -78,6 +78,43 @@ impl Address {
         }
     }
 
+    /// Reads the address of a cluster's member, to connect to it: `tcp:HOST:PORT`, `ssl:HOST:PORT`
+    /// or `unix:FILE`. Nothing stands for a port that is missing.
+    ///
+    /// # Errors
+    /// As [`Address::parse`], also for addresses to listen on and where there is no port.
+    pub fn parse_peer(text: &str, rundir: &Path) -> Result<Self, AddressError> {
+        let address = Self::parse(text, rundir)?;
+        if address.is_passive() {
+            return Err(AddressError::Unsupported);
+        }
+        if let (Self::Tcp { .. } | Self::Ssl { .. }, Some((_, rest))) =
+            (&address, text.split_once(':'))
+            && tokens(rest)?.get(1).is_none_or(|port| port.is_empty())
+        {
+            return Err(malformed(rest, "port must be specified"));
+        }
+        Ok(address)
+    }
+
+    /// Where to listen so that others connect by this address.
+    ///
+    /// # Errors
+    /// The host is no IP address.
+    pub fn listening(self) -> Result<Self, AddressError> {
+        let bind = |host: &str, port| {
+            let bad_ip =
+                || malformed(&format!("{host}:{port}"), &format!("bad IP address \"{host}\""));
+            socket_addr(host, port).ok_or_else(bad_ip)
+        };
+        Ok(match self {
+            Self::Unix(path) => Self::PassiveUnix(path),
+            Self::Tcp { host, port } => Self::PassiveTcp(bind(&host, port)?),
+            Self::Ssl { host, port } => Self::PassiveSsl(bind(&host, port)?),
+            passive => passive,
+        })
+    }
+
     /// Whether the host is a name, so that connecting begins with asking the system's resolver.
     pub fn needs_lookup(&self) -> bool {
         match self {
@@ -230,6 +267,34 @@ mod tests {
         assert_eq!(parse("tcp:192.0.2.1"), tcp("192.0.2.1", 6640));
         assert_eq!(parse("tcp:example.org:99"), tcp("example.org", 99));
         assert_eq!(parse("tcp:[::1]:99"), tcp("::1", 99));
+    }
+
+    #[test]
+    fn members_of_a_cluster_listen_where_others_connect_to() {
+        let listening = |text: &str| {
+            let address = Address::parse_peer(text, Path::new("/run/ovs"))?;
+            address.listening()
+        };
+        let ip = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let expected = [
+            ("tcp:127.0.0.1:6643", Address::PassiveTcp(ip("127.0.0.1:6643"))),
+            ("ssl:[fd00::1]:6644", Address::PassiveSsl(ip("[fd00::1]:6644"))),
+            ("unix:s1.raft", Address::PassiveUnix("/run/ovs/s1.raft".into())),
+        ];
+        for (text, address) in expected {
+            assert_eq!(listening(text), Ok(address));
+        }
+        for (text, error) in [
+            ("tcp:127.0.0.1", "127.0.0.1: port must be specified"),
+            ("ssl:127.0.0.1:", "127.0.0.1:: port must be specified"),
+            ("tcp:127.0.0.1:0", "127.0.0.1:0: bad port number \"0\""),
+            ("tcp:host.example:6643", "host.example:6643: bad IP address \"host.example\""),
+            ("ptcp:6643:127.0.0.1", "Address family not supported by protocol"),
+            ("punix:s1.raft", "Address family not supported by protocol"),
+        ] {
+            assert_eq!(listening(text).unwrap_err().to_string(), error, "{text}");
+        }
+        assert!(Address::parse_peer("tcp:host.example:6643", Path::new("/")).is_ok());
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::mem;
 
-use weir_server::event::{Event, HostStatus, LinkId, Now, RemoteId, SessionId};
+use weir_server::event::{Event, HostStatus, LinkId, Now, PeerPortId, RemoteId, SessionId};
 
 use crate::coverage::Counter;
 use crate::driver::Driver;
 use crate::driver::files::jobs::Done;
+use crate::driver::incoming::listeners::Door;
 use crate::driver::outside::{MEMORY_REPORT, Outside};
 use crate::driver::token::Token;
 use crate::poller::Ready;
@@ -24,7 +25,12 @@ impl Driver {
                 outside.sessions.on_ready(&outside.poller, id, hung_up, coverage);
             }
             Token::Listener(remote) => {
-                outside.accept(RemoteId(remote), now.monotonic_us, coverage);
+                let door = Door::Clients(RemoteId(remote));
+                outside.accept(door, now.monotonic_us, coverage, events);
+            }
+            Token::PeerPort(port) => {
+                let door = Door::Peers(PeerPortId(port));
+                outside.accept(door, now.monotonic_us, coverage, events);
             }
             Token::Dialling => outside.take_dialled(events),
             Token::Link(id) => outside.links.on_ready(&outside.poller, LinkId(id), events),
@@ -100,7 +106,8 @@ impl Driver {
         let Self { execution, outside, stalls, .. } = self;
         if command == "memory/show" {
             let bytes = outside.sessions.backlog();
-            execution.handle(now, Event::Backlog { bytes });
+            let peers = outside.links.peer_backlog();
+            execution.handle(now, Event::Backlog { bytes, peers });
         } else if command == "weir/status" {
             let status = HostStatus {
                 resident_bytes: stall::resident_bytes(),

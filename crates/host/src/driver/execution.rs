@@ -7,7 +7,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-use weir_server::effect::{self, Effect};
+use weir_server::effect::{self, Effect, Framing};
 use weir_server::event::{Event, Now};
 use weir_server::work::Work;
 use weir_server::{Config, Server};
@@ -130,6 +130,7 @@ impl Execution {
                 // What was queued before it leaves before it.
                 if let Some(outside) = outside {
                     outside.flush_sessions(coverage);
+                    outside.flush_links(coverage, events);
                 }
                 if let Some(recorder) = &self.recorder {
                     let (length, digest) = (bytes.len() as u64, digest(&bytes));
@@ -223,11 +224,13 @@ impl Execution {
                 }
             }
 
-            // Servers that databases follow.
-            Effect::Connect { link, target, dscp } => {
-                trace.connect(link, &target);
+            // Other servers.
+            Effect::Connect { link, target, dscp, framing } => {
+                if framing == Framing::Json {
+                    trace.connect(link, &target);
+                }
                 if let Some(outside) = outside {
-                    outside.connect_link(link, target, dscp, events);
+                    outside.connect_link(link, target, dscp, framing, events);
                 }
             }
             Effect::SendTo { link, bytes } => {
@@ -235,13 +238,23 @@ impl Execution {
                     trace.log_sent_to(log, link, &bytes);
                 }
                 if let Some(outside) = outside {
-                    outside.send_on_link(link, bytes, events);
+                    outside.send_on_link(link, &bytes);
                 }
             }
             Effect::CloseLink { link } => {
                 trace.close(link);
                 if let Some(outside) = outside {
                     outside.close_link(link);
+                }
+            }
+            Effect::ListenForPeers { port, address } => {
+                if let Some(outside) = outside {
+                    outside.listen_for_peers(port, address, events);
+                }
+            }
+            Effect::CloseForPeers { port } => {
+                if let Some(outside) = outside {
+                    outside.close_for_peers(port);
                 }
             }
 

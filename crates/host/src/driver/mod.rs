@@ -28,6 +28,9 @@ mod outside;
 
 mod replay;
 
+#[cfg(test)]
+mod tests;
+
 pub use incoming::admission::UNPARSED_BYTES_MAX;
 pub use incoming::links::LINK_MESSAGE_BYTES_MAX;
 pub use incoming::{AdminRequest, AdminSocket};
@@ -317,6 +320,8 @@ impl Driver {
                 }
             }
             self.outside.flush_sessions(&mut self.execution.coverage);
+            let Execution { coverage, events, .. } = &mut self.execution;
+            self.outside.flush_links(coverage, events);
             self.outside.sessions.take_events(&mut self.execution.events);
             if !self.execution.events.is_empty() {
                 self.deliver_at_once();

@@ -6,17 +6,18 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_server::effect::RemoteOptions;
-use weir_server::event::{CommandId, Event, LinkId, Now, RemoteId, SessionId};
+use weir_server::effect::{Framing, RemoteOptions};
+use weir_server::event::{Bytes, CommandId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId};
 
 use crate::clock::Clock;
 use crate::coverage::{Counter, Coverage};
 use crate::driver::incoming::admin::Admin;
-use crate::driver::incoming::dialling::{Call, Dialling};
+use crate::driver::incoming::dialling::{Call, Dialling, PEER_PATIENCE};
 use crate::driver::incoming::handshakes::{Finished, Purpose};
 use crate::driver::incoming::links::Links;
-use crate::driver::incoming::listeners::Listeners;
+use crate::driver::incoming::listeners::{Door, Listeners};
 use crate::driver::incoming::sessions::Sessions;
 use crate::driver::token::Token;
 use crate::limits::{backlog_bytes_max, input_bytes_max};
@@ -91,21 +92,32 @@ impl Outside {
 
     // What comes in.
 
-    /// A listener is ready: its clients are sessions, or go to their handshakes first.
-    pub(crate) fn accept(&mut self, remote: RemoteId, now_us: u64, coverage: &mut Coverage) {
-        let Self { listeners, dialling, sessions, poller, unix_serial, .. } = self;
-        let is_tls = listeners.is_tls(remote);
+    /// A listener is ready: who comes in is a session or a link, or goes to the handshake first.
+    pub(crate) fn accept(
+        &mut self,
+        door: Door,
+        now_us: u64,
+        coverage: &mut Coverage,
+        events: &mut Vec<Event>,
+    ) {
+        let Self { listeners, dialling, sessions, links, poller, unix_serial, .. } = self;
+        let is_tls = listeners.is_tls(door);
         if is_tls && !dialling.has_room() {
-            return listeners.rest(poller, remote, now_us);
+            return listeners.rest(poller, door, now_us);
         }
-        listeners.accept(poller, remote, now_us, |accepted| {
+        listeners.accept(poller, door, now_us, |accepted| {
             coverage.add(Counter::Accepts, 1);
             let name = accepted.peer.name(*unix_serial);
             *unix_serial += u64::from(accepted.peer == weir_net::Peer::Unix);
-            if is_tls {
-                dialling.accept_tls(accepted, remote, name);
-            } else {
-                sessions.accept(poller, accepted.stream, remote, name);
+            match door {
+                Door::Clients(remote) if is_tls => {
+                    dialling.accept_tls(accepted, Purpose::Client(remote), name);
+                }
+                Door::Clients(remote) => sessions.accept(poller, accepted.stream, remote, name),
+                Door::Peers(port) if is_tls => {
+                    dialling.accept_tls(accepted, Purpose::Caller(port), name);
+                }
+                Door::Peers(port) => links.accept(poller, port, accepted.stream, name, events),
             }
         });
     }
@@ -119,16 +131,27 @@ impl Outside {
     pub(crate) fn take_dialled(&mut self, events: &mut Vec<Event>) {
         for Finished { result, purpose, name, .. } in self.dialling.take_finished() {
             match (purpose, result) {
-                (Purpose::Client(remote), Ok(stream)) if self.listeners.is_wanted(remote) => {
-                    self.sessions.accept(&self.poller, stream, remote, name);
+                (Purpose::Client(remote), Ok(stream)) => {
+                    // It may have come too late.
+                    if self.listeners.is_wanted(Door::Clients(remote)) {
+                        self.sessions.accept(&self.poller, stream, remote, name);
+                    }
                 }
-                // It has come too late, or has failed; nobody was told of it.
-                (Purpose::Client(_), _) => {}
+                (Purpose::Caller(port), Ok(stream)) => {
+                    if self.listeners.is_wanted(Door::Peers(port)) {
+                        self.links.accept(&self.poller, port, stream, name, events);
+                    }
+                }
+                // Nobody was told of it.
+                (Purpose::Client(_) | Purpose::Caller(_), Err(_)) => {}
                 (Purpose::Manager(remote), Ok(stream)) => {
                     self.sessions.accept(&self.poller, stream, remote, name);
                 }
                 (Purpose::Link(link), Ok(stream)) => {
-                    self.links.open(&self.poller, link, stream, events);
+                    self.links.open(&self.poller, link, stream, Framing::Json, events);
+                }
+                (Purpose::Peer(link), Ok(stream)) => {
+                    self.links.open(&self.poller, link, stream, Framing::Bytes, events);
                 }
                 (Purpose::Manager(remote), Err(error)) => {
                     let error = error.as_ref().map(strerror);
@@ -137,6 +160,10 @@ impl Outside {
                 (Purpose::Link(link), Err(error)) => {
                     let error = error.as_ref().map(strerror);
                     events.push(Event::LinkDown { link, error });
+                }
+                (Purpose::Peer(link), Err(error)) => {
+                    let error = error.unwrap_or_else(|| Errno::TIMEDOUT.into());
+                    events.push(Event::LinkDown { link, error: Some(strerror(&error)) });
                 }
             }
         }
@@ -175,12 +202,28 @@ impl Outside {
         options: RemoteOptions,
         events: &mut Vec<Event>,
     ) {
-        self.listeners.listen(&self.poller, remote, target, options, events);
+        let door = Door::Clients(remote);
+        self.listeners.listen(&self.poller, door, target, options, events);
+    }
+
+    /// Opens a port for the other members of a cluster.
+    pub(crate) fn listen_for_peers(
+        &mut self,
+        port: PeerPortId,
+        address: String,
+        events: &mut Vec<Event>,
+    ) {
+        let options = RemoteOptions::default();
+        self.listeners.listen(&self.poller, Door::Peers(port), address, options, events);
+    }
+
+    pub(crate) fn close_for_peers(&mut self, port: PeerPortId) {
+        self.listeners.unlisten(&self.poller, Door::Peers(port));
     }
 
     /// A remote listens no more, or is connected to no more.
     pub(crate) fn unlisten(&mut self, remote: RemoteId) {
-        self.listeners.unlisten(&self.poller, remote);
+        self.listeners.unlisten(&self.poller, Door::Clients(remote));
         self.dialling.give_up(Purpose::Manager(remote));
     }
 
@@ -205,21 +248,32 @@ impl Outside {
         link: LinkId,
         target: String,
         dscp: Option<u8>,
+        framing: Framing,
         events: &mut Vec<Event>,
     ) {
-        // The core gives it up in its own time.
-        let call = Call { purpose: Purpose::Link(link), target, dscp, patience: None };
-        if let Err(error) = self.dialling.call(call) {
+        let (purpose, patience) = match framing {
+            // The core gives it up in its own time.
+            Framing::Json => (Purpose::Link(link), None),
+            Framing::Bytes => (Purpose::Peer(link), Some(PEER_PATIENCE)),
+        };
+        if let Err(error) = self.dialling.call(Call { purpose, target, dscp, patience }) {
             events.push(Event::LinkDown { link, error: Some(strerror(&error)) });
         }
     }
 
-    pub(crate) fn send_on_link(&mut self, link: LinkId, bytes: Vec<u8>, events: &mut Vec<Event>) {
-        self.links.send(&self.poller, link, bytes, events);
+    /// Queues bytes for another server, which leave with [`Outside::flush_links`].
+    pub(crate) fn send_on_link(&mut self, link: LinkId, bytes: &Bytes) {
+        self.links.send(link, bytes);
+    }
+
+    /// Writes what is queued for other servers.
+    pub(crate) fn flush_links(&mut self, coverage: &mut Coverage, events: &mut Vec<Event>) {
+        self.links.flush(&self.poller, coverage, events);
     }
 
     pub(crate) fn close_link(&mut self, link: LinkId) {
         self.dialling.give_up(Purpose::Link(link));
+        self.dialling.give_up(Purpose::Peer(link));
         self.links.close(&self.poller, link);
     }
 

@@ -1,7 +1,9 @@
 //! What an epoll token stands for: the kind in the upper bits, a number in the others.
 
+use weir_server::event::LinkId;
+
 /// Bits of the number.
-const NUMBER_BITS: u32 = 61;
+const NUMBER_BITS: u32 = 60;
 
 /// Whose descriptor is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +20,10 @@ pub(crate) enum Token {
     Signal,
     /// A helper has finished something.
     Jobs,
-    /// A connection that the core has made.
+    /// A connection to another server, made by the core or accepted from a peer.
     Link(u64),
+    /// A listener for the other members of a cluster.
+    PeerPort(u64),
     /// A connection is made, or not.
     Dialling,
 }
@@ -33,7 +37,11 @@ impl Token {
             Self::AdminListener => (3, 0),
             Self::Signal => (4, 0),
             Self::Jobs => (5, 0),
+            Self::Link(number) if LinkId(number).is_accepted() => {
+                (8, number - LinkId::ACCEPTED_MIN)
+            }
             Self::Link(number) => (6, number),
+            Self::PeerPort(number) => (9, number),
             Self::Dialling => (7, 0),
         };
         kind << NUMBER_BITS | number
@@ -49,6 +57,8 @@ impl Token {
             4 => Self::Signal,
             5 => Self::Jobs,
             6 => Self::Link(number),
+            8 => Self::Link(LinkId::ACCEPTED_MIN + number),
+            9 => Self::PeerPort(number),
             _ => Self::Dialling,
         }
     }
@@ -56,13 +66,20 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    use super::Token;
+    use super::*;
 
     #[test]
     fn tokens_survive_the_kernel() {
-        let number = (1 << 61) - 1;
-        let numbered =
-            [Token::Session(number), Token::Listener(7), Token::Admin(0), Token::Link(9)];
+        let number = (1 << 60) - 1;
+        let numbered = [
+            Token::Session(number),
+            Token::Listener(7),
+            Token::Admin(0),
+            Token::Link(9),
+            Token::Link(LinkId::ACCEPTED_MIN),
+            Token::Link(LinkId::ACCEPTED_MIN + number),
+            Token::PeerPort(3),
+        ];
         let plain = [Token::AdminListener, Token::Signal, Token::Jobs, Token::Dialling];
         for token in numbered.into_iter().chain(plain) {
             assert_eq!(Token::decode(token.encode()), token);

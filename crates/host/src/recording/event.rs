@@ -2,7 +2,8 @@
 //! has its own.
 
 use weir_server::event::{
-    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Outbox, RemoteId, SessionId,
+    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Outbox, PeerPortId, RemoteId,
+    SessionId,
 };
 use weir_server::work::WorkId;
 
@@ -117,6 +118,19 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             begin(out, 18, link.0);
             put_maybe(out, error.as_ref());
         }
+        Event::LinkBytes { link, bytes } => {
+            begin(out, 29, link.0);
+            put_bytes(out, bytes);
+        }
+        Event::LinkAccepted { port, link, name } => {
+            begin(out, 30, link.0);
+            put_u64(out, port.0);
+            put_text(out, name);
+        }
+        Event::PeerPort { port, result } => {
+            begin(out, 31, port.0);
+            put_result(out, result.as_ref(), |_, ()| {});
+        }
         Event::ConfigurationRead { result } => {
             out.push(19);
             put_result(out, result.as_ref(), |out, bytes| put_bytes(out, bytes));
@@ -144,7 +158,10 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             }
         }
         Event::Idle => out.push(27),
-        Event::Backlog { bytes } => begin(out, 22, *bytes as u64),
+        Event::Backlog { bytes, peers } => {
+            begin(out, 22, *bytes as u64);
+            put_u64(out, *peers as u64);
+        }
         Event::Command { id, name, args } => {
             begin(out, 23, id.0);
             put_text(out, name);
@@ -173,14 +190,14 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
             result: fields.result(Fields::u64)?,
         },
         14 => Event::Listening { remote: RemoteId(fields.u64()?), result: fields.result(port)? },
-        15 => Event::LinkUp { link: LinkId(fields.u64()?) },
-        16 => Event::LinkMessage { link: LinkId(fields.u64()?), bytes: fields.bytes()? },
-        17 => Event::LinkActivity { link: LinkId(fields.u64()?) },
-        18 => Event::LinkDown { link: LinkId(fields.u64()?), error: maybe(fields)? },
+        15..=18 | 29 | 30 => of_link(kind, fields)?,
+        31 => {
+            Event::PeerPort { port: PeerPortId(fields.u64()?), result: fields.result(|_| Ok(()))? }
+        }
         19 => Event::ConfigurationRead { result: fields.result(Fields::bytes)? },
         20 => Event::ConnectFailed { remote: RemoteId(fields.u64()?), error: maybe(fields)? },
         21 => Event::HostStatus(Box::new(host_status(fields)?)),
-        22 => Event::Backlog { bytes: usize::try_from(fields.u64()?).map_err(|_| Malformed)? },
+        22 => Event::Backlog { bytes: length(fields)?, peers: length(fields)? },
         28 => Event::Outboxes { outboxes: fields.list(outbox)? },
         27 => Event::Idle,
         23 => Event::Command {
@@ -235,6 +252,19 @@ fn of_session(kind: u8, fields: &mut Fields<'_>) -> Result<Event, Malformed> {
     })
 }
 
+fn of_link(kind: u8, fields: &mut Fields<'_>) -> Result<Event, Malformed> {
+    let link = LinkId(fields.u64()?);
+    Ok(match kind {
+        15 => Event::LinkUp { link },
+        16 => Event::LinkMessage { link, bytes: fields.bytes()? },
+        17 => Event::LinkActivity { link },
+        18 => Event::LinkDown { link, error: maybe(fields)? },
+        29 => Event::LinkBytes { link, bytes: fields.bytes()? },
+        30 => Event::LinkAccepted { port: PeerPortId(fields.u64()?), link, name: fields.text()? },
+        _ => return Err(Malformed),
+    })
+}
+
 fn host_status(fields: &mut Fields<'_>) -> Result<HostStatus, Malformed> {
     Ok(HostStatus {
         resident_bytes: fields.u64()?,
@@ -252,6 +282,10 @@ fn outbox(fields: &mut Fields<'_>) -> Result<(SessionId, Outbox), Malformed> {
     let session = SessionId(fields.u64()?);
     let (queued, written, acknowledged) = (fields.u64()?, fields.u64()?, fields.u64()?);
     Ok((session, Outbox { queued, written, acknowledged }))
+}
+
+fn length(fields: &mut Fields<'_>) -> Result<usize, Malformed> {
+    usize::try_from(fields.u64()?).map_err(|_| Malformed)
 }
 
 fn port(fields: &mut Fields<'_>) -> Result<Option<u16>, Malformed> {

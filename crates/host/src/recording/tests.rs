@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_server::event::{
-    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Now, Outbox, RemoteId, SessionId,
+    CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Now, Outbox, PeerPortId, RemoteId,
+    SessionId,
 };
 
 use super::item::{End, Item, Start, event};
@@ -15,6 +16,7 @@ const PROGRAM: &str = "ovsdb-server";
 fn samples() -> Vec<Vec<u8>> {
     let now = Now { monotonic_us: 7, wall_ms: -3 };
     let (session, remote, db, link) = (SessionId(1), RemoteId(2), DbId(3), LinkId(4));
+    let port = PeerPortId(6);
     let error = || Some("No route to host".to_owned());
     let status = HostStatus { queued: BTreeMap::from([(session, 9)]), ..HostStatus::default() };
     let client = Some("c".to_owned());
@@ -41,11 +43,15 @@ fn samples() -> Vec<Vec<u8>> {
         Event::LinkMessage { link, bytes: vec![] },
         Event::LinkActivity { link },
         Event::LinkDown { link, error: None },
+        Event::LinkBytes { link, bytes: b"\0frame".to_vec() },
+        Event::LinkAccepted { port, link: LinkId(LinkId::ACCEPTED_MIN), name: "tcp:x".to_owned() },
+        Event::PeerPort { port, result: Ok(()) },
+        Event::PeerPort { port, result: Err("in use".to_owned()) },
         Event::ConfigurationRead { result: Ok(b"{}".to_vec()) },
         Event::ConnectFailed { remote, error: error() },
         Event::HostStatus(Box::new(status)),
         Event::Idle,
-        Event::Backlog { bytes: 12 },
+        Event::Backlog { bytes: 12, peers: 7 },
         Event::Outboxes { outboxes: vec![(session, outbox), (SessionId(7), Outbox::default())] },
         Event::Command { id: CommandId(5), name: "a/b".to_owned(), args: vec!["x".to_owned()] },
     ];

@@ -86,6 +86,11 @@ impl Channel {
         poller.remove(&self.stream);
     }
 
+    /// Whether TLS is spoken: what came right behind the handshake, the socket does not show.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
     /// The common name of the peer's certificate.
     pub(crate) fn peer_name(&self) -> Option<String> {
         self.stream.peer_name()
@@ -117,6 +122,38 @@ impl Channel {
                 _ => Err(error),
             },
         }
+    }
+
+    /// Reads past the inbox what has come, at most `bytes_max`; over TLS also what is deciphered
+    /// with it. Also why nothing more comes, if that is so.
+    pub(crate) fn receive_bytes(
+        &mut self,
+        scratch: &mut [u8],
+        bytes_max: usize,
+    ) -> (Vec<u8>, io::Result<Received>) {
+        let mut bytes = Vec::new();
+        while bytes.len() < bytes_max {
+            let room = scratch.len().min(bytes_max - bytes.len());
+            let result = if self.is_tls() {
+                self.stream.read_spare(&mut bytes, scratch)
+            } else {
+                let result = self.stream.read(&mut scratch[..room]);
+                result.inspect(|count| bytes.extend_from_slice(&scratch[..*count]))
+            };
+            match result {
+                Ok(0) => return (bytes, Ok(Received::End)),
+                // The socket is empty, and tells when it is no more.
+                Ok(count) if count < room => break,
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => break,
+                    _ => return (bytes, Err(error)),
+                },
+            }
+        }
+        let received =
+            if bytes.is_empty() { Received::Nothing } else { Received::Bytes(bytes.len()) };
+        (bytes, Ok(received))
     }
 
     /// Reads what came right behind the handshake of TLS: it is deciphered already, and the socket

@@ -18,11 +18,13 @@ use weir_net::error::strerror;
 use weir_net::tls::{Connector, Line};
 use weir_net::{Accepted, Address, AddressError, Stream, Tls, TlsOptions};
 use weir_server::effect::TlsSettings;
-use weir_server::event::RemoteId;
 
 use crate::driver::incoming::handshakes::{Finished, Handshakes, Purpose, Unfinished};
 use crate::driver::threads::Threads;
 use crate::vlog::{Level, Vlog};
+
+/// How long another member of a cluster may take to answer, its handshake included.
+pub(crate) const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a client may take over its handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -100,15 +102,15 @@ impl Dialling {
         self.handshakes.as_ref().is_none_or(Handshakes::has_room)
     }
 
-    /// A client came in that is to speak TLS. Where it cannot, for lack of a key say, it is let go.
-    pub(crate) fn accept_tls(&mut self, accepted: Accepted, remote: RemoteId, name: String) {
+    /// Somebody came in who is to speak TLS. Where it cannot be, for lack of a key say, he is let go.
+    pub(crate) fn accept_tls(&mut self, accepted: Accepted, purpose: Purpose, name: String) {
         let acceptor = self.tls.acceptor();
         let lines = self.tls.take_log();
         self.say("ssl_accept", lines);
         let Ok(stream) = acceptor.and_then(|acceptor| accepted.stream.accept_tls(&acceptor)) else {
             return;
         };
-        let (purpose, patience) = (Purpose::Client(remote), Some(HANDSHAKE_PATIENCE));
+        let patience = Some(HANDSHAKE_PATIENCE);
         if let Err(error) = self.shake_hands(Unfinished { stream, purpose, name, patience }) {
             self.log.log("stream_ssl", Level::Err, &strerror(&error));
         }
@@ -120,7 +122,7 @@ impl Dialling {
     /// Why there will be none.
     pub(crate) fn call(&mut self, call: Call) -> io::Result<()> {
         let Call { purpose, target, dscp, patience } = call;
-        let address = self.address(&target)?;
+        let address = self.address(&target, purpose)?;
         let connector = self.connector(&address)?;
         let needs_lookup = address.needs_lookup();
         let connect = move || -> io::Result<Unfinished> {
@@ -136,8 +138,12 @@ impl Dialling {
         Ok(())
     }
 
-    fn address(&self, target: &str) -> io::Result<Address> {
-        Address::parse(target, &self.rundir).map_err(|error| {
+    fn address(&self, target: &str, purpose: Purpose) -> io::Result<Address> {
+        let parsed = match purpose {
+            Purpose::Peer(_) => Address::parse_peer(target, &self.rundir),
+            _ => Address::parse(target, &self.rundir),
+        };
+        parsed.map_err(|error| {
             if let AddressError::Malformed(text) = error {
                 self.log.log_limited("connect", "socket_util", Level::Err, &text);
             }
@@ -222,8 +228,10 @@ impl Dialling {
     fn finish(&mut self, mut finished: Finished) -> Option<Finished> {
         self.say("ssl_handshake", std::mem::take(&mut finished.log));
         let is_wanted = match finished.purpose {
-            Purpose::Client(_) => true,
-            Purpose::Manager(_) | Purpose::Link(_) => self.wanted.remove(&finished.purpose),
+            Purpose::Client(_) | Purpose::Caller(_) => true,
+            Purpose::Manager(_) | Purpose::Link(_) | Purpose::Peer(_) => {
+                self.wanted.remove(&finished.purpose)
+            }
         };
         is_wanted.then_some(finished)
     }

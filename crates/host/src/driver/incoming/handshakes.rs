@@ -13,13 +13,17 @@ use std::time::{Duration, Instant};
 
 use weir_net::tls::Line;
 use weir_net::{Progress, Stream};
-use weir_server::event::{LinkId, RemoteId};
+use weir_server::event::{LinkId, PeerPortId, RemoteId};
 
 use crate::driver::threads::{bell, quieten, ring};
 use crate::poller::{Interest, Poller, Ready};
 
 /// Handshakes that go on at the same time; beyond it, the oldest of a client is given up.
 pub(crate) const HANDSHAKES_MAX: usize = 1024;
+
+/// Handshakes of those who come in through ports for members of clusters; beyond it, the oldest of
+/// them is given up.
+pub(crate) const PEER_HANDSHAKES_MAX: usize = 64;
 
 /// Connections that wait for the thread to look at them; while there are as many, no client is
 /// accepted.
@@ -37,6 +41,10 @@ pub(crate) enum Purpose {
     Manager(RemoteId),
     /// A server that a database follows.
     Link(LinkId),
+    /// Another member of a cluster.
+    Peer(LinkId),
+    /// One who has come in through a port for members of a cluster.
+    Caller(PeerPortId),
 }
 
 /// A connection in the making.
@@ -193,7 +201,11 @@ impl Worker {
 
     fn begin(&mut self, unfinished: Unfinished) {
         if self.pending.len() >= HANDSHAKES_MAX {
-            self.give_up_oldest_client();
+            self.give_up_oldest(|purpose| matches!(purpose, Purpose::Client(_)), 1);
+        }
+        if let Purpose::Caller(_) = unfinished.purpose {
+            let is_caller = |purpose: &Purpose| matches!(purpose, Purpose::Caller(_));
+            self.give_up_oldest(is_caller, PEER_HANDSHAKES_MAX);
         }
         let number = self.next;
         self.next += 1;
@@ -206,11 +218,12 @@ impl Worker {
         self.go_on(number);
     }
 
-    fn give_up_oldest_client(&mut self) {
-        let is_client =
-            |pending: &Pending| matches!(pending.unfinished.purpose, Purpose::Client(_));
-        let oldest = self.pending.iter().find(|(_, pending)| is_client(pending));
-        if let Some(number) = oldest.map(|(number, _)| *number) {
+    /// Gives up the oldest connection of a kind, if there are as many as `max` of it.
+    fn give_up_oldest(&mut self, is_meant: impl Fn(&Purpose) -> bool, max: usize) {
+        let of_kind = |pending: &Pending| is_meant(&pending.unfinished.purpose);
+        let mut numbers = self.pending.iter().filter(|(_, pending)| of_kind(pending));
+        let oldest = numbers.next().map(|(number, _)| *number);
+        if let Some(number) = oldest.filter(|_| numbers.count() + 1 >= max) {
             self.finish(number, Err(None));
         }
     }

@@ -1,4 +1,4 @@
-//! Remotes that listen: opened, tried again, accepted from.
+//! Remotes that listen, and ports for members of clusters: opened, tried again, accepted from.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use weir_net::error::strerror;
 use weir_net::{Accepted, Address, AddressError, Listener};
 use weir_server::effect::RemoteOptions;
-use weir_server::event::{Event, RemoteId};
+use weir_server::event::{Event, PeerPortId, RemoteId};
 
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
@@ -26,14 +26,49 @@ const REST_US: u64 = 10_000;
 /// A listener that cannot be opened is tried again this often.
 const RETRY_US: u64 = 1_000_000;
 
-/// Remotes that listen, or will when they can.
+/// Who comes in through a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Door {
+    /// Clients of a remote.
+    Clients(RemoteId),
+    /// Other members of a cluster.
+    Peers(PeerPortId),
+}
+
+impl Door {
+    fn token(self) -> Token {
+        match self {
+            Self::Clients(RemoteId(number)) => Token::Listener(number),
+            Self::Peers(PeerPortId(number)) => Token::PeerPort(number),
+        }
+    }
+
+    /// What the target says: those of members say where others connect to.
+    fn address(self, target: &str, rundir: &Path) -> Result<Address, AddressError> {
+        match self {
+            Self::Clients(_) => Address::parse(target, rundir),
+            Self::Peers(_) => Address::parse_peer(target, rundir)?.listening(),
+        }
+    }
+
+    /// The module that logs what becomes of a listener.
+    fn module(self) -> &'static str {
+        match self {
+            Self::Clients(_) => "ovsdb_jsonrpc_server",
+            Self::Peers(_) => "raft",
+        }
+    }
+}
+
+/// What listens, or will when it can.
 pub(crate) struct Listeners {
-    remotes: BTreeMap<RemoteId, Remote>,
+    remotes: BTreeMap<Door, Remote>,
     rundir: PathBuf,
     log: Vlog,
 }
 
 struct Remote {
+    door: Door,
     target: String,
     options: RemoteOptions,
     state: State,
@@ -60,42 +95,42 @@ impl Listeners {
     pub(crate) fn listen(
         &mut self,
         poller: &Poller,
-        id: RemoteId,
+        door: Door,
         target: String,
         options: RemoteOptions,
         events: &mut Vec<Event>,
     ) {
         let state = State::Failed(0);
-        let remote = Remote { target, options, state, reported: None, refusing: false };
-        self.remotes.insert(id, remote);
+        let remote = Remote { door, target, options, state, reported: None, refusing: false };
+        self.remotes.insert(door, remote);
         self.wake(poller, 0, events);
     }
 
     /// Closes a listener; its socket file goes.
-    pub(crate) fn unlisten(&mut self, poller: &Poller, id: RemoteId) {
+    pub(crate) fn unlisten(&mut self, poller: &Poller, door: Door) {
         if let Some(Remote { state: State::Open(listener) | State::Paused(listener, _), .. }) =
-            self.remotes.remove(&id)
+            self.remotes.remove(&door)
         {
             poller.remove(&listener);
         }
     }
 
     /// Whether TLS is to be spoken with who comes in.
-    pub(crate) fn is_tls(&self, id: RemoteId) -> bool {
-        self.remotes.get(&id).is_some_and(|remote| match &remote.state {
+    pub(crate) fn is_tls(&self, door: Door) -> bool {
+        self.remotes.get(&door).is_some_and(|remote| match &remote.state {
             State::Open(listener) | State::Paused(listener, _) => listener.is_tls(),
             State::Failed(_) => false,
         })
     }
 
-    /// Whether the core still wants a remote.
-    pub(crate) fn is_wanted(&self, id: RemoteId) -> bool {
-        self.remotes.contains_key(&id)
+    /// Whether the core still wants who comes in there.
+    pub(crate) fn is_wanted(&self, door: Door) -> bool {
+        self.remotes.contains_key(&door)
     }
 
     /// Accepts nobody for a moment.
-    pub(crate) fn rest(&mut self, poller: &Poller, id: RemoteId, now_us: u64) {
-        if let Some(remote) = self.remotes.get_mut(&id) {
+    pub(crate) fn rest(&mut self, poller: &Poller, door: Door, now_us: u64) {
+        if let Some(remote) = self.remotes.get_mut(&door) {
             remote.pause(poller, now_us, REST_US);
         }
     }
@@ -111,15 +146,14 @@ impl Listeners {
 
     /// Tries again what is due.
     pub(crate) fn wake(&mut self, poller: &Poller, now_us: u64, events: &mut Vec<Event>) {
-        for (id, remote) in &mut self.remotes {
+        for remote in self.remotes.values_mut() {
             let due = match remote.state {
                 State::Open(_) => false,
                 State::Paused(_, at) | State::Failed(at) => at <= now_us,
             };
             if due {
-                let token = Token::Listener(id.0).encode();
-                let result = remote.open(poller, token, &self.rundir, now_us, &self.log);
-                remote.report(*id, result, events);
+                let result = remote.open(poller, &self.rundir, now_us, &self.log);
+                remote.report(result, events);
             }
         }
     }
@@ -128,11 +162,11 @@ impl Listeners {
     pub(crate) fn accept(
         &mut self,
         poller: &Poller,
-        id: RemoteId,
+        door: Door,
         now_us: u64,
         mut take: impl FnMut(Accepted),
     ) {
-        let remote = self.remotes.get_mut(&id).expect("a listener is watched until it is closed");
+        let remote = self.remotes.get_mut(&door).expect("a listener is watched until it is closed");
         let State::Open(listener) = &remote.state else {
             unreachable!("a listener is watched only while it is open");
         };
@@ -147,7 +181,7 @@ impl Listeners {
                     if !mem::replace(&mut remote.refusing, true) {
                         let target = &remote.target;
                         let text = format!("{target}: accept failed: {}", strerror(&error));
-                        self.log.log_limited("accept", "ovsdb_jsonrpc_server", Level::Warn, &text);
+                        self.log.log_limited("accept", door.module(), Level::Warn, &text);
                     }
                     return remote.pause(poller, now_us, ACCEPT_PAUSE_US);
                 }
@@ -161,7 +195,6 @@ impl Remote {
     fn open(
         &mut self,
         poller: &Poller,
-        token: u64,
         rundir: &Path,
         now_us: u64,
         log: &Vlog,
@@ -171,6 +204,7 @@ impl Remote {
             State::Paused(listener, _) => listener,
             State::Open(_) | State::Failed(_) => self.bind(rundir, log)?,
         };
+        let token = self.door.token().encode();
         poller.add(&listener, token, Interest::Read).map_err(|error| strerror(&error))?;
         let port = listener.port();
         self.state = State::Open(listener);
@@ -180,7 +214,7 @@ impl Remote {
     fn bind(&self, rundir: &Path, log: &Vlog) -> Result<Listener, String> {
         // The core hears of every failure once; so does the log.
         let first = self.reported.is_none();
-        let address = Address::parse(&self.target, rundir).map_err(|error| {
+        let address = self.door.address(&self.target, rundir).map_err(|error| {
             if let (AddressError::Malformed(text), true) = (&error, first) {
                 let is_inherited = self.target.starts_with("pfd:");
                 let module = if is_inherited { "stream_fd" } else { "socket_util" };
@@ -202,19 +236,17 @@ impl Remote {
     }
 
     /// Tells the core how it went, unless that is what it knows already.
-    fn report(
-        &mut self,
-        id: RemoteId,
-        result: Result<Option<u16>, String>,
-        events: &mut Vec<Event>,
-    ) {
+    fn report(&mut self, result: Result<Option<u16>, String>, events: &mut Vec<Event>) {
         let text = match &result {
             Ok(_) => String::new(),
             Err(error) => error.clone(),
         };
         if self.reported.as_ref() != Some(&text) {
             self.reported = Some(text);
-            events.push(Event::Listening { remote: id, result });
+            events.push(match self.door {
+                Door::Clients(remote) => Event::Listening { remote, result },
+                Door::Peers(port) => Event::PeerPort { port, result: result.map(drop) },
+            });
         }
     }
 
