@@ -326,34 +326,6 @@ pub enum Effect {
         /// The change log at the snapshot, under the old schema, as for `Effect::Compact`.
         history: Option<Box<Image>>,
     },
-    /// Append these records to a clustered database's file with one write(2) now, then fdatasync(2)
-    /// in a helper if `sync`, which may serve several steps; answer with `Event::Persisted`, in the
-    /// order of the effects. Unless the step written last is `behind` (0 for none), nothing is
-    /// written, and the answer is an error: what comes before could not be written.
-    Persist {
-        /// Which database.
-        db: DbId,
-        /// The number to answer with, greater than any before.
-        step: u64,
-        /// The step that this one follows.
-        behind: u64,
-        /// Whole records.
-        bytes: Bytes,
-        /// Something depends on their being on the disk.
-        sync: bool,
-    },
-    /// Read bytes of a database's file, as it is now: another file may take its place. Answer with
-    /// `Event::FileRead`.
-    ReadFile {
-        /// Which database.
-        db: DbId,
-        /// The number to answer with.
-        id: WorkId,
-        /// Where the bytes begin.
-        offset: u64,
-        /// How many; at most 1 MiB.
-        len: u64,
-    },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,
     /// Answer an admin command.

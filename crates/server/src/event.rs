@@ -160,25 +160,6 @@ pub enum Event {
         /// What came out of it.
         finished: Box<Finished>,
     },
-    /// Result of `Effect::Persist`, in the order of the effects. On an error nothing of it is in the
-    /// file, or nobody knows (`FileSuspect` comes right before then).
-    Persisted {
-        /// Which database.
-        db: DbId,
-        /// Which step.
-        step: u64,
-        /// How long fdatasync(2) took in microseconds, or the failure as strerror(3) text.
-        result: Result<u64, String>,
-    },
-    /// Result of `Effect::ReadFile`.
-    FileRead {
-        /// Which database.
-        db: DbId,
-        /// Which reading.
-        id: WorkId,
-        /// The bytes, or the failure as strerror(3) text.
-        result: Result<Vec<u8>, String>,
-    },
     /// Result of `Effect::Listen`.
     Listening {
         /// Which remote.
