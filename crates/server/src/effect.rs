@@ -102,6 +102,20 @@ impl TlsSettings {
     }
 }
 
+/// The place of a write among those to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The step's number, never 0, greater than any before.
+    pub number: u64,
+    /// The step that the file must end with, 0 for one to which no step was written: if it does
+    /// not, for a step before could not be written, this one fails and nothing is written. `None`
+    /// where it does not matter.
+    pub behind: Option<u64>,
+}
+
+/// Most bytes of one `Effect::ReadFile`.
+pub const READ_FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// What the shell must do.
 #[derive(Debug)]
 pub enum Effect {
@@ -114,6 +128,34 @@ pub enum Effect {
         bytes: Vec<u8>,
         /// Somebody asked for durability.
         sync: bool,
+    },
+    /// Append these records to the file with one write(2), now, and have a helper wait for
+    /// fdatasync(2) if `sync`; answer with `Event::Persisted`, when it is over or, without `sync`,
+    /// as soon as all steps before are answered. Effects behind this one do not wait for it: the
+    /// core keeps back what depends on it. At most one fdatasync(2) a file is under way, and the
+    /// next one is for all that was written meanwhile. Not to be mixed with `Append` in one file.
+    Persist {
+        /// Which database.
+        db: DbId,
+        /// Its number, and what it follows.
+        step: Step,
+        /// Whole records.
+        bytes: Bytes,
+        /// Something depends on their being on the disk.
+        sync: bool,
+    },
+    /// Read a piece of the file in a helper, as the file is now: what is appended does not matter,
+    /// nor that another file takes its place meanwhile. Answer with `Event::FileRead`, those of one
+    /// file in order.
+    ReadFile {
+        /// Which database.
+        db: DbId,
+        /// The number to answer with.
+        id: WorkId,
+        /// Where the piece begins, in bytes.
+        offset: u64,
+        /// How long it is, at most [`READ_FILE_BYTES_MAX`].
+        len: u64,
     },
     /// Queue `head` and then `body` on the outbox of every session in `to`. `head` may be empty.
     Send {
@@ -299,8 +341,13 @@ pub enum Effect {
         db: DbId,
         /// Whole records.
         tail: Vec<u8>,
-        /// Everything must be on disk, the directory included, before the answer.
+        /// Everything must be on disk, the directory included, before the answer. It is also so if
+        /// steps of `Effect::Persist` wait for that: the file then has them, and their answers come
+        /// before.
         sync: bool,
+        /// The place of this among the steps of the file, which then ends with this one; if it does
+        /// not follow what is there, it fails.
+        step: Option<Step>,
     },
     /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
     DiscardCopy {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use weir_engine::Converted;
 
 pub use crate::ids::{
-    Bytes, CommandId, DbId, LinkId, Now, PeerPortId, RemoteId, SessionId, WorkId,
+    Bytes, CommandId, DbId, LinkId, Now, PeerPortId, RemoteId, SessionId, SyncTime, WorkId,
 };
 use crate::storage::load::Loaded;
 pub use crate::work::ConversionError;
@@ -118,7 +118,29 @@ pub enum Event {
         /// The failure as strerror(3) text.
         result: Result<(), String>,
     },
-    /// fdatasync(2) has failed, right before the `Appended` that says so. What was written before
+    /// Result of `Effect::Persist`, one for each, those of a file in the order of the effects. None
+    /// comes behind `Effect::Close`.
+    Persisted {
+        /// Which database.
+        db: DbId,
+        /// Which step.
+        step: u64,
+        /// How long the fdatasync(2) took that was for it and all before it. Or the failure as
+        /// strerror(3) text: nothing of the step is in the file or, behind `FileSuspect`, nobody
+        /// knows.
+        result: Result<SyncTime, String>,
+    },
+    /// Result of `Effect::ReadFile`, unless the file was closed meanwhile.
+    FileRead {
+        /// Which database.
+        db: DbId,
+        /// The number of the effect.
+        id: WorkId,
+        /// As many bytes as were asked for, or the failure as strerror(3) text (`Unexpected end of
+        /// file` if the file has fewer).
+        result: Result<Vec<u8>, String>,
+    },
+    /// fdatasync(2) has failed, right before the `Appended` or `Persisted` that says so. What was written before
     /// may be lost though the system shows it, so the file refuses appends until a compacted copy
     /// takes its place.
     FileSuspect {

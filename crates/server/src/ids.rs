@@ -42,6 +42,10 @@ pub struct CommandId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkId(pub u64);
 
+/// How long fdatasync(2) took, in microseconds; 0 where none was needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SyncTime(pub u64);
+
 /// One buffer shared by everybody it is sent to.
 pub type Bytes = Arc<Vec<u8>>;
 

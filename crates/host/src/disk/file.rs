@@ -166,6 +166,12 @@ impl DatabaseFile {
         }
     }
 
+    /// Another file under the same name, with faults of its own; answers with this one.
+    #[cfg(test)]
+    pub(crate) fn exchange(&mut self, file: File) -> File {
+        mem::replace(&mut self.file, file)
+    }
+
     /// What is to be logged as a warning of module `ovsdb_log`.
     pub(crate) fn take_notice(&mut self) -> Option<String> {
         self.notice.take()
@@ -180,6 +186,36 @@ impl DatabaseFile {
         let synced = self.file.sync_data();
         self.suspect = synced.is_err();
         synced
+    }
+
+    /// What waits until the disk has all that was appended so far; takes a while. Where it fails,
+    /// nobody knows what of it is there: see [`DatabaseFile::mark_suspect`].
+    ///
+    /// # Errors
+    /// What dup(2) says.
+    pub(crate) fn sync_elsewhere(
+        &mut self,
+    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + 'static + use<>> {
+        self.promised = true;
+        let (file, path) = (self.file.try_clone()?, self.path.clone());
+        let renamed = Arc::clone(&self.renamed);
+        Ok(move || {
+            if renamed.load(Ordering::Acquire) {
+                sync_directory(&path)?;
+                renamed.store(false, Ordering::Release);
+            }
+            file.sync_data()
+        })
+    }
+
+    /// Waiting for the disk has failed elsewhere.
+    pub(crate) fn mark_suspect(&mut self) {
+        self.suspect = true;
+    }
+
+    /// Whether the directory shows this file, even after a power failure.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.renamed.load(Ordering::Acquire)
     }
 
     /// Begins a file that is to replace this one.

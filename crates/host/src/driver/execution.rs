@@ -102,7 +102,7 @@ impl Execution {
     /// What a helper has done becomes an event. Answers with how the command of `--run` ended, if
     /// that is what was done.
     pub(crate) fn take_done(&mut self, done: Done) -> Option<io::Result<ExitStatus>> {
-        let Self { databases, jobs, events, log, .. } = self;
+        let Self { databases, jobs, coverage, events, log, .. } = self;
         match done {
             Done::Loaded(db, result) => databases.loaded(db, result, log, events),
             Done::Compacted(db, result) => databases.compacted(db, result, log, events),
@@ -113,6 +113,10 @@ impl Execution {
                 let finished = finished.expect("a piece of work panicked");
                 events.push(Event::WorkDone { id, finished });
             }
+            Done::Synced(db, file, result) => {
+                databases.synced(db, file, &result, jobs, coverage, events);
+            }
+            Done::Read(db, id, result) => databases.has_read(db, id, result, events),
             Done::Command(result) => return Some(result),
             Done::Trimmed | Done::Nothing => {}
         }
@@ -138,6 +142,18 @@ impl Execution {
                 }
                 databases.append(db, &bytes, sync, coverage, log, events);
             }
+            Effect::Persist { db, step, bytes, sync } => {
+                // A replay hears from the recording what came of it.
+                let sync = sync && outside.is_some();
+                let is_written =
+                    databases.persist(db, step, &bytes, sync, jobs, coverage, log, events);
+                if let Some(recorder) = &self.recorder {
+                    let (length, digest) = (bytes.len() as u64, digest(&bytes));
+                    let step = step.number;
+                    recorder.item(&Item::Persist { db, step, length, digest, is_written });
+                }
+            }
+            Effect::ReadFile { db, id, offset, len } => databases.read(db, id, offset, len, jobs),
             Effect::Compact { db, snapshot, comment, date_ms, history } => {
                 let source = Source { snapshot, comment, date_ms, history };
                 databases.compact(db, source, jobs, events);
@@ -147,8 +163,8 @@ impl Execution {
                 let source = Source { snapshot, comment, date_ms, history };
                 databases.convert(db, source, schema, seed, jobs, events);
             }
-            Effect::FinishCompaction { db, tail, sync } => {
-                events.push(databases.finish_compaction(db, &tail, sync, jobs, log));
+            Effect::FinishCompaction { db, tail, sync, step } => {
+                databases.finish_compaction(db, &tail, sync, step, jobs, coverage, log, events);
             }
             Effect::Close { db } => databases.close(db),
 
@@ -280,6 +296,12 @@ impl Execution {
                 }
             }
         }
+    }
+
+    /// The files, for tests in which they fail.
+    #[cfg(test)]
+    pub(crate) fn databases(&mut self) -> &mut Databases {
+        &mut self.databases
     }
 
     /// Leaves the core to the end of the process: to free all rows one by one takes its time.

@@ -21,6 +21,7 @@ mod execution;
 mod trace;
 
 mod files;
+mod lane;
 mod threads;
 
 mod outgoing;
@@ -312,7 +313,10 @@ impl Driver {
                 break;
             }
             for effect in effects.drain(..) {
-                let is_append = matches!(effect, Effect::Append { .. });
+                let is_append = matches!(
+                    effect,
+                    Effect::Append { .. } | Effect::FinishCompaction { step: Some(_), .. }
+                );
                 self.execution.execute(effect, Some(&mut self.outside));
                 // The core waits for what came of it.
                 if is_append {

@@ -1,6 +1,6 @@
 //! `--replay`: the calls of a recorded run, made again (see [`crate::recording`]).
 //!
-//! Effects keep their order. An append, and a copy that takes a file's place, wait until the
+//! Effects keep their order. An append, a step, and a copy that takes a file's place wait until the
 //! recording says what came of them: what had failed then is not done now.
 
 use std::collections::VecDeque;
@@ -41,12 +41,17 @@ pub(crate) struct Replay {
     effects: Vec<Effect>,
 }
 
+/// Why a replay ends that would write something else.
+const OTHER_RECORD: &str = "another record would be written; are database and server as they were \
+                            when the recording began?";
+
 /// Which answer of a file or a helper is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Opened(DbId),
     CompactionWritten(DbId),
     Converted(DbId),
+    FileRead(WorkId),
     WorkDone(WorkId),
 }
 
@@ -70,6 +75,7 @@ impl Answer {
             Event::Opened { db, .. } => Some(Self::Opened(*db)),
             Event::CompactionWritten { db, .. } => Some(Self::CompactionWritten(*db)),
             Event::Converted { db, .. } => Some(Self::Converted(*db)),
+            Event::FileRead { id, .. } => Some(Self::FileRead(*id)),
             Event::WorkDone { id, .. } => Some(Self::WorkDone(*id)),
             _ => None,
         }
@@ -162,10 +168,16 @@ impl Replay {
                         if *next == db && bytes.len() as u64 == length && digest(bytes) == expected)
                 };
                 if !self.waiting.front().is_some_and(is_same) {
-                    let text = "another record would be written; are database and server as they were when \
-                                the recording began?";
-                    return Err(text.to_owned());
+                    return Err(OTHER_RECORD.to_owned());
                 }
+            }
+            Item::Persist { db, step, length, digest: expected, is_written } => {
+                let is_same = |effect: &Effect| {
+                    matches!(effect, Effect::Persist { db: next, step: its, bytes, .. }
+                        if (*next, its.number) == (db, step)
+                            && bytes.len() as u64 == length && digest(bytes) == expected)
+                };
+                self.persist(is_same, is_written)?;
             }
             Item::Command { name, args } => {
                 self.commands.run(&name, &Ok(args), &self.execution.coverage);
@@ -241,6 +253,19 @@ impl Replay {
                 };
                 Ok(Event::Converted { db, result })
             }
+            Recorded::FileRead { db, id, result } => {
+                let now = self.answer(Answer::FileRead(id))?;
+                match (result, now) {
+                    (Ok(_), Event::FileRead { result: Err(error), .. }) => Err(error),
+                    (Ok((length, expected)), Event::FileRead { result: Ok(bytes), .. })
+                        if (bytes.len() as u64, digest(&bytes)) != (length, expected) =>
+                    {
+                        Err("the file has something else in it".to_owned())
+                    }
+                    (Ok(_), now) => Ok(now),
+                    (Err(error), _) => Ok(Event::FileRead { db, id, result: Err(error) }),
+                }
+            }
             Recorded::WorkDone { id, is_cut } => {
                 let mut event = self.answer(Answer::WorkDone(id))?;
                 if let Event::WorkDone { finished, .. } = &mut event
@@ -269,6 +294,19 @@ impl Replay {
         }
         self.execute_waiting();
         Ok(Event::Appended { db, result })
+    }
+
+    /// A step is written, or not, as it was; the recording tells later what the disk said.
+    fn persist(&mut self, is_it: impl Fn(&Effect) -> bool, is_written: bool) -> Result<(), String> {
+        let step = self.waiting.pop_front().filter(is_it);
+        let step = step.ok_or_else(|| OTHER_RECORD.to_owned())?;
+        for event in self.execute(Some(step).filter(|_| is_written)) {
+            if let Event::Persisted { result: Err(error), .. } = event {
+                return Err(format!("write failed ({error})"));
+            }
+        }
+        self.execute_waiting();
+        Ok(())
     }
 
     /// A copy takes a file's place, or not, as it was.
@@ -320,7 +358,10 @@ impl Replay {
     /// Executes effects up to one whose end the recording must tell first.
     fn execute_waiting(&mut self) {
         while let Some(effect) = self.waiting.pop_front() {
-            if let Effect::Append { .. } | Effect::FinishCompaction { .. } = effect {
+            if let Effect::Append { .. }
+            | Effect::Persist { .. }
+            | Effect::FinishCompaction { .. } = effect
+            {
                 return self.waiting.push_front(effect);
             }
             self.execution.execute(effect, None);

@@ -10,6 +10,8 @@ use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::driver::lane::Lane;
+
 /// Starts helpers whose results are `T` and collects what they did.
 pub(crate) struct Threads<T> {
     reporter: Reporter<T>,
@@ -83,6 +85,21 @@ impl<T: Send + 'static> Threads<T> {
         if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(body) {
             self.reporter.report(failed(weir_net::error::strerror(&error)));
         }
+    }
+
+    /// Runs `work` in a lane, as [`Threads::spawn`] does in a thread of its own.
+    pub(crate) fn spawn_in(
+        &self,
+        lane: &mut Lane,
+        work: impl FnOnce() -> T + Send + 'static,
+        failed: impl FnOnce(String) -> T + Send + 'static,
+    ) {
+        let reporter = self.reporter.clone();
+        lane.push(Box::new(move || {
+            let done = catch_unwind(AssertUnwindSafe(work))
+                .unwrap_or_else(|_| failed("internal error: a helper thread panicked".to_owned()));
+            reporter.report(done);
+        }));
     }
 
     /// What has been done since the last call.

@@ -3,10 +3,11 @@
 
 use weir_server::event::{
     CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Outbox, PeerPortId, RemoteId,
-    SessionId,
+    SessionId, SyncTime,
 };
 use weir_server::work::WorkId;
 
+use super::digest;
 use super::fields::{Fields, Malformed, put_bytes, put_option, put_result, put_u64};
 
 /// An event as a recording has it.
@@ -19,6 +20,8 @@ pub(crate) enum Recorded {
     Opened { db: DbId, result: Result<Option<String>, String> },
     /// A database was converted.
     Converted { db: DbId, result: Conversion },
+    /// A piece of a file was read: its length and digest.
+    FileRead { db: DbId, id: WorkId, result: Result<(u64, u64), String> },
     /// A piece of work was done, or stopped before its end.
     WorkDone { id: WorkId, is_cut: bool },
 }
@@ -74,6 +77,19 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
         Event::Appended { db, result } => {
             begin(out, 7, db.0);
             put_result(out, result.as_ref(), |_, ()| {});
+        }
+        Event::Persisted { db, step, result } => {
+            begin(out, 32, db.0);
+            put_u64(out, *step);
+            put_result(out, result.as_ref(), |out, SyncTime(us)| put_u64(out, *us));
+        }
+        Event::FileRead { db, id, result } => {
+            begin(out, 33, db.0);
+            put_u64(out, id.0);
+            put_result(out, result.as_ref(), |out, bytes| {
+                put_u64(out, bytes.len() as u64);
+                put_u64(out, digest(bytes));
+            });
         }
         Event::FileSuspect { db } => begin(out, 8, db.0),
         Event::Opened { db, result } => {
@@ -181,6 +197,11 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         0..=6 | 24 | 25 => of_session(kind, fields)?,
         7 => Event::Appended { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
         8 => Event::FileSuspect { db: DbId(fields.u64()?) },
+        32 => Event::Persisted {
+            db: DbId(fields.u64()?),
+            step: fields.u64()?,
+            result: fields.result(|fields| Ok(SyncTime(fields.u64()?)))?,
+        },
         10 => Event::CompactionWritten {
             db: DbId(fields.u64()?),
             result: fields.result(Fields::u64)?,
@@ -226,6 +247,11 @@ fn with_content_elsewhere(
             };
             Recorded::Converted { db, result }
         }
+        33 => Recorded::FileRead {
+            db: DbId(fields.u64()?),
+            id: WorkId(fields.u64()?),
+            result: fields.result(|fields| Ok((fields.u64()?, fields.u64()?)))?,
+        },
         13 | 26 => Recorded::WorkDone { id: WorkId(fields.u64()?), is_cut: kind == 26 },
         _ => return Ok(None),
     }))

@@ -55,6 +55,14 @@ pub(crate) enum Item {
         length: u64,
         digest: u64,
     },
+    /// A step with these bytes was appended, or could not be.
+    Persist {
+        db: DbId,
+        step: u64,
+        length: u64,
+        digest: u64,
+        is_written: bool,
+    },
     /// An admin command that the shell answers.
     Command {
         name: String,
@@ -98,6 +106,11 @@ impl Item {
                 out.push(4);
                 [db.0, *length, *digest].iter().for_each(|value| put_u64(&mut out, *value));
             }
+            Self::Persist { db, step, length, digest, is_written } => {
+                out.push(9);
+                let values = [db.0, *step, *length, *digest, u64::from(*is_written)];
+                values.iter().for_each(|value| put_u64(&mut out, *value));
+            }
             Self::Command { name, args } => {
                 out.push(5);
                 put_bytes(&mut out, name.as_bytes());
@@ -129,6 +142,17 @@ impl Item {
                 db: DbId(fields.u64()?),
                 length: fields.u64()?,
                 digest: fields.u64()?,
+            },
+            9 => Self::Persist {
+                db: DbId(fields.u64()?),
+                step: fields.u64()?,
+                length: fields.u64()?,
+                digest: fields.u64()?,
+                is_written: match fields.u64()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                },
             },
             5 => Self::Command { name: fields.text()?, args: fields.list(Fields::text)? },
             6 => Self::Said {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_server::event::{
     CommandId, ConversionError, DbId, Event, HostStatus, LinkId, Now, Outbox, PeerPortId, RemoteId,
-    SessionId,
+    SessionId, SyncTime, WorkId,
 };
 
 use super::item::{End, Item, Start, event};
@@ -33,6 +33,10 @@ fn samples() -> Vec<Vec<u8>> {
         Event::Drained { session },
         Event::Appended { db, result: Err("No space left on device".to_owned()) },
         Event::FileSuspect { db },
+        Event::Persisted { db, step: 1 << 33, result: Ok(SyncTime(17)) },
+        Event::Persisted { db, step: 2, result: Err("Input/output error".to_owned()) },
+        Event::FileRead { db, id: WorkId(3), result: Ok(b"piece".to_vec()) },
+        Event::FileRead { db, id: WorkId(4), result: Err("Unexpected end of file".to_owned()) },
         Event::Opened { db, result: Err("gone".to_owned()) },
         Event::CompactionWritten { db, result: Ok(1 << 40) },
         Event::CompactionFinished { db, result: Err("x".to_owned()) },
@@ -70,6 +74,7 @@ fn samples() -> Vec<Vec<u8>> {
         Item::EndRound(now),
         Item::Flush(now),
         Item::Append { db, length: 3, digest: digest(b"abc") },
+        Item::Persist { db, step: 5, length: 3, digest: digest(b"abc"), is_written: false },
         Item::Command { name: "exit".to_owned(), args: vec![] },
         Item::Said { module: said.0, level: Level::Warn, text: said.1 },
         Item::Ready,
@@ -121,7 +126,7 @@ fn what_is_written_is_read() {
     for item in &items {
         assert!(meaning(item).starts_with("Ok("), "{item:?}");
     }
-    assert!(meaning(&items[12]).contains(r#"bytes: [123, 34, 105, 100, 34, 58, 255, 125]"#));
+    assert!(meaning(&items[13]).contains(r#"bytes: [123, 34, 105, 100, 34, 58, 255, 125]"#));
 }
 
 #[test]

@@ -321,7 +321,7 @@ impl Databases {
         current.tail_bytes = tail.len() as u64;
         current.converted = Some(converted);
         db.tables.set_frozen(true);
-        shell.ask(Effect::FinishCompaction { db: id, tail, sync: true });
+        shell.ask(Effect::FinishCompaction { db: id, tail, sync: true, step: None });
     }
 
     /// Much has changed since: a helper converts it, too.

@@ -120,7 +120,7 @@ impl Standalone {
                 // goes to the new file.
                 compaction.finishing = Some(0);
                 let tail = std::mem::take(&mut compaction.tail);
-                shell.ask(Effect::FinishCompaction { db, tail, sync: false });
+                shell.ask(Effect::FinishCompaction { db, tail, sync: false, step: None });
             }
         }
     }

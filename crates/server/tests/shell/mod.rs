@@ -583,7 +583,10 @@ impl Shell {
             Effect::CloseLink { link } => {
                 self.links.remove(&link);
             }
-            Effect::ListenForPeers { .. } | Effect::CloseForPeers { .. } => {
+            Effect::ListenForPeers { .. }
+            | Effect::CloseForPeers { .. }
+            | Effect::Persist { .. }
+            | Effect::ReadFile { .. } => {
                 unreachable!("no database is a member of a cluster here")
             }
             Effect::ReadConfiguration { path } if self.slow_read => self.reading.push_back(path),
@@ -646,10 +649,10 @@ impl Shell {
                 });
                 self.helper_has_done(Event::Converted { db, result });
             }
-            Effect::FinishCompaction { db, tail, sync } if self.slow_finish => {
+            Effect::FinishCompaction { db, tail, sync, .. } if self.slow_finish => {
                 self.disk_jobs.push_back(Job::Finish { db, tail, sync });
             }
-            Effect::FinishCompaction { db, tail, sync } => self.finish(db, &tail, sync),
+            Effect::FinishCompaction { db, tail, sync, .. } => self.finish(db, &tail, sync),
             Effect::CommandReply { id, reply } => {
                 self.story.push(Told::Reply(id));
                 self.replies.insert(id, reply);

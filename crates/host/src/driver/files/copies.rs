@@ -3,6 +3,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use weir_data::store::Snapshot;
@@ -87,7 +88,11 @@ fn read(name: &str, file: &mut File, mut loader: Loader) -> Result<Box<Loaded>, 
     loop {
         match file.read(&mut buffer) {
             Ok(0) => match loader.finish()? {
-                Finished::Loaded(loaded) => return Ok(loaded),
+                Finished::Loaded(mut loaded) => {
+                    let mut text = |offset, len| read_at(name, file, offset, len);
+                    loaded.read_texts(&mut text)?;
+                    return Ok(loaded);
+                }
                 Finished::Again(again) => {
                     loader = again;
                     file.rewind().map_err(|error| read_error(name, &error))?;
@@ -104,6 +109,14 @@ fn read(name: &str, file: &mut File, mut loader: Loader) -> Result<Box<Loaded>, 
             Err(error) => return Err(read_error(name, &error)),
         }
     }
+}
+
+/// Reads so many bytes from an offset.
+fn read_at(name: &str, file: &File, offset: u64, len: u64) -> Result<Vec<u8>, String> {
+    let len = usize::try_from(len).expect("what was read fits in memory");
+    let mut bytes = vec![0; len];
+    let read = file.read_exact_at(&mut bytes, offset);
+    read.map(|()| bytes).map_err(|error| read_error(name, &error))
 }
 
 pub(super) fn read_error(name: &str, error: &std::io::Error) -> String {

@@ -5,10 +5,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_data::Schema;
 use weir_net::error::strerror;
-use weir_server::event::{ConversionError, DbId, Event};
+use weir_server::effect::{READ_FILE_BYTES_MAX, Step};
+use weir_server::event::{ConversionError, DbId, Event, SyncTime, WorkId};
 use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
 use weir_server::work::Search;
 
@@ -16,6 +18,8 @@ use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, SideFile, inode, side_path};
 use crate::driver::files::copies::{Copy, Place, Source, load, read_error};
 use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::files::steps::Steps;
+use crate::driver::lane::Lane;
 use crate::vlog::{Level, Vlog};
 
 /// Open files by database.
@@ -34,6 +38,12 @@ struct Entry {
     copy: Option<Copy>,
     /// Where the file's side file is, if there is one.
     side_file: Option<PathBuf>,
+    steps: Steps,
+    /// How many files have had this one's place.
+    replaced: u64,
+    /// Who waits for fdatasync(2), and who reads pieces.
+    syncing: Lane,
+    reading: Lane,
 }
 
 impl Drop for Entry {
@@ -62,8 +72,7 @@ impl Databases {
                 let (shown, target) = (name.clone(), file.path().to_owned());
                 let work = move || Done::Loaded(db, load(&shown, &target, reader, seed));
                 jobs.spawn("load", work, failed);
-                let entry = Entry { file, name, compacting: false, copy: None, side_file: None };
-                self.files.insert(db, entry);
+                self.files.insert(db, Entry::new(file, name));
             }
             Err(error) => events.push(Event::Opened { db, result: Err(error) }),
         }
@@ -134,6 +143,87 @@ impl Databases {
         events.push(Event::Appended { db, result });
     }
 
+    /// Writes a step now, and has it brought to the disk elsewhere if `sync`. Answers whether it is
+    /// written.
+    #[allow(clippy::too_many_arguments, reason = "what an effect has, and what it is done with")]
+    pub(crate) fn persist(
+        &mut self,
+        db: DbId,
+        step: Step,
+        records: &[u8],
+        sync: bool,
+        jobs: &Jobs,
+        coverage: &mut Coverage,
+        log: &Vlog,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        coverage.add(Counter::Appends, 1);
+        coverage.add(Counter::BytesAppended, records.len() as u64);
+        let entry = self.files.get_mut(&db).expect("the core appends to files that are open");
+        let checked = entry.steps.check(step);
+        let result = checked.and_then(|()| entry.file.append(records, false));
+        log_notice(&mut entry.file, log);
+        let is_written = result.is_ok();
+        entry.steps.note(step.number, result, sync);
+        entry.sync_steps(db, jobs, coverage, events);
+        is_written
+    }
+
+    /// A helper has waited for the disk.
+    pub(crate) fn synced(
+        &mut self,
+        db: DbId,
+        file: u64,
+        result: &Result<SyncTime, String>,
+        jobs: &Jobs,
+        coverage: &mut Coverage,
+        events: &mut Vec<Event>,
+    ) {
+        // The database was closed meanwhile, or another file has taken the place of that one.
+        let Some(entry) = self.files.get_mut(&db).filter(|entry| entry.replaced == file) else {
+            return;
+        };
+        if result.is_err() {
+            entry.file.mark_suspect();
+            events.push(Event::FileSuspect { db });
+        }
+        entry.steps.synced(result);
+        entry.sync_steps(db, jobs, coverage, events);
+    }
+
+    /// Has a helper read a piece of a file as it is now.
+    pub(crate) fn read(&mut self, db: DbId, id: WorkId, offset: u64, len: u64, jobs: &Jobs) {
+        assert!(len <= READ_FILE_BYTES_MAX, "the core reads in pieces");
+        let entry = self.files.get_mut(&db).expect("the core reads files that are open");
+        let (reader, valid_len) = (entry.file.reader(), entry.file.valid_len());
+        let work = move || {
+            let is_there = offset.checked_add(len).is_some_and(|end| end <= valid_len);
+            let result = reader.and_then(|file| {
+                // What follows the last record is going to be written over.
+                let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+                if !is_there {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+            });
+            Done::Read(db, id, result.map_err(|error| piece_error(&error)))
+        };
+        jobs.spawn_in(&mut entry.reading, work, move |error| Done::Read(db, id, Err(error)));
+    }
+
+    /// A helper has read a piece.
+    pub(crate) fn has_read(
+        &self,
+        db: DbId,
+        id: WorkId,
+        result: Result<Vec<u8>, String>,
+        events: &mut Vec<Event>,
+    ) {
+        if self.files.contains_key(&db) {
+            events.push(Event::FileRead { db, id, result });
+        }
+    }
+
     /// Gives a search the file as it is now.
     pub(crate) fn give_file(&self, db: DbId, search: Box<Search>) -> Box<Search> {
         let entry = self.files.get(&db).expect("the core searches files that are open");
@@ -148,6 +238,12 @@ impl Databases {
             }
         };
         search.in_file(entry.file.valid_len(), Box::new(read_at))
+    }
+
+    /// Another file under the same name, with faults of its own; answers with the one that was there.
+    #[cfg(test)]
+    pub(crate) fn exchange(&mut self, db: DbId, file: std::fs::File) -> std::fs::File {
+        self.files.get_mut(&db).expect("tests know what is open").file.exchange(file)
     }
 
     /// Closes and unlocks.
@@ -265,17 +361,28 @@ impl Databases {
     }
 
     /// Puts the copy in the file's place.
+    #[allow(clippy::too_many_arguments, reason = "what an effect has, and what it is done with")]
     pub(crate) fn finish_compaction(
         &mut self,
         db: DbId,
         tail: &[u8],
         sync: bool,
+        step: Option<Step>,
         jobs: &Jobs,
+        coverage: &mut Coverage,
         log: &Vlog,
-    ) -> Event {
+        events: &mut Vec<Event>,
+    ) {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
         let copy = entry.copy.take().expect("the core was told that the copy is written");
-        let result = entry.file.replace(copy.replacement, tail, sync);
+        let checked = step.map_or(Ok(()), |step| entry.steps.check(step));
+        let result = checked.and_then(|()| {
+            let sync = sync || entry.steps.has_unsynced();
+            entry.file.replace(copy.replacement, tail, sync).inspect(|_| {
+                entry.replaced += 1;
+                entry.steps.replaced(step, sync && entry.file.is_shown());
+            })
+        });
         log_notice(&mut entry.file, log);
         let old = result.is_ok().then(|| {
             let new = copy.side_file.and_then(SideFile::keep);
@@ -290,11 +397,52 @@ impl Databases {
             Done::Nothing
         };
         jobs.spawn("sync", work, |_| Done::Nothing);
-        Event::CompactionFinished { db, result }
+        entry.sync_steps(db, jobs, coverage, events);
+        events.push(Event::CompactionFinished { db, result });
     }
 }
 
 impl Entry {
+    fn new(file: DatabaseFile, name: String) -> Self {
+        Self {
+            file,
+            name,
+            compacting: false,
+            copy: None,
+            side_file: None,
+            steps: Steps::default(),
+            replaced: 0,
+            syncing: Lane::new("fdatasync"),
+            reading: Lane::new("read"),
+        }
+    }
+
+    /// Answers the steps that are decided, and has what is written brought to the disk.
+    fn sync_steps(
+        &mut self,
+        db: DbId,
+        jobs: &Jobs,
+        coverage: &mut Coverage,
+        events: &mut Vec<Event>,
+    ) {
+        if self.steps.begin_sync() {
+            coverage.add(Counter::Syncs, 1);
+            let (sync, file) = (self.file.sync_elsewhere(), self.replaced);
+            let work = move || {
+                let begun = Instant::now();
+                let synced = sync.and_then(|sync| sync());
+                let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let result = synced.map(|()| SyncTime(took_us));
+                Done::Synced(db, file, result.map_err(|error| strerror(&error)))
+            };
+            let failed = move |error| Done::Synced(db, file, Err(error));
+            jobs.spawn_in(&mut self.syncing, work, failed);
+        }
+        while let Some((step, result)) = self.steps.pop_answer() {
+            events.push(Event::Persisted { db, step, result });
+        }
+    }
+
     /// A helper has written a copy; answers with its length.
     fn take_copy(&mut self, copy: Copy, log: &Vlog) -> u64 {
         log_problem(&self.name, "written", copy.problem.as_deref(), log);
@@ -318,6 +466,14 @@ fn write_converted(
     let rows = converted.database.snapshot();
     let copy = place.write(&rows, (&comment, date_ms), image);
     copy.map(|copy| (copy, converted)).map_err(ConversionError::Failed)
+}
+
+/// Why a piece of a file could not be read.
+fn piece_error(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => "Unexpected end of file".to_owned(),
+        _ => strerror(error),
+    }
 }
 
 /// A side file could not be used.

@@ -6,12 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitStatus;
 
-use weir_server::event::{ConversionError, DbId, SessionId};
+use weir_server::event::{ConversionError, DbId, SessionId, SyncTime};
 use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Word, Work, WorkId};
 
 use crate::driver::files::copies::Copy;
 use crate::driver::files::workers::{Workers, be_nice};
+use crate::driver::lane::Lane;
 use crate::driver::threads::Threads;
 
 /// Most pieces of the core's work that run at once; others wait for their turn.
@@ -33,6 +34,11 @@ pub(crate) enum Done {
     Converted(DbId, Result<(Copy, Box<Converted>), ConversionError>),
     /// A piece of the core's work is done; `None` if it panicked.
     Work(WorkId, Option<Box<Finished>>),
+    /// What was appended to a database's file is on the disk, or not; the number is that of the
+    /// file among those of the database.
+    Synced(DbId, u64, Result<SyncTime, String>),
+    /// A piece of a database's file is read.
+    Read(DbId, WorkId, Result<Vec<u8>, String>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
     /// Freed memory has gone back, but for what threads keep for themselves.
@@ -103,6 +109,17 @@ impl Jobs {
     ) {
         self.unanswered.update(|count| count + 1);
         self.threads.spawn(name, work, failed);
+    }
+
+    /// As [`Jobs::spawn`], in a lane.
+    pub(crate) fn spawn_in(
+        &self,
+        lane: &mut Lane,
+        work: impl FnOnce() -> Done + Send + 'static,
+        failed: impl FnOnce(String) -> Done + Send + 'static,
+    ) {
+        self.unanswered.update(|count| count + 1);
+        self.threads.spawn_in(lane, work, failed);
     }
 
     /// As [`Jobs::spawn`], for what yields to the loop.

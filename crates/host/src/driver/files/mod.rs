@@ -3,4 +3,5 @@
 pub(super) mod copies;
 pub(super) mod databases;
 pub(super) mod jobs;
+mod steps;
 mod workers;

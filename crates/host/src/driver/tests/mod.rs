@@ -2,13 +2,17 @@
 //! told is looked at.
 
 mod peers;
+mod steps;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_data::Schema;
+use weir_log::standalone::write_schema;
 use weir_server::Config;
 use weir_server::effect::Effect;
-use weir_server::event::{Event, LinkId, PeerPortId};
+use weir_server::event::{DbId, Event, LinkId, PeerPortId};
 
 use super::execution::Execution;
 use super::incoming::listeners::Door;
@@ -22,6 +26,10 @@ use crate::vlog::Vlog;
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const DB: DbId = DbId(3);
+
+const SCHEMA: &str = r#"{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}"#;
 
 /// A shell in a folder of its own.
 struct Stand {
@@ -52,6 +60,28 @@ impl Stand {
         let execution = Execution::new(outside.now(), Config::default(), None, log, false).unwrap();
         outside.poller.add(&execution.jobs, Token::Jobs.encode(), Interest::Read).unwrap();
         Self { directory, execution, outside, skipped_us: 0 }
+    }
+
+    /// A shell with a database file of one record that is open, and its schema.
+    fn with_database(name: &str) -> (Self, Arc<Schema>) {
+        let mut stand = Self::new(name);
+        let schema = Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        write_schema(&mut bytes, &schema);
+        let path = stand.path("conf.db");
+        std::fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        stand.execute([Effect::Open { db: DB, path, seed: 1 }]);
+        let event = stand.next();
+        assert!(matches!(event, Event::Opened { db: DB, result: Ok(_) }), "{event:?}");
+        (stand, Arc::new(schema))
+    }
+
+    /// What the database file has behind its schema.
+    fn records(&self) -> String {
+        let text = std::fs::read_to_string(self.path("conf.db")).unwrap();
+        let (_, after) = text.split_once('\n').unwrap();
+        after.split_once('\n').unwrap().1.to_owned()
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 
 use weir_server::effect::{Framing, TlsSettings};
 use weir_server::event::Bytes;

@@ -7,8 +7,8 @@ mod requests;
 use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity};
 use weir_data::Uuid;
 
-use crate::effect::{Effect, Framing, Level};
-use crate::ids::{Bytes, DbId, LinkId, PeerPortId, WorkId};
+use crate::effect::{Effect, Framing, Level, Step};
+use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
 
 /// Events of the shell that concern clusters.
@@ -18,8 +18,9 @@ impl Server {
         &mut self,
         db: DbId,
         step: u64,
-        result: Result<u64, String>,
+        result: Result<SyncTime, String>,
     ) {
+        let result = result.map(|SyncTime(us)| us);
         self.member_event(db, Happened::Persisted { step, result });
     }
 
@@ -117,7 +118,8 @@ impl Server {
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {
         match wanted {
             Wanted::Persist { step, behind, bytes, sync } => {
-                self.shell.ask(Effect::Persist { db, step, behind, bytes, sync });
+                let step = Step { number: step, behind: Some(behind) };
+                self.shell.ask(Effect::Persist { db, step, bytes, sync });
             }
             Wanted::Connect { link, address } => {
                 let link = self.clusters.shell_link(db, link);
