@@ -31,7 +31,7 @@ use crate::ids::{DbId, LinkId, PeerPortId, WorkId};
 use crate::shell::Shell;
 
 /// Numbers of connections to members begin here: those below belong to sources of databases.
-const LINKS_FROM: u64 = 1 << 62;
+const LINKS_FROM: u64 = 1 << 40;
 
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
