@@ -349,7 +349,45 @@ pub enum Effect {
         /// not follow what is there, it fails.
         step: Option<Step>,
     },
+    /// Begin a file that comes from elsewhere: `FILE.tmp`, as `Effect::Compact` does, beginning with
+    /// `head`. Another copy that is there goes, and what was begun on it is not answered any more.
+    /// Not while a helper writes a copy (`Compact`, `Convert`). This, and each of the next two, is
+    /// done by a helper in their order, and answered with `Event::ReceivedWritten`.
+    BeginReceived {
+        /// Which database.
+        db: DbId,
+        /// The first bytes of the file.
+        head: Vec<u8>,
+    },
+    /// Append to the file of `BeginReceived`.
+    WriteReceived {
+        /// Which database.
+        db: DbId,
+        /// How many bytes were written before, with those of `head`: a piece that leaves a gap, or
+        /// comes twice, is refused.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Write over bytes of the file of `BeginReceived`: a length or hash, say, that is known at the
+    /// end.
+    PatchReceived {
+        /// Which database.
+        db: DbId,
+        /// Where they begin; all that is written over has been written before.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Wait until the file of `BeginReceived` is on the disk, in a helper; answer with
+    /// `Event::ReceivedSynced`. Then `FinishCompaction` may put it in the file's place, and nothing
+    /// more is written to it but by that.
+    SyncReceived {
+        /// Which database.
+        db: DbId,
+    },
     /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
+    /// Of one that is being received, nothing is answered any more.
     DiscardCopy {
         /// Which database.
         db: DbId,

@@ -168,6 +168,23 @@ pub enum Event {
         /// New size of the file in bytes, or what failed (the old file is still in place).
         result: Result<u64, String>,
     },
+    /// Result of `Effect::BeginReceived`, `WriteReceived` or `PatchReceived`, one for each, in their
+    /// order.
+    ReceivedWritten {
+        /// Which database.
+        db: DbId,
+        /// How many bytes the file has now; behind a failure, what it had before.
+        upto: u64,
+        /// The failure as strerror(3) text; everything behind it fails alike.
+        result: Result<(), String>,
+    },
+    /// Result of `Effect::SyncReceived`.
+    ReceivedSynced {
+        /// Which database.
+        db: DbId,
+        /// Size of the file in bytes, or what failed, now or before.
+        result: Result<u64, String>,
+    },
     /// Result of `Effect::Convert`: the converted copy is written and synced.
     Converted {
         /// Which database.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Uid, fchown};
@@ -10,7 +10,7 @@ use rustix::fs::{Gid, Uid, fchown};
 /// Bytes gathered before a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// `FILE.tmp`; removed on drop unless it was renamed.
+/// `FILE.tmp`; removed on drop unless it was renamed or another one has its name.
 #[derive(Debug)]
 pub struct Replacement {
     file: Option<File>,
@@ -68,6 +68,19 @@ impl Replacement {
         Ok(())
     }
 
+    /// Writes over bytes that were written before.
+    ///
+    /// # Errors
+    /// `EINVAL` where some were not; what write(2) says: the file is of no use then.
+    pub fn patch(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.flush()?;
+        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, offset))
+    }
+
     /// Waits until everything written is on disk.
     ///
     /// # Errors
@@ -90,7 +103,10 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if self.file.is_some() {
+        let Some(file) = &self.file else { return };
+        let inode = |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
+        // Another one may have taken the name meanwhile.
+        if inode(file.metadata()) == inode(fs::symlink_metadata(&self.path)) {
             let _ = fs::remove_file(&self.path);
         }
     }

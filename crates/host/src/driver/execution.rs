@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use weir_server::effect::{self, Effect, Framing};
-use weir_server::event::{Event, Now};
+use weir_server::event::{DbId, Event, Now};
 use weir_server::work::Work;
 use weir_server::{Config, Server};
 
@@ -16,6 +16,7 @@ use crate::coverage::Coverage;
 use crate::driver::files::copies::Source;
 use crate::driver::files::databases::Databases;
 use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::files::received::Piece;
 use crate::driver::outside::Outside;
 use crate::driver::trace::Trace;
 use crate::recording::{Item, Recorder, digest};
@@ -117,6 +118,12 @@ impl Execution {
                 databases.synced(db, file, &result, jobs, coverage, events);
             }
             Done::Read(db, id, result) => databases.has_read(db, id, result, events),
+            Done::Received(db, number, upto, result) => {
+                databases.has_received(db, number, (upto, result), events);
+            }
+            Done::ReceivedSynced(db, number, result) => {
+                databases.received_synced(db, number, result, events);
+            }
             Done::Command(result) => return Some(result),
             Done::Trimmed | Done::Nothing => {}
         }
@@ -158,7 +165,21 @@ impl Execution {
                 let source = Source { snapshot, comment, date_ms, history };
                 databases.compact(db, source, jobs, events);
             }
-            Effect::DiscardCopy { db } => databases.discard_copy(db),
+            Effect::DiscardCopy { db } => {
+                forget_received(db, events);
+                databases.discard_copy(db);
+            }
+            Effect::BeginReceived { db, head } => {
+                forget_received(db, events);
+                databases.begin_received(db, head, jobs);
+            }
+            Effect::WriteReceived { db, offset, bytes } => {
+                databases.write_received(db, Piece::Write { offset, bytes }, jobs);
+            }
+            Effect::PatchReceived { db, offset, bytes } => {
+                databases.write_received(db, Piece::Patch { offset, bytes }, jobs);
+            }
+            Effect::SyncReceived { db } => databases.sync_received(db, jobs),
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
                 let source = Source { snapshot, comment, date_ms, history };
                 databases.convert(db, source, schema, seed, jobs, events);
@@ -298,6 +319,12 @@ impl Execution {
         }
     }
 
+    /// Writes the run down from now on.
+    #[cfg(test)]
+    pub(crate) fn record_by(&mut self, recorder: Arc<Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
     /// The files, for tests in which they fail.
     #[cfg(test)]
     pub(crate) fn databases(&mut self) -> &mut Databases {
@@ -309,6 +336,14 @@ impl Execution {
         let Self { server, events, .. } = self;
         std::mem::forget((server, events));
     }
+}
+
+/// The core has given up a file that comes from elsewhere, and hears no more of it.
+fn forget_received(db: DbId, events: &mut Vec<Event>) {
+    events.retain(|event| match event {
+        Event::ReceivedWritten { db: of, .. } | Event::ReceivedSynced { db: of, .. } => *of != db,
+        _ => true,
+    });
 }
 
 fn log_line(

@@ -52,6 +52,8 @@ enum Answer {
     CompactionWritten(DbId),
     Converted(DbId),
     FileRead(WorkId),
+    ReceivedWritten(DbId),
+    ReceivedSynced(DbId),
     WorkDone(WorkId),
 }
 
@@ -76,6 +78,8 @@ impl Answer {
             Event::CompactionWritten { db, .. } => Some(Self::CompactionWritten(*db)),
             Event::Converted { db, .. } => Some(Self::Converted(*db)),
             Event::FileRead { id, .. } => Some(Self::FileRead(*id)),
+            Event::ReceivedWritten { db, .. } => Some(Self::ReceivedWritten(*db)),
+            Event::ReceivedSynced { db, .. } => Some(Self::ReceivedSynced(*db)),
             Event::WorkDone { id, .. } => Some(Self::WorkDone(*id)),
             _ => None,
         }
@@ -149,7 +153,20 @@ impl Replay {
         }
     }
 
-    fn take(&mut self, item: Item) -> Result<Option<Scene>, String> {
+    /// The core asks for this, say.
+    #[cfg(test)]
+    pub(crate) fn ask(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.waiting.extend(effects);
+        self.execute_waiting();
+    }
+
+    /// Waits until a file is read that was to be opened, and tells nobody.
+    #[cfg(test)]
+    pub(crate) fn await_opened(&mut self, db: DbId) {
+        self.answer(Answer::Opened(db)).map(drop).expect("a file was to be opened");
+    }
+
+    pub(crate) fn take(&mut self, item: Item) -> Result<Option<Scene>, String> {
         match item {
             Item::Start(_) => return Err("it begins again".to_owned()),
             Item::Event(now, recorded) => self.handle(now, recorded)?,
@@ -209,7 +226,7 @@ impl Replay {
     }
 
     /// The event that was, with what came of files and helpers now.
-    fn complete(&mut self, recorded: Recorded) -> Result<Event, String> {
+    pub(crate) fn complete(&mut self, recorded: Recorded) -> Result<Event, String> {
         match recorded {
             Recorded::Whole(Event::Appended { db, result }) => self.append(db, result),
             Recorded::Whole(Event::CompactionFinished { db, result }) => self.replace(db, result),
@@ -227,6 +244,8 @@ impl Replay {
                     _ => Ok(Event::CompactionWritten { db, result }),
                 }
             }
+            Recorded::Whole(event @ Event::ReceivedWritten { .. }) => self.receive(event),
+            Recorded::Whole(event @ Event::ReceivedSynced { .. }) => self.receive(event),
             Recorded::Whole(event) => Ok(event),
             Recorded::Opened { db, result } => {
                 let now = self.answer(Answer::Opened(db))?;
@@ -327,6 +346,24 @@ impl Replay {
         }
         self.execute_waiting();
         Ok(Event::CompactionFinished { db, result })
+    }
+
+    /// What comes from elsewhere is written as it was; what had failed then may be well now.
+    fn receive(&mut self, then: Event) -> Result<Event, String> {
+        let wanted = Answer::of(&then).expect("only answers are received");
+        let now = self.answer(wanted)?;
+        let length = |event: &Event| match event {
+            Event::ReceivedWritten { upto, result, .. } => result.clone().map(|()| *upto),
+            Event::ReceivedSynced { result, .. } => result.clone(),
+            _ => unreachable!("the answer to something else was asked for"),
+        };
+        match (length(&then), length(&now)) {
+            (Ok(_), Err(error)) => Err(error),
+            (Ok(then), Ok(now)) if then != now => {
+                Err(format!("a file that is received has {now} bytes instead of {then}"))
+            }
+            _ => Ok(then),
+        }
     }
 
     /// Executes an effect, if there is one, and answers with what it has caused at once.

@@ -91,6 +91,15 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
                 put_u64(out, digest(bytes));
             });
         }
+        Event::ReceivedWritten { db, upto, result } => {
+            begin(out, 34, db.0);
+            put_u64(out, *upto);
+            put_result(out, result.as_ref(), |_, ()| {});
+        }
+        Event::ReceivedSynced { db, result } => {
+            begin(out, 35, db.0);
+            put_result(out, result.as_ref(), |out, size| put_u64(out, *size));
+        }
         Event::FileSuspect { db } => begin(out, 8, db.0),
         Event::Opened { db, result } => {
             begin(out, 9, db.0);
@@ -197,6 +206,14 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         0..=6 | 24 | 25 => of_session(kind, fields)?,
         7 => Event::Appended { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
         8 => Event::FileSuspect { db: DbId(fields.u64()?) },
+        34 => Event::ReceivedWritten {
+            db: DbId(fields.u64()?),
+            upto: fields.u64()?,
+            result: fields.result(|_| Ok(()))?,
+        },
+        35 => {
+            Event::ReceivedSynced { db: DbId(fields.u64()?), result: fields.result(Fields::u64)? }
+        }
         32 => Event::Persisted {
             db: DbId(fields.u64()?),
             step: fields.u64()?,

@@ -133,11 +133,15 @@ impl Server {
             Event::LinkDown { link, error } => {
                 self.link_event(link, Input::Down(error.as_deref()));
             }
-            Event::LinkBytes { link, bytes } => self.peer_bytes(link, bytes),
-            Event::LinkAccepted { port, link, name } => self.peer_accepted(port, link, name),
-            Event::PeerPort { .. } => {}
-            Event::Persisted { db, step, result } => self.persisted(db, step, result),
-            Event::FileRead { db, id, result } => self.file_read(db, id, result),
+            Event::LinkBytes { .. }
+            | Event::LinkAccepted { .. }
+            | Event::PeerPort { .. }
+            | Event::Persisted { .. }
+            | Event::FileRead { .. }
+            | Event::ReceivedWritten { .. }
+            | Event::ReceivedSynced { .. } => {
+                unreachable!("these answer effects that only a member of a cluster asks for")
+            }
             Event::ConfigurationRead { result } => self.round.configuration_read(result),
             Event::ConnectFailed { remote, error } => {
                 self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());

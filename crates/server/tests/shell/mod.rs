@@ -586,7 +586,11 @@ impl Shell {
             Effect::ListenForPeers { .. }
             | Effect::CloseForPeers { .. }
             | Effect::Persist { .. }
-            | Effect::ReadFile { .. } => {
+            | Effect::ReadFile { .. }
+            | Effect::BeginReceived { .. }
+            | Effect::WriteReceived { .. }
+            | Effect::PatchReceived { .. }
+            | Effect::SyncReceived { .. } => {
                 unreachable!("no database is a member of a cluster here")
             }
             Effect::ReadConfiguration { path } if self.slow_read => self.reading.push_back(path),

@@ -15,9 +15,10 @@ use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
 use weir_server::work::Search;
 
 use crate::coverage::{Counter, Coverage};
-use crate::disk::{DatabaseFile, Identity, SideFile, inode, side_path};
+use crate::disk::{DatabaseFile, Identity, Replacement, SideFile, inode, side_path};
 use crate::driver::files::copies::{Copy, Place, Source, load, read_error};
 use crate::driver::files::jobs::{Done, Jobs};
+use crate::driver::files::received::{Piece, Received};
 use crate::driver::files::steps::Steps;
 use crate::driver::lane::Lane;
 use crate::vlog::{Level, Vlog};
@@ -38,6 +39,9 @@ struct Entry {
     copy: Option<Copy>,
     /// Where the file's side file is, if there is one.
     side_file: Option<PathBuf>,
+    /// A file that comes from elsewhere, while it is written, and how many of them there were.
+    received: Option<Received>,
+    received_ever: u64,
     steps: Steps,
     /// How many files have had this one's place.
     replaced: u64,
@@ -49,7 +53,7 @@ struct Entry {
 impl Drop for Entry {
     /// A helper that is still writing cannot clean up any more when the process ends.
     fn drop(&mut self) {
-        if self.compacting {
+        if self.compacting || self.received.is_some() {
             self.file.discard_replacement();
         }
     }
@@ -254,14 +258,83 @@ impl Databases {
     /// Removes a copy that is not to take the place of its file.
     pub(crate) fn discard_copy(&mut self, db: DbId) {
         if let Some(entry) = self.files.get_mut(&db) {
-            entry.copy = None;
+            (entry.copy, entry.received) = (None, None);
         }
+    }
+
+    /// Begins a file that comes from elsewhere.
+    pub(crate) fn begin_received(&mut self, db: DbId, head: Vec<u8>, jobs: &Jobs) {
+        let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
+        assert!(!entry.compacting, "a helper writes a copy to the same place");
+        (entry.copy, entry.received) = (None, None);
+        entry.received_ever += 1;
+        entry.received = Some(Received::new(entry.received_ever, entry.file.replacement()));
+        self.write_received(db, Piece::Write { offset: 0, bytes: head }, jobs);
+    }
+
+    /// Has a helper write a piece of such a file.
+    pub(crate) fn write_received(&mut self, db: DbId, piece: Piece, jobs: &Jobs) {
+        let received = self.received(db);
+        let (shared, number) = (received.shared(), received.number);
+        let work = move || {
+            let (upto, result) = shared.take(&piece);
+            Done::Received(db, number, upto, result)
+        };
+        let failed = move |error| Done::Received(db, number, 0, Err(error));
+        jobs.spawn_in(&mut received.lane, work, failed);
+    }
+
+    /// Has a helper wait until such a file is on the disk.
+    pub(crate) fn sync_received(&mut self, db: DbId, jobs: &Jobs) {
+        let received = self.received(db);
+        let (shared, number) = (received.shared(), received.number);
+        let work = move || Done::ReceivedSynced(db, number, shared.finish());
+        let failed = move |error| Done::ReceivedSynced(db, number, Err(error));
+        jobs.spawn_in(&mut received.lane, work, failed);
+    }
+
+    fn received(&mut self, db: DbId) -> &mut Received {
+        let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
+        entry.received.as_mut().expect("the core writes to what it has begun")
+    }
+
+    /// A helper has written a piece.
+    pub(crate) fn has_received(
+        &self,
+        db: DbId,
+        number: u64,
+        (upto, result): (u64, Result<(), String>),
+        events: &mut Vec<Event>,
+    ) {
+        let received = self.files.get(&db).and_then(|entry| entry.received.as_ref());
+        if received.is_some_and(|received| received.number == number) {
+            events.push(Event::ReceivedWritten { db, upto, result });
+        }
+    }
+
+    /// A helper has brought such a file to the disk.
+    pub(crate) fn received_synced(
+        &mut self,
+        db: DbId,
+        number: u64,
+        result: Result<Replacement, String>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(entry) = self.files.get_mut(&db) else { return };
+        if entry.received.take_if(|received| received.number == number).is_none() {
+            return;
+        }
+        let result = result.map(|replacement| {
+            let copy = Copy { replacement, side_file: None, problem: None };
+            entry.copy.insert(copy).replacement.len()
+        });
+        events.push(Event::ReceivedSynced { db, result });
     }
 
     /// Where a helper is to write a copy that will take the place of the file.
     fn begin_copy(&mut self, db: DbId) -> Option<Result<Place, String>> {
         let entry = self.files.get_mut(&db)?;
-        entry.copy = None;
+        (entry.copy, entry.received) = (None, None);
         let target = entry.file.path().to_owned();
         let place = entry
             .file
@@ -410,6 +483,8 @@ impl Entry {
             compacting: false,
             copy: None,
             side_file: None,
+            received: None,
+            received_ever: 0,
             steps: Steps::default(),
             replaced: 0,
             syncing: Lane::new("fdatasync"),

@@ -10,6 +10,7 @@ use weir_server::event::{ConversionError, DbId, SessionId, SyncTime};
 use weir_server::load::{Converted, Loaded};
 use weir_server::work::{Finished, Word, Work, WorkId};
 
+use crate::disk::Replacement;
 use crate::driver::files::copies::Copy;
 use crate::driver::files::workers::{Workers, be_nice};
 use crate::driver::lane::Lane;
@@ -39,6 +40,11 @@ pub(crate) enum Done {
     Synced(DbId, u64, Result<SyncTime, String>),
     /// A piece of a database's file is read.
     Read(DbId, WorkId, Result<Vec<u8>, String>),
+    /// A piece of a file that comes from elsewhere is written, or not; how long the file is now. The
+    /// number is that of the file among those of the database, here and in the next one.
+    Received(DbId, u64, u64, Result<(), String>),
+    /// Such a file is complete and synced.
+    ReceivedSynced(DbId, u64, Result<Replacement, String>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
     /// Freed memory has gone back, but for what threads keep for themselves.

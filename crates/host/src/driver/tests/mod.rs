@@ -2,6 +2,8 @@
 //! told is looked at.
 
 mod peers;
+mod received;
+mod replayed;
 mod steps;
 
 use std::path::PathBuf;
