@@ -107,6 +107,26 @@ impl Ids {
     }
 }
 
+/// How often what clients were told has grown older, by the kind of ids: those who were last told at
+/// two ages less are told again, or the log of changes goes past the state that they know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// Of recorded ids.
+    pub recorded: u64,
+    /// Of volatile ids.
+    pub volatile: u64,
+}
+
+impl Ages {
+    /// The age of a kind.
+    pub fn of(self, kind: IdKind) -> u64 {
+        match kind {
+            IdKind::Recorded => self.recorded,
+            IdKind::Volatile => self.volatile,
+        }
+    }
+}
+
 /// A transaction that took effect.
 #[derive(Clone, Debug)]
 pub struct Committed {

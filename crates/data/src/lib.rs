@@ -30,7 +30,7 @@ pub mod uuid;
 
 pub use atom::{Atom, AtomRef, AtomType, Str};
 pub use datum::{Datum, DatumRef};
-pub use delta::{ColumnDelta, Committed, Delta, IdKind, Ids, RowDelta, TableDelta};
+pub use delta::{Ages, ColumnDelta, Committed, Delta, IdKind, Ids, RowDelta, TableDelta};
 pub use error::Error;
 pub use row::{ColumnEdit, Edit, Row, RowEdit, RowImage};
 pub use schema::{ColumnId, ColumnSchema, Schema, TableId, TableSchema};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, IdKind, Ids, Schema, TableId, Uuid};
+use weir_data::{Ages, Delta, IdKind, Ids, Schema, TableId, Uuid};
 
 use crate::chain::{Chain, RecordHash};
 use crate::changes::Changes;
@@ -191,6 +191,14 @@ impl History {
         Ids { recorded: self.chain.id(), volatile: volatile_id(self.nonce, self.place) }
     }
 
+    /// How often the states that clients have been told have grown older, each time by a quarter of
+    /// the budget. What was told two ages ago is about to leave the log.
+    pub fn ages(&self) -> Ages {
+        let recorded = self.recorded.age();
+        // What is found by a volatile id is in both.
+        Ages { recorded, volatile: recorded + self.volatile.age() }
+    }
+
     /// The chain behind the last record.
     pub fn chain(&self) -> Chain {
         self.chain
@@ -266,7 +274,7 @@ impl History {
     /// budget is known ([`History::set_budget`], [`History::convert`]) nothing goes that it might
     /// keep: a process that reads that file must find nothing that this one refused.
     pub fn image(&mut self) -> Image {
-        self.recorded.set_budget(BUDGET_BYTES_MAX);
+        self.recorded.suspend_budget();
         let low_water = self.recorded.low_water();
         Image {
             is_kept: self.is_kept(IdKind::Recorded),

@@ -8,7 +8,8 @@
 //! 2. `ids`: places, the two kinds of ids, and the volatile id.
 //! 3. `entry`: the encoding of a change, as a document, with its constants.
 //! 4. `encode`, `decode`: a change to bytes, on the path of every commit, and back, anywhere.
-//! 5. `ring`: entries in chunks that readers share, within a budget.
+//! 5. `ring`: entries in chunks that readers share, within a budget; `age`: how much of that has gone
+//!    by since clients were told.
 //! 6. `changes`: what a reader gets.
 //! 7. `history`: the log, two rings of which one must not depend on the other.
 //! 8. `image`, `side_file`: the log beside a compacted or converted file.
@@ -16,6 +17,7 @@
 //! **Invariants:** which recorded ids are found is a function of the records pushed and of the
 //! budgets, never of memory, time or who asked; an id that was refused is never found later.
 
+mod age;
 mod chain;
 mod changes;
 mod decode;

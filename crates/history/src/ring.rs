@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
+use crate::age::Age;
 use crate::encode::TooLong;
 use crate::entry::{COST_OF_ENTRY, HEADER_LEN, Header};
+use crate::history::BUDGET_BYTES_MAX;
 use crate::ids::Place;
 use crate::renumbering::{Renumbering, renumber};
 
@@ -44,6 +46,7 @@ pub(crate) struct Ring {
     atoms: u64,
     /// The oldest state from which all changes are here.
     low_water: Mark,
+    age: Age,
 }
 
 #[derive(Debug)]
@@ -84,12 +87,14 @@ impl Ring {
             cost: 0,
             atoms: 0,
             low_water: here,
+            age: Age::new(here.place),
         }
     }
 
     /// Forgets all entries: the ring begins here.
     pub(crate) fn begin(&mut self, here: Mark) {
         self.low_water = here;
+        self.age.begin(here.place);
         if self.slots.is_empty() {
             return;
         }
@@ -112,6 +117,7 @@ impl Ring {
         let Some((len, atoms)) = self.write(body_len, write) else {
             self.open.truncate(start);
             self.open.shrink_to(CHUNK_BYTES + SPARE_BYTES);
+            self.age.note(mark.place, mark.place);
             return self.begin(mark);
         };
         if len == 0 && body_len.is_none() {
@@ -154,6 +160,7 @@ impl Ring {
 
     fn note(&mut self, slot: Slot, id: Uuid) {
         self.cost += u64::from(slot.cost);
+        self.age.spend(slot.cost);
         self.atoms += u64::from(slot.atoms);
         self.slots.push_back(slot);
         self.ids.push_back(id);
@@ -181,9 +188,14 @@ impl Ring {
     }
 
     fn trim(&mut self) {
-        if self.cost <= self.budget {
-            return;
+        if self.cost > self.budget {
+            self.drop_oldest();
         }
+        let here = self.slots.back().map_or(self.low_water.place, |slot| slot.place);
+        self.age.note(self.low_water.place, here);
+    }
+
+    fn drop_oldest(&mut self) {
         while self.cost > self.budget {
             let (slot, id) = self.slots.pop_front().zip(self.ids.pop_front()).expect("they cost");
             self.cost -= u64::from(slot.cost);
@@ -208,7 +220,18 @@ impl Ring {
 
     pub(crate) fn set_budget(&mut self, budget: usize) {
         self.budget = budget as u64;
+        self.age.set_budget(self.budget);
         self.trim();
+    }
+
+    /// Until its budget is set again, nothing goes that might be kept by any.
+    pub(crate) fn suspend_budget(&mut self) {
+        self.budget = BUDGET_BYTES_MAX as u64;
+    }
+
+    /// How often what clients were told has grown older ([`Age`]).
+    pub(crate) fn age(&self) -> u64 {
+        self.age.count()
     }
 
     pub(crate) fn low_water(&self) -> Mark {

@@ -148,9 +148,23 @@ impl Monitors {
         most: u64,
         may_postpone: bool,
     ) -> Flushed {
-        if self.pending.is_empty() {
-            return Flushed::default();
+        let mut flushed = Flushed::default();
+        if !self.pending.is_empty() {
+            flushed = self.flush_changes(store, blocked, most, may_postpone);
         }
+        if !self.owed.is_empty() {
+            self.tell_ids(blocked, &mut flushed.updates);
+        }
+        flushed
+    }
+
+    fn flush_changes(
+        &mut self,
+        store: &Store,
+        blocked: &dyn Fn(MonitorKey) -> bool,
+        most: u64,
+        may_postpone: bool,
+    ) -> Flushed {
         let (mut late, mut stepping, mut returning) = (Vec::new(), Vec::new(), Vec::new());
         for &key in self.strays.keys().filter(|key| !self.away.contains(*key)) {
             match self.late(key) {
@@ -273,7 +287,7 @@ impl Monitors {
         blocked: &dyn Fn(MonitorKey) -> bool,
         flush: &mut Flush<'_>,
     ) -> Vec<MonitorKey> {
-        let place = self.base;
+        let (place, ages) = (self.base, self.ages);
         let strays = &self.strays;
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
@@ -306,16 +320,20 @@ impl Monitors {
                 }
             };
             flush.has_moved = true;
-            let n_left = left.len();
+            let (n_left, mut n_told) = (left.len(), 0);
             for class in group.classes.values_mut() {
                 let mut to = Vec::with_capacity(class.members.len());
                 for &key in class.members.iter().filter(|key| !is_stray(key)) {
                     if blocked(key) { left.push(key) } else { to.push(key) }
                 }
+                n_told += to.len();
                 if !to.is_empty() {
                     let head = Arc::clone(&class.head);
                     flush.flushed.updates.push(Update { to, head, body: Arc::clone(&body) });
                 }
+            }
+            if n_told == group.members {
+                group.told_age = group.subscription.age_of(ages);
             }
             if left.len() > n_left {
                 composer.cache.keep_update(id, place, Some(&body));
@@ -358,6 +376,8 @@ impl Monitors {
                         tell_group(group, same_group, &body, out);
                         if others {
                             flush.composed.push((id, place, body));
+                        } else {
+                            group.told_age = group.subscription.age_of(self.ages);
                         }
                     }
                     Ok(None) => {}

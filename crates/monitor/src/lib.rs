@@ -16,6 +16,7 @@
 //!    *base*, which moves as one; those whose sessions do not read stay behind, and what happens
 //!    meanwhile merges (`change`). Who comes back is led where others went from the same place, if
 //!    that was long (`catch_up`).
+//! 5. Whoever has had nothing to hear for long is told the id of a newer state (`renewal`).
 //!
 //! **Invariant:** at a flush the store is exactly at the position of the last commit, so the rows
 //! of the store are the new rows of the pending changes.
@@ -35,6 +36,7 @@ mod message;
 mod occupied;
 mod pending;
 mod registry;
+mod renewal;
 mod resume;
 mod rows;
 mod shape;

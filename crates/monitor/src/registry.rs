@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet, HashTable};
-use weir_data::{Committed, Delta, Error, Ids, Schema, Store, TableId};
+use weir_data::{Ages, Committed, Delta, Error, Ids, Schema, Store, TableId};
 use weir_json::Text;
 
 use crate::cache::Cache;
@@ -72,6 +72,8 @@ pub(crate) struct Group {
     pub(crate) members: usize,
     /// What the group occupies.
     pub(crate) bytes: usize,
+    /// The age of the log at which all members have been told, or later.
+    pub(crate) told_age: u64,
 }
 
 impl Group {
@@ -119,6 +121,9 @@ pub struct Monitors {
     shapes: Shapes,
     /// Of the state behind the last commit.
     pub(crate) last_ids: Ids,
+    pub(crate) ages: Ages,
+    /// Monitors that are to be told the id of a newer state.
+    pub(crate) owed: BTreeSet<MonitorKey>,
     next_group: GroupId,
     pub(crate) composed: u64,
     pub(crate) initials: u64,
@@ -155,6 +160,8 @@ impl Monitors {
             next_late: 0,
             shapes: Shapes::new(seed),
             last_ids: Ids::default(),
+            ages: Ages::default(),
+            owed: BTreeSet::new(),
             next_group: 0,
             composed: 0,
             initials: 0,
@@ -190,15 +197,17 @@ impl Monitors {
             let subscription = group.subscription.with_tables(&target, schema);
             let Some(subscription) = subscription else { continue };
             if !self.has_changed(membership, place) {
-                kept.push((*key, Arc::clone(&membership.label), subscription));
+                kept.push((*key, Arc::clone(&membership.label), subscription, group.told_age));
             }
         }
         kept.sort_by_key(|(key, ..)| *key);
         let keys = kept.iter().map(|(key, ..)| *key).collect();
-        for (key, label, subscription) in kept {
+        (new.last_ids, new.ages) = (self.last_ids, self.ages);
+        for (key, label, subscription, told_age) in kept {
             new.join_group(key, label, subscription, schema);
+            new.note_told_at(key, told_age);
+            new.owed.extend(self.owed.get(&key));
         }
-        new.last_ids = self.last_ids;
         (new.composed, new.initials) = (self.composed, self.initials);
         *self = new;
         keys
@@ -245,6 +254,12 @@ impl Monitors {
         self.memberships.insert(key, Membership { group: id, label });
     }
 
+    /// A monitor was last told something at an age of the log.
+    fn note_told_at(&mut self, key: MonitorKey, age: u64) {
+        let group = self.groups.get_mut(&self.memberships[&key].group).expect("it is in one");
+        group.told_age = group.told_age.min(age);
+    }
+
     /// The group of equal subscriptions, if there is one.
     fn group_of(&self, digest: u64, subscription: &Subscription) -> Option<GroupId> {
         let is_it = |(_, id): &(u64, GroupId)| *self.groups[id].subscription == *subscription;
@@ -265,7 +280,8 @@ impl Monitors {
         }
         let subscription = Arc::new(subscription);
         let (classes, bytes) = (BTreeMap::new(), group_bytes(&subscription));
-        self.enter(id, Group { subscription, digest, filed, classes, members: 0, bytes });
+        let told_age = subscription.age_of(self.ages);
+        self.enter(id, Group { subscription, digest, filed, classes, members: 0, bytes, told_age });
         id
     }
 
@@ -325,6 +341,7 @@ impl Monitors {
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
         self.leave_group(key);
         self.away.remove(&key);
+        self.owed.remove(&key);
         if let Some(place) = self.strays.remove(&key) {
             self.leave(place, schema);
         }
@@ -369,7 +386,7 @@ impl Monitors {
             self.leave_group(key);
             return self.join_group(key, label, new, schema);
         }
-        let Group { subscription: old, filed, members, .. } = self.withdraw(old_id);
+        let Group { subscription: old, filed, members, told_age, .. } = self.withdraw(old_id);
         self.bytes -= own_bytes(&self.memberships[&key].label.1);
         self.bytes += own_bytes(&label.1);
         let id = self.next_group_id();
@@ -378,7 +395,8 @@ impl Monitors {
         let classes = BTreeMap::from([(Arc::clone(&label), class)]);
         let bytes = group_bytes(&new);
         let subscription = Arc::new(new);
-        self.enter(id, Group { subscription, digest, filed, classes, members, bytes });
+        let group = Group { subscription, digest, filed, classes, members, bytes, told_age };
+        self.enter(id, group);
         self.memberships.insert(key, Membership { group: id, label });
     }
 

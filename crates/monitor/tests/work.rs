@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use scene::Scene;
-use weir_data::Atom;
+use weir_data::{Ages, Atom};
 use weir_monitor::Version::{V1, V2, V3};
 use weir_monitor::{MonitorKey, PENDING_BYTES_MAX};
 
@@ -473,4 +473,64 @@ fn who_composes_for_many_elsewhere_rests_in_between() {
     };
     let (one, many) = (rests(false), rests(true));
     assert!(many >= 5 && many >= 5 * one, "{one} and {many}");
+}
+
+/// The log has taken on so many quarters of its budget, of recorded changes and of all.
+fn grow_older(scene: &mut Scene, recorded: u64, volatile: u64) {
+    scene.monitors.grow_older(Ages { recorded, volatile });
+}
+
+#[test]
+fn an_id_that_grows_old_is_renewed_in_one_message_for_all_equal_monitors() {
+    let mut s = Scene::new();
+    let columns = r#"{"Quiet":{"columns":["n"]}}"#;
+    let quiet: Vec<_> = (0..50).map(|_| s.add(V3, columns)).collect();
+    let with_versions = s.add(V3, r#"{"Quiet":{}}"#);
+    let others = [s.add(V1, columns), s.add(V2, columns)];
+    let told = s.add(V3, BRIDGES);
+    grow_older(&mut s, 1, 1);
+    assert!(!s.monitors.owes_ids() && s.flush_all(&[]).is_empty(), "it is not that old");
+    s.insert("Bridge", 1, &[]).commit();
+    assert_eq!(s.flush_all(&[]).len(), 1);
+    grow_older(&mut s, 2, 2);
+    let updates = s.flush_all(&[]);
+    let to: Vec<_> = updates.iter().map(|update| update.to.clone()).collect();
+    assert_eq!(
+        to,
+        [quiet.clone(), vec![with_versions]],
+        "{others:?} have no ids, {told:?} is told"
+    );
+    assert!(updates[0].body.ends_with(b"\",{}]}"));
+    assert!(!s.monitors.owes_ids() && s.flush_all(&[]).is_empty(), "once");
+    grow_older(&mut s, 2, 4);
+    assert_eq!(s.flush_all(&[])[0].to, [with_versions], "only what is in no file has changed");
+    grow_older(&mut s, 4, 6);
+    assert_eq!(s.flush_all(&[]).len(), 3);
+}
+
+#[test]
+fn an_id_is_renewed_behind_all_that_led_to_its_state() {
+    let mut s = Scene::new();
+    let keys = [s.add(V3, BRIDGES), s.add(V3, BRIDGES)];
+    let apart = s.add(V3, r#"{"Bridge":{"columns":["n"],"where":[["n","==",7]]}}"#);
+    s.insert("Bridge", 1, &[]).commit();
+    grow_older(&mut s, 2, 2);
+    let blocked = [keys[1], apart];
+    let told = s.flush_all(&blocked);
+    let empty = |update: &weir_monitor::Update| update.body.ends_with(b"\",{}]}");
+    assert_eq!(told.iter().map(empty).collect::<Vec<_>>(), [false, true]);
+    assert!(told.iter().all(|update| update.to == keys[..1]));
+    assert!(s.flush_all(&blocked).is_empty() && s.monitors.owes_ids());
+    s.insert("Bridge", 2, &[]).commit();
+    let told = s.flush_all(&blocked[..1]);
+    let to: Vec<_> = told.iter().map(|update| (&update.to[..], empty(update))).collect();
+    assert_eq!(to, [(&keys[..1], false), (&[apart][..], true)]);
+    let told = s.flush_all(&[]);
+    let to: Vec<_> = told.iter().map(|update| (&update.to[..], empty(update))).collect();
+    assert_eq!(to, [(&keys[1..], false), (&keys[1..], true)]);
+    assert!(!s.monitors.owes_ids());
+    grow_older(&mut s, 4, 4);
+    s.remove(apart);
+    s.remove(keys[0]);
+    assert_eq!(s.flush_all(&[])[0].to, [keys[1]], "nobody is told who has left");
 }

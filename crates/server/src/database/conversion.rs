@@ -377,6 +377,7 @@ impl Databases {
         db.storage.replaced(shell, size, current.tail_bytes);
         let ids = db.history.convert(&untouched, &new_schema, current.chain, &db.storage);
         db.watch.monitors.set_ids(ids);
+        db.renew_ids(shell.now_us());
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
         shell.free(Garbage::Database(old));
@@ -398,7 +399,7 @@ impl Databases {
     ) {
         let db = self.open(id);
         let current = db.conversions.current.take().expect("it is under way");
-        db.history.settle_budget(&db.storage);
+        db.settle_budget(shell.now_us());
         free_converted(shell, current.converted);
         if let ConversionError::Failed(reason) = &error {
             let text = format!("{}: conversion failed ({reason}), all is as it was", db.name);

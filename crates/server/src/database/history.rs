@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{IdKind, Ids, Schema, TableId, Uuid};
+use weir_data::{Ages, IdKind, Ids, Schema, TableId, Uuid};
 use weir_history::{Chain, Changes, Counts, History, Image, Place};
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
@@ -97,11 +97,9 @@ impl ChangeLog {
         Some(self.history.as_ref()?.chain().then(hash.0))
     }
 
-    /// Lets the log reach as far back as the file allows that it belongs to, now that this is known.
-    pub(super) fn settle_budget(&mut self, storage: &Storage) {
-        if let (Some(history), Some(file)) = (&mut self.history, storage.file()) {
-            history.set_budget(weir_history::budget_of(file.snapshot_len()));
-        }
+    /// How often what clients were told has grown older.
+    pub(super) fn ages(&self) -> Ages {
+        self.history.as_ref().map_or_else(Ages::default, History::ages)
     }
 
     /// The database has been converted. Tables that have a number in `untouched` go on under that.
@@ -164,6 +162,14 @@ impl Db {
     /// The changes behind what the tables show.
     pub(crate) fn history(&self) -> &ChangeLog {
         &self.history
+    }
+
+    /// Lets the log reach as far back as the file allows that it belongs to, now that this is known.
+    pub(super) fn settle_budget(&mut self, now_us: u64) {
+        if let (Some(history), Some(file)) = (self.history.kept_mut(), self.storage.file()) {
+            history.set_budget(weir_history::budget_of(file.snapshot_len()));
+        }
+        self.renew_ids(now_us);
     }
 
     /// Atoms of the changes, for memory/show: scripts take more of them than the tables have for a

@@ -458,7 +458,7 @@ impl Databases {
         if let Some(db) = self.get_mut(id) {
             db.storage.compaction_written(shell, id, result);
             if !db.storage.is_compacting() {
-                db.history.settle_budget(&db.storage);
+                db.settle_budget(shell.now_us());
             }
         }
     }
@@ -472,7 +472,7 @@ impl Databases {
     ) -> bool {
         let Some(db) = self.get_mut(id) else { return false };
         let is_replaced = db.storage.compaction_finished(shell, result);
-        db.history.settle_budget(&db.storage);
+        db.settle_budget(shell.now_us());
         is_replaced
     }
 

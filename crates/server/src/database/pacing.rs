@@ -140,8 +140,16 @@ impl Db {
         !self.tables.is_away() && self.is_decided()
     }
 
+    /// Who has heard nothing for long is told the id of a newer state.
+    pub(super) fn renew_ids(&mut self, now_us: u64) {
+        self.watch.monitors.grow_older(self.history.ages());
+        if self.watch.monitors.owes_ids() {
+            self.want_updates(now_us);
+        }
+    }
+
     fn want_updates(&mut self, now_us: u64) {
-        if self.watch.monitors.has_pending() {
+        if self.watch.monitors.has_pending() || self.watch.monitors.owes_ids() {
             self.watch.since_us.get_or_insert(now_us);
         }
     }
@@ -176,6 +184,7 @@ impl Databases {
                 db.show(shell, Arc::clone(delta), ids);
             }
         }
+        db.renew_ids(shell.now_us());
     }
 
     /// Whether updates of a database can be composed now.

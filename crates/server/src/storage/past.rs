@@ -87,7 +87,8 @@ impl Past {
             // nothing that is kept here.
             self.budget = budget_of(end.offset);
             let binding = Binding { schema: self.schema, snapshot: hash };
-            if let Some(adopted) = self.adopt(&binding, schema) {
+            if let Some(mut adopted) = self.adopt(&binding, schema) {
+                adopted.set_budget(self.budget);
                 (self.history, self.is_kept) = (Some(adopted), true);
                 self.adopted = Some(binding);
                 return;
