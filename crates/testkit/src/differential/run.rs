@@ -11,7 +11,7 @@ use crate::differential::replayed::History;
 use crate::differential::watch::{Replica, Scene, Watch};
 use crate::dump::{Dump, table_names};
 use crate::generate::{Generator, Schema};
-use crate::normalise::without_empty_modifications;
+use crate::normalise::{without_empty_modifications, without_ids};
 use crate::process::{Program, Server};
 use crate::reach::Reach;
 use crate::rng::Rng;
@@ -300,6 +300,7 @@ impl Watchers {
         for reply in [&mut a, &mut b] {
             // The sessions need not have said equally much.
             reply["id"] = Value::Null;
+            without_ids(reply);
         }
         let b = parse(pair.known.from_b(&b.to_string()).as_bytes())?;
         if let Err(difference) = pair.known.compare_updates(&a, &b) {
@@ -359,7 +360,7 @@ impl Watchers {
             let text = |messages: Option<&Vec<Message>>| {
                 let messages = messages.map_or(&[][..], Vec::as_slice);
                 let mut messages: Vec<_> = messages.iter().map(|one| one.value.clone()).collect();
-                messages.retain_mut(without_empty_modifications);
+                messages.retain_mut(|one| without_empty_modifications(one) && without_ids(one));
                 Value::Array(messages)
             };
             let (x, y) = (text(x), text(y));
