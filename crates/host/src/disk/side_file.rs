@@ -27,6 +27,9 @@ const CANDIDATES_MAX: usize = 4;
 /// What is between a database file's name and the hash.
 const INFIX: &str = ".weir-history-";
 
+/// Length of the hash.
+const HASH_DIGITS: usize = 16;
+
 /// A side file that has its place; removed on drop unless it is kept.
 #[derive(Debug)]
 pub(crate) struct SideFile {
@@ -102,8 +105,9 @@ pub(crate) fn candidates(target: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-        let metadata = is_ours.then(|| entry.metadata().ok()).flatten();
+        let name = entry.file_name();
+        let is_ours = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
+        let metadata = is_ours.is_some_and(is_hash).then(|| entry.metadata().ok()).flatten();
         if let Some(metadata) = metadata.filter(Metadata::is_file) {
             let age = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             found.push((age, entry.path()));
@@ -111,6 +115,12 @@ pub(crate) fn candidates(target: &Path) -> Vec<PathBuf> {
     }
     found.sort_unstable();
     found.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// Whether a name ends as [`Binding::text`] has it. Nothing else that begins like a side file is taken
+/// for one, and removed: it may be the lock file of a database with an odd name.
+fn is_hash(end: &[u8]) -> bool {
+    end.len() == HASH_DIGITS && end.iter().all(u8::is_ascii_hexdigit)
 }
 
 /// What is in as many of the candidates as are read.

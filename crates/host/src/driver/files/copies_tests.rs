@@ -213,14 +213,23 @@ fn a_side_file_is_beside_the_file_that_a_link_leads_to() {
 fn of_many_candidates_the_newest_are_read_and_none_that_is_too_long() {
     let mut scene = Scene::new("many");
     let (mut file, _) = scene.open();
-    let long = scene.folder.join(".conf.db.weir-history-00");
+    let long = scene.folder.join(".conf.db.weir-history-0000000000000000");
     File::create(&long).unwrap().set_len(1 << 40).unwrap();
     for n in 1..20 {
-        fs::write(scene.folder.join(format!(".conf.db.weir-history-{n:02}")), b"?").unwrap();
+        fs::write(scene.folder.join(format!(".conf.db.weir-history-{n:016}")), b"?").unwrap();
     }
-    fs::create_dir(scene.folder.join(".conf.db.weir-history-folder")).unwrap();
-    let other = scene.folder.join(".other.db.weir-history-00");
-    fs::write(&other, b"of another database").unwrap();
+    let folder = scene.folder.join(".conf.db.weir-history-ffffffffffffffff");
+    fs::create_dir(&folder).unwrap();
+    let link = scene.folder.join(".conf.db.weir-history-eeeeeeeeeeeeeeee");
+    symlink("conf.db", &link).unwrap();
+    // Not ours, but of databases `other.db` and `conf.db.weir-history-other`.
+    let others = [
+        ".other.db.weir-history-0000000000000000",
+        ".conf.db.weir-history-other.~lock~",
+        ".conf.db.weir-history-other.weir-history-0000000000000000",
+    ];
+    let others = others.map(|name| scene.folder.join(name));
+    others.iter().for_each(|other| fs::write(other, b"of another database").unwrap());
     let copy = scene.copy(&mut file, 1);
     let side_file = copy.side_file.unwrap().keep().unwrap();
     file.replace(copy.replacement, &[], true).unwrap();
@@ -228,9 +237,11 @@ fn of_many_candidates_the_newest_are_read_and_none_that_is_too_long() {
     assert_eq!(candidates(&scene.path).len(), 21);
     let (_file, loaded) = scene.open();
     assert_eq!(scene.found(&loaded), 5);
-    assert!(side_file.exists() && other.exists());
+    let kept = [&side_file, &folder, &link].into_iter().chain(&others);
+    assert!(kept.clone().all(|path| fs::symlink_metadata(path).is_ok()));
     let left = scene.beside();
-    assert_eq!(left.len(), 3, "{left:?}");
+    // Locks are not listed.
+    assert_eq!(left.len() + 1, kept.count(), "{left:?}");
 }
 
 /// The programs of Open vSwitch do not know side files, and what they do to a file ends what one
