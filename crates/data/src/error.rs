@@ -78,7 +78,7 @@ impl Error {
         self.0.details.as_deref()
     }
 
-    /// The same error with these words and a colon before its details.
+    /// This error with these words and a colon before its details.
     #[must_use]
     pub fn wrapped(mut self, words: &str) -> Self {
         let details = self.0.details.take();

@@ -1,7 +1,7 @@
 //! A record whose long member goes by while the others are kept.
 //!
 //! ```text
-//! {"term":2,"data":[null,{…}],"index":7}  ──►  {"term":2,"data":null,"index":7}  and where […] was
+//! {"term":2,"data":[null,{…}],"index":7}  ──►  {"term":2,"data":null,"index":7}, and where […] was
 //! ```
 
 use std::ops::Range;

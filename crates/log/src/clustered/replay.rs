@@ -1,8 +1,8 @@
 //! From the bytes of one server's file to its tables, term, vote and log.
 //!
 //! 1. The header: who the server is; the snapshot's rows are made while they come.
-//! 2. The records behind it. An entry's text is kept until a later record says that it is committed,
-//!    and then applied to the tables; beyond [`KEPT_BYTES_MAX`] only its place is noted.
+//! 2. The records behind it. An entry's text is kept until a later record says that it is
+//!    committed, and then applied to the tables; beyond [`KEPT_BYTES_MAX`] only its place is noted.
 //! 3. If a record is bad: are good ones behind it? Only at the end of the file it may be what a
 //!    crash has torn.
 //! 4. Committed entries that were not kept are read again from their places.
@@ -10,19 +10,22 @@
 //! The caller feeds the file from its beginning, and goes to another place whenever
 //! [`Replayer::again_from`] says so.
 
+mod again;
+mod file;
+mod loaded;
+
 use std::sync::Arc;
 
+use file::File;
+pub use loaded::{Loaded, Tail};
 use weir_data::{Delta, Error, Schema, Store, Uuid};
 use weir_json::Text;
 
 use super::data::{self, DataReader, Made};
 use super::outline::Outline;
-use super::raft_log::{
-    Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, Effect, LoggedEntry, RaftLog,
-    SnapshotPlace,
-};
+use super::raft_log::{DataPlace, Effect, LoggedEntry};
 use super::unapplied::Unapplied;
-use super::{Header, Kind, Record, Servers, State};
+use super::{Header, Kind, Record, State};
 use crate::record::{self, End, Magic, Piece, Reader, Search};
 use crate::standalone::LoadError;
 use crate::standalone::rows::Rows;
@@ -35,72 +38,6 @@ pub const KEPT_BYTES_MAX: usize = 16 << 20;
 /// Makes the rows of a store conform to another schema: what an entry of a schema alone asks for.
 /// The number is fresh randomness.
 pub type Convert = fn(Store, Arc<Schema>, u64) -> Result<Store, String>;
-
-/// What one server's file holds.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The id of the server whose file this is.
-    pub server_id: Uuid,
-    /// The address at which other servers reach this one.
-    pub local_address: String,
-    /// The database's name.
-    pub name: String,
-    /// The cluster's id, once the server knows it.
-    pub cluster_id: Option<Uuid>,
-    /// Whom to ask, if the server has not joined; else empty.
-    pub remotes: Vec<String>,
-    /// What the log starts from; none if it starts from nothing.
-    pub snapshot: Option<SnapshotPlace>,
-    /// What is in force before the first entry.
-    pub base: Configuration,
-    /// All entries behind the snapshot, of ascending index.
-    pub entries: Vec<LoggedEntry>,
-    /// The current term.
-    pub term: u64,
-    /// For whom the server has voted in the current term.
-    pub vote: Option<Uuid>,
-    /// Who leads in the current term, if the server has noted that.
-    pub leader: Option<Uuid>,
-    /// Entries up to this index are committed.
-    pub commit_index: u64,
-    /// What is in force as of the commit index.
-    pub committed: Configuration,
-    /// What is in force as of the last entry.
-    pub latest: Configuration,
-    /// The rows as of the commit index; none without a snapshot or an entry with a schema. Nothing
-    /// but types has been checked.
-    pub store: Option<Store>,
-    /// Where the last good record ends: appends go there.
-    pub valid_len: u64,
-    /// Length of the file in bytes.
-    pub file_len: u64,
-    /// Number of good records, the header included.
-    pub records: u64,
-    /// Length of the header's record: a compacted file begins with little more.
-    pub snapshot_len: u64,
-    /// What is wrong behind `valid_len`.
-    pub tail: Tail,
-}
-
-/// What is behind the last good record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tail {
-    /// Nothing.
-    None,
-    /// A bad record that no good one follows: what a crash leaves of the last write.
-    Torn {
-        /// What is wrong with it, in the words of the reference.
-        warning: String,
-    },
-    /// A bad record with good ones behind it: the server has forgotten what it had promised to
-    /// keep.
-    Damaged {
-        /// What is wrong with it, in the words of the reference.
-        warning: String,
-        /// File offset of the first good record behind the bad one.
-        good_offset: u64,
-    },
-}
 
 /// What has come of a whole file.
 #[derive(Debug)]
@@ -158,18 +95,6 @@ pub struct Replayer {
     tail: Tail,
 }
 
-/// What the header has told, and the log.
-#[derive(Debug)]
-struct File {
-    server_id: Uuid,
-    local_address: String,
-    name: String,
-    cluster_id: Option<Uuid>,
-    remotes: Vec<String>,
-    snapshot: Option<SnapshotPlace>,
-    log: RaftLog,
-}
-
 #[derive(Debug)]
 enum Phase {
     /// Records come.
@@ -177,7 +102,7 @@ enum Phase {
     /// Behind a bad record.
     Search(Search),
     /// Data of committed entries comes that was not kept.
-    Again(Option<Box<DataAgain>>),
+    Again(Option<Box<again::Data>>),
 }
 
 /// A record of which pieces have come.
@@ -185,14 +110,6 @@ struct Streaming {
     outline: Outline,
     /// For the header's snapshot.
     data: Option<DataReader>,
-}
-
-/// Data of which pieces have come.
-struct DataAgain {
-    reader: DataReader,
-    /// All of it, if it is read as a whole.
-    text: Vec<u8>,
-    taken: u64,
 }
 
 enum Problem {
@@ -218,12 +135,6 @@ impl std::fmt::Debug for Streaming {
     }
 }
 
-impl std::fmt::Debug for DataAgain {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DataAgain").finish_non_exhaustive()
-    }
-}
-
 /// No record is that long: all are read as a whole.
 const NO_PIECES: u64 = u64::MAX;
 
@@ -235,7 +146,8 @@ impl Replayer {
     }
 
     /// A replayer that never holds more than a row and what it was fed last of a record whose body
-    /// has at least `pieces_min` bytes, and no more than [`KEPT_BYTES_MAX`] of entries. After each
+    /// has at least `pieces_min` bytes, and no more than [`KEPT_BYTES_MAX`] of entries. Data of an
+    /// entry that it does not hold is judged when it is applied, and no sooner. After each
     /// [`Replayer::feed`] the caller must ask [`Replayer::again_from`].
     pub fn seekable(path: &str, seed: u64, pieces_min: u64) -> Self {
         Self::with_budget(path, seed, pieces_min, KEPT_BYTES_MAX)
@@ -299,7 +211,10 @@ impl Replayer {
         self.file_len = self.file_len.max(self.position);
         match &mut self.phase {
             Phase::Search(search) => search.feed(bytes),
-            Phase::Again(_) => return self.feed_again(start, bytes, each),
+            Phase::Again(_) => {
+                let fed = self.feed_again(start, bytes, each);
+                return fed.map_err(|problem| self.told(problem));
+            }
             Phase::Records(_) => {
                 self.reader.feed(bytes);
                 while self.again_from.is_none() && matches!(self.phase, Phase::Records(_)) {
@@ -522,13 +437,21 @@ impl Replayer {
 
     /// A problem at the first bad record, or with what a good one says.
     fn stop(&mut self, problem: Problem) -> Result<(), LoadError> {
-        let error = match problem {
-            Problem::Content(text) => return Err(LoadError(text)),
-            Problem::Record(error) => error.about(&self.path).to_string(),
-        };
+        let is_content = matches!(problem, Problem::Content(_));
+        let error = self.told(problem);
+        if is_content {
+            return Err(error);
+        }
         let mut search = Search::new(Magic::Clustered, self.reader.unread_offset());
         search.feed(self.reader.unread());
-        self.begin_search(error, search)
+        self.begin_search(error.0, search)
+    }
+
+    fn told(&self, problem: Problem) -> LoadError {
+        LoadError(match problem {
+            Problem::Content(text) => text,
+            Problem::Record(error) => error.about(&self.path).to_string(),
+        })
     }
 
     /// A record is bad; `search` has gone through what has come of it and behind it, as far as that
@@ -546,85 +469,6 @@ impl Replayer {
         self.tail = Tail::Torn { warning: error };
         self.reader = Reader::new();
         Ok(())
-    }
-
-    /// Feeds what was not kept to the tables: the next place is in `bytes`, or behind them.
-    fn feed_again(
-        &mut self,
-        start: u64,
-        bytes: &[u8],
-        each: &mut Each<'_>,
-    ) -> Result<(), LoadError> {
-        while let Some((index, place)) = self.next_place() {
-            let Phase::Again(again) = &mut self.phase else { return Ok(()) };
-            let mut again = again.take().unwrap_or_else(|| {
-                let reader = DataReader::new(self.seed.wrapping_add(index));
-                Box::new(DataAgain { reader, text: Vec::new(), taken: 0 })
-            });
-            let from = place.offset + again.taken;
-            let Some(ahead) = from.checked_sub(start).filter(|_| from < self.position) else {
-                // Far away, or behind: a gap of what need not be read.
-                if from != self.position {
-                    self.go_to(from);
-                }
-                self.phase = Phase::Again(Some(again));
-                return Ok(());
-            };
-            let here = bytes.get(usize::try_from(ahead).unwrap_or(usize::MAX)..).unwrap_or(&[]);
-            let left = usize::try_from(place.len - again.taken).unwrap_or(usize::MAX);
-            let here = here.get(..left).unwrap_or(here);
-            again.taken += here.len() as u64;
-            let is_end = here.len() == left;
-            if self.whole {
-                again.text.extend_from_slice(here);
-                if is_end {
-                    self.apply(index, &again.text, each).or_else(|problem| self.fail(problem))?;
-                }
-            } else {
-                let tells = index >= self.deltas_from;
-                let DataAgain { mut reader, text, taken } = *again;
-                let fed = reader.feed(here, &mut self.rows);
-                if fed.is_ok() && !is_end {
-                    again = Box::new(DataAgain { reader, text, taken });
-                } else {
-                    let made = fed.and_then(|()| reader.finish(&mut self.rows, tells));
-                    let Ok(made) = made else {
-                        self.rows.iter_mut().for_each(Rows::forget_pieces);
-                        self.whole = true;
-                        self.go_to(place.offset);
-                        return Ok(());
-                    };
-                    self.end_entry(index, made, each).or_else(|problem| self.fail(problem))?;
-                    again = Box::new(DataAgain {
-                        reader: DataReader::new(0),
-                        text: Vec::new(),
-                        taken: place.len,
-                    });
-                }
-            }
-            if is_end {
-                self.whole = false;
-                self.unapplied.applied_to(index);
-            } else {
-                self.phase = Phase::Again(Some(again));
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    fn fail(&self, problem: Problem) -> Result<(), LoadError> {
-        Err(LoadError(match problem {
-            Problem::Content(text) => text,
-            Problem::Record(error) => error.about(&self.path).to_string(),
-        }))
-    }
-
-    /// The next committed entry with data that has not been applied, and where that is.
-    fn next_place(&mut self) -> Option<(u64, DataPlace)> {
-        let log = &self.file.as_ref()?.log;
-        let mut indexes = self.unapplied.next()?..=log.commit_index;
-        indexes.find_map(|index| Some((index, log.entry(index)?.data?)))
     }
 
     /// The file has ended: what it holds, or what is to be read again.
@@ -692,43 +536,6 @@ impl Replayer {
             snapshot_len: self.snapshot_len,
             tail: self.tail,
         })
-    }
-}
-
-impl File {
-    fn new(header: Header<'_>, place: impl Fn(Text<'_>, Uuid) -> DataPlace) -> Self {
-        let Header { server_id, local_address, name, cluster_id, state } = header;
-        let (remotes, servers, snapshot) = match state {
-            State::Joining { remotes } => (remotes, Servers::new(), None),
-            State::Joined { servers, snapshot } => (Vec::new(), servers, snapshot),
-        };
-        let election_timer = snapshot.and_then(|snapshot| snapshot.election_timer);
-        let election_timer = election_timer.unwrap_or(ELECTION_TIMER_MS_DEFAULT);
-        let base = Configuration { servers, election_timer };
-        let (index, term) = snapshot.map_or((0, 0), |snapshot| (snapshot.index, snapshot.term));
-        let log = RaftLog::new(index, term, base);
-        let snapshot = snapshot.map(|snapshot| SnapshotPlace {
-            index,
-            term,
-            data: place(snapshot.data, snapshot.eid),
-        });
-        Self { server_id, local_address, name, cluster_id, remotes, snapshot, log }
-    }
-
-    fn record(
-        &mut self,
-        number: u64,
-        record: Record<'_>,
-        place: Option<DataPlace>,
-    ) -> Result<Effect, Problem> {
-        let taken = self.log.record(number, record, place);
-        taken.map_err(|why| self.wrap(number, Error::ovsdb(why)))
-    }
-
-    /// A problem with what the record of this number says; that behind the header is number 1.
-    fn wrap(&self, number: u64, error: Error) -> Problem {
-        let name = &self.name;
-        error.wrapped(&format!("error reading record {number} from {name} log")).into()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"term":T,"index":I,"servers":{..},"election_timer":MS,"eid":"..","data":[null,TRANSACTION]}
-//! {"server_id":"..",…,"prev_index":I,"prev_term":T,"prev_eid":"..","prev_data":[SCHEMA,TRANSACTION]}
+//! {"server_id":"..",…,"prev_index":I,…,"prev_eid":"..","prev_data":[SCHEMA,TRANSACTION]}
 //! ```
 //!
 //! The long member comes last, so that who reads a file in pieces knows the others by then.
@@ -63,8 +63,8 @@ pub struct EntryText<'a> {
 }
 
 impl EntryText<'_> {
-    /// Appends the entry's record; answers where in `out` the text of its data is, empty if there is
-    /// none.
+    /// Appends the entry's record; answers where in `out` the text of its data is, empty if there
+    /// is none.
     pub fn write(&self, out: &mut Vec<u8>) -> Range<usize> {
         let record = Unfinished::begin(Magic::Clustered, out);
         let mut members = Members::begin(out);

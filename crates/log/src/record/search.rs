@@ -1,12 +1,12 @@
-//! Whether good records follow a bad one: then it is no tail that a crash has torn, and more is lost
-//! than what was being written.
+//! Whether good records follow a bad one: then it is no tail that a crash has torn, and more is
+//! lost than what was being written.
 
 use sha1::{Digest, Sha1};
 
 use super::{HEADER_MAX, Hash, Header, Magic};
 
-/// How many headers are compared at once with what follows them. Lines that look like headers hardly
-/// ever stand within each other's records; of too many, the longest record is given up.
+/// How many headers are compared at once with what follows them. Lines that look like headers
+/// hardly ever stand within each other's records; of too many, the longest record is given up.
 const CANDIDATES_MAX: usize = 16;
 
 /// Looks for a good record in bytes that come in pieces.
