@@ -23,7 +23,8 @@ pub use raft_log::{
 pub use record::{Entry, Kind, Record};
 pub use replay::{Applied, Convert, Finished, KEPT_BYTES_MAX, Loaded, Replayer, Tail};
 pub use write::{
-    DataText, EntryText, SnapshotHeader, SnapshotRecord, stream_snapshot_data, write_snapshot,
+    DataText, EntryText, ReceivedSnapshot, SnapshotHeader, SnapshotRecord, stream_snapshot_data,
+    write_snapshot,
 };
 
 use std::collections::BTreeMap;

@@ -489,7 +489,7 @@ pub(crate) fn write_header(out: &mut Vec<u8>, length: u64, hash: Hash) {
     write_header_of(Magic::Standalone, out, length, hash);
 }
 
-fn write_header_of(magic: Magic, out: &mut Vec<u8>, length: u64, hash: Hash) {
+pub(crate) fn write_header_of(magic: Magic, out: &mut Vec<u8>, length: u64, hash: Hash) {
     out.extend_from_slice(b"OVSDB ");
     out.extend_from_slice(magic.name());
     out.push(b' ');
@@ -501,7 +501,7 @@ fn write_header_of(magic: Magic, out: &mut Vec<u8>, length: u64, hash: Hash) {
 }
 
 /// The header of a record whose body comes in pieces and is written behind it.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Measure {
     /// Bytes of the body so far.
     length: u64,

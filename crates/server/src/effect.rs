@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use weir_data::Schema;
 use weir_data::store::Snapshot;
+use weir_data::{Schema, Uuid};
 use weir_history::Image;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, PeerPortId, RemoteId, SessionId, WorkId};
@@ -115,6 +115,21 @@ pub struct Step {
 
 /// Most bytes of one `Effect::ReadFile`.
 pub const READ_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What the file of a member of a cluster begins with, before its snapshot.
+#[derive(Clone, Debug)]
+pub struct MemberHeader {
+    /// The id of the server whose file this is.
+    pub server: Uuid,
+    /// The address at which other servers reach this one.
+    pub address: String,
+    /// The database's name.
+    pub name: String,
+    /// The cluster's id, once it is known.
+    pub cluster: Option<Uuid>,
+    /// What the snapshot has in it.
+    pub mark: weir_cluster::Mark,
+}
 
 /// What the shell must do.
 #[derive(Debug)]
@@ -332,6 +347,8 @@ pub enum Effect {
         /// The change log at the snapshot, for a side file that is written first. If that fails,
         /// for whatever reason, the log has a line, and the copy goes on without.
         history: Option<Box<Image>>,
+        /// The file is that of a member of a cluster, and begins so.
+        member: Option<Box<MemberHeader>>,
     },
     /// Append `tail` (the records written since the snapshot) to `FILE.tmp`, fsync, rename it over
     /// the file, fsync the directory, remove the side files of other copies, go on appending there;

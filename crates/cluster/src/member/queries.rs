@@ -23,9 +23,24 @@ impl Member {
         self.cluster
     }
 
+    /// Where this server listens for its peers.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// All members, as of the last entry that took effect.
     pub fn servers(&self) -> &Servers {
         &self.servers
+    }
+
+    /// The index of the first entry behind the file's snapshot.
+    pub fn first_index(&self) -> u64 {
+        self.node.mark().last.index + 1
     }
 
     /// The last entry of the log.

@@ -161,8 +161,8 @@ impl Execution {
                 }
             }
             Effect::ReadFile { db, id, offset, len } => databases.read(db, id, offset, len, jobs),
-            Effect::Compact { db, snapshot, comment, date_ms, history } => {
-                let source = Source { snapshot, comment, date_ms, history };
+            Effect::Compact { db, snapshot, comment, date_ms, history, member } => {
+                let source = Source { snapshot, comment, date_ms, history, member };
                 databases.compact(db, source, jobs, events);
             }
             Effect::DiscardCopy { db } => {
@@ -181,7 +181,7 @@ impl Execution {
             }
             Effect::SyncReceived { db } => databases.sync_received(db, jobs),
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
-                let source = Source { snapshot, comment, date_ms, history };
+                let source = Source { snapshot, comment, date_ms, history, member: None };
                 databases.convert(db, source, schema, seed, jobs, events);
             }
             Effect::FinishCompaction { db, tail, sync, step } => {

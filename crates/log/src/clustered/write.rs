@@ -12,7 +12,7 @@ use std::ops::Range;
 use weir_data::{Snapshot, Uuid};
 
 use super::Servers;
-use crate::record::{Magic, Measure, Unfinished};
+use crate::record::{Hash, Magic, Measure, Unfinished, write_header_of};
 use crate::standalone::stream_snapshot_json;
 
 /// The text of an entry's `data`. What the parts hold is valid JSON; nobody looks at it here.
@@ -123,7 +123,26 @@ pub struct SnapshotRecord {
     pub data: Range<u64>,
 }
 
+/// Bytes of a record's first line but for the digits of its length: `OVSDB CLUSTER `, a space, the
+/// hash, a newline.
+const LINE_BYTES: u64 = 14 + 1 + 40 + 1;
+
 impl SnapshotHeader<'_> {
+    /// Where in a file of `size` bytes, which ends with the first record, the snapshot's data begins,
+    /// and how many bytes it has.
+    pub fn data_in(&self, size: u64) -> (u64, u64) {
+        let beginning = self.beginning().len() as u64;
+        // The first line has the length of what follows it, in as many digits as that takes.
+        let line_without_digits = LINE_BYTES;
+        let body = |digits: u64| size.checked_sub(line_without_digits + digits);
+        let fits =
+            |body: u64, digits: u64| body.checked_ilog10().map_or(1, |n| n + 1) == digits as u32;
+        let found = (1..=20).find_map(|digits| body(digits).filter(|body| fits(*body, digits)));
+        let body = found.expect("the file has a whole record");
+        let data_offset = size - body + beginning;
+        (data_offset, body - beginning - 2)
+    }
+
     /// The record's body up to the snapshot's data.
     fn beginning(&self) -> Vec<u8> {
         let mut json = Vec::new();
@@ -171,6 +190,45 @@ pub fn write_snapshot<E>(
     let data_start = start.len() as u64;
     let data = data_start..data_start + data_len;
     Ok(SnapshotRecord { len: data.end + 2, data })
+}
+
+/// The first record of a file whose snapshot comes in pieces from another server.
+#[derive(Debug)]
+pub struct ReceivedSnapshot {
+    measure: Measure,
+    /// Where the data begins in the file.
+    data_offset: u64,
+}
+
+impl ReceivedSnapshot {
+    /// What the file begins with, up to the data, which will have so many bytes. The hash in it is
+    /// a placeholder: [`ReceivedSnapshot::end`] says what is to be written over it.
+    pub fn begin(header: &SnapshotHeader<'_>, data_len: u64) -> (Self, Vec<u8>) {
+        let beginning = header.beginning();
+        let mut measure = Measure::default();
+        measure.update(&beginning);
+        let mut start = Vec::new();
+        let body_len = beginning.len() as u64 + data_len + 2;
+        write_header_of(Magic::Clustered, &mut start, body_len, Hash([0; 20]));
+        start.extend_from_slice(&beginning);
+        (Self { measure, data_offset: start.len() as u64 }, start)
+    }
+
+    /// Where the data begins in the file.
+    pub fn data_offset(&self) -> u64 {
+        self.data_offset
+    }
+
+    /// More of the data has come.
+    pub fn update(&mut self, data: &[u8]) {
+        self.measure.update(data);
+    }
+
+    /// The data is complete: what comes behind it, and what the file begins with.
+    pub fn end(mut self) -> (&'static [u8], Vec<u8>) {
+        self.measure.update(b"}\n");
+        (b"}\n", self.measure.header_of(Magic::Clustered))
+    }
 }
 
 /// Writes `[SCHEMA,TRANSACTION]` to `sink` in pieces, the transaction being one that inserts all

@@ -18,16 +18,19 @@
 
 pub(crate) mod forwards;
 pub(crate) mod message;
+pub(crate) mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Entry, Event as Happened, Member};
+use weir_cluster::{Entry, Event as Happened, Mark, Member};
 use weir_data::Uuid;
+use weir_log::compact;
 
 use crate::clusters::forwards::Forwards;
 use crate::clusters::message::Request;
+use crate::clusters::receiving::Receiving;
 use crate::effect::Effect;
-use crate::ids::{DbId, LinkId, PeerPortId, WorkId};
+use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
 use crate::shell::Shell;
 
 /// Numbers of connections to members begin here: those below belong to sources of databases.
@@ -59,6 +62,50 @@ pub(crate) struct Part {
     pub(crate) again_us: Option<u64>,
     /// What `_Server` says.
     pub(crate) told: Told,
+    /// A snapshot on its way here.
+    pub(crate) receiving: Option<Receiving>,
+    /// A copy of the file that is being written.
+    pub(crate) copy: Option<Copy>,
+    /// The step that puts one of them in the file's place.
+    pub(crate) finishing: Option<u64>,
+    pub(crate) growth: Growth,
+}
+
+/// A copy of a member's file that is being written.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) mark: Mark,
+    /// Where the data of its snapshot begins, once that is known.
+    pub(crate) data_offset: u64,
+    /// Who waits for it.
+    pub(crate) command: Option<CommandId>,
+}
+
+/// How a member's file has grown since it was written anew.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    records: u64,
+    size: u64,
+    size_before: u64,
+    since_us: u64,
+}
+
+impl Growth {
+    /// A file that has just been written anew, or opened.
+    pub(crate) fn new(size: u64, now_us: u64) -> Self {
+        Self { records: 0, size, size_before: size, since_us: now_us }
+    }
+
+    /// A step is appended.
+    pub(crate) fn note(&mut self, bytes: usize) {
+        self.records += 1;
+        self.size += bytes as u64;
+    }
+
+    fn is_due(&self, now_us: u64, jitter_ms: u64) -> bool {
+        let since_ms = now_us.saturating_sub(self.since_us) / 1000;
+        compact::is_due(self.records, self.size, self.size_before, since_ms, jitter_ms)
+    }
 }
 
 /// What `_Server` says of a clustered database.
@@ -101,6 +148,16 @@ impl Clusters {
         self.links.contains_key(&link)
     }
 
+    /// Those whose file has grown enough to be written anew. Members take turns: how long each waits
+    /// follows from its id.
+    pub(crate) fn due_for_copy(&self, now_us: u64) -> impl Iterator<Item = DbId> {
+        let is_due = move |(db, part): (&DbId, &Part)| {
+            let jitter_ms = (part.member.id().to_u128() % u128::from(compact::JITTER_MS)) as u64;
+            (part.copy.is_none() && part.growth.is_due(now_us, jitter_ms)).then_some(*db)
+        };
+        self.parts.iter().filter_map(is_due)
+    }
+
     /// When something is to be done though nothing happens.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let of = |part: &Part| {
@@ -116,7 +173,7 @@ impl Clusters {
         shell: &mut Shell,
         db: DbId,
         member: Member,
-        (address, path, snapshot_offset): (&str, String, u64),
+        (address, path, snapshot_offset, size): (&str, String, u64, u64),
     ) {
         self.next_port += 1;
         let port = PeerPortId(self.next_port);
@@ -136,6 +193,10 @@ impl Clusters {
             reads: BTreeMap::new(),
             again_us: None,
             told: Told::default(),
+            receiving: None,
+            copy: None,
+            finishing: None,
+            growth: Growth::new(size, shell.now_us()),
         };
         self.parts.insert(db, part);
     }

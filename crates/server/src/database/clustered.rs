@@ -1,7 +1,7 @@
 //! Databases whose commits a cluster decides (`clusters` speaks with the cluster).
 
 use weir_cluster::{Position, Proposal};
-use weir_data::{Delta, Uuid, UuidSource};
+use weir_data::{Delta, RowImage, Uuid, UuidSource};
 use weir_engine::{Database, Outcome};
 use weir_json::Text;
 use weir_log::standalone::Decoder;
@@ -107,6 +107,35 @@ impl Databases {
         Ok(())
     }
 
+    /// Whether a batch of the cluster is under way.
+    pub(crate) fn has_batch(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(Db::has_batch)
+    }
+
+    /// The rows become those of another member, of which this one lacked too much to follow it.
+    ///
+    /// # Errors
+    /// They do not fit together, or are those of another schema.
+    pub(crate) fn take_rows_of(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        other: &Database,
+    ) -> Result<(), weir_data::Error> {
+        let db = self.open(id);
+        assert!(db.commits.is_decided(), "what a snapshot has in it is committed");
+        let database = db.tables.here_mut().expect("entries take effect on tables that are here");
+        if database.schema() != other.schema() {
+            return Err(weir_data::Error::ovsdb("the schema has changed"));
+        }
+        let images = images(other);
+        let delta =
+            weir_engine::replicate::replace_rows(database, images, |_| true, shell.uuids())?;
+        let change = (!delta.is_empty()).then_some((delta, None));
+        db.file_done(None, change);
+        Ok(())
+    }
+
     /// A transaction is answered that changed nothing.
     pub(crate) fn file_answer(&mut self, id: DbId, trigger: Trigger, reply: Vec<u8>) {
         self.open(id).file_done(Some((trigger, reply)), None);
@@ -140,6 +169,21 @@ impl Db {
     fn can_follow(&self) -> bool {
         !self.tables.is_away() && (self.has_batch() || self.is_decided())
     }
+}
+
+fn images(database: &Database) -> Vec<RowImage> {
+    let (store, schema) = (database.store(), database.schema());
+    let mut images = Vec::new();
+    for (table, table_schema) in schema.table_ids() {
+        for row in store.table(table).iter() {
+            let values = table_schema
+                .data_columns()
+                .map(|(column, _)| (column, row.datum(column).clone()))
+                .collect();
+            images.push(RowImage { table, uuid: row.uuid(), values: Some(values) });
+        }
+    }
+    images
 }
 
 /// Makes a transaction's text take effect.

@@ -199,7 +199,14 @@ impl Server {
             let name = self.databases.get(db).expect("it was chosen among all").name();
             let text = format!("compacting {name} database by user request");
             self.shell.log("ovsdb_server", Level::Info, text);
-            self.databases.compact(&mut self.shell, db, (i == last).then_some(id));
+            let command = (i == last).then_some(id);
+            if self.clusters.part(db).is_none() {
+                self.databases.compact(&mut self.shell, db, command);
+            } else if !self.copy_member_file(db, command) && command.is_some() {
+                return Some(Err(
+                    "not storing snapshot: nothing to compact, or it is under way".into()
+                ));
+            }
         }
         None
     }

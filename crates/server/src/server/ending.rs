@@ -186,7 +186,9 @@ impl Server {
 
     /// A copy has taken a file's place, or has not: a compacted one, or a converted one.
     pub(super) fn replaced(&mut self, id: DbId, result: Result<u64, String>) {
-        if self.databases.get(id).is_some_and(|db| db.is_converting()) {
+        if self.clusters.part(id).is_some() {
+            self.member_file_replaced(id, result);
+        } else if self.databases.get(id).is_some_and(|db| db.is_converting()) {
             self.await_turn(id, Turn::ConversionFinished(result));
         } else if self.databases.compaction_finished(&mut self.shell, id, result)
             && self.admin.trims()

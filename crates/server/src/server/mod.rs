@@ -112,6 +112,9 @@ impl Server {
             Event::Appended { db, result } => self.appended(db, &result),
             Event::Opened { db, result } => self.opened(db, result.map(|loaded| *loaded)),
             Event::FileSuspect { db } => self.databases.file_suspect(&self.shell, db),
+            Event::CompactionWritten { db, result } if self.clusters.part(db).is_some() => {
+                self.member_copy_written(db, result);
+            }
             Event::CompactionWritten { db, result } => {
                 self.await_turn(db, Turn::CompactionWritten(result));
             }
@@ -133,15 +136,12 @@ impl Server {
             Event::LinkDown { link, error } => {
                 self.link_event(link, Input::Down(error.as_deref()));
             }
-            Event::LinkBytes { .. }
-            | Event::LinkAccepted { .. }
-            | Event::PeerPort { .. }
-            | Event::Persisted { .. }
-            | Event::FileRead { .. }
-            | Event::ReceivedWritten { .. }
-            | Event::ReceivedSynced { .. } => {
-                unreachable!("these answer effects that only a member of a cluster asks for")
-            }
+            Event::LinkBytes { link, bytes } => self.peer_bytes(link, bytes),
+            Event::LinkAccepted { port, link, name } => self.peer_accepted(port, link, name),
+            Event::PeerPort { .. } | Event::ReceivedWritten { .. } => {}
+            Event::Persisted { db, step, result } => self.persisted(db, step, result),
+            Event::FileRead { db, id, result } => self.file_read(db, id, result),
+            Event::ReceivedSynced { db, result } => self.received_synced(db, result),
             Event::ConfigurationRead { result } => self.round.configuration_read(result),
             Event::ConnectFailed { remote, error } => {
                 self.remotes.connect_failed(&mut self.shell, remote, error.as_deref());
@@ -265,6 +265,9 @@ impl Server {
             self.databases.compact_if_due(&mut self.shell);
         }
         self.databases.rewrite_if_due(&mut self.shell);
+        if !self.clusters.is_empty() {
+            self.copy_member_files_if_due();
+        }
     }
 
     /// A session's outbox is empty again: what waited for that may go.

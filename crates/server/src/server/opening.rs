@@ -135,7 +135,7 @@ impl Server {
             &mut self.shell,
             db,
             member,
-            (&address, path.clone(), snapshot_offset),
+            (&address, path.clone(), snapshot_offset, file.valid_len),
         );
         if let Some(database) = database {
             let storage = Storage::Clustered(Clustered::new(path));

@@ -95,7 +95,8 @@ impl Standalone {
             finishing: None,
         });
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
-        shell.ask(Effect::Compact { db, snapshot, history: image(), comment, date_ms });
+        let (history, member) = (image(), None);
+        shell.ask(Effect::Compact { db, snapshot, history, comment, date_ms, member });
     }
 
     pub(super) fn compaction_written(

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::clusters::receiving::snapshot_header;
+use crate::effect::MemberHeader;
 use crate::storage::member_file::{self, MemberFile};
 use crate::storage::past::{Past, Told};
 pub use crate::work::{convert_rows, untouched_tables};
@@ -342,6 +344,23 @@ pub fn write_snapshot(
     let mut sink = |bytes: &[u8]| sink(bytes);
     let snapshot = standalone::write_snapshot(snapshot, date_ms, Some(comment), &mut sink)?;
     Ok(Binding { schema: schema.0, snapshot: snapshot.0 })
+}
+
+/// Streams what the file of a member of a cluster begins with, and its snapshot.
+///
+/// # Errors
+/// Those of `sink`.
+pub fn write_member_snapshot(
+    header: &MemberHeader,
+    snapshot: &Snapshot,
+    comment: &str,
+    date_ms: i64,
+    sink: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut sink = |bytes: &[u8]| sink(bytes);
+    let header = snapshot_header(header);
+    clustered::write_snapshot(&header, snapshot, date_ms, Some(comment), &mut sink)?;
+    Ok(())
 }
 
 /// The change log of a converted database's file, which `binding` names, from that of the database

@@ -628,7 +628,7 @@ impl Shell {
             Effect::Open { db, path, .. } if self.slow_open => self.opening.push_back((db, path)),
             Effect::Open { db, path, .. } => self.open(db, path),
             Effect::Close { db } => self.close(db),
-            Effect::Compact { db, snapshot, comment, date_ms, history } => {
+            Effect::Compact { db, snapshot, comment, date_ms, history, .. } => {
                 let write = |sink: &mut dyn FnMut(&[u8]) -> _| {
                     write_snapshot(&snapshot, &comment, date_ms, sink)
                 };

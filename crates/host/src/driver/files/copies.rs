@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use weir_data::store::Snapshot;
 use weir_history::{Binding, Image};
 use weir_net::error::strerror;
-use weir_server::load::{Finished, Loaded, Loader, write_snapshot};
+use weir_server::effect::MemberHeader;
+use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot, write_snapshot};
 
 use crate::disk::{Replacement, SideFile, candidates, read_candidates, remove_others};
 
@@ -24,6 +25,8 @@ pub(crate) struct Source {
     pub(crate) date_ms: i64,
     /// The change log at the snapshot.
     pub(crate) history: Option<Box<Image>>,
+    /// What the file of a member of a cluster begins with.
+    pub(crate) member: Option<Box<MemberHeader>>,
 }
 
 /// Where a copy is written, and beside which file.
@@ -42,6 +45,20 @@ pub(crate) struct Copy {
 }
 
 impl Place {
+    /// Writes what the file of a member of a cluster begins with, and its snapshot.
+    pub(super) fn write_member(
+        self,
+        header: &MemberHeader,
+        snapshot: &Snapshot,
+        (comment, date_ms): (&str, i64),
+    ) -> Result<Copy, String> {
+        let Self { mut replacement, .. } = self;
+        let mut sink = |bytes: &[u8]| replacement.write(bytes).map_err(|error| strerror(&error));
+        write_member_snapshot(header, snapshot, comment, date_ms, &mut sink)?;
+        replacement.sync().map_err(|error| strerror(&error))?;
+        Ok(Copy { replacement, side_file: None, problem: None })
+    }
+
     /// Writes schema and rows, and the side file that `image` makes of the log of the source.
     pub(super) fn write(
         self,

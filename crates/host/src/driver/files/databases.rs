@@ -357,7 +357,11 @@ impl Databases {
             Some(Ok(place)) => {
                 let failed = move |error| Done::Compacted(db, Err(error));
                 let work = move || {
-                    let Source { snapshot, comment, date_ms, history } = source;
+                    let Source { snapshot, comment, date_ms, history, member } = source;
+                    if let Some(member) = member {
+                        let copy = place.write_member(&member, &snapshot, (&comment, date_ms));
+                        return Done::Compacted(db, copy);
+                    }
                     let image = |_: &_| history.map(|image| *image);
                     Done::Compacted(db, place.write(&snapshot, (&comment, date_ms), image))
                 };
@@ -532,7 +536,7 @@ fn write_converted(
     schema: Arc<Schema>,
     seed: [u64; 4],
 ) -> Result<(Copy, Box<Converted>), ConversionError> {
-    let Source { snapshot, comment, date_ms, history } = source;
+    let Source { snapshot, comment, date_ms, history, .. } = source;
     let converted = convert_rows(&snapshot, schema, seed)?;
     let image = |binding: &_| {
         let image = *history?;

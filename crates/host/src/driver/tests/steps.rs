@@ -38,7 +38,14 @@ impl Stand {
     fn copy(&mut self, schema: &Arc<Schema>) {
         let snapshot = Store::new(Arc::clone(schema), 1).snapshot();
         let (comment, date_ms) = ("copy".to_owned(), 1);
-        self.execute([Effect::Compact { db: DB, snapshot, comment, date_ms, history: None }]);
+        self.execute([Effect::Compact {
+            db: DB,
+            snapshot,
+            comment,
+            date_ms,
+            history: None,
+            member: None,
+        }]);
         let event = self.next();
         assert!(matches!(event, Event::CompactionWritten { result: Ok(_), .. }), "{event:?}");
     }

@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
+    pub(super) fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
         let name = self.databases.get(db).map_or("", |db| db.name());
         let text = format!("{name}: cannot apply entry {} of term {}: {why}", at.index, at.term);
         self.shell.log("raft", Level::Error, text);

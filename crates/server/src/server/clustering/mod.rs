@@ -3,6 +3,7 @@
 mod commands;
 mod entries;
 mod requests;
+mod snapshots;
 
 use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity};
 use weir_data::Uuid;
@@ -118,6 +119,7 @@ impl Server {
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {
         match wanted {
             Wanted::Persist { step, behind, bytes, sync } => {
+                self.clusters.part_mut(db).growth.note(bytes.len());
                 let step = Step { number: step, behind: Some(behind) };
                 self.shell.ask(Effect::Persist { db, step, bytes, sync });
             }
@@ -155,15 +157,17 @@ impl Server {
                 let offset = part.snapshot_offset + offset;
                 self.shell.ask(Effect::ReadFile { db, id, offset, len });
             }
-            Wanted::ReceiveSnapshot { .. }
-            | Wanted::SnapshotPiece { .. }
-            | Wanted::LoadSnapshot { .. }
-            | Wanted::InstallSnapshot { .. }
-            | Wanted::FinishCopy { .. }
-            | Wanted::DropSnapshot
-            | Wanted::DropCopy => {
-                self.shell.log("raft", Level::Error, "snapshots of clusters are not taken over yet")
+            Wanted::ReceiveSnapshot { cluster, mark, len } => {
+                self.receive_snapshot(db, cluster, &mark, len);
             }
+            Wanted::SnapshotPiece { bytes } => self.snapshot_piece(db, bytes),
+            Wanted::LoadSnapshot { .. } => self.load_snapshot(db),
+            Wanted::InstallSnapshot { step, behind, tail, .. } => {
+                self.install_snapshot(db, (step, behind), &tail);
+            }
+            Wanted::DropSnapshot => self.drop_snapshot(db),
+            Wanted::FinishCopy { step, tail } => self.finish_copy(db, step, &tail),
+            Wanted::DropCopy => self.drop_snapshot(db),
             Wanted::Left => self.shell.log(
                 "ovsdb_server",
                 Level::Info,
