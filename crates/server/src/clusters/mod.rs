@@ -158,6 +158,16 @@ impl Clusters {
         self.parts.iter().filter_map(is_due)
     }
 
+    /// The clustered database of this name, whether it has joined or not.
+    pub(crate) fn by_name(&self, name: &str) -> Option<DbId> {
+        self.parts.iter().find(|(_, part)| part.member.name() == name).map(|(db, _)| *db)
+    }
+
+    /// Whether a database of this name has not joined its cluster yet.
+    pub(crate) fn is_joining(&self, name: &str) -> bool {
+        self.by_name(name).is_some_and(|db| !self.parts[&db].member.is_member())
+    }
+
     /// When something is to be done though nothing happens.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let of = |part: &Part| {

@@ -56,7 +56,10 @@ impl Server {
             Ok(loaded) => {
                 self.install(db, loaded);
                 let Self { shell, databases, backups, .. } = self;
-                backups.configure_database(shell, databases, db, config);
+                // One that has not joined its cluster has no tables.
+                if databases.get(db).is_some() {
+                    backups.configure_database(shell, databases, db, config);
+                }
                 Ok(String::new())
             }
             Err(error) => {

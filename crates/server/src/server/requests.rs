@@ -488,6 +488,13 @@ impl Server {
         };
         let name = String::from_utf8_lossy(&name);
         self.databases.by_name(&name).ok_or_else(|| {
+            if self.clusters.is_joining(&name) {
+                let details = format!(
+                    "{method} request specifies database {name} which is not yet available because \
+                     it has not completed joining its cluster"
+                );
+                return Error::new("database not available", details).into();
+            }
             let details = format!("{method} request specifies unknown database {name}");
             Error::syntax_tagged(params, "unknown database", details).into()
         })

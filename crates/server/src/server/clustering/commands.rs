@@ -20,7 +20,7 @@ impl Server {
         if command == "failure-test" {
             return Some(Err("unknown test scenario".to_owned()));
         }
-        let db = match self.cluster_of(argument(0), command == "cid" || command == "sid") {
+        let db = match self.cluster_of(argument(0)) {
             Ok(db) => db,
             Err(error) => return Some(Err(error)),
         };
@@ -58,10 +58,8 @@ impl Server {
         Some(reply)
     }
 
-    fn cluster_of(&self, name: &str, is_id: bool) -> Result<DbId, String> {
-        let db = self.databases.by_name(name).filter(|db| self.clusters.part(*db).is_some());
-        let _ = is_id;
-        db.ok_or_else(|| "unknown cluster".to_owned())
+    fn cluster_of(&self, name: &str) -> Result<DbId, String> {
+        self.clusters.by_name(name).ok_or_else(|| "unknown cluster".to_owned())
     }
 }
 
@@ -79,7 +77,6 @@ fn find_server(member: &weir_cluster::Member, wanted: &str) -> Option<Uuid> {
 
 fn change_timer(member: &mut weir_cluster::Member, now_us: u64, ms: &str) -> Reply {
     let ms: u64 = ms.parse().map_err(|_| range())?;
-    let current = member.election_timer_ms();
     match member.change_election_timer(now_us, ms) {
         Ok(()) => Ok("change of election timer initiated.".to_owned()),
         Err(TimerRefused::NotLeader) => {
@@ -89,7 +86,6 @@ fn change_timer(member: &mut weir_cluster::Member, now_us: u64, ms: &str) -> Rep
         Err(TimerRefused::Current) => Err("change election timer to current value.".to_owned()),
         Err(TimerRefused::Range) => Err(range()),
         Err(TimerRefused::Factor) => {
-            let _ = current;
             Err("election timer increase should not exceed the current value x 2.".to_owned())
         }
     }
