@@ -23,6 +23,11 @@ impl Member {
         self.cluster
     }
 
+    /// Whether something is on its way to the file.
+    pub fn is_writing(&self) -> bool {
+        self.steps.is_waiting()
+    }
+
     /// Where this server listens for its peers.
     pub fn address(&self) -> &str {
         &self.address

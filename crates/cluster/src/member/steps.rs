@@ -147,6 +147,11 @@ impl Steps {
         self.push(0, note, true)
     }
 
+    /// Whether anything is on its way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether a copy is about to take the file's place.
     pub(super) fn is_finishing(&self) -> bool {
         self.waiting.iter().any(|waiting| matches!(waiting.what, What::Finish { .. }))

@@ -46,12 +46,6 @@ impl Forwards {
         self.by_number.insert(self.next, Forward { trigger, since: None, state: State::New });
     }
 
-    /// Puts one back that nobody could be asked about.
-    pub(crate) fn put_back(&mut self, number: u64, forward: Forward) {
-        self.by_eid.insert(forward.trigger.origin.eid, number);
-        self.by_number.insert(number, forward);
-    }
-
     pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {
         self.by_number.get_mut(self.by_eid.get(&eid)?)
     }

@@ -69,6 +69,8 @@ pub(crate) struct Part {
     /// The step that puts one of them in the file's place.
     pub(crate) finishing: Option<u64>,
     pub(crate) growth: Growth,
+    /// The server has left the cluster.
+    pub(crate) has_left: bool,
 }
 
 /// A copy of a member's file that is being written.
@@ -158,6 +160,14 @@ impl Clusters {
         self.parts.iter().filter_map(is_due)
     }
 
+    /// Those whose server has left their cluster, with the note of that in the file.
+    pub(crate) fn left(&self) -> impl Iterator<Item = DbId> {
+        let has_left = |(db, part): (&DbId, &Part)| {
+            (part.has_left && !part.member.is_writing()).then_some(*db)
+        };
+        self.parts.iter().filter_map(has_left)
+    }
+
     /// The clustered database of this name, whether it has joined or not.
     pub(crate) fn by_name(&self, name: &str) -> Option<DbId> {
         self.parts.iter().find(|(_, part)| part.member.name() == name).map(|(db, _)| *db)
@@ -207,6 +217,7 @@ impl Clusters {
             copy: None,
             finishing: None,
             growth: Growth::new(size, shell.now_us()),
+            has_left: false,
         };
         self.parts.insert(db, part);
     }

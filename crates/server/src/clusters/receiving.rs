@@ -4,28 +4,6 @@ use weir_cluster::Position;
 use weir_data::Store;
 use weir_log::clustered::{ReceivedSnapshot, SnapshotHeader, SnapshotReader};
 
-use crate::effect::MemberHeader;
-
-/// The election timer that files need not name, in milliseconds.
-const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
-
-/// The header of a file that starts from a snapshot.
-pub(crate) fn snapshot_header(header: &MemberHeader) -> SnapshotHeader<'_> {
-    let MemberHeader { server, address, name, cluster, mark } = header;
-    let timer = mark.election_timer;
-    SnapshotHeader {
-        server_id: *server,
-        local_address: address,
-        name,
-        cluster_id: cluster.unwrap_or_default(),
-        servers: &mark.servers,
-        index: mark.last.index,
-        term: mark.last.term,
-        eid: mark.eid,
-        election_timer: (timer != ELECTION_TIMER_MS_DEFAULT).then_some(timer),
-    }
-}
-
 /// A snapshot on its way.
 pub(crate) struct Receiving {
     pub(crate) last: Position,

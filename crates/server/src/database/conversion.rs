@@ -217,6 +217,10 @@ impl Databases {
             return Err(Error::syntax(params, "convert: duplicate request ID").into());
         }
         let db = self.open(origin.db);
+        if db.storage.is_clustered() {
+            let why = "conversion of a clustered database is not implemented";
+            return Err(Error::new("not supported", why).into());
+        }
         let request = db.check_conversion(origin, params)?;
         db.conversions.queue.push_back(request);
         Ok(())

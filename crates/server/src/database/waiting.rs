@@ -476,7 +476,7 @@ mod tests {
             let asker = Asker::Session(SessionId(1));
             let id = n.to_string().into_bytes();
             let (identity, db, created_us) = (Arc::default(), DbId(1), 0);
-            let eid = weir_data::Uuid::ZERO;
+            let eid = Uuid::ZERO;
             let origin = Origin { asker, identity, id, db, created_us, eid };
             let trigger = Trigger::new(origin, Arc::new(TextBuf::default()));
             let value = Datum::One(Atom::Uuid(Uuid::from_u128(n)));

@@ -169,6 +169,7 @@ impl Server {
 
     /// Removes a database and everything that depends on it; all is decided.
     pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
+        self.end_part(id);
         let Self { shell, sessions, databases, subscriptions, deliveries, backups, .. } = self;
         backups.forget(shell, databases, id);
         deliveries.forget_database(shell, id);

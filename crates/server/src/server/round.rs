@@ -396,9 +396,7 @@ impl Server {
     fn may_run(&self, command: &str, args: &[String]) -> bool {
         let id = args.first().and_then(|name| self.databases.by_name(name));
         match (command, id) {
-            ("ovsdb-server/remove-db", Some(id)) => {
-                self.databases.is_decided(id) && !self.databases.is_at_work(id)
-            }
+            ("ovsdb-server/remove-db", Some(id)) => self.can_remove(id),
             ("ovsdb-server/compact", Some(id)) => self.databases.is_decided(id),
             ("ovsdb-server/compact", None) | ("weir/standalone-history", _) => {
                 self.are_all_decided()

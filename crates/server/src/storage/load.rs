@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::clusters::receiving::snapshot_header;
 use crate::effect::MemberHeader;
-use crate::storage::member_file::{self, MemberFile};
+use crate::storage::member_file::{self, MemberFile, snapshot_header};
 use crate::storage::past::{Past, Told};
 pub use crate::work::{convert_rows, untouched_tables};
 use weir_data::store::Snapshot;

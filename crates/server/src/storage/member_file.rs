@@ -5,8 +5,13 @@ use std::sync::Arc;
 use weir_cluster::{Content, Entry, Opened, Position};
 use weir_data::Uuid;
 use weir_engine::Database;
-use weir_log::clustered::{self, LoggedEntry, Replayer, Tail};
+use weir_log::clustered::{self, LoggedEntry, Replayer, SnapshotHeader, Tail};
 use weir_log::standalone::LoadError;
+
+use crate::effect::MemberHeader;
+
+/// The election timer that files need not name, in milliseconds.
+const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
 
 /// A member of a cluster as its file told.
 pub(crate) struct MemberFile {
@@ -101,5 +106,22 @@ impl MemberFile {
             self.opened.entries.push(Entry { at, content });
         }
         Ok(())
+    }
+}
+
+/// The header of a file that starts from a snapshot.
+pub(crate) fn snapshot_header(header: &MemberHeader) -> SnapshotHeader<'_> {
+    let MemberHeader { server, address, name, cluster, mark } = header;
+    let timer = mark.election_timer;
+    SnapshotHeader {
+        server_id: *server,
+        local_address: address,
+        name,
+        cluster_id: cluster.unwrap_or_default(),
+        servers: &mark.servers,
+        index: mark.last.index,
+        term: mark.last.term,
+        eid: mark.eid,
+        election_timer: (timer != ELECTION_TIMER_MS_DEFAULT).then_some(timer),
     }
 }

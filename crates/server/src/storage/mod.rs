@@ -16,7 +16,7 @@ use crate::ids::{CommandId, DbId};
 use crate::shell::Shell;
 
 pub(crate) use clustered::Clustered;
-pub(crate) use member_file::MemberFile;
+pub(crate) use member_file::{MemberFile, snapshot_header};
 pub(crate) use standalone::Standalone;
 
 /// Where commits go. Relays come later.

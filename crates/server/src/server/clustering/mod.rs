@@ -101,6 +101,7 @@ impl Server {
             self.dispatch(db);
             self.tell_server_db(db);
         }
+        self.remove_left();
     }
 
     /// Carries out what a member wants.
@@ -168,11 +169,7 @@ impl Server {
             Wanted::DropSnapshot => self.drop_snapshot(db),
             Wanted::FinishCopy { step, tail } => self.finish_copy(db, step, &tail),
             Wanted::DropCopy => self.drop_snapshot(db),
-            Wanted::Left => self.shell.log(
-                "ovsdb_server",
-                Level::Info,
-                "removing database because storage disconnected permanently".to_owned(),
-            ),
+            Wanted::Left => self.clusters.part_mut(db).has_left = true,
             Wanted::Log { level, text } => {
                 let level = match level {
                     Severity::Error => Level::Error,
@@ -181,6 +178,45 @@ impl Server {
                     Severity::Debug => Level::Debug,
                 };
                 self.shell.log_limited("cluster", "raft", level, text);
+            }
+        }
+    }
+
+    /// Whether a database can be removed now: all is decided, or would have to be by the cluster.
+    pub(in crate::server) fn can_remove(&self, db: DbId) -> bool {
+        let databases = &self.databases;
+        let is_settled = databases.is_decided(db) || databases.has_batch(db);
+        is_settled && !databases.is_at_work(db)
+    }
+
+    /// A database is no longer part of its cluster here: what the cluster was to decide, nobody here
+    /// will hear of.
+    pub(in crate::server) fn end_part(&mut self, db: DbId) {
+        let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
+        if self.databases.has_batch(db) {
+            self.databases.end_batch(&mut self.sessions, db);
+            self.decide(db);
+        }
+        let mut triggers = self.databases.take_to_forward(db);
+        let mut forwards = part.forwards;
+        triggers.extend(forwards.take_all().into_iter().map(|forward| forward.trigger));
+        let Self { shell, sessions, databases, .. } = self;
+        for trigger in triggers {
+            databases.cancel(shell, sessions, trigger);
+        }
+    }
+
+    /// Databases whose server has left the cluster are not served any more.
+    fn remove_left(&mut self) {
+        let left: Vec<DbId> = self.clusters.left().collect();
+        for db in left {
+            if self.databases.get(db).is_none() {
+                self.clusters.remove(&mut self.shell, db);
+                self.shell.ask(Effect::Close { db });
+            } else if self.can_remove(db) {
+                let why = "removing database because storage disconnected permanently";
+                self.shell.log("ovsdb_server", Level::Info, why);
+                self.remove_database(db, why);
             }
         }
     }

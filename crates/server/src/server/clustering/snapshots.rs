@@ -4,12 +4,12 @@ use weir_cluster::{Event as Happened, Mark, Member, Position};
 use weir_data::Uuid;
 use weir_engine::Database;
 
-use crate::clusters::receiving::{Receiving, snapshot_header};
+use crate::clusters::receiving::Receiving;
 use crate::clusters::{Copy, Growth};
 use crate::effect::{Effect, MemberHeader, Step};
 use crate::ids::{Bytes, CommandId, DbId};
 use crate::server::Server;
-use crate::storage::{Clustered, Storage};
+use crate::storage::{Clustered, Storage, snapshot_header};
 
 impl Server {
     /// A snapshot is about to come.
