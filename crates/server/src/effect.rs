@@ -367,8 +367,8 @@ pub enum Effect {
         step: Option<Step>,
     },
     /// Begin a file that comes from elsewhere: `FILE.tmp`, as `Effect::Compact` does, beginning with
-    /// `head`. Another copy that is there goes, and what was begun on it is not answered any more.
-    /// Not while a helper writes a copy (`Compact`, `Convert`). This, and each of the next two, is
+    /// `head`. Another copy that is there, or that a helper is at, goes, and is not answered any more.
+    /// This, and each of the next two, is
     /// done by a helper in their order, and answered with `Event::ReceivedWritten`.
     BeginReceived {
         /// Which database.
@@ -404,7 +404,8 @@ pub enum Effect {
         db: DbId,
     },
     /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
-    /// Of one that is being received, nothing is answered any more.
+    /// One that is still being received, or that a helper is at, goes as well, and is not answered
+    /// any more.
     DiscardCopy {
         /// Which database.
         db: DbId,

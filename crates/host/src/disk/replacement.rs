@@ -90,11 +90,21 @@ impl Replacement {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
 
+    /// Whether the name is still this file's: another one may have taken it meanwhile.
+    fn has_its_name(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let inode = |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
+        inode(file.metadata()) == inode(fs::symlink_metadata(&self.path))
+    }
+
     /// Takes the place of `target`; the file and its length.
     ///
     /// # Errors
-    /// What rename(2) says.
+    /// What rename(2) says, or that another file has the name.
     pub fn rename_over(mut self, target: &Path) -> io::Result<(File, u64)> {
+        if !self.has_its_name() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         fs::rename(&self.path, target)?;
         let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
         Ok((file, self.len))
@@ -103,10 +113,7 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        let Some(file) = &self.file else { return };
-        let inode = |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
-        // Another one may have taken the name meanwhile.
-        if inode(file.metadata()) == inode(fs::symlink_metadata(&self.path)) {
+        if self.has_its_name() {
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -106,8 +106,12 @@ impl Execution {
         let Self { databases, jobs, coverage, events, log, .. } = self;
         match done {
             Done::Loaded(db, result) => databases.loaded(db, result, log, events),
-            Done::Compacted(db, result) => databases.compacted(db, result, log, events),
-            Done::Converted(db, result) => databases.converted(db, result, jobs, log, events),
+            Done::Compacted(db, number, result) => {
+                databases.compacted(db, number, result, log, events);
+            }
+            Done::Converted(db, number, result) => {
+                databases.converted(db, number, result, jobs, log, events);
+            }
             Done::Work(id, finished) => {
                 // The tables may have gone with it; as a panic of the loop itself, this ends the
                 // process.
@@ -166,11 +170,11 @@ impl Execution {
                 databases.compact(db, source, jobs, events);
             }
             Effect::DiscardCopy { db } => {
-                forget_received(db, events);
+                forget_copies(db, events);
                 databases.discard_copy(db);
             }
             Effect::BeginReceived { db, head } => {
-                forget_received(db, events);
+                forget_copies(db, events);
                 databases.begin_received(db, head, jobs);
             }
             Effect::WriteReceived { db, offset, bytes } => {
@@ -338,10 +342,13 @@ impl Execution {
     }
 }
 
-/// The core has given up a file that comes from elsewhere, and hears no more of it.
-fn forget_received(db: DbId, events: &mut Vec<Event>) {
+/// The core has given up what is to take the place of a file, and hears no more of it.
+fn forget_copies(db: DbId, events: &mut Vec<Event>) {
     events.retain(|event| match event {
-        Event::ReceivedWritten { db: of, .. } | Event::ReceivedSynced { db: of, .. } => *of != db,
+        Event::ReceivedWritten { db: of, .. }
+        | Event::ReceivedSynced { db: of, .. }
+        | Event::CompactionWritten { db: of, .. }
+        | Event::Converted { db: of, .. } => *of != db,
         _ => true,
     });
 }

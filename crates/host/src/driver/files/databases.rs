@@ -33,8 +33,10 @@ struct Entry {
     file: DatabaseFile,
     /// The path as the user gave it.
     name: String,
-    /// A helper is writing a compacted copy.
+    /// A helper is writing a compacted or converted copy that is wanted.
     compacting: bool,
+    /// How often copies were given up: what comes of one that was begun before concerns nobody.
+    given_up: u64,
     /// The compacted copy, once it is written.
     copy: Option<Copy>,
     /// Where the file's side file is, if there is one.
@@ -258,15 +260,14 @@ impl Databases {
     /// Removes a copy that is not to take the place of its file.
     pub(crate) fn discard_copy(&mut self, db: DbId) {
         if let Some(entry) = self.files.get_mut(&db) {
-            (entry.copy, entry.received) = (None, None);
+            entry.give_up_copies();
         }
     }
 
     /// Begins a file that comes from elsewhere.
     pub(crate) fn begin_received(&mut self, db: DbId, head: Vec<u8>, jobs: &Jobs) {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
-        assert!(!entry.compacting, "a helper writes a copy to the same place");
-        (entry.copy, entry.received) = (None, None);
+        entry.give_up_copies();
         entry.received_ever += 1;
         entry.received = Some(Received::new(entry.received_ever, entry.file.replacement()));
         self.write_received(db, Piece::Write { offset: 0, bytes: head }, jobs);
@@ -332,7 +333,7 @@ impl Databases {
     }
 
     /// Where a helper is to write a copy that will take the place of the file.
-    fn begin_copy(&mut self, db: DbId) -> Option<Result<Place, String>> {
+    fn begin_copy(&mut self, db: DbId) -> Option<Result<(u64, Place), String>> {
         let entry = self.files.get_mut(&db)?;
         (entry.copy, entry.received) = (None, None);
         let target = entry.file.path().to_owned();
@@ -341,7 +342,8 @@ impl Databases {
             .metadata()
             .and_then(|like| Ok(Place { replacement: entry.file.replacement()?, target, like }));
         entry.compacting |= place.is_ok();
-        Some(place.map_err(|error| strerror(&error)))
+        let given_up = entry.given_up;
+        Some(place.map(|place| (given_up, place)).map_err(|error| strerror(&error)))
     }
 
     /// Has a helper write a compacted copy.
@@ -354,16 +356,17 @@ impl Databases {
     ) {
         match self.begin_copy(db) {
             None => {}
-            Some(Ok(place)) => {
-                let failed = move |error| Done::Compacted(db, Err(error));
+            Some(Ok((number, place))) => {
+                let failed = move |error| Done::Compacted(db, number, Err(error));
                 let work = move || {
                     let Source { snapshot, comment, date_ms, history, member } = source;
                     if let Some(member) = member {
                         let copy = place.write_member(&member, &snapshot, (&comment, date_ms));
-                        return Done::Compacted(db, copy);
+                        return Done::Compacted(db, number, copy);
                     }
                     let image = |_: &_| history.map(|image| *image);
-                    Done::Compacted(db, place.write(&snapshot, (&comment, date_ms), image))
+                    let copy = place.write(&snapshot, (&comment, date_ms), image);
+                    Done::Compacted(db, number, copy)
                 };
                 jobs.spawn_nice("compact", work, failed);
             }
@@ -377,11 +380,14 @@ impl Databases {
     pub(crate) fn compacted(
         &mut self,
         db: DbId,
+        number: u64,
         result: Result<Copy, String>,
         log: &Vlog,
         events: &mut Vec<Event>,
     ) {
-        let Some(entry) = self.files.get_mut(&db) else { return };
+        let Some(entry) = self.files.get_mut(&db).filter(|entry| entry.given_up == number) else {
+            return;
+        };
         entry.compacting = false;
         let result = result.map(|copy| entry.take_copy(copy, log));
         events.push(Event::CompactionWritten { db, result });
@@ -399,10 +405,12 @@ impl Databases {
     ) {
         match self.begin_copy(db) {
             None => {}
-            Some(Ok(place)) => {
-                let failed = move |error| Done::Converted(db, Err(ConversionError::Failed(error)));
-                let work =
-                    move || Done::Converted(db, write_converted(place, source, schema, seed));
+            Some(Ok((number, place))) => {
+                let failed =
+                    move |error| Done::Converted(db, number, Err(ConversionError::Failed(error)));
+                let work = move || {
+                    Done::Converted(db, number, write_converted(place, source, schema, seed))
+                };
                 jobs.spawn("convert", work, failed);
             }
             Some(Err(error)) => {
@@ -416,13 +424,14 @@ impl Databases {
     pub(crate) fn converted(
         &mut self,
         db: DbId,
+        number: u64,
         result: Result<(Copy, Box<Converted>), ConversionError>,
         jobs: &Jobs,
         log: &Vlog,
         events: &mut Vec<Event>,
     ) {
-        let Some(entry) = self.files.get_mut(&db) else {
-            // The database was removed meanwhile: to free another one takes a while.
+        let Some(entry) = self.files.get_mut(&db).filter(|entry| entry.given_up == number) else {
+            // The database was removed meanwhile, or the copy given up: to free another one takes a while.
             let free = move || {
                 drop(result);
                 Done::Nothing
@@ -485,6 +494,7 @@ impl Entry {
             file,
             name,
             compacting: false,
+            given_up: 0,
             copy: None,
             side_file: None,
             received: None,
@@ -494,6 +504,17 @@ impl Entry {
             syncing: Lane::new("fdatasync"),
             reading: Lane::new("read"),
         }
+    }
+
+    /// What is, or is being, written to take the file's place is not wanted any more.
+    fn give_up_copies(&mut self) {
+        if self.compacting || self.received.is_some() {
+            // The helper that is at it goes on, to no effect.
+            self.file.discard_replacement();
+        }
+        (self.copy, self.received) = (None, None);
+        self.compacting = false;
+        self.given_up += 1;
     }
 
     /// Answers the steps that are decided, and has what is written brought to the disk.

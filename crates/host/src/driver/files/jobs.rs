@@ -29,10 +29,11 @@ const BIG_WORKERS_MAX: usize = 1;
 pub(crate) enum Done {
     /// A database file is read.
     Loaded(DbId, Result<Box<Loaded>, String>),
-    /// The compacted copy of a database is written and synced.
-    Compacted(DbId, Result<Copy, String>),
+    /// The compacted copy of a database is written and synced; the number is how often copies had
+    /// been given up when it was begun, here and in the next one.
+    Compacted(DbId, u64, Result<Copy, String>),
     /// The converted copy of a database is written and synced.
-    Converted(DbId, Result<(Copy, Box<Converted>), ConversionError>),
+    Converted(DbId, u64, Result<(Copy, Box<Converted>), ConversionError>),
     /// A piece of the core's work is done; `None` if it panicked.
     Work(WorkId, Option<Box<Finished>>),
     /// What was appended to a database's file is on the disk, or not; the number is that of the

@@ -111,6 +111,30 @@ fn of_one_that_is_given_up_nothing_is_heard_and_nothing_stays() {
 }
 
 #[test]
+fn a_copy_that_a_helper_is_at_gives_way() {
+    let (mut stand, schema) = Stand::with_database("gives-way");
+    let compact = |comment: &str| {
+        let snapshot = weir_data::Store::new(Arc::clone(&schema), 1).snapshot();
+        let (comment, date_ms) = (comment.to_owned(), 1);
+        Effect::Compact { db: DB, snapshot, comment, date_ms, history: None, member: None }
+    };
+    stand.execute([compact("given up"), begin("new"), SYNC]);
+    assert_eq!(stand.received(2), [Ok(3), Ok(3)]);
+    stand.rest();
+    assert_eq!(std::fs::read_to_string(stand.path("conf.db.tmp")).unwrap(), "new");
+    stand.execute([compact("given up, too"), DISCARD]);
+    assert!(!stand.path("conf.db.tmp").exists());
+    stand.rest();
+    assert!(!stand.path("conf.db.tmp").exists());
+    stand.execute([compact("given up at last"), DISCARD, compact("the last one")]);
+    let event = stand.next();
+    assert!(matches!(event, Event::CompactionWritten { result: Ok(_), .. }), "{event:?}");
+    stand.rest();
+    let copy = std::fs::read_to_string(stand.path("conf.db.tmp")).unwrap();
+    assert!(copy.contains("the last one"), "{copy}");
+}
+
+#[test]
 fn where_no_file_can_be_written_the_answers_say_so() {
     let (mut stand, _) = Stand::with_database("no-place");
     std::fs::create_dir(stand.path("conf.db.tmp")).unwrap();

@@ -166,6 +166,22 @@ fn a_copy_that_takes_the_files_place_answers_the_steps_that_it_has() {
 }
 
 #[test]
+fn what_fails_on_the_old_file_says_nothing_of_the_new_one() {
+    let (mut stand, schema) = Stand::with_database("old-fails");
+    stand.copy(&schema);
+    stand.execution.databases().exchange(DB, device("/dev/null"));
+    stand.execute([persist(1, 0, "a\n", true), finish("a\n", 2)]);
+    stand.until(|events| events.len() >= 2);
+    while let Some(done) = stand.execution.jobs.wait() {
+        stand.execution.take_done(done);
+    }
+    assert!(stand.round().is_empty());
+    stand.execute([persist(3, 2, "b\n", true)]);
+    assert!(matches!(stand.answers(1)[..], [(3, Ok(_))]));
+    assert!(stand.records().ends_with("\na\nb\n"), "{}", stand.records());
+}
+
+#[test]
 fn a_step_of_its_own_that_follows_nothing_puts_no_copy_in_place() {
     let (mut stand, schema) = Stand::with_database("copy-behind");
     stand.copy(&schema);
