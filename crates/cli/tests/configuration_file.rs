@@ -60,11 +60,6 @@ const MISTAKES: [(&str, &str); 16] = [
          active-backup|failed to configure databases",
     ),
     (
-        r#"{"databases":{"c.db":null}}"#,
-        "failed to open database 'c.db': c.db: this is a clustered database; this version serves \
-         standalone databases|failed to configure databases",
-    ),
-    (
         r#"{"databases":{"no.db":null}}"#,
         "failed to open database 'no.db': I/O error: no.db: open failed (No such file or \
          directory)|failed to configure databases",

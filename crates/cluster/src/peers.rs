@@ -210,11 +210,6 @@ impl Peers {
         made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))))
     }
 
-    /// Whether a member can be told anything.
-    pub(crate) fn reaches(&self, peer: Uuid) -> bool {
-        Lane::ALL.into_iter().all(|lane| self.link_to(peer, lane).is_some())
-    }
-
     /// Tells a member; false if there is no connection.
     pub(crate) fn send(&mut self, peer: Uuid, lane: Lane, frame: &Frame) -> bool {
         let Some(link) = self.link_to(peer, lane) else { return false };

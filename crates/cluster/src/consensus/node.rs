@@ -176,22 +176,11 @@ impl Node {
         self.raw.store().mark()
     }
 
-    /// Bytes of texts that the log has in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.raw.store().bytes()
-    }
-
     /// The entry of this index, if the log has it; the last one of the snapshot has no content.
     pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
         let term = self.raw.raft.raft_log.term(index).ok().filter(|_| index <= self.last())?;
         let at = Position { term, index };
         Some(Entry { at, content: self.raw.store().content(at) })
-    }
-
-    /// Those who vote, as far as entries have taken effect.
-    pub(crate) fn is_voter(&mut self, id: Uuid) -> bool {
-        let number = self.numbers.of(id);
-        self.raw.raft.prs().conf().voters().contains(number)
     }
 
     /// How far the members are, if this one leads.

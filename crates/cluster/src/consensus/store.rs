@@ -62,11 +62,6 @@ impl Store {
         &self.mark
     }
 
-    /// Bytes of texts in memory.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// The term, the number of whom it votes for in it, and the commit index, as raised last.
     pub(super) fn hard_state(&self) -> (u64, u64, u64) {
         (self.hard.term, self.hard.vote, self.hard.commit)

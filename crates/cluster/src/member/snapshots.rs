@@ -87,10 +87,6 @@ impl Snapshots {
         self.finishing.take_if(|_| !is_finishing);
     }
 
-    /// How much of a snapshot has been taken by a member, of how many bytes.
-    pub(crate) fn to(&self, peer: Uuid) -> Option<(u64, u64)> {
-        self.outgoing.get(&peer).map(|outgoing| (outgoing.taken, outgoing.len))
-    }
 }
 
 impl Member {

@@ -43,7 +43,8 @@ impl Forwards {
     pub(crate) fn push(&mut self, trigger: Trigger) {
         self.next += 1;
         self.by_eid.insert(trigger.origin.eid, self.next);
-        self.by_number.insert(self.next, Forward { trigger, since: None, state: State::New });
+        let since = trigger.since;
+        self.by_number.insert(self.next, Forward { trigger, since, state: State::New });
     }
 
     pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {

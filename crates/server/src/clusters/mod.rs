@@ -119,6 +119,16 @@ pub(crate) struct Told {
     pub(crate) cluster: Option<Uuid>,
 }
 
+/// A request of another member that runs here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) db: DbId,
+    /// Who is to be answered.
+    pub(crate) from: Uuid,
+    /// The id of the entry that it becomes.
+    pub(crate) eid: Uuid,
+}
+
 /// All clustered databases.
 #[derive(Default)]
 pub(crate) struct Clusters {
@@ -128,7 +138,7 @@ pub(crate) struct Clusters {
     pub(crate) next_link: u64,
     pub(crate) next_port: u64,
     /// Requests of other members that run: where they came from.
-    pub(crate) askers: BTreeMap<u64, (DbId, Uuid)>,
+    pub(crate) askers: BTreeMap<u64, Asked>,
     pub(crate) next_asker: u64,
 }
 

@@ -75,15 +75,18 @@ impl Databases {
         self.open(id).entry_committed(at)
     }
 
-    /// The batch is decided. Who asked for what never happened, asks the cluster again.
-    pub(crate) fn end_batch(&mut self, sessions: &mut Sessions, id: DbId) {
-        for done in self.open(id).end_batch() {
-            if let Some((trigger, _)) =
-                done.request.filter(|(trigger, _)| !trigger.origin.is_of_peer())
-            {
+    /// The batch is decided. Clients that asked for what never happened are to ask the leader;
+    /// answers with those who asked for other members.
+    pub(crate) fn end_batch(&mut self, sessions: &mut Sessions, id: DbId) -> Vec<Origin> {
+        let mut of_peers = Vec::new();
+        for (trigger, _) in self.open(id).end_batch().into_iter().filter_map(|done| done.request) {
+            if trigger.origin.is_of_peer() {
+                of_peers.push(trigger.origin);
+            } else {
                 self.forward(sessions, trigger);
             }
         }
+        of_peers
     }
 
     /// An entry of another member's, or of this one's own with a reply that is not known, takes

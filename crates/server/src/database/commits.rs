@@ -269,10 +269,12 @@ impl Db {
     pub(super) fn end_batch(&mut self) -> Vec<Done> {
         let batch = self.commits.batch.take().expect("a batch is under way");
         self.tables.end_writing();
-        match batch.items.get(batch.applied) {
-            Some(first_lost) => self.commits.done.split_off(*first_lost),
-            None => Vec::new(),
+        let Some(first_lost) = batch.items.get(batch.applied) else { return Vec::new() };
+        let mut lost = self.commits.done.split_off(*first_lost);
+        for (trigger, _) in lost.iter_mut().filter_map(|done| done.request.as_mut()) {
+            trigger.since = batch.first.map(|first| first.index - 1).or(trigger.since);
         }
+        lost
     }
 
     /// What has run.

@@ -41,6 +41,8 @@ pub(crate) struct Trigger {
     pub(crate) locks: Option<Vec<String>>,
     /// The file refuses what it writes, with this strerror(3) text.
     pub(crate) refused: Option<String>,
+    /// In a cluster: it may have become an entry behind this index, and nobody here can know.
+    pub(crate) since: Option<u64>,
 }
 
 impl Trigger {
@@ -61,6 +63,7 @@ impl Trigger {
             holds: None,
             locks: None,
             refused: None,
+            since: None,
         }
     }
 

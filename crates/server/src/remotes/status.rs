@@ -89,7 +89,8 @@ impl Remotes {
         for remote in self.in_tables() {
             // The database of a remote may have been removed.
             let Ok((db, place)) = column_place(databases, remote) else { continue };
-            if db.is_reserved() || db.is_backup() {
+            // In a cluster the leader says how it is connected; others would only undo that.
+            if db.is_reserved() || db.is_backup() || !db.storage().may_write() {
                 continue;
             }
             let operations = self.operations_of(shell, sessions, db, &place, &mut missing);

@@ -3,7 +3,7 @@
 use weir_cluster::Member;
 use weir_engine::Database;
 use weir_history::History;
-use weir_log::standalone::{Form, IS_CLUSTERED};
+use weir_log::standalone::Form;
 
 use crate::admin::Opening;
 use crate::configuration::{DbConfig, Model};
@@ -42,11 +42,6 @@ impl Server {
             }
             (Ok(loaded), Some(asked @ (Model::Standalone | Model::ActiveBackup)))
                 if loaded.member.is_some() =>
-            {
-                Err(mismatch(Model::Clustered, asked))
-            }
-            (Err(text), Some(asked @ (Model::Standalone | Model::ActiveBackup)))
-                if text.ends_with(IS_CLUSTERED) =>
             {
                 Err(mismatch(Model::Clustered, asked))
             }

@@ -18,7 +18,7 @@ impl Server {
         let proposals = self.databases.begin_batch(db);
         let may_propose = self.clusters.part(db).is_some_and(|part| part.member.may_propose());
         if !may_propose {
-            self.databases.end_batch(&mut self.sessions, db);
+            self.end_batch(db);
             return self.databases.reopen(&self.shell, &mut self.sessions, db);
         }
         self.answer_peers(db);
@@ -60,9 +60,18 @@ impl Server {
         eid: weir_data::Uuid,
         outcome: Outcome,
     ) {
-        let Some((db, to)) = self.clusters.askers.remove(&asker) else { return };
-        if let Some(part) = self.clusters.parts.get_mut(&db) {
-            part.member.send(to, Message::Reply { eid, outcome }.write());
+        let Some(asked) = self.clusters.askers.remove(&asker) else { return };
+        if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
+            part.member.send(asked.from, Message::Reply { eid, outcome }.write());
+        }
+    }
+
+    /// The batch is decided. Who asked for what never happened asks the cluster again.
+    pub(super) fn end_batch(&mut self, db: DbId) {
+        for origin in self.databases.end_batch(&mut self.sessions, db) {
+            if let Asker::Peer(number) = origin.asker {
+                self.answer_peer(number, origin.eid, Outcome::NotLeader);
+            }
         }
     }
 
@@ -88,12 +97,12 @@ impl Server {
         match self.databases.entry_committed(db, entry.at) {
             Fate::Own => None,
             Fate::Whole => {
-                self.databases.end_batch(&mut self.sessions, db);
+                self.end_batch(db);
                 self.decide(db);
                 None
             }
             Fate::Lost => {
-                self.databases.end_batch(&mut self.sessions, db);
+                self.end_batch(db);
                 self.decide(db);
                 Some(entry)
             }

@@ -194,7 +194,7 @@ impl Server {
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
         if self.databases.has_batch(db) {
-            self.databases.end_batch(&mut self.sessions, db);
+            self.end_batch(db);
             self.decide(db);
         }
         let mut triggers = self.databases.take_to_forward(db);

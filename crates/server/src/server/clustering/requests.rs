@@ -8,7 +8,7 @@ use weir_json::TextBuf;
 
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
-use crate::clusters::{AGAIN_US, Told};
+use crate::clusters::{AGAIN_US, Asked, Told};
 use crate::database::{Trigger, server_db};
 use crate::ids::DbId;
 use crate::origin::{Asker, Origin};
@@ -110,7 +110,10 @@ impl Server {
                 }
             }
             Message::Reply { eid, outcome } => {
-                // What was asked of an earlier leader may be answered late.
+                // What was asked of an earlier leader may be answered late, and mean nothing any more.
+                if part.member.leader() != Some(from) {
+                    return;
+                }
                 let Some(forward) = part.forwards.get_mut(eid) else { return };
                 match outcome {
                     Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),
@@ -140,6 +143,11 @@ impl Server {
                 return;
             }
             let Some((from, request)) = part.arrived.pop_front() else { return };
+            // It may have come twice, over two connections: whoever runs first is answered.
+            if self.clusters.askers.values().any(|asked| asked.eid == request.eid) {
+                continue;
+            }
+            let part = self.clusters.part_mut(db);
             let found = match request.is_again {
                 true => part.member.find(request.eid, request.since),
                 false => Found::No,
@@ -163,7 +171,7 @@ impl Server {
         let Ok(message) = TextBuf::validate(text) else { return };
         self.clusters.next_asker += 1;
         let number = self.clusters.next_asker;
-        self.clusters.askers.insert(number, (db, from));
+        self.clusters.askers.insert(number, Asked { db, from, eid });
         let origin = Origin {
             asker: Asker::Peer(number),
             identity: Arc::new(identity),

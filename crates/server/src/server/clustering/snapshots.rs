@@ -191,10 +191,10 @@ impl Server {
             let storage = Storage::Clustered(Clustered::new(path));
             return self.add_database(db, database, (storage, None));
         }
-        let Self { shell, sessions, databases, .. } = self;
-        if databases.has_batch(db) {
-            databases.end_batch(sessions, db);
+        if self.databases.has_batch(db) {
+            self.end_batch(db);
         }
+        let Self { shell, databases, .. } = self;
         match databases.take_rows_of(shell, db, &database) {
             Ok(()) => self.decide(db),
             Err(error) => self.cannot_follow(db, receiving.last, &error.to_string()),
