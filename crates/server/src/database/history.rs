@@ -240,8 +240,7 @@ impl Databases {
     }
 
     /// An update that tells a monitor nothing but the id of its state, for a client that named
-    /// another one: some learn it from updates only (`docs/decisions/012`). Where there are no ids,
-    /// that is how a client loses one that the next process would find.
+    /// another one: some learn it from updates only (`docs/decisions/012`).
     pub(crate) fn says_other_state(
         &self,
         id: DbId,
@@ -249,8 +248,8 @@ impl Databases {
         known: Option<Uuid>,
         state: Option<Uuid>,
     ) -> Option<Vec<u8>> {
-        let db = self.get(id).filter(|db| db.history.kept().is_some())?;
-        let state = state.filter(|state| known.is_some_and(|id| id != *state))?;
-        db.monitors().nothing_new(key, state)
+        let state =
+            state.filter(|state| *state != Uuid::ZERO && known.is_some_and(|id| id != *state));
+        self.get(id)?.monitors().nothing_new(key, state?)
     }
 }
