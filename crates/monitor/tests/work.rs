@@ -495,11 +495,7 @@ fn an_id_that_grows_old_is_renewed_in_one_message_for_all_equal_monitors() {
     grow_older(&mut s, 2, 2);
     let updates = s.flush_all(&[]);
     let to: Vec<_> = updates.iter().map(|update| update.to.clone()).collect();
-    assert_eq!(
-        to,
-        [quiet.clone(), vec![with_versions]],
-        "{others:?} have no ids, {told:?} is told"
-    );
+    assert_eq!(to, [quiet, vec![with_versions]], "{others:?} have no ids, {told:?} is told");
     assert!(updates[0].body.ends_with(b"\",{}]}"));
     assert!(!s.monitors.owes_ids() && s.flush_all(&[]).is_empty(), "once");
     grow_older(&mut s, 2, 4);

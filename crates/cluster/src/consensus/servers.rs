@@ -31,8 +31,7 @@ impl Numbers {
 
     /// The servers as voters.
     pub(super) fn voters(&mut self, servers: &Servers) -> ConfState {
-        let mut state = ConfState::default();
-        state.voters = servers.keys().map(|id| self.of(*id)).collect();
-        state
+        let voters = servers.keys().map(|id| self.of(*id)).collect();
+        ConfState { voters, ..ConfState::default() }
     }
 }

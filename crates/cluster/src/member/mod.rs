@@ -530,7 +530,7 @@ impl Member {
     fn lost(&mut self, id: LinkId, error: Option<String>) {
         let Some(link) = self.peers.lost(self.now_us, id) else { return };
         if link.is_up && link.is_ours {
-            let why = error.map_or_else(|| "closed by peer".to_owned(), |error| error);
+            let why = error.unwrap_or_else(|| "closed by peer".to_owned());
             self.log(Level::Info, format!("{}: connection closed ({why})", link.name));
         }
         self.link_gone(&link);

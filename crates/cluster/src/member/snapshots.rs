@@ -86,7 +86,6 @@ impl Snapshots {
     pub(super) fn forget_copy(&mut self, is_finishing: bool) {
         self.finishing.take_if(|_| !is_finishing);
     }
-
 }
 
 impl Member {

@@ -643,10 +643,6 @@ impl World {
         self.servers[n].has_left
     }
 
-    pub fn applied_to(&self, n: usize) -> u64 {
-        self.servers[n].applied_to
-    }
-
     pub fn chance(&mut self, n: u64) -> u64 {
         self.rng.below(n)
     }

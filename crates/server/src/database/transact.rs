@@ -276,10 +276,10 @@ impl Databases {
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
         let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);
         let db = self.open(trigger.origin.db);
-        if delta.is_some() && !db.storage.may_write() {
+        if let Some(change) = delta.as_ref().filter(|_| !db.storage.may_write()) {
             // Only the leader of the cluster does: it is asked, and what was tried here is undone.
             let database = db.tables.here_mut();
-            database.expect("the change has just been made there").revert(&delta.expect("it is"));
+            database.expect("the change has just been made there").revert(change);
             self.forward(sessions, trigger);
             return false;
         }
