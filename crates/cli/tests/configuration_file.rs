@@ -6,7 +6,7 @@ mod support;
 use support::{Scratch, WEIR, err};
 
 /// What the file holds, and what is said about it, `|` between lines; the start fails.
-const MISTAKES: [(&str, &str); 16] = [
+const MISTAKES: [(&str, &str); 15] = [
     ("[", "config: reading JSON failed (line 0, column 1, byte 1: unexpected end of input)"),
     (
         r#"{"remotes":1}"#,
