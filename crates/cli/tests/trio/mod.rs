@@ -1,0 +1,286 @@
+//! A cluster of three servers on files of their own, each of them Weir or the packaged server, and
+//! clients that write all the while.
+
+#![allow(dead_code, reason = "every test uses another part")]
+
+mod load;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_testkit::client::Client;
+
+pub(crate) use load::Load;
+
+use crate::support::{Scratch, err, eventually, out, reference};
+
+/// Which program a member runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Packaged,
+    Weir,
+}
+
+/// All members.
+pub(crate) const ALL: [usize; 3] = [0, 1, 2];
+
+/// A table without indexes: what is written twice is there twice.
+pub(crate) const SCHEMA: &str = r#"{"name":"Odd","version":"1.0.0","tables":{"T":{"isRoot":true,
+    "columns":{"name":{"type":"string"},"n":{"type":"integer"}}}}}"#;
+
+/// Three members.
+pub(crate) struct Trio {
+    pub(crate) scratch: Scratch,
+    /// The database's name.
+    pub(crate) db: String,
+    prefix: String,
+    addresses: Vec<String>,
+    children: Vec<Option<Child>>,
+    /// How much of each log has been looked at.
+    read: Vec<usize>,
+}
+
+/// Ports that nobody listens on, outside of those that the system gives to clients.
+fn free_ports() -> Vec<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut ports = vec![];
+    while ports.len() < ALL.len() {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (std::process::id().wrapping_mul(31) + step) % 20_000;
+        let port = u16::try_from(port).expect("below 30,000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+impl Trio {
+    /// A cluster of packaged servers that run, for a database with this schema; `None`, and said so,
+    /// where there are none.
+    pub(crate) fn packaged(schema: &str) -> Option<Self> {
+        let tool = reference("ovsdb-tool")?;
+        reference("ovsdb-server")?;
+        let scratch = Scratch::new();
+        let schema = match schema.starts_with('/') {
+            true => PathBuf::from(schema),
+            false => scratch.write("schema", schema),
+        };
+        let schema = schema.display().to_string();
+        let db = out(&scratch.run(&tool, &["schema-name", &schema])).trim().to_owned();
+        let addresses: Vec<String> =
+            free_ports().into_iter().map(|port| format!("tcp:127.0.0.1:{port}")).collect();
+        let mut trio = Self::of(scratch, db, addresses);
+        let [first, second, third] = trio.addresses.clone().try_into().expect("three");
+        let (files, name) = (ALL.map(|at| trio.file(at)), trio.db.clone());
+        for args in [
+            &["create-cluster", &files[0], &schema, &first][..],
+            &["join-cluster", &files[1], &name, &second, &first],
+            &["join-cluster", &files[2], &name, &third, &first],
+        ] {
+            let made = trio.scratch.run(&tool, args);
+            assert!(made.status.success(), "{}", err(&made));
+        }
+        for at in ALL {
+            trio.start(at, Program::Packaged);
+            trio.settle(&ALL[..=at]);
+        }
+        Some(trio)
+    }
+
+    /// The same files served by Weir.
+    pub(crate) fn weir(schema: &str) -> Option<Self> {
+        let mut trio = Self::packaged(schema)?;
+        trio.stop_all();
+        trio.start_all(Program::Weir);
+        Some(trio)
+    }
+
+    fn of(scratch: Scratch, db: String, addresses: Vec<String>) -> Self {
+        let children = ALL.map(|_| None).into();
+        Self { scratch, prefix: "m".to_owned(), db, addresses, children, read: vec![0; ALL.len()] }
+    }
+
+    pub(crate) fn file(&self, at: usize) -> String {
+        format!("{}{at}.db", self.prefix)
+    }
+
+    pub(crate) fn address(&self, at: usize) -> &str {
+        &self.addresses[at]
+    }
+
+    pub(crate) fn socket(&self, at: usize) -> PathBuf {
+        self.scratch.path(&format!("{}{at}.sock", self.prefix))
+    }
+
+    fn log_file(&self, at: usize) -> PathBuf {
+        self.scratch.path(&format!("{}{at}.log", self.prefix))
+    }
+
+    /// Starts a member; it listens when this returns.
+    pub(crate) fn start(&mut self, at: usize, program: Program) {
+        let path = match program {
+            Program::Packaged => reference("ovsdb-server").expect("it has been used before"),
+            Program::Weir => self.scratch.link("ovsdb-server"),
+        };
+        let socket = self.socket(at);
+        let _ = std::fs::remove_file(&socket);
+        let mut command = self.scratch.command(path);
+        command
+            .args(["--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info"])
+            .arg(format!("--log-file={}", self.log_file(at).display()))
+            .arg(format!("--unixctl={}", self.scratch.text(&format!("{}{at}.ctl", self.prefix))))
+            .arg(format!("--remote=punix:{}", socket.display()))
+            .arg(self.file(at));
+        self.children[at] = Some(command.spawn().expect("the server starts"));
+        eventually("the member listens", || {
+            let child = self.children[at].as_mut().expect("just started");
+            let ended = child.try_wait().expect("a child");
+            assert!(ended.is_none(), "member {at} has ended:\n{}", self.log(at));
+            Client::connect(&socket).is_ok()
+        });
+    }
+
+    pub(crate) fn start_all(&mut self, program: Program) {
+        ALL.into_iter().for_each(|at| self.start(at, program));
+        self.settle(&ALL);
+    }
+
+    /// Asks a member to end, and waits for that.
+    pub(crate) fn stop(&mut self, at: usize) {
+        let mut child = self.children[at].take().expect("it runs");
+        let done = self.appctl(at, &["exit"]);
+        assert!(done.status.success(), "member {at}: {}", err(&done));
+        let mut status = None;
+        eventually("the member ends", || {
+            status = child.try_wait().expect("a child");
+            status.is_some()
+        });
+        assert!(status.is_some_and(|status| status.success()), "{status:?}:\n{}", self.log(at));
+    }
+
+    pub(crate) fn stop_all(&mut self) {
+        ALL.into_iter().for_each(|at| self.stop(at));
+    }
+
+    /// Ends a member as a power cut would.
+    pub(crate) fn kill(&mut self, at: usize) {
+        let mut child = self.children[at].take().expect("it runs");
+        child.kill().expect("it runs");
+        child.wait().expect("a child");
+    }
+
+    pub(crate) fn signal(&self, at: usize, signal: rustix::process::Signal) {
+        let pid = self.children[at].as_ref().expect("it runs").id();
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    pub(crate) fn appctl(&self, at: usize, args: &[&str]) -> Output {
+        let appctl = reference("ovs-appctl").expect("it comes with the server");
+        let control = self.scratch.text(&format!("{}{at}.ctl", self.prefix));
+        self.scratch.run(appctl, &[&["-T", "30", "-t", control.as_str()], args].concat())
+    }
+
+    pub(crate) fn status(&self, at: usize) -> String {
+        out(&self.appctl(at, &["cluster/status", &self.db]))
+    }
+
+    fn says(&self, at: usize, line: &str) -> bool {
+        self.status(at).lines().any(|said| said == line)
+    }
+
+    /// Who leads, of these.
+    pub(crate) fn leader_among(&self, members: &[usize]) -> Option<usize> {
+        members.iter().copied().find(|at| self.says(*at, "Role: leader"))
+    }
+
+    /// Waits until one of these leads, and the others follow it; who.
+    pub(crate) fn settle(&self, members: &[usize]) -> usize {
+        let mut leader = None;
+        eventually("one member leads, the others follow it", || {
+            leader = self.leader_among(members);
+            let Some(leader) = leader else { return false };
+            let status = self.status(leader);
+            let servers = status.lines().filter(|line| line.contains(" at tcp:")).count();
+            let term = status.lines().find(|line| line.starts_with("Term: ")).unwrap_or_default();
+            let is_led = |at: usize| {
+                let said = self.status(at);
+                let has = |line: &str| said.lines().any(|said| said == line);
+                has("Status: cluster member") && has(term) && !has("Leader: unknown")
+            };
+            servers >= members.len() && members.iter().all(|at| is_led(*at))
+        });
+        leader.expect("just seen")
+    }
+
+    pub(crate) fn client(&self, at: usize) -> Client {
+        Client::connect(&self.socket(at)).expect("the member listens")
+    }
+
+    /// The rows' names that a member has, in order.
+    pub(crate) fn names(&self, at: usize) -> Vec<String> {
+        load::names(&self.socket(at), &self.db).expect("the member answers")
+    }
+
+    /// Inserts a row through a member, which answers that it has.
+    pub(crate) fn insert(&self, at: usize, name: &str) {
+        let inserted = load::insert(&mut self.client(at), &self.db, name);
+        assert!(inserted.is_ok(), "through member {at}: {inserted:?}\n{}", self.log(at));
+    }
+
+    pub(crate) fn log(&self, at: usize) -> String {
+        let log = std::fs::read(self.log_file(at)).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// Warnings and errors in the logs since this was asked last.
+    pub(crate) fn complaints(&mut self) -> Vec<String> {
+        let mut complaints = vec![];
+        for at in ALL {
+            let log = self.log(at);
+            let new = log.get(self.read[at]..).unwrap_or_default();
+            let is_bad = |line: &&str| ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w));
+            complaints.extend(new.lines().filter(is_bad).map(|line| format!("member {at}: {line}")));
+            self.read[at] = log.len();
+        }
+        complaints
+    }
+
+    /// `ovsdb-tool check-cluster` accepts each of the files, and all together.
+    pub(crate) fn check_files(&self) {
+        let tool = reference("ovsdb-tool").expect("it has been used before");
+        let files = ALL.map(|at| self.file(at));
+        let check = |files: &[&str]| {
+            let checked = self.scratch.run(&tool, &[&["check-cluster"], files].concat());
+            let said = format!("{}{}", out(&checked), err(&checked));
+            assert!(checked.status.success() && said.is_empty(), "check-cluster {files:?}: {said}");
+        };
+        files.iter().for_each(|file| check(&[file]));
+        check(&files.each_ref().map(String::as_str));
+    }
+
+    /// Load through each member.
+    pub(crate) fn load(&self) -> Load {
+        Load::start(&ALL.map(|at| self.socket(at)), &self.db)
+    }
+}
+
+impl Drop for Trio {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            for at in ALL {
+                let log = self.log(at);
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = lines.len().saturating_sub(40);
+                eprintln!("--- log of member {at}\n{}", lines[tail..].join("\n"));
+            }
+        }
+    }
+}
