@@ -161,6 +161,11 @@ impl Peers {
     pub(crate) fn greet(&mut self, id: LinkId, hello: &Hello) {
         let mut bytes = Vec::new();
         hello.write(&mut bytes);
+        self.say(id, bytes);
+    }
+
+    /// Says something that is no frame.
+    pub(crate) fn say(&mut self, id: LinkId, bytes: Vec<u8>) {
         self.effects.push(Effect::Send { link: id, bytes });
     }
 

@@ -9,7 +9,7 @@ use crate::syntax;
 ///
 /// It only counts brackets outside strings; what is between them is for
 /// [`crate::validate()`] to judge.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Framer {
     /// Open brackets; 0 between messages.
     depth: usize,

@@ -104,7 +104,7 @@ impl Block {
 }
 
 /// What must be known about the text before a block to find the brackets in it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quoting {
     /// All ones inside a string, else 0.
     in_string: u64,

@@ -256,7 +256,9 @@ impl Trio {
         let check = |files: &[&str]| {
             let checked = self.scratch.run(&tool, &[&["check-cluster"], files].concat());
             let said = format!("{}{}", out(&checked), err(&checked));
-            assert!(checked.status.success() && said.is_empty(), "check-cluster {files:?}: {said}");
+            // What an earlier leader had nobody else write may go.
+            let is_bad = said.lines().any(|line| !line.contains(" truncates log from "));
+            assert!(checked.status.success() && !is_bad, "check-cluster {files:?}: {said}");
         };
         files.iter().for_each(|file| check(&[file]));
         check(&files.each_ref().map(String::as_str));

@@ -553,6 +553,7 @@ impl Member {
             match link.decoder.next() {
                 Ok(None) => return,
                 Ok(Some(Said::Hello(hello))) => self.greeted(id, hello),
+                Ok(Some(Said::Probe(answer))) => self.peers.say(id, answer),
                 Ok(Some(Said::Frame(frame))) => {
                     let from = link.peer.expect("frames come behind a greeting");
                     self.heard_us.insert(from, self.now_us);

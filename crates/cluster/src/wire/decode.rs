@@ -7,7 +7,8 @@ use weir_log::clustered::Servers;
 
 use super::encode::content;
 use super::frame::{Begin, Frame, Step};
-use super::hello::Hello;
+use super::hello::{self, Hello};
+use super::probes::Probes;
 use super::{FRAME_BYTES_MAX, Malformed};
 use crate::entry::{Content, Entry};
 use crate::ids::Position;
@@ -17,6 +18,8 @@ use crate::ids::Position;
 pub(crate) enum Said {
     Hello(Hello),
     Frame(Frame),
+    /// The reference's server asks whether anybody is there: this is the answer.
+    Probe(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -25,8 +28,8 @@ enum State {
     Greeting,
     /// A member of this kind has greeted.
     Frames,
-    /// The reference's server has greeted: what follows is not for us.
-    Deaf,
+    /// The reference's server has greeted: of what follows only probes are for us.
+    Deaf(Probes),
 }
 
 /// Takes the bytes of one connection apart.
@@ -45,9 +48,6 @@ impl Decoder {
 
     /// Takes over what has come.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Deaf) {
-            return;
-        }
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
@@ -57,18 +57,23 @@ impl Decoder {
 
     /// The next thing that has come as a whole.
     pub(crate) fn next(&mut self) -> Result<Option<Said>, Malformed> {
-        match self.state {
-            State::Deaf => Ok(None),
+        match &mut self.state {
+            State::Deaf(probes) => {
+                let taken = std::mem::take(&mut self.taken);
+                let bytes = std::mem::take(&mut self.bytes);
+                probes.feed(&bytes[taken..])?;
+                Ok(probes.next().map(Said::Probe))
+            }
             State::Greeting => {
-                let Some((hello, len)) = Hello::parse(&self.bytes[self.taken..])? else {
-                    return Ok(None);
-                };
+                let rest = &self.bytes[self.taken..];
+                let Some((said, len)) = hello::parse(rest)? else { return Ok(None) };
                 self.taken += len;
-                self.state = if hello.lane.is_some() { State::Frames } else { State::Deaf };
-                if matches!(self.state, State::Deaf) {
-                    (self.bytes, self.taken) = (Vec::new(), 0);
+                if let Said::Hello(hello) = &said {
+                    let is_ours = hello.lane.is_some();
+                    let deaf = || State::Deaf(Probes::default());
+                    self.state = if is_ours { State::Frames } else { deaf() };
                 }
-                Ok(Some(Said::Hello(hello)))
+                Ok(Some(said))
             }
             State::Frames => {
                 let rest = &self.bytes[self.taken..];

@@ -5,7 +5,8 @@ use weir_data::parser::{ANY, OPTIONAL, Parser, STRING};
 use weir_json::{Framer, Text, Value};
 use weir_wire::Message;
 
-use super::Malformed;
+use super::decode::Said;
+use super::{Malformed, probes};
 
 /// Longest greeting taken, in bytes. The reference's server may say all it has in its first
 /// message, so a longer one is that of such a server only if it begins like one.
@@ -66,22 +67,6 @@ impl Hello {
         out.extend_from_slice(&weir_wire::notification("hello_request", params.as_bytes()));
     }
 
-    /// The greeting at the beginning of what has come, with its length; `None` if more must come.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let malformed = |error: &dyn std::fmt::Display| Malformed(error.to_string());
-        let end = Framer::new().feed(bytes).map_err(|error| malformed(&error))?;
-        let Some(end) = end else {
-            let is_long = bytes.len() > HELLO_BYTES_MAX;
-            return if is_long { Err(Malformed("greeting too long".into())) } else { Ok(None) };
-        };
-        let text = weir_json::validate(&bytes[..end]).map_err(|error| malformed(&error))?;
-        let no_greeting = || Malformed("first message is no greeting".into());
-        let message = Message::parse(text).map_err(|_| no_greeting())?;
-        let Message::Notification { method, params } = message else { return Err(no_greeting()) };
-        let [params] = params.array::<1>().ok_or_else(no_greeting)?;
-        Ok(Some((Self::of(method, params)?, end)))
-    }
-
     fn of(method: &str, params: Text<'_>) -> Result<Self, Malformed> {
         let mut parser = Parser::new(params, &"raft");
         let mut uuid = |name| {
@@ -99,4 +84,24 @@ impl Hello {
         let from = from.ok_or_else(|| Malformed("greeting without a sender".into()))?;
         Ok(Self { cluster, to, from, address, lane })
     }
+}
+
+/// The first message of what has come on a connection, with its length: a greeting, or a probe of
+/// the reference's server, which does not greet who connects to it. `None` if more must come.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Said, usize)>, Malformed> {
+    let malformed = |error: &dyn std::fmt::Display| Malformed(error.to_string());
+    let end = Framer::new().feed(bytes).map_err(|error| malformed(&error))?;
+    let Some(end) = end else {
+        let is_long = bytes.len() > HELLO_BYTES_MAX;
+        return if is_long { Err(Malformed("greeting too long".into())) } else { Ok(None) };
+    };
+    let text = weir_json::validate(&bytes[..end]).map_err(|error| malformed(&error))?;
+    let no_greeting = || Malformed("first message is no greeting".into());
+    let message = Message::parse(text).map_err(|_| no_greeting())?;
+    if let Some(answer) = probes::answer(&message) {
+        return Ok(Some((Said::Probe(answer), end)));
+    }
+    let Message::Notification { method, params } = message else { return Err(no_greeting()) };
+    let [params] = params.array::<1>().ok_or_else(no_greeting)?;
+    Ok(Some((Said::Hello(Hello::of(method, params)?), end)))
 }

@@ -11,13 +11,15 @@
 //! uuid   = 16 bytes, most significant first
 //! ```
 //!
-//! Texts of entries are spliced as they are. Who is greeted by the reference's server says nothing:
-//! the two have no common language, and need none (they meet only while a cluster is moved over).
+//! Texts of entries are spliced as they are. Who is greeted by the reference's server says nothing,
+//! but for answers to its probes: the two have no common language, and need none (they meet only
+//! while a cluster is moved over).
 
 mod decode;
 mod encode;
 mod frame;
 mod hello;
+mod probes;
 
 pub(crate) use decode::{Decoder, Said};
 pub(crate) use frame::{Begin, Frame, Step};

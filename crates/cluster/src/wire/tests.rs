@@ -140,3 +140,26 @@ fn a_server_of_the_reference_is_not_heard() {
     assert_eq!((hello.lane, hello.from), (None, Uuid::from_u128(2)));
     assert_eq!(hello.address.as_deref(), Some("tcp:127.0.0.1:1"));
 }
+
+#[test]
+fn a_server_of_the_reference_hears_that_somebody_is_there() {
+    let probe = r#"{"method":"echo","params":["x"],"id":"echo"}"#;
+    let long = format!(r#"{{"method":"echo","params":["{}"],"id":1}}"#, "y".repeat(4096));
+    let message = r#"{"method":"become_leader","params":[{"term":3,"#;
+    let message =
+        format!(r#"{message}"from":"00000000-0000-0000-0000-000000000002"}}],"id":null}}"#);
+    let bytes = [probe, &message, probe, &long, &message, probe].concat();
+    let answer = br#"{"id":"echo","result":["x"],"error":null}"#.to_vec();
+    for piece in [1, 7, 5000] {
+        let said = all_of(bytes.as_bytes(), piece).unwrap();
+        let [Said::Probe(first), Said::Hello(hello), Said::Probe(second), Said::Probe(third)] =
+            &said[..]
+        else {
+            panic!("{said:?}")
+        };
+        assert_eq!(hello.lane, None);
+        for probe in [first, second, third] {
+            assert_eq!(String::from_utf8_lossy(probe), String::from_utf8_lossy(&answer));
+        }
+    }
+}
