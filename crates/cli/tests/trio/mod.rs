@@ -242,8 +242,10 @@ impl Trio {
         for at in ALL {
             let log = self.log(at);
             let new = log.get(self.read[at]..).unwrap_or_default();
-            let is_bad = |line: &&str| ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w));
-            complaints.extend(new.lines().filter(is_bad).map(|line| format!("member {at}: {line}")));
+            let is_bad =
+                |line: &&str| ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w));
+            complaints
+                .extend(new.lines().filter(is_bad).map(|line| format!("member {at}: {line}")));
             self.read[at] = log.len();
         }
         complaints
