@@ -207,7 +207,13 @@ impl Member {
 
     /// The tables have been made of a snapshot, or it makes no sense.
     pub(super) fn snapshot_loaded(&mut self, last: Position, result: Result<(), String>) {
-        let is_it = |incoming: &Incoming| incoming.begin.last == last;
+        // Another member may have begun to send the same one after this one was complete.
+        let is_it = |incoming: &Incoming| {
+            incoming.begin.last == last && incoming.have == incoming.begin.len
+        };
+        if self.snapshots.is_installing {
+            return;
+        }
         let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else {
             return;
         };
@@ -297,7 +303,10 @@ impl Member {
     /// A copy is in the file's place.
     pub(super) fn finished(&mut self) {
         let (mark, len) = self.snapshots.finishing.take().expect("a copy was to be");
-        self.snapshots.len = len;
-        self.node.compacted(mark);
+        // A snapshot of another member may be about to take the copy's place: the log has that one.
+        if mark.last.index > self.node.mark().last.index {
+            self.snapshots.len = len;
+            self.node.compacted(mark);
+        }
     }
 }
