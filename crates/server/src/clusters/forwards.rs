@@ -28,6 +28,8 @@ pub(crate) struct Forward {
     pub(crate) trigger: Trigger,
     /// The commit index when it was first sent anywhere.
     pub(crate) since: Option<u64>,
+    /// How often it has been sent.
+    pub(crate) attempts: u64,
     pub(crate) state: State,
 }
 
@@ -44,11 +46,18 @@ impl Forwards {
         self.next += 1;
         self.by_eid.insert(trigger.origin.eid, self.next);
         let since = trigger.since;
-        self.by_number.insert(self.next, Forward { trigger, since, state: State::New });
+        let attempts = u64::from(since.is_some());
+        let forward = Forward { trigger, since, attempts, state: State::New };
+        self.by_number.insert(self.next, forward);
     }
 
     pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {
         self.by_number.get_mut(self.by_eid.get(&eid)?)
+    }
+
+    /// What the answer to this attempt is about, unless another attempt has followed it.
+    pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
+        self.get_mut(eid).filter(|forward| forward.attempts == attempt + 1)
     }
 
     /// It is decided, or runs here.
@@ -96,5 +105,40 @@ impl Forwards {
     pub(crate) fn take_all(&mut self) -> Vec<Forward> {
         self.by_eid.clear();
         std::mem::take(&mut self.by_number).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_json::TextBuf;
+
+    use super::*;
+    use crate::ids::DbId;
+    use crate::origin::{Asker, Origin};
+
+    #[test]
+    fn only_the_last_attempt_is_answered() {
+        let eid = Uuid::from_u128(5);
+        let origin = Origin {
+            asker: Asker::Server,
+            identity: Arc::default(),
+            id: vec![],
+            db: DbId(1),
+            created_us: 0,
+            eid,
+        };
+        let message = TextBuf::validate(b"[]".to_vec()).expect("JSON");
+        let mut forwards = Forwards::default();
+        forwards.push(Trigger::new(origin, Arc::new(message)));
+        assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
+        let [number] = forwards.new_ones()[..] else { panic!("one request") };
+        forwards.number(number).attempts += 1;
+        assert!(forwards.answered(eid, 0).is_some());
+        forwards.ask_again();
+        forwards.number(number).attempts += 1;
+        assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
+        assert!(forwards.answered(eid, 1).is_some());
     }
 }

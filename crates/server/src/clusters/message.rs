@@ -18,8 +18,10 @@ pub(crate) struct Request {
     pub(crate) eid: Uuid,
     /// The sender's commit index when the request was first sent anywhere.
     pub(crate) since: u64,
-    /// It has been sent before: an entry may have come of it.
-    pub(crate) is_again: bool,
+    /// How often it has been sent before: an entry may have come of it.
+    pub(crate) attempt: u64,
+    /// The term of the leader that is asked.
+    pub(crate) term: u64,
     /// How long the client has waited, in milliseconds.
     pub(crate) elapsed_ms: u64,
     pub(crate) identity: Identity,
@@ -50,7 +52,12 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Request(Box<Request>),
-    Reply { eid: Uuid, outcome: Outcome },
+    /// To an attempt: what came of an earlier one does not matter any more.
+    Reply {
+        eid: Uuid,
+        attempt: u64,
+        outcome: Outcome,
+    },
 }
 
 impl Message {
@@ -58,11 +65,12 @@ impl Message {
         let mut out = Vec::new();
         match self {
             Self::Request(request) => {
-                let Request { eid, since, is_again, elapsed_ms, identity, locks, text } =
+                let Request { eid, since, attempt, term, elapsed_ms, identity, locks, text } =
                     &**request;
                 head(&mut out, 0, *eid);
                 number(&mut out, *since);
-                number(&mut out, u64::from(*is_again));
+                number(&mut out, *attempt);
+                number(&mut out, *term);
                 number(&mut out, *elapsed_ms);
                 let Identity { name, read_only, role, client } = identity;
                 bytes(&mut out, name.as_bytes());
@@ -74,7 +82,7 @@ impl Message {
                 locks.iter().for_each(|lock| bytes(&mut out, lock.as_bytes()));
                 bytes(&mut out, text);
             }
-            Self::Reply { eid, outcome } => {
+            Self::Reply { eid, attempt, outcome } => {
                 let kind = match outcome {
                     Outcome::Entry(_) => 1,
                     Outcome::Empty(..) => 2,
@@ -84,6 +92,7 @@ impl Message {
                     Outcome::NotLeader => 6,
                 };
                 head(&mut out, kind, *eid);
+                number(&mut out, *attempt);
                 match outcome {
                     Outcome::Entry(reply) => bytes(&mut out, reply),
                     Outcome::Empty(at, reply) => {
@@ -104,20 +113,21 @@ impl Message {
         let (eid, rest) = rest.split_first_chunk::<16>()?;
         let eid = Uuid::from_u128(u128::from_be_bytes(*eid));
         let mut body = Body(rest);
-        let message = match kind {
-            0 => Self::Request(Box::new(body.request(eid)?)),
-            1 => Self::Reply { eid, outcome: Outcome::Entry(body.bytes()?.to_vec()) },
-            2 => {
-                let (at, reply) = (body.position()?, body.bytes()?.to_vec());
-                Self::Reply { eid, outcome: Outcome::Empty(at, reply) }
-            }
-            3 => Self::Reply { eid, outcome: Outcome::Waits(body.position()?) },
-            4 => Self::Reply { eid, outcome: Outcome::Known },
-            5 => Self::Reply { eid, outcome: Outcome::Unknown },
-            6 => Self::Reply { eid, outcome: Outcome::NotLeader },
+        if kind == 0 {
+            let request = body.request(eid)?;
+            return body.0.is_empty().then(|| Self::Request(Box::new(request)));
+        }
+        let attempt = body.number()?;
+        let outcome = match kind {
+            1 => Outcome::Entry(body.bytes()?.to_vec()),
+            2 => Outcome::Empty(body.position()?, body.bytes()?.to_vec()),
+            3 => Outcome::Waits(body.position()?),
+            4 => Outcome::Known,
+            5 => Outcome::Unknown,
+            6 => Outcome::NotLeader,
             _ => return None,
         };
-        body.0.is_empty().then_some(message)
+        body.0.is_empty().then_some(Self::Reply { eid, attempt, outcome })
     }
 }
 
@@ -144,14 +154,15 @@ struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
     fn request(&mut self, eid: Uuid) -> Option<Request> {
-        let (since, is_again, elapsed_ms) = (self.number()?, self.number()? != 0, self.number()?);
+        let (since, attempt) = (self.number()?, self.number()?);
+        let (term, elapsed_ms) = (self.number()?, self.number()?);
         let (name, read_only, role) = (self.string()?, self.number()? != 0, self.string()?);
         let (has_client, client) = (self.number()? != 0, self.string()?);
         let count = self.number()?;
         let locks = (0..count).map(|_| self.string()).collect::<Option<_>>()?;
         let identity = Identity { name, read_only, role, client: has_client.then_some(client) };
         let text = self.bytes()?.to_vec();
-        Some(Request { eid, since, is_again, elapsed_ms, identity, locks, text })
+        Some(Request { eid, since, attempt, term, elapsed_ms, identity, locks, text })
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -192,7 +203,8 @@ mod tests {
         let request = Request {
             eid: Uuid::from_u128(5),
             since: 7,
-            is_again: true,
+            attempt: 2,
+            term: 3,
             elapsed_ms: 8,
             identity,
             locks: vec!["a".into(), "b".into()],
@@ -208,7 +220,7 @@ mod tests {
             Outcome::NotLeader,
         ];
         let eid = Uuid::from_u128(6);
-        all.extend(outcomes.map(|outcome| Message::Reply { eid, outcome }));
+        all.extend(outcomes.map(|outcome| Message::Reply { eid, attempt: 4, outcome }));
         for message in all {
             let text = message.write();
             assert_eq!(Message::parse(&text), Some(message));

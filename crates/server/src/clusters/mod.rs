@@ -127,6 +127,7 @@ pub(crate) struct Asked {
     pub(crate) from: Uuid,
     /// The id of the entry that it becomes.
     pub(crate) eid: Uuid,
+    pub(crate) attempt: u64,
 }
 
 /// All clustered databases.

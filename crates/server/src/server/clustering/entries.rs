@@ -62,7 +62,8 @@ impl Server {
     ) {
         let Some(asked) = self.clusters.askers.remove(&asker) else { return };
         if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
-            part.member.send(asked.from, Message::Reply { eid, outcome }.write());
+            let attempt = asked.attempt;
+            part.member.send(asked.from, Message::Reply { eid, attempt, outcome }.write());
         }
     }
 
@@ -167,12 +168,21 @@ impl Server {
         let applied = part.applied;
         for Forward { trigger, state, .. } in part.forwards.decided(applied) {
             match state {
-                State::Empty(_, reply) => self.databases.file_answer(db, trigger, reply),
+                State::Empty(at, reply) if self.stands(db, at) => {
+                    self.databases.file_answer(db, trigger, reply);
+                }
+                // What it was computed on never happened, or it waits.
                 _ => {
                     let Self { shell, sessions, databases, .. } = self;
                     databases.run_again_here(shell, sessions, trigger);
                 }
             }
         }
+    }
+
+    /// Whether the log has the entry of this place, as far as it still says.
+    fn stands(&self, db: DbId, at: Position) -> bool {
+        let entry = self.clusters.part(db).and_then(|part| part.member.entry(at.index));
+        entry.is_none_or(|entry| entry.at == at)
     }
 }

@@ -92,7 +92,6 @@ impl Server {
             let part = self.clusters.part_mut(db);
             if part.again_us.is_some_and(|at| at <= now_us) {
                 part.again_us = None;
-                part.forwards.ask_again();
             }
             if part.member.wakeup_us() <= now_us {
                 self.clusters.tell(&self.shell, db, Happened::Tick);
@@ -229,6 +228,7 @@ impl Server {
             // Who asked hears of the new leader, too.
             part.arrived.clear();
         }
+        part.again_us = None;
         part.forwards.ask_again();
     }
 }

@@ -36,6 +36,10 @@ impl Server {
                     return;
                 }
             } else if let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) {
+                // Who could not be asked is asked again later, and who comes behind that after it.
+                if part.again_us.is_some() {
+                    return;
+                }
                 self.send_request(db, number, leader);
             }
         }
@@ -68,15 +72,15 @@ impl Server {
     fn send_request(&mut self, db: DbId, number: u64, leader: Uuid) {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
-        let committed = part.member.committed();
+        let (committed, term) = (part.member.committed(), part.member.term());
         let forward = part.forwards.number(number);
-        let is_again = forward.since.is_some();
         let trigger = &forward.trigger;
         let origin = &trigger.origin;
         let request = Request {
             eid: origin.eid,
             since: forward.since.unwrap_or(committed),
-            is_again,
+            attempt: forward.attempts,
+            term,
             elapsed_ms: now_us.saturating_sub(origin.created_us) / 1000,
             identity: (*origin.identity).clone(),
             locks: trigger.locks.clone().unwrap_or_default(),
@@ -86,6 +90,7 @@ impl Server {
         if part.member.send(leader, body) {
             let forward = part.forwards.number(number);
             forward.since.get_or_insert(committed);
+            forward.attempts += 1;
             forward.state = State::Asked;
         } else {
             part.again_us.get_or_insert(now_us + AGAIN_US);
@@ -102,25 +107,29 @@ impl Server {
         let part = self.clusters.part_mut(db);
         match message {
             Message::Request(request) => {
-                if part.member.leader() == Some(part.member.id()) {
+                // One that was for an earlier term may have been asked elsewhere since, and come late.
+                let leads = part.member.leader() == Some(part.member.id());
+                if leads && part.member.term() == request.term {
                     part.arrived.push_back((from, *request));
                 } else {
-                    let (eid, outcome) = (request.eid, Outcome::NotLeader);
-                    part.member.send(from, Message::Reply { eid, outcome }.write());
+                    let Request { eid, attempt, .. } = *request;
+                    let outcome = Outcome::NotLeader;
+                    part.member.send(from, Message::Reply { eid, attempt, outcome }.write());
                 }
             }
-            Message::Reply { eid, outcome } => {
+            Message::Reply { eid, attempt, outcome } => {
                 // What was asked of an earlier leader may be answered late, and mean nothing any more.
                 if part.member.leader() != Some(from) {
                     return;
                 }
-                let Some(forward) = part.forwards.get_mut(eid) else { return };
+                let Some(forward) = part.forwards.answered(eid, attempt) else { return };
                 match outcome {
                     Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
                     Outcome::Waits(at) => forward.state = State::Waits(at),
                     Outcome::Known => forward.state = State::Entry(None),
                     Outcome::NotLeader => {
+                        forward.state = State::New;
                         part.again_us.get_or_insert(now_us + AGAIN_US);
                     }
                     Outcome::Unknown => {
@@ -143,14 +152,16 @@ impl Server {
                 return;
             }
             let Some((from, request)) = part.arrived.pop_front() else { return };
-            // It may have come twice, over two connections: whoever runs first is answered.
-            if self.clusters.askers.values().any(|asked| asked.eid == request.eid) {
+            // It may have come twice: it runs once, and the later attempt is answered.
+            let mut asked = self.clusters.askers.values_mut();
+            if let Some(asked) = asked.find(|asked| asked.eid == request.eid) {
+                asked.attempt = asked.attempt.max(request.attempt);
                 continue;
             }
             let part = self.clusters.part_mut(db);
-            let found = match request.is_again {
-                true => part.member.find(request.eid, request.since),
-                false => Found::No,
+            let found = match request.attempt {
+                0 => Found::No,
+                _ => part.member.find(request.eid, request.since),
             };
             let outcome = match found {
                 Found::Yes => Some(Outcome::Known),
@@ -158,8 +169,8 @@ impl Server {
                 Found::No => None,
             };
             if let Some(outcome) = outcome {
-                let eid = request.eid;
-                part.member.send(from, Message::Reply { eid, outcome }.write());
+                let Request { eid, attempt, .. } = request;
+                part.member.send(from, Message::Reply { eid, attempt, outcome }.write());
                 continue;
             }
             self.run_request(db, from, request);
@@ -167,11 +178,11 @@ impl Server {
     }
 
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
-        let Request { eid, elapsed_ms, identity, locks, text, .. } = request;
+        let Request { eid, attempt, elapsed_ms, identity, locks, text, .. } = request;
         let Ok(message) = TextBuf::validate(text) else { return };
         self.clusters.next_asker += 1;
         let number = self.clusters.next_asker;
-        self.clusters.askers.insert(number, Asked { db, from, eid });
+        self.clusters.askers.insert(number, Asked { db, from, eid, attempt });
         let origin = Origin {
             asker: Asker::Peer(number),
             identity: Arc::new(identity),
