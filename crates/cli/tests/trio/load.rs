@@ -16,6 +16,9 @@ use crate::support::eventually;
 /// A client that has no answer for so long connects anew.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Clients at each member.
+const CLIENTS: usize = 3;
+
 /// Between two rows of a client.
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -29,24 +32,41 @@ struct Written {
     longest: Duration,
 }
 
-/// Clients at work, one at each member.
+/// Clients at work, some at each member.
 pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
+    /// Packaged servers do the work.
+    is_packaged: Arc<AtomicBool>,
     counts: Vec<Arc<AtomicU64>>,
     writers: Vec<JoinHandle<Written>>,
 }
 
 impl Load {
     pub(super) fn start(sockets: &[PathBuf], db: &str) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let [is_over, is_packaged] = [false; 2].map(|is| Arc::new(AtomicBool::new(is)));
         let counts: Vec<_> = sockets.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
-        let start = |(number, socket): (usize, &PathBuf)| {
-            let (socket, db, is_over) = (socket.clone(), db.to_owned(), Arc::clone(&is_over));
-            let count = Arc::clone(&counts[number]);
-            std::thread::spawn(move || write(&socket, &db, number, &is_over, &count))
+        let start = |number: usize| {
+            let at = number % sockets.len();
+            let (socket, db) = (sockets[at].clone(), db.to_owned());
+            let flags = [&is_over, &is_packaged].map(Arc::clone);
+            let count = Arc::clone(&counts[at]);
+            std::thread::spawn(move || write(&socket, &db, number, &flags, &count))
         };
-        let writers = sockets.iter().enumerate().map(start).collect();
-        Self { is_over, counts, writers }
+        let mut first = Client::connect(&sockets[0]).expect("the member listens");
+        let counter = json!({"op": "insert", "table": "T", "row": {"name": COUNTER}});
+        first.transact(db, &[counter]).expect("the row that counts");
+        // Each member has it before anybody adds to it.
+        eventually("the row that counts is everywhere", || {
+            sockets.iter().all(|socket| names(socket, db).is_ok_and(|names| !names.is_empty()))
+        });
+        let writers = (0..CLIENTS * sockets.len()).map(start).collect();
+        Self { is_over, is_packaged, counts, writers }
+    }
+
+    /// Packaged servers do the work from now on, or no longer: those may run a transaction twice when
+    /// their leader changes.
+    pub(crate) fn led_by_packaged(&self, is_so: bool) {
+        self.is_packaged.store(is_so, Ordering::Relaxed);
     }
 
     /// Waits until so many more rows have been acknowledged to the clients of each of these members.
@@ -70,7 +90,8 @@ impl Load {
             rows[0].len() >= all && rows[1] == rows[0] && rows[2] == rows[0]
         });
         let rows = trio.names(super::ALL[0]);
-        let twice: Vec<_> = rows.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        let is_twice = |pair: &&[String]| pair[0] == pair[1] && !pair[0].starts_with(PACKAGED);
+        let twice: Vec<_> = rows.windows(2).filter(is_twice).collect();
         assert!(twice.is_empty(), "rows that are there twice: {twice:?}");
         for Written { acknowledged, .. } in &written {
             assert!(!acknowledged.is_empty(), "there was no load");
@@ -78,7 +99,15 @@ impl Load {
             let lost: Vec<_> = acknowledged.iter().filter(is_lost).collect();
             assert!(lost.is_empty(), "rows that were acknowledged and are not there: {lost:?}");
         }
-        written.into_iter().map(|written| written.longest).collect()
+        for at in super::ALL {
+            let (rows, counted) = rows_and_counter(trio, at);
+            assert_eq!(counted, rows, "rows and how often they were counted, member {at}");
+        }
+        let longest = |at: usize| {
+            let of_member = written.iter().skip(at).step_by(super::ALL.len());
+            of_member.map(|written| written.longest).max().unwrap_or_default()
+        };
+        super::ALL.into_iter().map(longest).collect()
     }
 }
 
@@ -86,11 +115,11 @@ fn write(
     socket: &Path,
     db: &str,
     number: usize,
-    is_over: &AtomicBool,
-    count: &AtomicU64,
+    [is_over, is_packaged]: &[Arc<AtomicBool>; 2],
+    answers: &AtomicU64,
 ) -> Written {
     let mut written = Written::default();
-    let (mut client, mut last) = (None, Instant::now());
+    let (mut client, mut last): (Option<Client>, Instant) = (None, Instant::now());
     for row in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
@@ -101,13 +130,14 @@ fn write(
             client.iter_mut().for_each(|client| client.set_patience(PATIENCE).expect("a socket"));
         }
         let Some(connected) = &mut client else { continue };
-        let name = format!("w{number}-{row}");
-        match insert(connected, db, &name) {
+        let led_by = if is_packaged.load(Ordering::Relaxed) { PACKAGED } else { "weir" };
+        let name = format!("{led_by}{number}-{row}");
+        match count(connected, db, &name) {
             Ok(()) => {
                 written.acknowledged.push(name);
                 written.longest = written.longest.max(last.elapsed());
                 last = Instant::now();
-                count.fetch_add(1, Ordering::Relaxed);
+                answers.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) => {
                 written.unknown.push(name);
@@ -116,6 +146,38 @@ fn write(
         }
     }
     written
+}
+
+/// What names of rows begin with that packaged servers are to write.
+const PACKAGED: &str = "packaged";
+
+/// The row that counts the others.
+const COUNTER: &str = "counter";
+
+/// How many rows there are, and what the row says that counts them: read together, for what no answer
+/// came to may still be under way.
+fn rows_and_counter(trio: &Trio, at: usize) -> (usize, usize) {
+    let select = |function: &str| {
+        json!({"op": "select", "table": "T", "where": [["name", function, COUNTER]],
+            "columns": ["_uuid", "n"]})
+    };
+    let asked = [select("!="), select("==")];
+    let result = trio.client(at).transact(&trio.db, &asked).expect("a reply");
+    let rows = result[0]["rows"].as_array().map_or(0, Vec::len);
+    let counted = result[1]["rows"][0]["n"].as_u64().expect("the row that counts is there");
+    (rows, usize::try_from(counted).expect("not many"))
+}
+
+/// Inserts a row that is counted.
+fn count(client: &mut Client, db: &str, name: &str) -> Result<(), Trouble> {
+    let row = json!({"op": "insert", "table": "T", "row": {"name": name}});
+    let one_more = json!({"op": "mutate", "table": "T", "where": [["name", "==", COUNTER]],
+        "mutations": [["n", "+=", 1]]});
+    let result = client.transact(db, &[row, one_more])?;
+    match result.as_array().map(Vec::as_slice) {
+        Some([row, counter]) if row["uuid"].is_array() && counter["count"] == 1 => Ok(()),
+        _ => Err(Trouble::Refused(result.to_string())),
+    }
 }
 
 /// Inserts a row.
@@ -130,7 +192,8 @@ pub(super) fn insert(client: &mut Client, db: &str, name: &str) -> Result<(), Tr
 
 /// The names of all rows that a member has, in order.
 pub(super) fn names(socket: &Path, db: &str) -> Result<Vec<String>, Trouble> {
-    let select = json!({"op": "select", "table": "T", "where": [], "columns": ["name"]});
+    // With their ids, for equal rows are told once.
+    let select = json!({"op": "select", "table": "T", "where": [], "columns": ["_uuid", "name"]});
     let result = Client::connect(socket)?.transact(db, &[select])?;
     let rows = result[0]["rows"].as_array().cloned().unwrap_or_default();
     let name = |row: &serde_json::Value| row["name"].as_str().unwrap_or_default().to_owned();

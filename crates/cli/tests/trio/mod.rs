@@ -90,7 +90,7 @@ impl Trio {
         Some(trio)
     }
 
-    /// The same files served by Weir.
+    /// A cluster of packaged servers that has been stopped, its files served by Weir.
     pub(crate) fn weir(schema: &str) -> Option<Self> {
         let mut trio = Self::packaged(schema)?;
         trio.stop_all();
