@@ -65,6 +65,8 @@ pub struct History {
     begins: Vec<Place>,
     recorded: Ring,
     volatile: Ring,
+    /// Of a disabled log: what the next process finds unless something is written before.
+    dormant: Vec<Uuid>,
 }
 
 impl History {
@@ -93,6 +95,7 @@ impl History {
             begins,
             recorded: Ring::new(budget, Mark { place, id: chain.id() }),
             volatile: Ring::new(budget, Mark { place, id: volatile_id(nonce, place) }),
+            dormant: Vec::new(),
         }
     }
 
@@ -121,12 +124,19 @@ impl History {
     /// Forgets all changes, and gives no ids any more (`--no-standalone-history`).
     pub fn disable(&mut self) {
         (self.is_enabled, self.keeps_recorded, self.keeps_volatile) = (false, false, false);
+        self.dormant = self.recorded.ids();
         self.begin();
     }
 
     /// Gives ids again, from here on. Nothing is kept before somebody asks for that.
     pub fn enable(&mut self) {
-        self.is_enabled = true;
+        (self.is_enabled, self.dormant) = (true, Vec::new());
+    }
+
+    /// Whether an id that a disabled log does not find may be found by the next process: nothing has
+    /// been written that would keep it from that.
+    pub fn is_dormant(&self, id: Uuid) -> bool {
+        self.dormant.contains(&id)
     }
 
     /// Whether states have ids.
@@ -145,6 +155,7 @@ impl History {
         let is_kept = self.is_enabled && record.is_none_or(|record| record.is_marked);
         let Some(delta) = delta.filter(|_| is_kept) else {
             if record.is_some() {
+                self.dormant = Vec::new();
                 return self.begin();
             }
             return self.volatile.begin(self.volatile_mark());

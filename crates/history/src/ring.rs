@@ -251,6 +251,11 @@ impl Ring {
         self.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.open.len()
     }
 
+    /// The ids of all states that are found.
+    pub(crate) fn ids(&self) -> Vec<Uuid> {
+        self.ids.iter().copied().chain([self.low_water.id]).collect()
+    }
+
     /// The place of the state with this id, newest first.
     pub(crate) fn find(&self, id: Uuid) -> Option<Place> {
         if let Some(at) = self.ids.iter().rposition(|other| *other == id) {

@@ -104,7 +104,9 @@ fn a_disabled_log_has_no_ids_and_remembers_nothing_when_it_is_enabled_again() {
     assert_eq!((world.log.ids(), world.log.low_water()), (Ids::default(), Uuid::ZERO));
     world.log.keep(IdKind::Volatile);
     assert!(!world.log.is_enabled() && KINDS.iter().all(|kind| !world.log.is_kept(*kind)));
+    assert!(world.log.is_dormant(before.recorded) && !world.log.is_dormant(before.volatile));
     assert_eq!(world.push(), Ids::default());
+    assert!(!world.log.is_dormant(before.recorded), "the next process meets a barrier");
     assert_eq!((world.finds(before), world.finds(Ids::default())), ([false; 2], [false; 2]));
     assert!(world.log.since(world.log.place(), IdKind::Recorded).is_none());
     assert!(!world.log.image().is_kept());

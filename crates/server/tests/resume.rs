@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use shell::{PATH, Shell, transact};
 use weir_data::Schema;
 use weir_log::{record, standalone};
-use weir_server::Config;
 use weir_server::event::{Event, SessionId};
+use weir_server::{Config, FileForms};
 
 const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
     "Port":{"isRoot":true,"indexes":[["name"]],"columns":{
@@ -301,15 +301,20 @@ impl World {
             record::write_record(&mut file, br#"{"_date":1,"_comment":"by somebody else"}"#);
             self.foreign = self.life + 1;
         }
-        let server = std::mem::replace(
-            &mut self.shell,
-            Shell::start_on_files(file, files, Config::default()),
-        );
-        drop(server);
-        self.life += 1;
+        files.insert(PATH.to_owned(), file);
+        self.shell.files = files;
+        self.restart_as(Config::default());
         if std::mem::take(&mut self.is_compacted) {
             self.count("restarted behind a compaction");
         }
+    }
+
+    /// Another process begins on the files, with these options.
+    fn restart_as(&mut self, config: Config) {
+        let mut files = self.shell.files.clone();
+        let file = files.remove(PATH).expect("the database");
+        self.shell = Shell::start_on_files(file, files, config);
+        self.life += 1;
         self.writer = self.shell.connect();
         for client in &mut self.clients {
             client.session = None;
@@ -404,6 +409,42 @@ impl World {
             self.close(Some(newcomer));
             self.count("compared");
         }
+    }
+}
+
+/// A client that learns ids from updates only names an id to a server that gives none, which changes
+/// nothing that the file would show. Then there is one again that does.
+#[test]
+fn an_id_that_was_refused_by_a_server_without_ids_is_refused_ever_after() {
+    let insert = r#"{"op":"insert","table":"Port","row":{"name":"p1","tags":"a"}}"#;
+    let mutate = r#"{"op":"mutate","table":"Port","where":[],"mutations":[["tags","insert","b"]]}"#;
+    for is_switched in [true, false] {
+        let mut world = World::new(1);
+        world.begin();
+        world.clients[0].requests = serde_json::from_str(REQUESTS[0]).expect("JSON");
+        world.clients[0].learns_from_replies = false;
+        world.leave();
+        world.connect(0);
+        world.shell.call(world.writer, &transact(1, insert));
+        world.settle();
+        assert_ne!(world.clients[0].last_id, ZERO);
+        world.leave();
+        world.shell.call(world.writer, &transact(2, mutate));
+        if is_switched {
+            let off = world.shell.command("weir/standalone-history", &["off"]);
+            assert_eq!(off, Some(Ok(String::new())));
+        } else {
+            let files = FileForms { no_history: true, ..FileForms::default() };
+            world.restart_as(Config { files, ..Config::default() });
+        }
+        world.connect(0);
+        world.settle();
+        world.check();
+        world.leave();
+        world.restart_as(Config::default());
+        world.connect(0);
+        world.check();
+        assert_eq!(world.seen.get("compared"), Some(&2));
     }
 }
 

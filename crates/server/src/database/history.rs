@@ -240,7 +240,8 @@ impl Databases {
     }
 
     /// An update that tells a monitor nothing but the id of its state, for a client that named
-    /// another one: some learn it from updates only (`docs/decisions/012`).
+    /// another one: some learn it from updates only (`docs/decisions/012`). Where there are no ids,
+    /// that is how a client loses one that the next process would find; it is told nothing as a rule.
     pub(crate) fn says_other_state(
         &self,
         id: DbId,
@@ -248,8 +249,10 @@ impl Databases {
         known: Option<Uuid>,
         state: Option<Uuid>,
     ) -> Option<Vec<u8>> {
-        let state =
-            state.filter(|state| *state != Uuid::ZERO && known.is_some_and(|id| id != *state));
-        self.get(id)?.monitors().nothing_new(key, state?)
+        let db = self.get(id)?;
+        let (state, known) = state.zip(known).filter(|(state, known)| state != known)?;
+        let is_dormant = || db.history.kept().is_some_and(|history| history.is_dormant(known));
+        let is_told = state != Uuid::ZERO || is_dormant();
+        is_told.then(|| db.monitors().nothing_new(key, state))?
     }
 }

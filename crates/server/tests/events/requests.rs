@@ -348,11 +348,15 @@ impl Speaker<'_> {
             requests.push(format!(r#""Manager":{{"columns":{columns:?}}}"#));
         }
         let requests = requests.join(",");
-        let zero = "00000000-0000-0000-0000-000000000000";
+        // None, or one of another database.
+        let known = match self.chance.one_in(4) {
+            false => "00000000-0000-0000-0000-000000000000",
+            true => "5c0310a7-a17f-475e-8000-000000000000",
+        };
         let (method, params) = match version {
             1 => ("monitor", format!(r#"["{db}",{name},{{{requests}}}]"#)),
             2 => ("monitor_cond", format!(r#"["{db}",{name},{{{requests}}}]"#)),
-            _ => ("monitor_cond_since", format!(r#"["{db}",{name},{{{requests}}},"{zero}"]"#)),
+            _ => ("monitor_cond_since", format!(r#"["{db}",{name},{{{requests}}},"{known}"]"#)),
         };
         let message = Message::request(id, method, &params).of_lane(db);
         Message { kind: Kind::Monitor { name, view: Box::new(view) }, ..message }

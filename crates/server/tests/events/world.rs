@@ -610,6 +610,11 @@ impl World {
             self.command("weir/wait-delivered", &[name, "now", "all", "2"]);
             return;
         }
+        if self.chance.one_in(30) {
+            let switch = *self.chance.pick(&["on", "off", "x"]);
+            self.command("weir/standalone-history", &[switch]);
+            return;
+        }
         let is_writing = |job: &Job| self.shell.open.get(&job.db()).map(String::as_str);
         let path = DATABASES.iter().find(|(of, _)| *of == name).map(|(_, path)| *path);
         let is_written = self.shell.disk_jobs.iter().any(|job| is_writing(job) == path);
