@@ -43,7 +43,7 @@ pub(super) struct Present<'s> {
 struct Streaming {
     splitter: Splitter,
     is_diff: Option<bool>,
-    /// The record's [`Rows::mark`].
+    /// The number by which its tables are known to have been seen in this record.
     mark: u64,
     /// The table whose rows come.
     table: TableId,
