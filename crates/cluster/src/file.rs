@@ -1,10 +1,10 @@
 //! What a member writes down: the records of a clustered file behind its header (ovsdb(5)).
 
 use weir_data::Uuid;
-use weir_json::validate;
-use weir_log::clustered::{self, Kind, Record};
+use weir_log::clustered::{DataText, EntryText, Kind, Record};
 
 use crate::entry::{Content, Entry};
+use crate::ids::Position;
 
 /// One step's records: term and vote first, then entries, then the commit index, so that each
 /// beginning of it is a file that makes sense.
@@ -34,17 +34,25 @@ pub(crate) fn write_note(note: &str, out: &mut Vec<u8>) {
     Record { comment: None, term: 0, kind: Kind::Note(note.to_owned()) }.write(out);
 }
 
+/// Entries carry the mark: whoever watches the database is told of them by the rules of Weir.
 fn write_entry(entry: &Entry, out: &mut Vec<u8>) {
-    let index = entry.at.index;
-    let mut record = clustered::Entry { index, servers: None, election_timer: None, data: None };
-    match &entry.content {
-        Content::Empty => {}
+    let (Position { term, index }, is_marked) = (entry.at, true);
+    let plain = EntryText {
+        comment: None,
+        term,
+        index,
+        servers: None,
+        election_timer: None,
+        data: None,
+        is_marked,
+    };
+    let record = match &entry.content {
+        Content::Empty => plain,
         Content::Data { eid, text } => {
-            let text = validate(text).expect("the proposer composes JSON");
-            record.data = Some((text, *eid));
+            EntryText { data: Some((DataText::Whole(text), *eid)), ..plain }
         }
-        Content::Servers(servers) => record.servers = Some((**servers).clone()),
-        Content::ElectionTimer(ms) => record.election_timer = Some(*ms),
-    }
-    Record { comment: None, term: entry.at.term, kind: Kind::Entry(record) }.write(out);
+        Content::Servers(servers) => EntryText { servers: Some(servers), ..plain },
+        Content::ElectionTimer(ms) => EntryText { election_timer: Some(*ms), ..plain },
+    };
+    record.write(out);
 }

@@ -11,7 +11,7 @@ use weir_data::{
     Atom, ColumnDelta, ColumnId, Datum, Delta, IdKind, Row, RowDelta, Schema, TableId, TableSchema,
     Uuid,
 };
-use weir_history::{History, Record, budget_of};
+use weir_history::{History, Name, Record, budget_of};
 
 /// A port of OVN, about, and a switch.
 const SCHEMA: &[u8] = br#"{"name":"Net","tables":{
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     for n in 0..times {
         let mut hash = [0; 20];
         hash[..8].copy_from_slice(&n.to_le_bytes());
-        let record = Record { hash, body_len: 400, is_marked: true };
+        let record = Record { name: Name::Hash(hash), body_len: 400, is_marked: true };
         log.push(Some(&delta), &schema, Some(record));
     }
     println!("{:?}", log.counts());

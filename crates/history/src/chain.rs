@@ -10,6 +10,15 @@ pub type RecordHash = [u8; 20];
 /// An odd number, so that no bit of what is behind is lost: 2^128 over the golden ratio.
 const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
+/// What names the state behind a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Name {
+    /// The chain, taken on by the hash of the change's record.
+    Hash(RecordHash),
+    /// The id of the change's entry in a cluster's log.
+    Entry(Uuid),
+}
+
 /// What stands behind a record for all records up to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain(u128);
@@ -18,6 +27,21 @@ impl Chain {
     /// The chain behind a file's first record, the schema.
     pub fn of_schema(hash: RecordHash) -> Self {
         Self(leading_bits(&hash))
+    }
+
+    /// What stands in the chain's place where states are named by the entries of a cluster's log:
+    /// nothing of what comes before one.
+    pub fn of_entry(id: Uuid) -> Self {
+        Self(id.to_u128())
+    }
+
+    /// The chain behind a change.
+    #[must_use]
+    pub fn behind(self, name: Name) -> Self {
+        match name {
+            Name::Hash(hash) => self.then(hash),
+            Name::Entry(id) => Self::of_entry(id),
+        }
     }
 
     /// The chain behind the next record.

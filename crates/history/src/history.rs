@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_data::{Ages, Delta, IdKind, Ids, Schema, TableId, Uuid};
 
-use crate::chain::{Chain, RecordHash};
+use crate::chain::{Chain, Name, RecordHash};
 use crate::changes::Changes;
 use crate::encode::encode;
 use crate::ids::{Place, volatile_id, volatile_place};
@@ -31,8 +31,8 @@ pub fn budget_of(snapshot_len: u64) -> usize {
 /// What the file says of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The record's hash.
-    pub hash: RecordHash,
+    /// What names the state behind it.
+    pub name: Name,
     /// Length of the record's body in bytes.
     pub body_len: u64,
     /// Whether Weir wrote the record under the rules of `docs/decisions/012`.
@@ -74,6 +74,15 @@ impl History {
     /// fresh randomness of the process.
     pub fn new(schema: RecordHash, tables: usize, budget: usize, nonce: u64) -> Self {
         Self::at(Chain::of_schema(schema), Place(0), vec![Place(0); tables], budget, nonce)
+    }
+
+    /// The log of a member of a cluster, which keeps what comes behind the state of this id. Members
+    /// find what any of them has told: they keep changes before anybody asks for that.
+    pub fn of_cluster(state: Uuid, tables: usize, nonce: u64) -> Self {
+        let (place, begins) = (Place(0), vec![Place(0); tables]);
+        let mut history = Self::at(Chain::of_entry(state), place, begins, BUDGET_BYTES_MAX, nonce);
+        history.keep(IdKind::Recorded);
+        history
     }
 
     /// A log that begins here.
@@ -150,7 +159,7 @@ impl History {
     pub fn push(&mut self, delta: Option<&Delta>, schema: &Schema, record: Option<Record>) {
         self.place.0 += 1;
         if let Some(record) = record {
-            self.chain = self.chain.then(record.hash);
+            self.chain = self.chain.behind(record.name);
         }
         let is_kept = self.is_enabled && record.is_none_or(|record| record.is_marked);
         let Some(delta) = delta.filter(|_| is_kept) else {

@@ -30,7 +30,7 @@ mod renumbering;
 mod ring;
 mod side_file;
 
-pub use chain::{Binding, Chain, RecordHash, Stretch};
+pub use chain::{Binding, Chain, Name, RecordHash, Stretch};
 pub use changes::{Changes, Entry};
 pub use history::{BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Record, budget_of};
 pub use ids::Place;

@@ -6,7 +6,9 @@ use std::thread;
 
 use weir_data::delta::{Change, TableDelta};
 use weir_data::{ColumnDelta, Delta, IdKind, Ids, RowDelta, Schema, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Place, Record, budget_of};
+use weir_history::{
+    BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Name, Place, Record, budget_of,
+};
 
 use world::{Random, Rows, delta_between, schema};
 
@@ -126,7 +128,7 @@ fn what_costs_more_than_the_budget_goes_with_all_before_it() {
     let before = world.push();
     let delta = world.delta();
     let body_len = BUDGET_BYTES_MIN as u64;
-    let record = Record { hash: [3; 20], body_len, is_marked: true };
+    let record = Record { name: Name::Hash([3; 20]), body_len, is_marked: true };
     world.log.push(Some(&delta), &world.schema, Some(record));
     let here = world.log.ids();
     assert_eq!((world.finds(before)[0], world.finds(here)[0]), (false, true));
@@ -151,7 +153,7 @@ fn what_costs_just_the_budget_stays_whatever_else_the_change_has() {
             rows(1, vec![(row, RowDelta::Modify(vec![change]))]),
         ],
     };
-    let record = Record { hash: [3; 20], body_len: 0, is_marked: true };
+    let record = Record { name: Name::Hash([3; 20]), body_len: 0, is_marked: true };
     let changes = |budget| {
         let mut log = History::new([1; 20], schema.tables.len(), budget, 5);
         log.push(Some(&delta), &schema, Some(record));
@@ -170,7 +172,8 @@ fn nothing_goes_while_a_file_is_written_whose_budget_may_be_larger() {
     let image = world.log.image();
     assert!(image.is_kept());
     let delta = world.delta();
-    let record = |hash| Record { hash: [hash; 20], body_len: 700 << 10, is_marked: true };
+    let record =
+        |hash| Record { name: Name::Hash([hash; 20]), body_len: 700 << 10, is_marked: true };
     for hash in 0..3 {
         world.log.push(Some(&delta), &world.schema, Some(record(hash)));
     }

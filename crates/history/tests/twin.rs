@@ -7,7 +7,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::{ColumnId, Delta, IdKind, RowDelta, Schema, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, Binding, Chain, Counts, History, Image, Place, Record};
+use weir_history::{BUDGET_BYTES_MAX, Binding, Chain, Counts, History, Image, Name, Place, Record};
 
 use world::{Random, Rows, apply, delta_between, recorded, schema, target};
 
@@ -240,7 +240,7 @@ impl World {
             Some(_) => Vec::new(),
             // The snapshot's record is one that is not marked.
             None => vec![(
-                Record { hash: binding.snapshot, body_len: 99, is_marked: false },
+                Record { name: Name::Hash(binding.snapshot), body_len: 99, is_marked: false },
                 Delta::default(),
             )],
         };

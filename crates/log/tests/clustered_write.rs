@@ -67,6 +67,7 @@ fn entries_are_spliced_from_texts() {
         servers: None,
         election_timer: None,
         data: None,
+        is_marked: false,
     };
     let pair = |schema, transaction| Some((DataText::Pair { schema, transaction }, id(EID)));
     // Longer than what a header has room for without moving.
@@ -221,7 +222,16 @@ fn file(random: &mut Random, store: &mut Store, id_of_server: &str) -> Vec<u8> {
         let pair = DataText::Pair { schema: None, transaction: Some(&text) };
         let data = any.then(|| (pair, random.uuid()));
         let index = index as u64;
-        EntryText { comment, term, index, servers, election_timer, data }.write(&mut file);
+        EntryText {
+            comment,
+            term,
+            index,
+            servers,
+            election_timer,
+            data,
+            is_marked: index % 2 == 0,
+        }
+        .write(&mut file);
         Record { comment: None, term: 0, kind: Kind::CommitIndex(index) }.write(&mut file);
     }
     file

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sample::Random;
 use weir_data::delta::{RowDelta, TableDelta};
 use weir_data::{ColumnId, Datum, Delta, IdKind, Row, Schema, Store, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, Binding, History, Record, budget_of};
+use weir_history::{BUDGET_BYTES_MAX, Binding, History, Name, Record, budget_of};
 use weir_log::record::Written;
 use weir_log::standalone::{Style, write_schema, write_transaction_as};
 use weir_server::load::{Finished, Loaded, Loader, write_snapshot};
@@ -39,8 +39,11 @@ impl Process {
         let is_marked = self.history.is_kept(IdKind::Recorded);
         let style = Style { is_marked, ..Style::PLAIN };
         let written = write_transaction_as(style, &mut self.bytes, delta, &self.store, 1, None);
-        let record =
-            |Written { hash, body_len, is_marked }| Record { hash: hash.0, body_len, is_marked };
+        let record = |Written { hash, body_len, is_marked }| Record {
+            name: Name::Hash(hash.0),
+            body_len,
+            is_marked,
+        };
         self.history.push(Some(delta), self.store.schema(), written.map(record));
         self.records += u64::from(written.is_some());
         if self.records == 2 && written.is_some() {

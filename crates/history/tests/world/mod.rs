@@ -10,7 +10,7 @@ use weir_data::{
     Atom, AtomType, ColumnDelta, ColumnId, ColumnType, Datum, Delta, Row, RowDelta, Schema,
     TableId, TableSchema, Uuid, UuidSource,
 };
-use weir_history::Record;
+use weir_history::{Name, Record};
 
 const COLUMNS: &str = r#"
 "b":{"type":"boolean"},"i":{"type":"integer"},"r":{"type":"real"},"s":{"type":"string"},
@@ -166,7 +166,7 @@ impl Random {
 
     pub(crate) fn record(&mut self, is_marked: bool) -> Record {
         let body_len = [40, 400, 4000][self.below(3) as usize] + self.below(40);
-        Record { hash: self.hash(), body_len, is_marked }
+        Record { name: Name::Hash(self.hash()), body_len, is_marked }
     }
 }
 

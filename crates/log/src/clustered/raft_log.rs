@@ -31,6 +31,8 @@ pub struct DataPlace {
     pub offset: u64,
     /// Bytes of the text.
     pub len: u64,
+    /// Whether its record carries the [`crate::record::MARK`].
+    pub is_marked: bool,
 }
 
 /// What entries change besides rows.

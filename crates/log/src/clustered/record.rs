@@ -83,6 +83,7 @@ impl<'a> Record<'a> {
                 servers: servers.as_ref(),
                 election_timer: *election_timer,
                 data: data.map(|(data, eid)| (DataText::Whole(data.as_bytes()), eid)),
+                is_marked: false,
             }
             .write(out);
             return;

@@ -57,6 +57,12 @@ pub struct Applied<'a> {
     pub term: u64,
     /// The entry's id.
     pub eid: Uuid,
+    /// Bytes of the entry's data.
+    pub len: u64,
+    /// Whether the entry's record carries the [`record::MARK`].
+    pub is_marked: bool,
+    /// The id of the state that the file's snapshot is of, if there is one.
+    pub snapshot_eid: Option<Uuid>,
     /// What the entry changed, if [`Replayer::tell_deltas_from`] asked for it. One that brought a
     /// schema has none, nor has a text that no server writes, with equal keys in one object.
     pub delta: Option<Delta>,
@@ -84,7 +90,7 @@ pub struct Replayer {
     file: Option<File>,
     rows: Option<Rows>,
     unapplied: Unapplied,
-    /// Entries from this index on are told with what they change.
+    /// Entries whose data lies at this file offset or behind it are told with what they change.
     deltas_from: u64,
     /// File offset of the next byte.
     position: u64,
@@ -182,9 +188,17 @@ impl Replayer {
         self.convert = convert;
     }
 
-    /// From now on [`Replayer::feed_with`] tells what each entry changes from this index on.
-    pub fn tell_deltas_from(&mut self, index: u64) {
-        self.deltas_from = index;
+    /// From now on [`Replayer::feed_with`] tells what each entry changes whose data lies at this
+    /// file offset or behind it.
+    pub fn tell_deltas_from(&mut self, offset: u64) {
+        self.deltas_from = offset;
+    }
+
+    /// Whether what an entry changes is asked for.
+    fn tells(&self, index: u64) -> bool {
+        let entry = self.file.as_ref().and_then(|file| file.log.entry(index));
+        let data = entry.and_then(|entry| entry.data);
+        data.is_some_and(|data| data.offset >= self.deltas_from)
     }
 
     /// Where in the file the next bytes must come from, if not from behind the last ones.
@@ -265,7 +279,7 @@ impl Replayer {
         let place = |text: Text<'_>, eid: Uuid| {
             let bytes = text.as_bytes();
             let offset = offset + (bytes.as_ptr() as usize - body) as u64;
-            DataPlace { eid, offset, len: bytes.len() as u64 }
+            DataPlace { eid, offset, len: bytes.len() as u64, is_marked: end.is_marked }
         };
         let Some(file) = &mut self.file else {
             let header = Header::parse(json)?;
@@ -356,7 +370,8 @@ impl Replayer {
         let body = end.offset - end.body_len;
         let place = |_: Text<'_>, eid: Uuid| {
             let range = range.clone().unwrap_or_default();
-            DataPlace { eid, offset: body + range.start, len: range.end - range.start }
+            let (offset, len) = (body + range.start, range.end - range.start);
+            DataPlace { eid, offset, len, is_marked: end.is_marked }
         };
         let Some(file) = &mut self.file else {
             let Ok(header) = Header::parse(kept) else { return Ok(Err(Unusual)) };
@@ -405,7 +420,7 @@ impl Replayer {
     fn apply(&mut self, index: u64, text: &[u8], each: &mut Each<'_>) -> Result<(), Problem> {
         let text = weir_json::validate_value(text)
             .map_err(|error| Problem::Content(format!("data of entry {index}: {error}")))?;
-        let (seed, tells) = (self.seed.wrapping_add(index), index >= self.deltas_from);
+        let (seed, tells) = (self.seed.wrapping_add(index), self.tells(index));
         let made = data::apply(text, &mut self.rows, seed, tells)?;
         self.end_entry(index, made, each)
     }
@@ -429,8 +444,11 @@ impl Replayer {
         if let (Some(rows), Some(LoggedEntry { term, data: Some(place), .. })) =
             (&mut self.rows, entry)
         {
-            let (term, eid, delta) = (*term, place.eid, rows.take_delta());
-            each(Applied { index, term, eid, delta, store: rows.store() });
+            let DataPlace { eid, len, is_marked, .. } = *place;
+            let (term, delta, store) = (*term, rows.take_delta(), rows.store());
+            let snapshot = self.file.as_ref().and_then(|file| file.snapshot.as_ref());
+            let snapshot_eid = snapshot.map(|snapshot| snapshot.data.eid);
+            each(Applied { index, term, eid, len, is_marked, snapshot_eid, delta, store });
         }
         Ok(())
     }

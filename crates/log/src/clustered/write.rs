@@ -60,6 +60,8 @@ pub struct EntryText<'a> {
     pub election_timer: Option<u64>,
     /// The data, and the entry's id.
     pub data: Option<(DataText<'a>, Uuid)>,
+    /// Whether the record carries the [`crate::record::MARK`].
+    pub is_marked: bool,
 }
 
 impl EntryText<'_> {
@@ -82,11 +84,12 @@ impl EntryText<'_> {
             let json = members.key("data");
             let start = json.len();
             data.write(json);
-            // Behind it come `}` and the newline.
-            from_end = json.len() - start + 2..2;
+            // Behind it come `}`, perhaps the mark, and the newline.
+            let behind = 2 + usize::from(self.is_marked);
+            from_end = json.len() - start + behind..behind;
         }
         members.end();
-        record.finish(out, false);
+        record.finish(out, self.is_marked);
         out.len() - from_end.start..out.len() - from_end.end
     }
 }

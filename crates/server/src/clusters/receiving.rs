@@ -1,12 +1,14 @@
 //! A snapshot on its way from another member: bytes to the file beside the file, and to rows.
 
 use weir_cluster::Position;
-use weir_data::Store;
+use weir_data::{Store, Uuid};
 use weir_log::clustered::{ReceivedSnapshot, SnapshotHeader, SnapshotReader};
 
 /// A snapshot on its way.
 pub(crate) struct Receiving {
     pub(crate) last: Position,
+    /// The id of the state that it is of.
+    pub(crate) eid: Uuid,
     record: Option<ReceivedSnapshot>,
     reader: Option<SnapshotReader>,
     /// Bytes of the file so far.
@@ -23,13 +25,14 @@ impl Receiving {
     /// It begins; the first bytes of the file.
     pub(crate) fn begin(
         header: &SnapshotHeader<'_>,
-        last: Position,
+        (last, eid): (Position, Uuid),
         len: u64,
         seed: u64,
     ) -> (Self, Vec<u8>) {
         let (record, head) = ReceivedSnapshot::begin(header, len);
         let receiving = Self {
             last,
+            eid,
             offset: head.len() as u64,
             data_offset: record.data_offset(),
             record: Some(record),

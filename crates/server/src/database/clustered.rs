@@ -1,12 +1,14 @@
 //! Databases whose commits a cluster decides (`clusters` speaks with the cluster).
 
+use std::sync::Arc;
+
 use weir_cluster::{Position, Proposal};
-use weir_data::{Delta, RowImage, Uuid, UuidSource};
+use weir_data::{Delta, RowImage, Schema, Uuid, UuidSource};
 use weir_engine::{Database, Outcome};
 use weir_json::Text;
-use weir_log::standalone::Decoder;
+use weir_log::standalone::{Decoder, Note};
 
-use crate::database::commits::{Done, Fate};
+use crate::database::commits::{Done, Fate, Recorded};
 use crate::database::trigger::Trigger;
 use crate::database::{Databases, Db};
 use crate::ids::DbId;
@@ -98,14 +100,20 @@ impl Databases {
         &mut self,
         shell: &mut Shell,
         id: DbId,
+        (eid, len): (Uuid, usize),
         transaction: Text<'_>,
         request: Option<(Trigger, Vec<u8>)>,
     ) -> Result<(), weir_data::Error> {
         let db = self.open(id);
         assert!(db.commits.is_decided(), "what others have committed comes behind all that ran");
         let database = db.tables.here_mut().expect("entries take effect on tables that are here");
-        let delta = follow(database, transaction, shell.uuids())?;
-        let change = (!delta.is_empty()).then_some((delta, None));
+        let delta = db.commits.follower.follow(database, transaction, shell.uuids())?;
+        let change = (!delta.is_empty()).then(|| {
+            let note = Note::of_beginning(transaction.as_bytes());
+            let date_ms = note.date_ms.unwrap_or_default();
+            let recorded = Recorded::of_entry(eid, len, (date_ms, note.comment));
+            (delta, Some(recorded))
+        });
         db.file_done(request, change);
         Ok(())
     }
@@ -124,6 +132,7 @@ impl Databases {
         shell: &mut Shell,
         id: DbId,
         other: &Database,
+        eid: Uuid,
     ) -> Result<(), weir_data::Error> {
         let db = self.open(id);
         assert!(db.commits.is_decided(), "what a snapshot has in it is committed");
@@ -134,7 +143,8 @@ impl Databases {
         let images = images(other);
         let delta =
             weir_engine::replicate::replace_rows(database, images, |_| true, shell.uuids())?;
-        let change = (!delta.is_empty()).then_some((delta, None));
+        let recorded = Recorded::of_entry(eid, 0, (shell.wall_ms(), None));
+        let change = (!delta.is_empty()).then_some((delta, Some(recorded)));
         db.file_done(None, change);
         Ok(())
     }
@@ -189,13 +199,28 @@ fn images(database: &Database) -> Vec<RowImage> {
     images
 }
 
-/// Makes a transaction's text take effect.
-fn follow(
-    database: &mut Database,
-    transaction: Text<'_>,
-    uuids: &mut UuidSource,
-) -> Result<Delta, weir_data::Error> {
-    let mut decoder = Decoder::new(database.schema());
-    let edits = decoder.decode(transaction, database.store(), uuids)?;
-    weir_engine::follow(database, edits, uuids)
+/// Makes entries take effect.
+#[derive(Default)]
+pub(super) struct Follower {
+    /// What reads entries under a schema: it takes longer to make than to use.
+    decoder: Option<(Arc<Schema>, Decoder)>,
+}
+
+impl Follower {
+    /// Makes a transaction's text take effect.
+    fn follow(
+        &mut self,
+        database: &mut Database,
+        transaction: Text<'_>,
+        uuids: &mut UuidSource,
+    ) -> Result<Delta, weir_data::Error> {
+        let schema = database.schema();
+        let is_same = |(of, _): &(Arc<Schema>, Decoder)| Arc::ptr_eq(of, schema);
+        let (_, decoder) = match self.decoder.take().filter(is_same) {
+            Some(decoder) => self.decoder.insert(decoder),
+            None => self.decoder.insert((Arc::clone(schema), Decoder::new(schema))),
+        };
+        let edits = decoder.decode(transaction, database.store(), uuids)?;
+        weir_engine::follow(database, edits, uuids)
+    }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use weir_cluster::{Position, Proposal};
 use weir_data::{Delta, Error, Uuid};
-use weir_history::Record;
+use weir_history::{Name, Record};
 use weir_log::standalone::{self, Form, Style};
 
 use crate::database::Db;
+use crate::database::clustered::Follower;
 use crate::database::trigger::Trigger;
 use crate::effect::Effect;
 use crate::ids::DbId;
@@ -45,6 +46,18 @@ pub(crate) struct Recorded {
     pub(crate) comment: Option<String>,
 }
 
+impl Recorded {
+    /// Of a change that is an entry of a cluster's log.
+    pub(super) fn of_entry(
+        eid: Uuid,
+        len: usize,
+        (date_ms, comment): (i64, Option<String>),
+    ) -> Self {
+        let (name, body_len) = (Name::Entry(eid), len as u64);
+        Self { record: Record { name, body_len, is_marked: true }, date_ms, comment }
+    }
+}
+
 /// What has run since the last batch was decided.
 #[derive(Default)]
 pub(super) struct Commits {
@@ -58,6 +71,8 @@ pub(super) struct Commits {
     is_durable: bool,
     /// How many bytes the last batch had.
     room: usize,
+    /// In a cluster: how entries take effect that others have made.
+    pub(super) follower: Follower,
     /// In a cluster: what the batch wants to be the next entries.
     proposals: Vec<Proposal>,
     /// In a cluster: the batch, whose changes take effect when its entries are committed.
@@ -205,9 +220,9 @@ impl Db {
         text: Vec<u8>,
         (date_ms, comment): (i64, Option<String>),
     ) -> Recorded {
-        let record = Record { hash: [0; 20], body_len: text.len() as u64, is_marked: false };
+        let recorded = Recorded::of_entry(eid, text.len(), (date_ms, comment));
         self.commits.proposals.push(Proposal { eid, text: text.into() });
-        Recorded { record, date_ms, comment }
+        recorded
     }
 
     /// Whether the batch is to be proposed to the cluster.

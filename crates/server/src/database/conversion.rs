@@ -112,7 +112,7 @@ struct Conversion {
 impl Conversion {
     /// A record comes behind the others of the new file.
     fn note_record(&mut self, record: &Record) {
-        self.chain = self.chain.map(|chain| chain.then(record.hash));
+        self.chain = self.chain.map(|chain| chain.behind(record.name));
     }
 }
 

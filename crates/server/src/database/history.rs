@@ -182,7 +182,8 @@ impl Db {
 impl Databases {
     /// Changes are kept for clients that come back, or no longer (`--no-standalone-history`).
     pub(crate) fn keep_history(&mut self, is_kept: bool) {
-        for (_, db) in &mut self.entries {
+        let is_standalone = |db: &&mut (DbId, Db)| !db.1.storage.is_clustered();
+        for (_, db) in self.entries.iter_mut().filter(is_standalone) {
             assert!(db.is_decided(), "what is decided has its ids");
             let Some(history) = db.history.kept_mut() else { continue };
             if is_kept != history.is_enabled() {

@@ -103,7 +103,8 @@ impl Server {
             self.shell.log("ovsdb_server", Level::Warning, text);
         }
         if let Some(member) = loaded.member {
-            return self.install_member(db, loaded.path, loaded.database, *member);
+            let tables = loaded.database.map(|database| (database, loaded.history));
+            return self.install_member(db, loaded.path, tables, *member);
         }
         let database = loaded.database.take().expect("a standalone file has a schema");
         let whole = self.admin.files().whole_columns;
@@ -122,7 +123,7 @@ impl Server {
         &mut self,
         db: DbId,
         path: String,
-        database: Option<Database>,
+        tables: Option<(Database, History)>,
         file: MemberFile,
     ) {
         let now_us = self.shell.now_us();
@@ -135,9 +136,9 @@ impl Server {
             member,
             (&address, path.clone(), snapshot_offset, file.valid_len),
         );
-        if let Some(database) = database {
+        if let Some((database, history)) = tables {
             let storage = Storage::Clustered(Clustered::new(path));
-            self.add_database(db, database, (storage, None));
+            self.add_database(db, database, (storage, Some(history)));
         }
         self.run_member(db);
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::effect::MemberHeader;
 use crate::storage::member_file::{self, MemberFile, snapshot_header};
+use crate::storage::member_past::MemberPast;
 use crate::storage::past::{Past, Told};
 pub use crate::work::{convert_rows, untouched_tables};
 use weir_data::store::Snapshot;
@@ -37,7 +38,9 @@ pub struct Loader {
     check: Option<Check>,
     past: Past,
     /// The file is one of a cluster's members.
-    member: Option<Box<clustered::Replayer>>,
+    member: Option<(Box<clustered::Replayer>, MemberPast)>,
+    /// How long it is, if that is known, in bytes.
+    file_len: Option<u64>,
     has_begun: bool,
 }
 
@@ -107,8 +110,8 @@ impl Loader {
             false => Replayer::new(path, seed),
         };
         let path = path.to_owned();
-        let (check, member, has_begun) = (None, None, false);
-        Self { replayer, path, seed, is_seekable, check, past, member, has_begun }
+        let (check, member, file_len, has_begun) = (None, None, None, false);
+        Self { replayer, path, seed, is_seekable, check, past, member, file_len, has_begun }
     }
 
     fn careful(path: String, seed: u64) -> Self {
@@ -116,13 +119,15 @@ impl Loader {
         let check = Check { database: None, uuids, passed_over: PassedOver::default() };
         let replayer = Replayer::noting(&path, seed);
         let past = Past::blind(nonce(seed));
-        let (check, member, has_begun) = (Some(check), None, true);
-        Self { replayer, path, seed, is_seekable: false, check, past, member, has_begun }
+        let (check, member, file_len, has_begun) = (Some(check), None, None, true);
+        let is_seekable = false;
+        Self { replayer, path, seed, is_seekable, check, past, member, file_len, has_begun }
     }
 
     /// How long the file is, in bytes: only what is near its end is then taken apart for the change
     /// log. To be told before the first [`Loader::feed`].
     pub fn expect_len(&mut self, bytes: u64) {
+        self.file_len = Some(bytes);
         self.past.expect_len(bytes);
     }
 
@@ -134,7 +139,7 @@ impl Loader {
 
     /// Where in the file the next bytes must come from, if not from behind the last ones.
     pub fn again_from(&mut self) -> Option<u64> {
-        if let Some(member) = &mut self.member {
+        if let Some((member, _)) = &mut self.member {
             return member.again_from();
         }
         self.replayer.again_from()
@@ -146,11 +151,14 @@ impl Loader {
             self.has_begun = true;
             if self.is_seekable && bytes.starts_with(CLUSTERED) {
                 let replayer = member_file::replayer(&self.path, self.seed, PIECES_MIN);
-                self.member = Some(Box::new(replayer));
+                let past = MemberPast::new(nonce(self.seed), self.file_len);
+                self.member = Some((Box::new(replayer), past));
             }
         }
-        if let Some(member) = &mut self.member {
-            return member.feed(bytes).map_err(|error| error.to_string());
+        if let Some((member, past)) = &mut self.member {
+            member.tell_deltas_from(past.deltas_from());
+            let fed = member.feed_with(bytes, &mut |entry| past.entry(&entry));
+            return fed.map_err(|error| error.to_string());
         }
         let Self { replayer, seed, check, past, .. } = self;
         replayer.tell_deltas_from(past.deltas_from());
@@ -166,8 +174,8 @@ impl Loader {
 
     /// The file has ended.
     pub fn finish(mut self) -> Result<Finished, String> {
-        if let Some(member) = self.member.take() {
-            return self.finish_member(member);
+        if let Some((member, past)) = self.member.take() {
+            return self.finish_member(member, past);
         }
         let loaded = self.replayer.finish().map_err(|error| error.to_string())?;
         if let Some(past) = self.past.again(loaded.valid_len) {
@@ -203,15 +211,19 @@ impl Loader {
 }
 
 impl Loader {
-    fn finish_member(self, member: Box<clustered::Replayer>) -> Result<Finished, String> {
+    fn finish_member(
+        self,
+        member: Box<clustered::Replayer>,
+        past: MemberPast,
+    ) -> Result<Finished, String> {
         let mut file = match member_file::finish(member, self.seed)? {
             member_file::Finished::Loaded(file) => file,
             member_file::Finished::Again(again) => {
-                return Ok(Finished::Again(Self { member: Some(again), ..self }));
+                return Ok(Finished::Again(Self { member: Some((again, past)), ..self }));
             }
         };
-        // The ids of a cluster's states are those of its entries.
-        let history = History::new([0; 20], 0, 0, nonce(self.seed));
+        let schema = file.database.as_ref().map(|database| &**database.schema());
+        let history = past.finish(file.opened.snapshot_eid, schema);
         let (records, valid_len) = (file.records, file.valid_len);
         Ok(Finished::Loaded(Box::new(Loaded {
             database: file.database.take(),

@@ -5,6 +5,7 @@ mod compaction;
 mod faults;
 pub mod load;
 mod member_file;
+mod member_past;
 mod past;
 mod standalone;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_data::{Delta, IdKind, Schema};
 use weir_history::{
-    BUDGET_BYTES_MAX, Binding, History, Record, RecordHash, SideFileError, budget_of,
+    BUDGET_BYTES_MAX, Binding, History, Name, Record, RecordHash, SideFileError, budget_of,
 };
 use weir_log::record::End;
 
@@ -101,7 +101,7 @@ impl Past {
             return;
         };
         let (body_len, is_marked) = (end.body_len, end.is_marked);
-        history.push(delta, schema, Some(Record { hash, body_len, is_marked }));
+        history.push(delta, schema, Some(Record { name: Name::Hash(hash), body_len, is_marked }));
         self.is_kept = is_marked;
         if number == 2 {
             history.set_budget(self.budget);

@@ -16,7 +16,7 @@ use std::fmt;
 
 use weir_data::Snapshot;
 use weir_engine::Outcome;
-use weir_history::Record;
+use weir_history::{Name, Record};
 use weir_json::TextBuf;
 use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
@@ -56,7 +56,7 @@ pub(crate) struct MadeRecord {
 /// What the change log is told of a record.
 pub(crate) fn record_of(written: weir_log::record::Written) -> Record {
     let weir_log::record::Written { hash, body_len, is_marked } = written;
-    Record { hash: hash.0, body_len, is_marked }
+    Record { name: Name::Hash(hash.0), body_len, is_marked }
 }
 
 /// A piece of work.

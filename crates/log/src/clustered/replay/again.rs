@@ -98,7 +98,7 @@ impl Replayer {
                 if fed.is_ok() && !is_end {
                     return Ok(Some(Data { index, place, taken, form: Form::Pieces(reader) }));
                 }
-                let tells = index >= self.deltas_from;
+                let tells = self.tells(index);
                 let made = fed.and_then(|()| reader.finish(&mut self.rows, tells));
                 if let Ok(made) = made {
                     self.end_entry(index, made, each)?;

@@ -117,6 +117,7 @@ impl Server {
     }
 
     fn follow_entry(&mut self, db: DbId, at: Position, eid: weir_data::Uuid, text: &[u8]) {
+        let len = text.len();
         let Ok(text) = weir_json::validate(text) else {
             return self.cannot_follow(db, at, "it is no JSON");
         };
@@ -126,7 +127,7 @@ impl Server {
         let own = self.clusters.part_mut(db).forwards.take(eid);
         let request = own.and_then(|own| self.reply_for_entry(db, own));
         let Self { shell, databases, .. } = self;
-        match databases.follow_entry(shell, db, transaction, request) {
+        match databases.follow_entry(shell, db, (eid, len), transaction, request) {
             Ok(()) => self.decide(db),
             Err(error) => self.cannot_follow(db, at, &error.to_string()),
         }

@@ -3,6 +3,7 @@
 use weir_cluster::{Event as Happened, Mark, Member, Position};
 use weir_data::Uuid;
 use weir_engine::Database;
+use weir_history::History;
 
 use crate::clusters::receiving::Receiving;
 use crate::clusters::{Copy, Growth};
@@ -24,7 +25,7 @@ impl Server {
         let part = self.clusters.part_mut(db);
         let header = member_header(&part.member, cluster, mark);
         let begins = snapshot_header(&header);
-        let (receiving, head) = Receiving::begin(&begins, mark.last, len, seed);
+        let (receiving, head) = Receiving::begin(&begins, (mark.last, mark.eid), len, seed);
         part.receiving = Some(receiving);
         part.copy = None;
         self.shell.ask(Effect::BeginReceived { db, head });
@@ -189,13 +190,15 @@ impl Server {
         if self.databases.get(db).is_none() {
             let path = self.clusters.part_mut(db).path.clone();
             let storage = Storage::Clustered(Clustered::new(path));
-            return self.add_database(db, database, (storage, None));
+            let (tables, nonce) = (database.schema().tables.len(), self.shell.uuids().next_u64());
+            let history = History::of_cluster(receiving.eid, tables, nonce);
+            return self.add_database(db, database, (storage, Some(history)));
         }
         if self.databases.has_batch(db) {
             self.end_batch(db);
         }
         let Self { shell, databases, .. } = self;
-        match databases.take_rows_of(shell, db, &database) {
+        match databases.take_rows_of(shell, db, &database, receiving.eid) {
             Ok(()) => self.decide(db),
             Err(error) => self.cannot_follow(db, receiving.last, &error.to_string()),
         }
