@@ -150,6 +150,44 @@ fn clients_of_followers_notice_no_change_of_the_leader() {
 }
 
 #[test]
+fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    for round in 0..rounds(2) {
+        let leader = trio.settle(&ALL);
+        let mut client = trio.client(others(leader)[0]);
+        let name = |row: u32| format!("{round:02} {row:04}");
+        let asked: Vec<u64> = (0..1000)
+            .map(|row| {
+                let insert = json!({"op": "insert", "table": "T", "row": {"name": name(row)}});
+                let mut operations = vec![json!("Odd"), insert];
+                if let Some(before) = row.checked_sub(1) {
+                    let is_there = json!({"op": "wait", "table": "T", "timeout": 0, "until": "==",
+                        "where": [["name", "==", name(before)]], "columns": ["name"],
+                        "rows": [{"name": name(before)}]});
+                    operations.insert(1, is_there);
+                }
+                client.ask("transact", &Value::Array(operations)).expect("a request")
+            })
+            .collect();
+        client.reply(asked[0]).expect("the first reply");
+        trio.kill(leader);
+        for id in asked.into_iter().skip(1) {
+            let reply = client.reply(id).expect("a reply").value;
+            assert!(reply["result"][1]["uuid"].is_array(), "{reply}");
+        }
+        trio.start(leader, Program::Weir);
+        let expected: Vec<String> = (0..=round)
+            .flat_map(|round| (0..1000).map(move |row| format!("{round:02} {row:04}")))
+            .collect();
+        support::eventually("all members have each row once", || {
+            ALL.into_iter().all(|at| trio.names(at) == expected)
+        });
+    }
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
 fn a_leader_that_stands_still_is_followed_by_another() {
     let Some(mut trio) = Trio::weir(SCHEMA) else { return };
     let load = trio.load();

@@ -299,6 +299,21 @@ pub fn only_reads_once(operations: &[Text<'_>]) -> bool {
     })
 }
 
+/// Whether an operation may wait for what is not so yet: a `wait` with a timeout other than 0.
+pub fn may_wait(operations: &[Text<'_>]) -> bool {
+    operations.iter().any(|operation| {
+        let (mut is_wait, mut is_patient) = (false, true);
+        for (key, value) in operation.members().into_iter().flatten() {
+            match &*key {
+                b"op" => is_wait |= value.str().as_deref() == Some("wait"),
+                b"timeout" => is_patient = value.integer() != Some(0),
+                _ => {}
+            }
+        }
+        is_wait && is_patient
+    })
+}
+
 /// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they
 /// were at one moment, while the database itself goes on. `seed` is any: no answer depends on it.
 pub fn read(snapshot: &Snapshot, operations: &[Text<'_>], env: &mut Env<'_>, seed: u64) -> Outcome {

@@ -47,7 +47,8 @@ pub use attempt::{Attempt, Missed};
 pub use convert::{Converted, convert};
 pub use database::Database;
 pub use execute::{
-    Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, only_reads_once, read,
+    Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, may_wait, only_reads_once,
+    read,
 };
 pub use follow::follow;
 pub use late::LateReply;

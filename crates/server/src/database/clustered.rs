@@ -33,7 +33,7 @@ impl Databases {
     }
 
     /// A transaction is for the leader of the cluster: what its session asks next about the database
-    /// waits for it.
+    /// follows it there, or waits for it.
     pub(crate) fn forward(&mut self, sessions: &mut Sessions, mut trigger: Trigger) {
         let id = trigger.origin.db;
         if let (Some(session), None) = (trigger.origin.session(), trigger.holds) {
@@ -41,8 +41,8 @@ impl Databases {
             let asked = std::iter::once(text).flat_map(operations);
             let owned = || sessions.owned_among(session, asked);
             trigger.locks = Some(trigger.locks.take().unwrap_or_else(owned));
-            trigger.holds = Some(Reason::Turn);
-            sessions.hold(session, Reason::Turn, Lane::Db(id));
+            trigger.holds = Some(Reason::Forwarded);
+            sessions.hold(session, Reason::Forwarded, Lane::Db(id));
         }
         self.open(id).commits.to_forward.push(trigger);
     }
@@ -121,6 +121,16 @@ impl Databases {
     /// Whether a batch of the cluster is under way.
     pub(crate) fn has_batch(&self, id: DbId) -> bool {
         self.get(id).is_some_and(Db::has_batch)
+    }
+
+    /// Whether the tables have what is committed, with nothing under way of this asker that he would
+    /// look for.
+    pub(crate) fn shows_committed(&self, origin: &Origin) -> bool {
+        let Some(db) = self.get(origin.db).filter(|db| db.has_batch()) else { return false };
+        let is_his = |done: &Done| {
+            done.request.as_ref().is_some_and(|(trigger, _)| trigger.origin.asker == origin.asker)
+        };
+        !db.tables.is_away() && !db.commits.done().iter().any(is_his)
     }
 
     /// The rows become those of another member, of which this one lacked too much to follow it.

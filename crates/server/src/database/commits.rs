@@ -116,6 +116,11 @@ pub(crate) enum Writes<'a> {
 }
 
 impl Commits {
+    /// What has run and is not decided.
+    pub(super) fn done(&self) -> &[Done] {
+        &self.done
+    }
+
     /// Whether all that has run is decided.
     pub(super) fn is_decided(&self) -> bool {
         self.done.is_empty()

@@ -159,7 +159,14 @@ impl Server {
             About::Db(name) => by_name(*name).map(Lane::Db),
             About::Transaction { params, .. } => {
                 // One without a database is refused, in its turn among all.
-                params.elements().and_then(|mut params| by_name(params.next()?)).map(Lane::Db)
+                let mut params = params.elements()?;
+                let db = by_name(params.next()?)?;
+                let is_for_leader = || self.is_for_leader(db, &params.collect::<Vec<_>>());
+                Some(if self.clusters.part(db).is_some() && is_for_leader() {
+                    Lane::Leader(db)
+                } else {
+                    Lane::Db(db)
+                })
             }
             About::Conversion(name) => by_name(*name).map(Lane::Conversion),
             About::Monitor(name) => {
@@ -196,12 +203,31 @@ impl Server {
                 let mut params = params.elements();
                 let name = params.as_mut().and_then(Iterator::next);
                 if let Some(origin) = self.transaction_origin(id, name, request) {
-                    if !self.databases.is_open(origin.db) {
-                        let owned = || self.sessions.owned_among(id, params.into_iter().flatten());
+                    let operations: Vec<_> = params.map_or_else(Vec::new, Iterator::collect);
+                    let is_clustered = !self.clusters.is_empty();
+                    if is_clustered && self.is_for_leader(origin.db, &operations) {
+                        drop(operations);
+                        let mut trigger = Trigger::new(origin, Arc::new(message));
+                        trigger.locks = locks;
+                        return self.databases.forward(&mut self.sessions, trigger);
+                    }
+                    if is_clustered && self.sessions.has_forwarded(id, origin.db) {
+                        // What it was to follow is not decided yet, and nobody leads any more.
+                        let owned = || self.sessions.owned_among(id, operations.iter().copied());
                         let locks = locks.unwrap_or_else(owned);
+                        let marks = Marks { id: Some(origin.id), locks };
+                        let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
+                        return self.sessions.put_back(id, message, lane, marks);
+                    }
+                    if !self.databases.is_open(origin.db) {
+                        let owned = || self.sessions.owned_among(id, operations.iter().copied());
+                        let locks = locks.unwrap_or_else(owned);
+                        if self.read_beside(&origin, &operations, &locks) {
+                            return;
+                        }
+                        drop(operations);
                         return self.await_tables(id, origin, message, locks);
                     }
-                    let operations = params.map_or_else(Vec::new, Iterator::collect);
                     let Self { shell, sessions, databases, .. } = self;
                     let owned = locks.as_deref();
                     let outcome = databases.execute(shell, sessions, &origin, owned, &operations);

@@ -271,7 +271,7 @@ impl Server {
     }
 
     /// Answers a transaction, behind the updates that it has led to for its own session.
-    fn give(&mut self, db: DbId, mut answer: Answer) {
+    pub(super) fn give(&mut self, db: DbId, mut answer: Answer) {
         let Self { shell, sessions, databases, .. } = self;
         let session = answer.session;
         if answer.rest.is_none() && sessions.has(session) {

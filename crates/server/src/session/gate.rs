@@ -19,6 +19,9 @@ pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// any waits.
 pub(super) const ALL_QUEUED_BYTES_MAX: usize = 256 << 20;
 
+/// Most requests of a session about one database that are with the leader of its cluster.
+const FORWARDED_MAX: usize = 32;
+
 /// What a queued message costs besides its texts, in bytes.
 const OVERHEAD_BYTES: usize = 160;
 
@@ -27,6 +30,9 @@ const OVERHEAD_BYTES: usize = 160;
 pub(crate) enum Reason {
     /// A request of the session runs once its database is decided.
     Turn,
+    /// A request of the session is with the leader of its database's cluster: others may follow it
+    /// there.
+    Forwarded,
     /// Work of the session's own is with a helper. No update of the database is composed for it:
     /// what changes meanwhile merges, as for a session that does not read.
     Work,
@@ -63,6 +69,8 @@ pub(crate) enum Lane {
     None,
     /// One database.
     Db(DbId),
+    /// One database, for the leader of its cluster.
+    Leader(DbId),
     /// One database, and everything that comes behind: `convert`.
     Conversion(DbId),
     /// Perhaps any database.
@@ -72,7 +80,7 @@ pub(crate) enum Lane {
 impl Lane {
     fn db(self) -> Option<DbId> {
         match self {
-            Self::Db(db) | Self::Conversion(db) => Some(db),
+            Self::Db(db) | Self::Leader(db) | Self::Conversion(db) => Some(db),
             Self::Probe | Self::None | Self::Every => None,
         }
     }
@@ -154,7 +162,22 @@ impl Gate {
             && self
                 .holds
                 .iter()
-                .any(|(reason, held)| reason.stops_all() || lane.waits_behind(*held))
+                .any(|(reason, held)| reason.stops_all() || self.stops(*reason, *held, lane))
+    }
+
+    /// Whether a message of this lane waits for a reason that is held for `held`.
+    fn stops(&self, reason: Reason, held: Lane, lane: Lane) -> bool {
+        let follows = matches!(lane, Lane::Leader(_)) && reason == Reason::Forwarded;
+        lane.waits_behind(held) && !(follows && self.forwarded(held) < FORWARDED_MAX)
+    }
+
+    fn forwarded(&self, lane: Lane) -> usize {
+        self.holds.iter().filter(|held| **held == (Reason::Forwarded, lane)).count()
+    }
+
+    /// Whether a request about this database is with the leader of its cluster.
+    pub(super) fn has_forwarded(&self, db: DbId) -> bool {
+        self.forwarded(Lane::Db(db)) > 0
     }
 
     /// Whether a message of this lane goes past those that wait.
@@ -306,6 +329,23 @@ mod tests {
         assert!(!gate.may_pass(A), "a2 came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("a2"));
         assert!(gate.may_pass(A));
+    }
+
+    #[test]
+    fn requests_follow_others_to_the_leader_and_nothing_else_does() {
+        let (mut gate, to_leader) = (Gate::default(), Lane::Leader(DbId(1)));
+        gate.hold(Reason::Forwarded, A);
+        assert!(gate.may_pass(to_leader) && !gate.may_pass(A));
+        gate.push_back(message("reads"), A, Marks::default(), usize::MAX);
+        assert!(!gate.may_pass(to_leader), "it comes behind what reads");
+        gate.release(Reason::Forwarded, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("reads"));
+        (0..FORWARDED_MAX).for_each(|_| gate.hold(Reason::Forwarded, A));
+        assert!(!gate.may_pass(to_leader), "as many as may be are there");
+        gate.release(Reason::Forwarded, A);
+        assert!(gate.may_pass(to_leader));
+        gate.hold(Reason::Turn, A);
+        assert!(!gate.may_pass(to_leader));
     }
 
     #[test]

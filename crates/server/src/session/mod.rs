@@ -264,6 +264,11 @@ impl Sessions {
         self.by_id.get(&id).is_some_and(|session| session.gate.may_pass(lane))
     }
 
+    /// Whether a request of a session about a database is with the leader of its cluster.
+    pub(crate) fn has_forwarded(&self, id: SessionId, db: DbId) -> bool {
+        self.by_id.get(&id).is_some_and(|session| session.gate.has_forwarded(db))
+    }
+
     /// A message waits behind others. A session that makes the server keep too many of them is not
     /// read meanwhile.
     pub(crate) fn queue(

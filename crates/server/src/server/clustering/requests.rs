@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use weir_cluster::Found;
 use weir_data::Uuid;
-use weir_json::TextBuf;
+use weir_engine::Outcome as Executed;
+use weir_json::{Text, TextBuf};
 
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Asked, Told};
-use crate::database::{Trigger, server_db};
+use crate::database::{Answer, Trigger, server_db};
 use crate::ids::DbId;
 use crate::origin::{Asker, Origin};
 use crate::server::Server;
@@ -43,6 +44,38 @@ impl Server {
                 self.send_request(db, number, leader);
             }
         }
+    }
+
+    /// Whether a transaction of a client goes to the leader of its cluster as it is. One that may
+    /// wait is tried here first: what it waits for comes here, too.
+    pub(in crate::server) fn is_for_leader(&self, db: DbId, operations: &[Text<'_>]) -> bool {
+        let Some(part) = self.clusters.part(db) else { return false };
+        let leader = part.member.leader();
+        leader.is_some_and(|leader| leader != part.member.id())
+            && !weir_engine::is_read_only(operations)
+            && !weir_engine::may_wait(operations)
+    }
+
+    /// Answers a transaction that only reads while the cluster decides what has run: meanwhile the
+    /// tables have what is committed. False if it is to wait.
+    pub(in crate::server) fn read_beside(
+        &mut self,
+        origin: &Origin,
+        operations: &[Text<'_>],
+        locks: &[String],
+    ) -> bool {
+        let Asker::Session(session) = origin.asker else { return false };
+        let Self { shell, sessions, databases, .. } = self;
+        if !databases.shows_committed(origin) || !weir_engine::only_reads_once(operations) {
+            return false;
+        }
+        let outcome = databases.execute(shell, sessions, origin, Some(locks), operations);
+        // One that takes long is for a helper.
+        let Executed::Done(done) = outcome else { return false };
+        assert!(done.delta.is_none(), "what reads changes nothing");
+        let (id, result) = (origin.id.clone(), done.reply);
+        self.give(origin.db, Answer { session, id, result, rest: None, holds: None });
+        true
     }
 
     /// A request of this member's own clients runs here. False if the tables are not open.
