@@ -446,7 +446,13 @@ impl Member {
                 acknowledgements.for_each(|(to, step)| self.say(to, step));
             }
             Err(error) => {
-                if self.steps.failed(step, self.now_us) {
+                let failed = self.steps.failed(step, self.now_us);
+                if let Some(released) = failed.released {
+                    self.node.persisted(released.number);
+                    let acknowledgements = released.acknowledgements.into_iter();
+                    acknowledgements.for_each(|(to, step)| self.say(to, step));
+                }
+                if failed.is_news {
                     self.log(Level::Error, format!("{}: cannot write log: {error}", self.name));
                 }
                 self.snapshots.forget_copy(self.steps.is_finishing());

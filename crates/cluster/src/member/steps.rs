@@ -68,6 +68,15 @@ pub(super) struct Persisted {
     pub(super) has_finished: bool,
 }
 
+/// What a failure means.
+#[derive(Debug, Default)]
+pub(super) struct Failed {
+    /// It is the first one of several.
+    pub(super) is_news: bool,
+    /// What only waited behind a copy that failed, and has nothing before it to wait for.
+    pub(super) released: Option<Persisted>,
+}
+
 /// What has become of what the library wants to be written.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -215,27 +224,31 @@ impl Steps {
         effect
     }
 
-    /// A step could not be written, nor can those behind it; true if that is news.
-    pub(super) fn failed(&mut self, step: u64, now_us: u64) -> bool {
+    /// A step could not be written, nor can those behind it.
+    pub(super) fn failed(&mut self, step: u64, now_us: u64) -> Failed {
+        let mut failed = Failed::default();
         let Some(at) = self.waiting.iter().position(|waiting| waiting.step == step) else {
-            return false;
+            return failed;
         };
         if matches!(self.waiting[at].what, What::Finish { .. }) {
             // The file is as it was, and so is what waits.
-            let finish = self.waiting.remove(at).expect("it has just been found");
-            assert!(finish.acknowledgements.is_empty() || at > 0, "it had nothing of its own");
-            if let Some(before) = self.waiting.get_mut(at.wrapping_sub(1)) {
-                before.number = before.number.max(finish.number);
-                before.acknowledgements.extend(finish.acknowledgements);
+            let Waiting { number, acknowledgements, .. } =
+                self.waiting.remove(at).expect("it has just been found");
+            if let Some(before) = at.checked_sub(1).map(|at| &mut self.waiting[at]) {
+                before.number = before.number.max(number);
+                before.acknowledgements.extend(acknowledgements);
+            } else if number > 0 {
+                failed.released =
+                    Some(Persisted { number, acknowledgements, ..Persisted::default() });
             }
         }
         // A copy that takes the file's place has all that comes before, and is followed by the rest.
         let is_before = |waiting: &&mut Waiting| !matches!(waiting.what, What::Finish { .. });
         let behind = self.waiting.range_mut(at..).take_while(is_before);
         behind.for_each(|waiting| waiting.has_failed = true);
-        let is_news = self.again_us.is_none();
+        failed.is_news = self.again_us.is_none();
         self.again_us = Some(now_us + AGAIN_US);
-        is_news
+        failed
     }
 
     /// Writes again what could not be written, if it is time: under new numbers.
