@@ -155,9 +155,13 @@ impl Node {
 
     /// Whether the node leads and everything has taken effect that leaders before it have left.
     pub(crate) fn may_propose(&self) -> bool {
+        let raft = &self.raw.raft;
+        // A leader may find its own removal in what the leader before it has left.
+        let is_member = raft.prs().get(raft.id).is_some();
         self.is_leader()
-            && self.raw.raft.apply_to_current_term()
-            && self.raw.raft.lead_transferee.is_none()
+            && is_member
+            && raft.apply_to_current_term()
+            && raft.lead_transferee.is_none()
     }
 
     pub(crate) fn commit(&self) -> u64 {
@@ -268,7 +272,7 @@ impl Node {
 
     /// Entries to be the next ones; `None` unless the node leads.
     pub(crate) fn propose(&mut self, contents: Vec<Content>) -> Option<Position> {
-        if !self.is_leader() || self.raw.raft.lead_transferee.is_some() {
+        if !self.may_propose() {
             return None;
         }
         let (term, first) = (self.term(), self.last() + 1);
