@@ -247,13 +247,7 @@ impl Member {
         self.snapshots.is_installing = true;
         self.gather();
         self.effects.extend(effect);
-        let servers = Arc::clone(&self.node.mark().servers);
-        let before = std::mem::replace(&mut self.servers, servers);
-        self.election_timer = self.node.mark().election_timer;
-        self.applied_eid = self.node.mark().eid;
         self.steps.forget_commit();
-        self.want_peers();
-        self.servers_changed(&before);
     }
 
     /// The snapshot that has come is in the file's place.
@@ -262,6 +256,11 @@ impl Member {
         let incoming = self.snapshots.incoming.take().expect("what is installed has come");
         self.snapshots.len = incoming.begin.len;
         self.node.has_applied(incoming.begin.last.index);
+        let mark = incoming.begin.mark();
+        (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
+        let before = std::mem::replace(&mut self.servers, mark.servers);
+        self.want_peers();
+        self.servers_changed(&before);
     }
 
     /// What has taken effect by now, for a snapshot of the tables as they are.
