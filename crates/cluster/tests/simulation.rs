@@ -5,7 +5,7 @@
 
 mod sim;
 
-use sim::{Faults, World};
+use sim::{Counts, Faults, Lie, World};
 
 fn seeds(default: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -41,7 +41,8 @@ fn three_members_elect_a_leader_and_commit() {
             world.run_for(20);
         }
         world.run_for(1500);
-        assert_eq!((world.acknowledged, world.elections), (150, 1));
+        let counts = world.checks.counts;
+        assert_eq!((counts.acknowledged, counts.elections), (150, 1));
         world.check_converged();
     });
 }
@@ -54,7 +55,7 @@ fn one_member_leads_at_once() {
         assert_eq!(world.leader(), Some(0));
         assert!(world.propose(0, 5));
         world.run_for(10);
-        assert_eq!(world.acknowledged, 5);
+        assert_eq!(world.checks.counts.acknowledged, 5);
     });
 }
 
@@ -78,61 +79,131 @@ fn servers_join_and_leave() {
             let leader = world.leader().expect("somebody leads");
             let (now_us, gone) = (world.now_us, world.id((leader + 1) % 5));
             world.member(leader).expect("it runs").leave(now_us);
-            world.after_command(leader);
+            world.run(leader);
             world.run_for(6000);
             assert!(world.has_left(leader), "the leader has left");
             let other = world.leader().expect("somebody leads");
             let now_us = world.now_us;
             world.member(other).expect("it runs").kick(now_us, gone);
-            world.after_command(other);
+            world.run(other);
             world.run_for(6000);
             assert!(world.has_left((leader + 1) % 5), "another was removed");
-            world.calm();
-            world.run_for(5000);
-            let leader = world.leader().expect("somebody leads");
-            assert!(world.propose(leader, 1));
-            world.run_for(3000);
-            world.check_converged();
+            world.settle();
         });
     }
 }
 
+/// Everything at once, now and then.
+fn faults(seed: u64) -> Faults {
+    Faults {
+        crash: 4000,
+        down: 3000,
+        away: 40_000,
+        cut: 3000,
+        reset: 1000,
+        compact: 1500,
+        disk: 200,
+        snapshot: 30,
+        pause: 5000,
+        jump: 30_000,
+        join: 10_000,
+        leave: 15_000,
+        kick: 15_000,
+        hand_over: 5000,
+        timer: 8000,
+        delay: 20,
+        sync: 20,
+        // Some snapshots have several pieces.
+        padding: if seed.is_multiple_of(4) { 1_500_000 } else { 0 },
+    }
+}
+
+/// A minute of faults and writes, and what must hold behind it.
+fn a_bad_minute(world: &mut World) {
+    for _ in 0..600 {
+        for n in 0..world.len() {
+            if world.chance(3) == 0 {
+                let count = 1 + world.chance(4) as usize;
+                world.propose(n, count);
+            }
+        }
+        world.run_for(100);
+    }
+    world.settle();
+}
+
+fn bad_world(seed: u64) -> World {
+    World::new(seed, [3, 5, 2, 4][(seed % 4) as usize], 1, faults(seed))
+}
+
 #[test]
 fn nothing_committed_is_lost_under_faults() {
-    let (mut elections, mut snapshots, mut acknowledged) = (0, 0, 0);
+    let mut counts = Counts::default();
     for seed in seeds(40) {
-        let faults = Faults {
-            crash: 4000,
-            cut: 3000,
-            reset: 1000,
-            compact: 1500,
-            disk: 200,
-            pause: 5000,
-            delay: 20,
-            sync: 20,
-        };
-        let members = [3, 5][(seed % 2) as usize];
-        with_trace(seed, World::new(seed, members, 1, faults), |world| {
-            for _ in 0..600 {
-                for n in 0..world.len() {
-                    if world.chance(3) == 0 {
-                        let count = 1 + world.chance(4) as usize;
-                        world.propose(n, count);
-                    }
-                }
-                world.run_for(100);
-            }
-            world.calm();
-            world.run_for(15_000);
-            let leader = world.leader().expect("somebody leads when all is well");
-            assert!(world.propose(leader, 1));
-            world.run_for(3000);
-            world.check_converged();
-            elections += world.elections;
-            snapshots += world.snapshots;
-            acknowledged += world.acknowledged;
+        with_trace(seed, bad_world(seed), |world| {
+            a_bad_minute(world);
+            counts.add(world.checks.counts);
         });
     }
-    println!("{elections} elections, {snapshots} snapshots, {acknowledged} acknowledged");
-    assert!(elections > 20 && acknowledged > 1000, "{elections} {acknowledged}");
+    println!("{counts:?}");
+    assert!(counts.elections > 20 && counts.acknowledged > 1000, "{counts:?}");
+    assert!(counts.snapshots > 0 && counts.compactions > 0 && counts.left > 0, "{counts:?}");
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let run = || {
+        let mut world = bad_world(4);
+        a_bad_minute(&mut world);
+        world.trace
+    };
+    assert_eq!(run(), run());
+}
+
+/// How many seeds it takes until the checks see that a promise is broken.
+fn seen_after(lie: Lie) -> Option<u64> {
+    (1..=LIE_SEEDS).find(|seed| {
+        let mut world = match lie {
+            Lie::ForgetsVotes => world_of_elections(*seed),
+            _ => bad_world(*seed),
+        };
+        world = world.with_lie(lie);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a_bad_minute(&mut world))).is_err()
+    })
+}
+
+/// Servers crash for a moment, and messages take long, so that terms have several candidates.
+fn world_of_elections(seed: u64) -> World {
+    let faults = Faults { crash: 150, down: 20, delay: 150, sync: 5, ..Faults::default() };
+    World::new(seed, 5, 0, faults)
+}
+
+/// A broken promise is seen within so many seeds.
+const LIE_SEEDS: u64 = 20;
+
+#[test]
+fn a_broken_promise_is_seen() {
+    let lies = [
+        Lie::DropsSteps,
+        Lie::AnswersEarly,
+        Lie::ForgetsVotes,
+        Lie::ForgetsTail,
+        Lie::AppliesTwice,
+        Lie::SkipsEntries,
+        Lie::IgnoresOrder,
+        Lie::LosesTailOfCopy,
+        Lie::SnapshotLacksData,
+    ];
+    for lie in lies {
+        let after = seen_after(lie);
+        println!("{lie:?}: {after:?}");
+        assert!(after.is_some(), "nobody sees in {LIE_SEEDS} seeds that a shell {lie:?}");
+    }
+}
+
+#[test]
+fn servers_that_crash_all_the_time_keep_their_promises() {
+    for seed in seeds(10) {
+        with_trace(seed, world_of_elections(seed), a_bad_minute);
+    }
 }

@@ -1,5 +1,7 @@
 //! A member's file: what is synced survives a crash, of the rest any beginning.
 
+use std::collections::BTreeMap;
+
 use weir_cluster::{Content, Entry, Mark, Opened, Position};
 use weir_data::Uuid;
 use weir_log::clustered::{Kind, Record};
@@ -17,17 +19,90 @@ pub struct Front {
     pub remotes: Vec<String>,
 }
 
+impl Front {
+    /// A snapshot of what has taken effect, and so many bytes that say nothing.
+    pub fn of(
+        cluster: Option<Uuid>,
+        mark: Mark,
+        applied: &BTreeMap<u64, Uuid>,
+        padding: usize,
+    ) -> Self {
+        let line = |(index, eid): (&u64, &Uuid)| format!("{index} {}\n", eid.to_u128());
+        let mut data: String = applied.iter().map(line).collect();
+        data.extend(std::iter::repeat_n('#', padding));
+        Self { cluster, mark, data: data.into_bytes(), remotes: vec![] }
+    }
+
+    /// What has taken effect, according to the snapshot.
+    pub fn applied(&self) -> BTreeMap<u64, Uuid> {
+        let text = std::str::from_utf8(&self.data).expect("text");
+        let line = |line: &str| {
+            let (index, eid) = line.split_once(' ').expect("two numbers");
+            (index.parse().expect("a number"), Uuid::from_u128(eid.parse().expect("a number")))
+        };
+        text.lines().filter(|line| !line.starts_with('#')).map(line).collect()
+    }
+
+    /// A piece of the data.
+    pub fn read(&self, last: Position, offset: u64, len: u64) -> Result<Vec<u8>, String> {
+        if self.mark.last != last {
+            return Err("the file has another snapshot".into());
+        }
+        Ok(self.data[offset as usize..(offset + len) as usize].to_vec())
+    }
+}
+
 /// A file: its front, and records behind it.
 #[derive(Clone, Debug)]
 pub struct Disk {
     pub front: Front,
     pub records: Vec<u8>,
     pub synced: usize,
+    /// Bytes of the files that were in this one's place before.
+    before: usize,
     /// The step that was written last, in this life.
     pub step: u64,
+    /// Terms of the entries that are there for good, as far as the records were looked at.
+    durable: BTreeMap<u64, u64>,
+    seen: usize,
 }
 
 impl Disk {
+    pub fn new(front: Front) -> Self {
+        Self {
+            front,
+            records: vec![],
+            synced: 0,
+            before: 0,
+            step: 0,
+            durable: BTreeMap::new(),
+            seen: 0,
+        }
+    }
+
+    /// Another file takes the place of this one, complete and synced.
+    pub fn replace(&mut self, front: Front, tail: &[u8], step: u64) {
+        let before = self.end();
+        let (records, synced) = (tail.to_vec(), tail.len());
+        *self = Self { records, synced, before, step, ..Self::new(front) };
+    }
+
+    /// Where the file ends, counted through all files that were in its place.
+    pub fn end(&self) -> usize {
+        self.before + self.records.len()
+    }
+
+    /// All up to some end is there for good, if that is one of this file.
+    pub fn sync(&mut self, upto: usize) {
+        let upto = upto.saturating_sub(self.before).min(self.records.len());
+        self.synced = self.synced.max(upto);
+    }
+
+    /// Nobody has the file open; the next who opens it syncs it first.
+    pub fn closed(&mut self) {
+        self.step = 0;
+    }
+
     /// The power goes: of what was not synced, some is there.
     pub fn crash(&mut self, rng: &mut Rng) {
         let unsynced = self.records.len() - self.synced;
@@ -35,7 +110,57 @@ impl Disk {
         self.records.truncate(kept);
         // A torn record is cut off before the next one is written.
         self.records.truncate(whole(&self.records));
-        (self.synced, self.step) = (self.records.len(), 0);
+        self.synced = self.records.len();
+    }
+
+    /// All votes are gone.
+    pub fn forget_votes(&mut self) {
+        let mut records = vec![];
+        let mut reader = Reader::new();
+        reader.feed(&self.records);
+        while let Some(record) = reader.next_record().expect("whole records") {
+            let mut record = Record::parse(record.json().expect("JSON")).expect("a record");
+            if let Kind::Vote(_) = record.kind {
+                record.kind = Kind::Term;
+            }
+            record.write(&mut records);
+        }
+        (self.seen, self.synced) = (records.len(), records.len());
+        self.records = records;
+    }
+
+    /// Some records at the end are gone.
+    pub fn forget_tail(&mut self, rng: &mut Rng) {
+        self.records.truncate(rng.below(self.records.len() as u64 + 1) as usize);
+        self.records.truncate(whole(&self.records));
+        (self.synced, self.seen) = (self.records.len(), 0);
+        self.durable.clear();
+    }
+
+    /// Whether an entry is there for good.
+    pub fn is_durable(&self, at: Position) -> bool {
+        let last = self.front.mark.last;
+        at.index < last.index || at == last || self.durable.get(&at.index) == Some(&at.term)
+    }
+
+    /// Takes note of what has been synced; answers with the votes in it, and their terms.
+    pub fn settle(&mut self) -> Vec<(u64, Uuid)> {
+        let mut votes = vec![];
+        let mut reader = Reader::new();
+        reader.feed(&self.records[self.seen..self.synced]);
+        while let Some(record) = reader.next_record().expect("whole records") {
+            let record = Record::parse(record.json().expect("JSON")).expect("a record");
+            match record.kind {
+                Kind::Vote(vote) => votes.push((record.term, vote)),
+                Kind::Entry(entry) => {
+                    self.durable.split_off(&entry.index);
+                    self.durable.insert(entry.index, record.term);
+                }
+                _ => {}
+            }
+        }
+        self.seen = self.synced;
+        votes
     }
 
     /// What a server finds when it starts.

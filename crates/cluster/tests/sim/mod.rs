@@ -2,8 +2,15 @@
 //! synced, clocks. A run is a function of its seed.
 #![allow(unreachable_pub, reason = "a module of tests")]
 
+mod checks;
 mod disk;
+mod faults;
+mod network;
 mod rng;
+mod shell;
 mod world;
 
-pub use world::{Faults, World};
+pub use checks::Counts;
+pub use faults::Faults;
+pub use shell::Lie;
+pub use world::World;

@@ -1,0 +1,180 @@
+//! What must always hold, whatever goes wrong.
+//!
+//! 1. One leader a term.
+//! 2. One entry an index: what was committed once is the same everywhere, for ever.
+//! 3. Entries take effect in order, each once.
+//! 4. A server votes once in a term, over all its lives.
+//! 5. What is committed is on the disks of most of the servers, synced.
+//! 6. All members of the same index have the same servers and the same election timer.
+//! 7. A snapshot says what was committed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_cluster::{Content, Entry, Mark, Member};
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use super::shell::Server;
+
+/// How often things have happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub acknowledged: u64,
+    pub elections: u64,
+    /// Snapshots of other members that were installed.
+    pub snapshots: u64,
+    pub compactions: u64,
+    pub crashes: u64,
+    /// Entries that changed the servers.
+    pub changes: u64,
+    /// Entries that changed the election timer.
+    pub timers: u64,
+    pub left: u64,
+    /// Most election timers that it took until all was well after faults.
+    pub settled_timers: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.elections += other.elections;
+        self.snapshots += other.snapshots;
+        self.compactions += other.compactions;
+        self.crashes += other.crashes;
+        self.changes += other.changes;
+        self.timers += other.timers;
+        self.left += other.left;
+        self.settled_timers = self.settled_timers.max(other.settled_timers);
+    }
+}
+
+/// What was seen so far.
+pub struct Checks {
+    /// Entries that somebody has seen committed.
+    pub committed: BTreeMap<u64, Entry>,
+    /// All servers from an index on.
+    servers: BTreeMap<u64, Arc<Servers>>,
+    /// The election timer from an index on.
+    timers: BTreeMap<u64, u64>,
+    leaders: BTreeMap<u64, Uuid>,
+    votes: BTreeMap<(Uuid, u64), Uuid>,
+    pub counts: Counts,
+}
+
+impl Checks {
+    pub fn new(first: u64, servers: Arc<Servers>, timer: u64) -> Self {
+        Self {
+            committed: BTreeMap::new(),
+            servers: BTreeMap::from([(0, Arc::default()), (first, servers)]),
+            timers: BTreeMap::from([(0, timer)]),
+            leaders: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// All servers as of an index.
+    pub fn servers_at(&self, index: u64) -> &Servers {
+        self.servers.range(..=index).next_back().expect("there is a first one").1
+    }
+
+    /// All servers as of the last entry that is committed.
+    pub fn last_servers(&self) -> &Servers {
+        self.servers_at(u64::MAX)
+    }
+
+    /// The last index that is committed.
+    pub fn last(&self) -> u64 {
+        self.committed.keys().next_back().copied().unwrap_or_default()
+    }
+
+    /// Whether a server has ever been a member.
+    pub fn was_member(&self, id: Uuid) -> bool {
+        self.servers.values().any(|servers| servers.contains_key(&id))
+    }
+
+    fn timer_at(&self, index: u64) -> u64 {
+        *self.timers.range(..=index).next_back().expect("there is a first one").1
+    }
+
+    pub fn leads(&mut self, id: Uuid, term: u64) {
+        self.counts.elections += 1;
+        let other = self.leaders.insert(term, id);
+        assert!(other.is_none_or(|other| other == id), "two leaders in term {term}");
+    }
+
+    /// A vote is on the disk, so that it may have been said.
+    pub fn votes(&mut self, server: Uuid, term: u64, vote: Uuid) {
+        let before = *self.votes.entry((server, term)).or_insert(vote);
+        assert_eq!(before, vote, "server {server} votes once in term {term}");
+    }
+
+    /// An entry takes effect at a server.
+    pub fn applies(&mut self, n: usize, entry: &Entry, servers: &[Server]) {
+        let index = entry.at.index;
+        if let Some(seen) = self.committed.get(&index) {
+            assert_eq!(seen, entry, "one entry at index {index}, server {n}");
+            return;
+        }
+        match &entry.content {
+            Content::Servers(servers) => {
+                self.counts.changes += 1;
+                self.servers.insert(index, Arc::clone(servers));
+            }
+            Content::ElectionTimer(ms) => {
+                self.counts.timers += 1;
+                self.timers.insert(index, *ms);
+            }
+            Content::Empty | Content::Data { .. } => {}
+        }
+        self.is_durable(entry, servers);
+        self.committed.insert(index, entry.clone());
+    }
+
+    /// What is committed is on most disks: of the servers of that time, or of those before.
+    fn is_durable(&self, entry: &Entry, servers: &[Server]) {
+        let has_it = |id: &&Uuid| {
+            let of = servers.iter().find(|server| server.id == **id);
+            of.is_some_and(|server| server.disk.is_durable(entry.at))
+        };
+        let is_on_most = |of: &Servers| of.keys().filter(has_it).count() > of.len() / 2;
+        let mut lists = self.servers.range(..=entry.at.index).rev().take(2);
+        let is_durable = lists.any(|(_, list)| is_on_most(list));
+        assert!(is_durable, "{:?} is committed, and is not on the disks of most", entry.at);
+    }
+
+    /// A member is as its index says.
+    pub fn agrees(&self, n: usize, member: &Member, applied_to: u64) {
+        let expected = self.servers_at(applied_to);
+        assert_eq!(member.servers(), expected, "servers at index {applied_to}, server {n}");
+        if member.is_member() {
+            let timer = self.timer_at(applied_to);
+            assert_eq!(member.election_timer_ms(), timer, "timer at {applied_to}, server {n}");
+        }
+    }
+
+    /// A snapshot of a member is in another one's tables.
+    pub fn snapshot(&self, n: usize, mark: &Mark, applied: &BTreeMap<u64, Uuid>) {
+        let index = mark.last.index;
+        if let Some(last) = self.committed.get(&index) {
+            assert_eq!(last.at, mark.last, "the last entry of a snapshot, server {n}");
+        }
+        assert_eq!(*mark.servers, *self.servers_at(index), "servers of a snapshot, server {n}");
+        assert_eq!(mark.election_timer, self.timer_at(index), "timer of a snapshot, server {n}");
+        self.has_all(n, applied, index);
+        let eid = applied.values().next_back();
+        assert_eq!(eid, Some(&mark.eid), "the id of a snapshot, server {n}");
+    }
+
+    /// What a server has is what was committed up to an index, neither more nor less.
+    pub fn has_all(&self, n: usize, applied: &BTreeMap<u64, Uuid>, upto: u64) {
+        let expected = self.committed.range(..=upto).filter_map(|(index, entry)| {
+            let eid = entry.content.eid()?;
+            Some((*index, eid))
+        });
+        let first = self.committed.keys().next().copied().unwrap_or(u64::MAX);
+        let has = applied.range(first..).map(|(index, eid)| (*index, *eid));
+        assert!(expected.eq(has), "server {n} has what was committed up to {upto}");
+    }
+}

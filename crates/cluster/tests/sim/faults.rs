@@ -1,0 +1,168 @@
+//! What goes wrong, and what operators do meanwhile, at random.
+
+use super::rng::Rng;
+use super::world::World;
+
+/// How likely things are: one in so many milliseconds, 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The power of a server goes for a while.
+    pub crash: u64,
+    /// Milliseconds that it is gone at most then, and fifty more.
+    pub down: u64,
+    /// The power of a server goes for up to a minute.
+    pub away: u64,
+    /// A server hears nothing of another one.
+    pub cut: u64,
+    /// A connection ends.
+    pub reset: u64,
+    /// A file is compacted.
+    pub compact: u64,
+    /// A write to a disk fails: one in so many writes.
+    pub disk: u64,
+    /// A piece of a snapshot cannot be read, or its data not loaded: one in so many.
+    pub snapshot: u64,
+    /// A process stands still, for up to three seconds.
+    pub pause: u64,
+    /// A server's clock jumps ahead, by up to twenty seconds.
+    pub jump: u64,
+    /// A server is made that wants to join.
+    pub join: u64,
+    /// A member leaves.
+    pub leave: u64,
+    /// A member is removed by another one.
+    pub kick: u64,
+    /// The leader hands leadership over.
+    pub hand_over: u64,
+    /// The election timer is changed.
+    pub timer: u64,
+    /// Milliseconds that messages take at most.
+    pub delay: u64,
+    /// Milliseconds that fdatasync takes at most.
+    pub sync: u64,
+    /// Bytes of a snapshot's data beside what it says.
+    pub padding: usize,
+}
+
+/// So many servers are there at most, gone ones included.
+const SERVERS_MAX: usize = 9;
+
+/// Election timers that operators choose between, in milliseconds.
+const TIMERS: std::ops::Range<u64> = 250..4000;
+
+fn happens(rng: &mut Rng, rate: u64) -> bool {
+    rate > 0 && rng.one_in(rate)
+}
+
+impl World {
+    /// Something goes wrong, perhaps.
+    pub(super) fn misfortune(&mut self) {
+        let f = self.faults;
+        if happens(&mut self.rng, f.crash) {
+            let n = self.some_server();
+            self.crash(n, f.down);
+        }
+        if happens(&mut self.rng, f.away) {
+            let n = self.some_server();
+            self.crash(n, 60_000);
+        }
+        if happens(&mut self.rng, f.cut) {
+            let pair = (self.some_server(), self.some_server());
+            if self.network.cut.len() < 3 && pair.0 != pair.1 {
+                self.tell(format!("cut {pair:?}"));
+                self.network.cut.insert(pair);
+            } else {
+                self.heal();
+            }
+        }
+        if happens(&mut self.rng, f.reset) && !self.network.ends.is_empty() {
+            let at = self.rng.below(self.network.ends.len() as u64) as usize;
+            let end = *self.network.ends.keys().nth(at).expect("it is one of them");
+            self.break_connection(end);
+        }
+        if happens(&mut self.rng, f.compact) {
+            let n = self.some_server();
+            self.compact(n);
+        }
+        if happens(&mut self.rng, f.pause) {
+            let n = self.some_server();
+            let until = self.now_us + 1000 * self.rng.below(3000) + 7;
+            self.pause(n, until);
+        }
+        if happens(&mut self.rng, f.jump) {
+            let n = self.some_server();
+            let by_us = 1000 * self.rng.below(20_000);
+            self.tell(format!("the clock of {n} jumps by {by_us}"));
+            self.servers[n].ahead_us += by_us;
+        }
+        self.operators(f);
+    }
+
+    fn operators(&mut self, f: Faults) {
+        if happens(&mut self.rng, f.join) && self.servers.len() < SERVERS_MAX {
+            let n = self.add_joiner();
+            self.tell(format!("server {n} wants to join"));
+            self.start(n);
+        }
+        if happens(&mut self.rng, f.leave) && self.may_shrink() {
+            let n = self.some_server();
+            let now_us = self.clock(n);
+            if let Some(member) = self.awake(n).filter(|member| member.is_member()) {
+                member.leave(now_us);
+                self.tell(format!("{n} is to leave"));
+                self.run(n);
+            }
+        }
+        if happens(&mut self.rng, f.kick) && self.may_shrink() {
+            let (n, whom) = (self.some_server(), self.some_server());
+            let (now_us, id) = (self.clock(n), self.servers[whom].id);
+            if let Some(member) = self.awake(n).filter(|it| it.servers().contains_key(&id)) {
+                member.kick(now_us, id);
+                self.tell(format!("{whom} is to go, says {n}"));
+                self.run(n);
+            }
+        }
+        if happens(&mut self.rng, f.hand_over) {
+            let n = self.some_server();
+            let now_us = self.clock(n);
+            if let Some(member) = self.awake(n) {
+                member.hand_over(now_us);
+                self.run(n);
+            }
+        }
+        if happens(&mut self.rng, f.timer)
+            && let Some(n) = self.leader()
+        {
+            let ms = TIMERS.start + self.rng.below(TIMERS.end - TIMERS.start);
+            let now_us = self.clock(n);
+            if let Some(member) = self.awake(n) {
+                // Whether it is refused is for other tests.
+                let _ = member.change_election_timer(now_us, ms);
+                self.run(n);
+            }
+        }
+    }
+
+    /// One server may go at a time, so that three stay.
+    fn may_shrink(&self) -> bool {
+        let servers = self.checks.last_servers();
+        let known = self.servers.iter().filter(|server| !server.has_left);
+        let is_up = known.filter(|server| servers.contains_key(&server.id)).count();
+        servers.len() > 3 && is_up == servers.len()
+    }
+
+    fn some_server(&mut self) -> usize {
+        self.rng.below(self.servers.len() as u64) as usize
+    }
+
+    /// No more faults; whoever is down comes up.
+    pub fn calm(&mut self) {
+        let delay = self.faults.delay.min(2);
+        self.faults = Faults { delay, sync: 2, ..Faults::default() };
+        self.heal();
+        self.tell("calm".to_owned());
+        for n in 0..self.servers.len() {
+            self.start(n);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Connections between servers: in order, delayed, in pieces of any length, cut one way or both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_cluster::{Event, LinkId};
+
+use super::world::{Due, World};
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    pub server: usize,
+    pub link: LinkId,
+}
+
+#[derive(Default)]
+pub struct Network {
+    /// The other end of each end.
+    pub ends: BTreeMap<End, End>,
+    /// When the last bytes come on each connection, so that they stay in order.
+    last_at: BTreeMap<End, u64>,
+    accepted: u64,
+    /// Pairs of which the second one hears nothing of the first one.
+    pub cut: BTreeSet<(usize, usize)>,
+}
+
+/// Connections that come have numbers from here on, so that they differ from those that were made.
+const ACCEPTED_FROM: u64 = 1 << 32;
+
+fn reset() -> Option<String> {
+    Some("Connection reset by peer".into())
+}
+
+impl World {
+    pub(super) fn connect(&mut self, n: usize, link: LinkId, address: &str) {
+        let at = self.now_us + 500 + 1000 * self.rng.below(self.faults.delay.max(1));
+        let target = self.servers.iter().position(|server| server.address == address);
+        let cut = &self.network.cut;
+        let target = target.filter(|target| {
+            self.servers[*target].member.is_some()
+                && !cut.contains(&(n, *target))
+                && !cut.contains(&(*target, n))
+        });
+        let Some(target) = target else {
+            let error = Some("Connection refused".into());
+            return self.later(at, n, Due::Event(Event::Lost { link, error }));
+        };
+        self.network.accepted += 1;
+        let theirs = End { server: target, link: LinkId(ACCEPTED_FROM + self.network.accepted) };
+        let ours = End { server: n, link };
+        self.network.ends.extend([(ours, theirs), (theirs, ours)]);
+        self.network.last_at.extend([(ours, at), (theirs, at)]);
+        let name = format!("tcp:{n}");
+        self.later(at, target, Due::Event(Event::Accepted { link: theirs.link, name }));
+        self.later(at, n, Due::Event(Event::Connected { link }));
+    }
+
+    pub(super) fn send(&mut self, from: End, bytes: &[u8]) {
+        let Some(to) = self.network.ends.get(&from).copied() else { return };
+        // What a stream carries is stuck in a cut until the connection ends.
+        if self.network.cut.contains(&(from.server, to.server)) {
+            return;
+        }
+        let delay = 100 + self.rng.below(1000 * self.faults.delay.max(1));
+        let at = (self.now_us + delay).max(self.network.last_at[&to] + 1);
+        self.network.last_at.insert(to, at);
+        let cut = self.rng.below(bytes.len() as u64 + 1) as usize;
+        let (head, tail) = bytes.split_at(cut);
+        for piece in [head, tail] {
+            if !piece.is_empty() {
+                let event = Event::Received { link: to.link, bytes: piece.to_vec() };
+                self.later(at, to.server, Due::Event(event));
+            }
+        }
+    }
+
+    /// A connection is closed at one end; the other end hears of it.
+    pub(super) fn close(&mut self, end: End) {
+        let Some(other) = self.network.ends.remove(&end) else { return };
+        for end in [end, other] {
+            self.network.ends.remove(&end);
+            self.network.last_at.remove(&end);
+        }
+        let lost = Event::Lost { link: other.link, error: reset() };
+        self.later(self.now_us + 1000, other.server, Due::Event(lost));
+    }
+
+    /// All connections of a server end with its process.
+    pub(super) fn close_all(&mut self, n: usize) {
+        let ends = self.network.ends.keys().filter(|end| end.server == n);
+        for end in ends.copied().collect::<Vec<_>>() {
+            self.close(end);
+        }
+    }
+
+    /// A connection ends at both ends.
+    pub(super) fn break_connection(&mut self, end: End) {
+        if self.network.ends.contains_key(&end) {
+            self.close(end);
+            let lost = Event::Lost { link: end.link, error: reset() };
+            self.later(self.now_us + 1000, end.server, Due::Event(lost));
+        }
+    }
+
+    /// Everybody hears everybody again; connections that were cut have lost bytes, so they end.
+    pub fn heal(&mut self) {
+        let cut = std::mem::take(&mut self.network.cut);
+        let ends: Vec<(End, End)> =
+            self.network.ends.iter().map(|(end, other)| (*end, *other)).collect();
+        for (end, other) in ends {
+            let pair = (end.server, other.server);
+            if cut.contains(&pair) || cut.contains(&(pair.1, pair.0)) {
+                self.break_connection(end);
+            }
+        }
+    }
+}

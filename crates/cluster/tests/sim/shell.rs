@@ -1,0 +1,415 @@
+//! What is around one member: its disk, its clock, its tables, and a client that writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_cluster::{Effect, Entry, Event, Mark, Member, Position, Proposal};
+use weir_data::Uuid;
+
+use super::disk::{Disk, Front};
+use super::network::End;
+use super::world::{Due, World};
+
+/// A promise that a shell breaks, to see whether anybody notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Some steps are answered, and never written.
+    DropsSteps,
+    /// Steps are answered before they are on the disk.
+    AnswersEarly,
+    /// Votes are gone after a crash.
+    ForgetsVotes,
+    /// What was synced is gone after a crash, from some record on.
+    ForgetsTail,
+    /// Some entries take effect twice.
+    AppliesTwice,
+    /// Some entries do not take effect.
+    SkipsEntries,
+    /// A step is written behind one that could not be.
+    IgnoresOrder,
+    /// A copy lacks the records that were to stand behind its snapshot.
+    LosesTailOfCopy,
+    /// A snapshot has older data than it says.
+    SnapshotLacksData,
+}
+
+/// A server.
+pub struct Server {
+    pub id: Uuid,
+    pub address: String,
+    pub disk: Disk,
+    pub member: Option<Member>,
+    pub(super) life: u64,
+    /// What has taken effect: ids by index.
+    pub applied: BTreeMap<u64, Uuid>,
+    pub applied_to: u64,
+    /// A copy of the file that is being written: a snapshot that comes, or one of its own.
+    receiving: Option<Front>,
+    pub(super) paused_until: u64,
+    /// How far the clock is ahead of the others'.
+    pub(super) ahead_us: u64,
+    /// Proposals that are not decided.
+    proposed: BTreeMap<u64, Position>,
+    wake_at: u64,
+    /// When the last write is answered: they are answered in order.
+    synced_at: u64,
+    /// A copy of the file is being written, or about to take its place.
+    is_copying: bool,
+    finish: u64,
+    /// The step that puts a snapshot of another member in the file's place.
+    installing: u64,
+    pub has_left: bool,
+}
+
+impl Server {
+    pub fn new(id: Uuid, address: String, front: Front) -> Self {
+        Self {
+            id,
+            address,
+            disk: Disk::new(front),
+            member: None,
+            life: 0,
+            applied: BTreeMap::new(),
+            applied_to: 0,
+            receiving: None,
+            paused_until: 0,
+            ahead_us: 0,
+            proposed: BTreeMap::new(),
+            wake_at: 0,
+            synced_at: 0,
+            is_copying: false,
+            finish: 0,
+            installing: 0,
+            has_left: false,
+        }
+    }
+}
+
+impl World {
+    /// Starts a server from its file, if it does not run.
+    pub fn start(&mut self, n: usize) {
+        let seed = self.rng.next();
+        let now_us = self.clock(n);
+        let server = &mut self.servers[n];
+        if server.has_left || server.member.is_some() {
+            return;
+        }
+        server.life += 1;
+        let opened = server.disk.open(server.id, "db", &server.address, seed);
+        server.applied = server.disk.front.applied();
+        server.applied_to = server.disk.front.mark.last.index;
+        let is_committed = |entry: &&Entry| entry.at.index <= opened.commit;
+        let committed: Vec<Entry> = opened.entries.iter().filter(is_committed).cloned().collect();
+        let (term, commit, end) = (opened.term, opened.commit, opened.entries.len());
+        self.tell(format!("start {n} term {term} commit {commit} entries {end}"));
+        self.apply(n, committed);
+        self.servers[n].member = Some(Member::open(opened, now_us));
+        self.run(n);
+    }
+
+    /// The process of a server ends; the file stays as it is.
+    pub fn stop(&mut self, n: usize) {
+        let server = &mut self.servers[n];
+        server.member = None;
+        server.life += 1;
+        (server.receiving, server.is_copying, server.installing) = (None, false, 0);
+        server.proposed.clear();
+        server.disk.closed();
+        self.close_all(n);
+    }
+
+    /// The power goes at a server, for so long at most.
+    pub fn crash(&mut self, n: usize, down_ms_max: u64) {
+        if self.servers[n].member.is_none() {
+            return;
+        }
+        self.tell(format!("crash {n}"));
+        self.checks.counts.crashes += 1;
+        self.stop(n);
+        let disk = &mut self.servers[n].disk;
+        disk.crash(&mut self.rng);
+        match self.lie {
+            Some(Lie::ForgetsVotes) => disk.forget_votes(),
+            Some(Lie::ForgetsTail) => disk.forget_tail(&mut self.rng),
+            _ => {}
+        }
+        self.settled(n);
+        let at = self.now_us + 1000 * (50 + self.rng.below(down_ms_max.max(1)));
+        self.later(at, n, Due::Up);
+    }
+
+    pub(super) fn pause(&mut self, n: usize, until: u64) {
+        // What waits for the end of a pause comes in its order only if that stays.
+        if self.servers[n].paused_until < self.now_us {
+            self.servers[n].paused_until = until;
+        }
+    }
+
+    /// What a server's clock says.
+    pub fn clock(&self, n: usize) -> u64 {
+        self.now_us + self.servers[n].ahead_us
+    }
+
+    /// A member whose process runs.
+    pub(super) fn awake(&mut self, n: usize) -> Option<&mut Member> {
+        let server = &mut self.servers[n];
+        server.member.as_mut().filter(|_| server.paused_until <= self.now_us)
+    }
+
+    /// Carries out what a member asks for, until it asks for nothing.
+    pub fn run(&mut self, n: usize) {
+        while let Some(effect) = self.servers[n].member.as_mut().and_then(Member::poll) {
+            self.execute(n, effect);
+        }
+        let server = &self.servers[n];
+        let Some(member) = &server.member else { return };
+        if server.installing == 0 {
+            self.checks.agrees(n, member, server.applied_to);
+        }
+        let at = member.wakeup_us().saturating_sub(server.ahead_us).max(self.now_us + 1000);
+        if server.wake_at <= self.now_us || at < server.wake_at {
+            self.servers[n].wake_at = at;
+            self.later(at, n, Due::Wake);
+        }
+    }
+
+    pub(super) fn event(&mut self, n: usize, event: Event) {
+        let now_us = self.clock(n);
+        if let Some(member) = &mut self.servers[n].member {
+            member.handle(now_us, event);
+            self.run(n);
+        }
+    }
+
+    fn execute(&mut self, n: usize, effect: Effect) {
+        match effect {
+            Effect::Persist { step, behind, bytes, sync } => {
+                self.persist(n, (step, behind), &bytes, sync);
+            }
+            Effect::Connect { link, address } => self.connect(n, link, &address),
+            Effect::Send { link, bytes } => self.send(End { server: n, link }, &bytes),
+            Effect::Disconnect { link } => self.close(End { server: n, link }),
+            Effect::Commit(entries) => self.apply(n, entries),
+            Effect::Leadership { leader } => self.led(n, leader),
+            Effect::Message { .. } | Effect::PeerLost { .. } => {}
+            Effect::ReadSnapshot { to, last, offset, len } => {
+                let is_bad = self.fails(self.faults.snapshot);
+                let result = self.servers[n].disk.front.read(last, offset, len);
+                let result = if is_bad { Err("Input/output error".into()) } else { result };
+                let read = Event::SnapshotRead { to, last, offset, result };
+                self.later(self.now_us + 100, n, Due::Event(read));
+            }
+            Effect::ReceiveSnapshot { cluster, mark, .. } => {
+                let front = Front { cluster, mark, data: vec![], remotes: vec![] };
+                self.servers[n].is_copying = false;
+                self.servers[n].receiving = Some(front);
+            }
+            Effect::FinishCopy { step, tail } => self.finish_copy(n, step, &tail),
+            Effect::SnapshotPiece { bytes } => {
+                let receiving = self.servers[n].receiving.as_mut().expect("it was announced");
+                receiving.data.extend_from_slice(&bytes);
+            }
+            Effect::LoadSnapshot { last } => {
+                let at = self.now_us + 1000 * (1 + self.rng.below(20));
+                let is_bad = self.fails(self.faults.snapshot);
+                let result = if is_bad { Err("no JSON".into()) } else { Ok(()) };
+                self.later(at, n, Due::Event(Event::SnapshotLoaded { last, result }));
+            }
+            Effect::InstallSnapshot { step, behind, last, tail } => {
+                self.install(n, (step, behind), last, &tail);
+            }
+            Effect::DropSnapshot => self.servers[n].receiving = None,
+            Effect::DropCopy => {
+                (self.servers[n].receiving, self.servers[n].is_copying) = (None, false);
+            }
+            Effect::Left => {
+                self.servers[n].has_left = true;
+                self.checks.counts.left += 1;
+                self.tell(format!("left {n}"));
+                self.later(self.now_us + 200_000, n, Due::Down);
+            }
+            Effect::Log { text, .. } => self.tell(format!("{n}: {text}")),
+        }
+    }
+
+    /// Whether something fails that does once in so many times.
+    fn fails(&mut self, rate: u64) -> bool {
+        rate > 0 && self.rng.one_in(rate)
+    }
+
+    fn refuse(&mut self, n: usize, step: u64, error: &str) {
+        let result = Err(error.to_owned());
+        self.answer(self.now_us + 10, n, Due::Synced { step, upto: 0, result });
+    }
+
+    fn persist(&mut self, n: usize, (step, behind): (u64, u64), bytes: &[u8], sync: bool) {
+        let is_full = self.fails(self.faults.disk);
+        let mut took = 1000 * self.rng.below(self.faults.sync.max(1)) + 50;
+        let is_out_of_order =
+            self.servers[n].disk.step != behind && self.lie != Some(Lie::IgnoresOrder);
+        if is_full || is_out_of_order {
+            return self.refuse(n, step, "No space left on device");
+        }
+        let disk = &mut self.servers[n].disk;
+        disk.step = step;
+        let is_dropped = self.lie == Some(Lie::DropsSteps) && self.rng.one_in(10);
+        if !is_dropped {
+            disk.records.extend_from_slice(bytes);
+        }
+        let upto = if sync { disk.end() } else { 0 };
+        if self.lie == Some(Lie::AnswersEarly) {
+            took += 20_000;
+            let disk = Due::Synced { step: 0, upto, result: Ok(took) };
+            self.later(self.now_us + took, n, disk);
+            return self.answer(self.now_us, n, Due::Synced { step, upto: 0, result: Ok(1) });
+        }
+        let at = self.now_us + if sync { took } else { 1 };
+        self.answer(at, n, Due::Synced { step, upto, result: Ok(took) });
+    }
+
+    fn finish_copy(&mut self, n: usize, step: u64, tail: &[u8]) {
+        let is_full = self.fails(self.faults.disk);
+        let server = &mut self.servers[n];
+        server.finish = step;
+        let is_whole = |front: &Front| front.mark.last.index <= server.applied_to;
+        let front = server.receiving.take_if(|front| is_whole(front));
+        let Some(front) = front.filter(|_| !is_full) else {
+            return self.refuse(n, step, "the copy is gone");
+        };
+        let tail = if self.lie == Some(Lie::LosesTailOfCopy) { &[] } else { tail };
+        server.disk.replace(front, tail, step);
+        self.checks.counts.compactions += 1;
+        self.settled(n);
+        let due = Due::Synced { step, upto: 0, result: Ok(1) };
+        self.answer(self.now_us + 5000, n, due);
+    }
+
+    fn install(
+        &mut self,
+        n: usize,
+        (step, behind): (u64, u64),
+        last: Position,
+        tail: &Arc<Vec<u8>>,
+    ) {
+        let is_full = self.fails(self.faults.disk);
+        let server = &mut self.servers[n];
+        if is_full || server.disk.step != behind {
+            return self.refuse(n, step, "No space left on device");
+        }
+        let front = server.receiving.take().expect("it has come");
+        assert_eq!(front.mark.last, last, "the snapshot that came is installed");
+        server.applied = front.applied();
+        (server.applied_to, server.installing) = (last.index, step);
+        self.checks.counts.snapshots += 1;
+        self.checks.snapshot(n, &front.mark, &server.applied);
+        server.disk.replace(front, tail, step);
+        self.settled(n);
+        let due = Due::Synced { step, upto: 0, result: Ok(5000) };
+        self.answer(self.now_us + 5000, n, due);
+    }
+
+    fn answer(&mut self, at: u64, n: usize, due: Due) {
+        let at = at.max(self.servers[n].synced_at + 1);
+        self.servers[n].synced_at = at;
+        self.later(at, n, due);
+    }
+
+    /// A step has been synced, or could not be written.
+    pub(super) fn synced(&mut self, n: usize, step: u64, upto: usize, result: Result<u64, String>) {
+        let server = &mut self.servers[n];
+        server.is_copying &= step != server.finish;
+        if step == server.installing {
+            server.installing = 0;
+        }
+        server.disk.sync(upto);
+        self.settled(n);
+        if step > 0 {
+            self.event(n, Event::Persisted { step, result });
+        }
+    }
+
+    /// Records are on the disk for good.
+    fn settled(&mut self, n: usize) {
+        let server = &mut self.servers[n];
+        for (term, vote) in server.disk.settle() {
+            self.checks.votes(server.id, term, vote);
+        }
+    }
+
+    fn apply(&mut self, n: usize, entries: Vec<Entry>) {
+        for entry in entries {
+            let times = match self.lie {
+                Some(Lie::AppliesTwice) if self.rng.one_in(50) => 2,
+                Some(Lie::SkipsEntries) if self.rng.one_in(50) => 0,
+                _ => 1,
+            };
+            (0..times).for_each(|_| self.apply_one(n, &entry));
+        }
+    }
+
+    fn apply_one(&mut self, n: usize, entry: &Entry) {
+        let server = &mut self.servers[n];
+        let index = entry.at.index;
+        assert_eq!(index, server.applied_to + 1, "server {n} applies in order, each once");
+        server.applied_to = index;
+        if let Some(eid) = entry.content.eid() {
+            server.applied.insert(index, eid);
+        }
+        let proposed = server.proposed.remove(&index);
+        self.checks.counts.acknowledged += u64::from(proposed == Some(entry.at));
+        self.checks.applies(n, entry, &self.servers);
+    }
+
+    fn led(&mut self, n: usize, leader: Option<Uuid>) {
+        let server = &self.servers[n];
+        if leader == Some(server.id) {
+            let member = server.member.as_ref().expect("it has just spoken");
+            self.checks.leads(server.id, member.term());
+        }
+    }
+
+    /// A client of a server's writes; false unless the server leads.
+    pub fn propose(&mut self, n: usize, count: usize) -> bool {
+        let mut batch = vec![];
+        for _ in 0..count {
+            self.next_eid += 1;
+            let eid = Uuid::from_u128(self.next_eid);
+            let text = format!("[null,{{\"n\":{}}}]", self.next_eid);
+            batch.push(Proposal { eid, text: text.into_bytes().into() });
+        }
+        let now_us = self.clock(n);
+        let Some(member) = self.awake(n) else { return false };
+        let Ok(first) = member.propose(now_us, batch) else { return false };
+        for index in first.index..first.index + count as u64 {
+            self.servers[n].proposed.insert(index, Position { term: first.term, index });
+        }
+        self.run(n);
+        true
+    }
+
+    /// The file of a server is rewritten with a snapshot of what has taken effect.
+    pub fn compact(&mut self, n: usize) {
+        let server = &mut self.servers[n];
+        let Some(member) = &server.member else { return };
+        let is_busy = server.is_copying || server.receiving.is_some();
+        if is_busy || server.applied_to <= server.disk.front.mark.last.index {
+            return;
+        }
+        let mark = member.mark();
+        assert_eq!(mark.last.index, server.applied_to, "a member knows what took effect");
+        let mut applied = server.applied.clone();
+        if self.lie == Some(Lie::SnapshotLacksData) {
+            applied.pop_last();
+        }
+        let cluster = server.disk.front.cluster;
+        let front = Front::of(cluster, mark.clone(), &applied, self.faults.padding);
+        self.copy(n, mark, front);
+    }
+
+    fn copy(&mut self, n: usize, mark: Mark, front: Front) {
+        let len = front.data.len() as u64;
+        (self.servers[n].receiving, self.servers[n].is_copying) = (Some(front), true);
+        let at = self.now_us + 1000 * (1 + self.rng.below(30));
+        self.later(at, n, Due::Event(Event::CopyWritten { mark, len }));
+    }
+}
