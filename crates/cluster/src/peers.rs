@@ -59,6 +59,8 @@ pub(crate) struct Peers {
     links: BTreeMap<LinkId, Link>,
     /// By address.
     targets: BTreeMap<String, Target>,
+    /// Where members were told something last.
+    taken: BTreeMap<(Uuid, Lane), LinkId>,
     next_link: u64,
     effects: Vec<Effect>,
     /// Connections to members that have ended (`cluster/status`).
@@ -70,6 +72,7 @@ impl Peers {
         Self {
             links: BTreeMap::new(),
             targets: BTreeMap::new(),
+            taken: BTreeMap::new(),
             next_link: 0,
             effects: Vec::new(),
             disconnections: 0,
@@ -206,13 +209,23 @@ impl Peers {
         }
     }
 
-    /// The connection to a member, if it greeted there: rather one of ours.
-    fn link_to(&self, peer: Uuid, lane: Lane) -> Option<LinkId> {
+    /// The connection to a member, if it greeted there: the one that was taken before, so that what
+    /// is said on a lane comes in order; else rather one of ours.
+    fn link_to(&mut self, peer: Uuid, lane: Lane) -> Option<LinkId> {
+        let taken = self.taken.get(&(peer, lane)).copied();
+        if taken.is_some_and(|link| self.links.contains_key(&link)) {
+            return taken;
+        }
         let made = |made: Made| {
             let is_it = |link: &Link| link.is_ours && link.peer == Some(peer) && link.made == made;
             self.links.iter().rev().find(|(_, link)| is_it(link)).map(|(id, _)| *id)
         };
-        made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))))
+        let link = made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))));
+        match link {
+            Some(link) => self.taken.insert((peer, lane), link),
+            None => self.taken.remove(&(peer, lane)),
+        };
+        link
     }
 
     /// Tells a member; false if there is no connection.
