@@ -10,6 +10,9 @@ use crate::ids::Position;
 /// A text that several hold.
 pub type Text = Arc<[u8]>;
 
+/// Bounds of the election timer, in milliseconds.
+pub(crate) const ELECTION_TIMER_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
+
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {

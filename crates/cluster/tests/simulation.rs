@@ -1,14 +1,18 @@
 //! Whole clusters under faults: one leader a term, one entry an index, nothing committed is lost,
 //! and all goes on when the faults end.
 //!
-//! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on.
+//! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on, `WEIR_TRACE` how many lines of its
+//! trace a failing one shows.
 
 mod sim;
 
 use sim::{Counts, Faults, Lie, World};
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("WEIR_SEED").unwrap_or(1);
     first..first + number("WEIR_SEEDS").unwrap_or(default)
 }
@@ -20,7 +24,8 @@ fn with_trace(seed: u64, world: World, run: impl FnOnce(&mut World)) {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 let trace = &self.1.trace;
-                let from = trace.len().saturating_sub(80);
+                let lines = number("WEIR_TRACE").unwrap_or(80) as usize;
+                let from = trace.len().saturating_sub(lines);
                 println!("seed {}:\n{}", self.0, trace[from..].join("\n"));
                 println!("{}", self.1.status());
             }

@@ -13,7 +13,7 @@ pub(crate) const APPEND: u8 = 1;
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
 /// What comes from a peer and goes to the library, with its number on the wire.
-const KINDS: [(u8, MessageType); 12] = [
+const KINDS: [(u8, MessageType); 9] = [
     (APPEND, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),
     (3, MessageType::MsgRequestVote),
@@ -21,11 +21,8 @@ const KINDS: [(u8, MessageType); 12] = [
     (5, MessageType::MsgHeartbeat),
     (6, MessageType::MsgHeartbeatResponse),
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
-    (8, MessageType::MsgReadIndex),
-    (9, MessageType::MsgReadIndexResp),
     (10, MessageType::MsgRequestPreVote),
     (11, MessageType::MsgRequestPreVoteResponse),
-    (12, MessageType::MsgTransferLeader),
 ];
 
 /// Whether a message says nothing that must be on the disk first.
@@ -71,7 +68,7 @@ pub(super) fn to_message(step: &Step) -> Option<Message> {
     let mut before = Position { term: step.log_term, index: step.index };
     for entry in &step.entries {
         let follows = entry.at.index == before.index.checked_add(1)?
-            && entry.at.term >= before.term
+            && entry.at.term >= before.term.max(1)
             && entry.at.term <= step.term;
         if !follows {
             return None;

@@ -1,11 +1,13 @@
 //! The raft library, whose types stay here: numbers of servers for their ids, messages for steps,
 //! and entries for what they say.
 
+mod check;
 mod messages;
 mod node;
 mod servers;
 mod store;
 
+pub(crate) use check::Odd;
 pub(crate) use messages::{APPEND, TIMEOUT_NOW};
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
 pub use store::Mark;

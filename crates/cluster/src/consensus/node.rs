@@ -10,6 +10,7 @@ use raft::{Config, ProgressState, RawNode, SnapshotStatus, StateRole};
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
+use super::check::{self, Odd};
 use super::messages::{is_free, to_message, to_step};
 use super::servers::Numbers;
 use super::store::{Mark, Store};
@@ -216,7 +217,11 @@ impl Node {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self) {
-        self.raw.tick();
+        // Who waits for its disk does not campaign: it must not lead before it has what it has.
+        let is_waiting = !self.is_leader() && !check::is_persisted(&self.raw.raft);
+        if !is_waiting || self.ticks_left() > 1 {
+            self.raw.tick();
+        }
         self.draw();
     }
 
@@ -240,33 +245,51 @@ impl Node {
         others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)
     }
 
-    /// A peer has said something. `Err` says why it makes no sense.
-    pub(crate) fn step(&mut self, from: Uuid, step: Step) -> Result<(), String> {
-        let message = to_message(&step).ok_or("a step that no member takes")?;
-        let mut message = message;
+    /// A peer has said something. Answers with a remark for the log, if there is one to make.
+    pub(crate) fn step(&mut self, from: Uuid, step: Step) -> Result<Option<String>, Odd> {
+        let message = to_message(&step);
+        let mut message =
+            message.ok_or_else(|| Odd::Nonsense("a step that no member takes".into()))?;
         message.from = self.numbers.of(from);
         message.to = self.raw.raft.id;
-        let is_heartbeat = message.get_msg_type() == MessageType::MsgHeartbeat;
-        if is_heartbeat && message.commit > self.last() {
-            let (commit, last) = (message.commit, self.last());
-            return Err(format!(
-                "entries up to {commit} are said to be here and committed, the log ends at {last}"
-            ));
-        }
-        let places: Vec<Position> = step.entries.iter().map(|entry| entry.at).collect();
+        check::check(&self.raw.raft, &message)?;
+        let remark = check::stale(&self.raw.raft, &message);
         let store = self.raw.mut_store();
         step.entries.into_iter().for_each(|Entry { at, content }| {
             if store.content(at) == Content::Empty {
                 store.expect(at, content);
             }
         });
-        // Stale messages and answers of strangers are nothing to complain about.
+        // What is left to refuse is an answer that comes too late.
         let _ = self.raw.step(message);
-        debug_assert!(
-            places.windows(2).all(|two| two[0].index < two[1].index),
-            "they are in order"
-        );
         self.draw();
+        Ok(remark)
+    }
+
+    /// Whether a snapshot of a peer can be one of this log.
+    pub(crate) fn check_snapshot(
+        &mut self,
+        from: Uuid,
+        term: u64,
+        last: Position,
+    ) -> Result<(), Odd> {
+        if term < self.term() {
+            let own = self.term();
+            return Err(Odd::Ignored(format!(
+                "rejecting term {term} < current term {own} received in install_snapshot_request \
+                 message"
+            )));
+        }
+        let from = self.numbers.of(from);
+        check::check_leader(&self.raw.raft, from, term)?;
+        let log = &self.raw.raft.raft_log;
+        let is_known = last.index <= log.committed && last.index + 1 >= log.first_index();
+        if is_known && log.term(last.index).ok() != Some(last.term) {
+            let Position { term, index } = last;
+            return Err(Odd::Nonsense(format!(
+                "snapshot up to entry {index} of term {term}, another one is committed here"
+            )));
+        }
         Ok(())
     }
 

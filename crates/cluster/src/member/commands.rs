@@ -1,10 +1,7 @@
 //! What operators ask for: the election timer, handing over, how the member does.
 
 use super::Member;
-use crate::entry::Content;
-
-/// Bounds of the election timer, in milliseconds.
-pub(super) const ELECTION_TIMER: std::ops::RangeInclusive<u64> = 100..=600_000;
+use crate::entry::{Content, ELECTION_TIMER_MS};
 
 /// Why the election timer cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +31,7 @@ impl Member {
         if self.pending_timer().is_some() {
             return Err(TimerRefused::Pending);
         }
-        if !ELECTION_TIMER.contains(&ms) {
+        if !ELECTION_TIMER_MS.contains(&ms) {
             return Err(TimerRefused::Range);
         }
         if ms == self.election_timer {

@@ -35,6 +35,12 @@ pub(crate) struct Join {
 /// A learner has caught up when it lacks no more entries than this.
 const CAUGHT_UP_ENTRIES: u64 = 16;
 
+/// So many servers are taken in at once, at most: others ask again.
+const JOINS_MAX: usize = 16;
+
+/// A server that joins asks at so many places, at most, of which others have told it.
+const REMOTES_MAX: usize = 64;
+
 /// The servers that the leader is taking in.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
@@ -59,6 +65,9 @@ impl Member {
         }
         if let Some(join) = self.joins.by_id.get_mut(&from) {
             join.link = link;
+            return self.answer_join(link, false, "in progress");
+        }
+        if self.joins.by_id.len() >= JOINS_MAX {
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);
@@ -91,7 +100,8 @@ impl Member {
         let known = self.remotes.len();
         for remote in remotes {
             let is_good = weir_log::clustered::check_address(&remote).is_ok();
-            if is_good && remote != self.address && !self.remotes.contains(&remote) {
+            let is_room = self.remotes.len() < REMOTES_MAX;
+            if is_good && is_room && remote != self.address && !self.remotes.contains(&remote) {
                 self.remotes.push(remote);
             }
         }

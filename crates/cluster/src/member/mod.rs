@@ -3,7 +3,9 @@
 
 mod clock;
 mod commands;
+mod complaints;
 mod joining;
+mod links;
 mod queries;
 mod removing;
 mod snapshots;
@@ -15,19 +17,20 @@ use std::sync::Arc;
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use crate::consensus::{APPEND, Change, Mark, Node, Start, TIMEOUT_NOW};
+use crate::consensus::{APPEND, Change, Mark, Node, Start};
 use crate::effect::{Effect, Level};
 use crate::entry::{Content, Entry, Proposal};
 use crate::event::Event;
-use crate::ids::{LinkId, Position};
+use crate::ids::Position;
 use crate::member::clock::Clock;
+use crate::member::complaints::Complaints;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::removing::Removals;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
-use crate::peers::{Made, Peers};
-use crate::wire::{Frame, Hello, Lane, Said, Step};
+use crate::peers::Peers;
+use crate::wire::{Frame, Lane, Step};
 
 pub use commands::TimerRefused;
 pub use queries::Found;
@@ -136,6 +139,7 @@ pub struct Member {
     leaderless_us: Option<u64>,
     /// When anything was heard of each peer last, monotonic.
     pub(crate) heard_us: BTreeMap<Uuid, u64>,
+    complaints: Complaints,
     pub(crate) now_us: u64,
 }
 
@@ -202,6 +206,7 @@ impl Member {
             is_given_lead: false,
             leaderless_us: Some(now_us),
             heard_us: BTreeMap::new(),
+            complaints: Complaints::default(),
             now_us,
         };
         member.want_peers();
@@ -513,144 +518,10 @@ impl Member {
     }
 }
 
-/// Connections and what comes on them.
-impl Member {
-    fn hello(&self, to: Option<Uuid>, lane: Lane) -> Hello {
-        Hello {
-            cluster: self.cluster,
-            to,
-            from: self.id(),
-            address: Some(self.address.clone()),
-            lane: Some(lane),
-        }
-    }
-
-    fn connected(&mut self, id: LinkId) {
-        let Some(link) = self.peers.link(id) else { return };
-        link.is_up = true;
-        let (Made::ByUs(lane), peer) = (link.made, link.peer) else { return };
-        let hello = self.hello(peer, lane);
-        self.peers.greet(id, &hello);
-    }
-
-    fn lost(&mut self, id: LinkId, error: Option<String>) {
-        let Some(link) = self.peers.lost(self.now_us, id) else { return };
-        if link.is_up && link.is_ours {
-            let why = error.unwrap_or_else(|| "closed by peer".to_owned());
-            self.log(Level::Info, format!("{}: connection closed ({why})", link.name));
-        }
-        self.link_gone(&link);
-    }
-
-    /// A connection is no more: what was sent there may not have come.
-    fn link_gone(&mut self, link: &crate::peers::Link) {
-        let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
-        self.node.unreachable(peer);
-        self.snapshot_cut(peer);
-        self.effects.push_back(Effect::PeerLost { peer });
-    }
-
-    fn received(&mut self, id: LinkId, bytes: &[u8]) {
-        let Some(link) = self.peers.link(id) else { return };
-        link.decoder.feed(bytes);
-        loop {
-            // What was said may have led to the connection's end.
-            let Some(link) = self.peers.link(id) else { return };
-            match link.decoder.next() {
-                Ok(None) => return,
-                Ok(Some(Said::Hello(hello))) => self.greeted(id, hello),
-                Ok(Some(Said::Probe(answer))) => self.peers.say(id, answer),
-                Ok(Some(Said::Frame(frame))) => {
-                    let from = link.peer.expect("frames come behind a greeting");
-                    self.heard_us.insert(from, self.now_us);
-                    if let Err(why) = self.frame(id, from, frame) {
-                        self.refuse(id, &why);
-                    }
-                }
-                Err(crate::wire::Malformed(why)) => self.refuse(id, &why),
-            }
-        }
-    }
-
-    /// Closes a connection on which something came that makes no sense.
-    fn refuse(&mut self, id: LinkId, why: &str) {
-        let Some(link) = self.peers.drop(self.now_us, id) else { return };
-        self.log(Level::Warning, format!("{}: connection dropped: {why}", link.name));
-        self.link_gone(&link);
-    }
-
-    fn greeted(&mut self, id: LinkId, hello: Hello) {
-        let own = self.id();
-        let is_joining = self.membership == Membership::Joining;
-        let wrong = if hello.from == own {
-            Some("it has this server's own id".to_owned())
-        } else if hello.to.is_some_and(|to| to != own) {
-            Some(format!("it means server {}", short(hello.to.unwrap_or_default())))
-        } else {
-            let is_other = |ours: Uuid| hello.cluster.is_some_and(|theirs| theirs != ours);
-            let other = self.cluster.filter(|ours| is_other(*ours));
-            other.map(|_| format!("it is of cluster {}", short(hello.cluster.unwrap_or_default())))
-        };
-        if let Some(wrong) = wrong {
-            return self.refuse(id, &wrong);
-        }
-        let link = self.peers.link(id).expect("it has just spoken");
-        if link.peer.is_some_and(|peer| peer != hello.from) {
-            return self.refuse(id, "another server listens there than did before");
-        }
-        let (made, name) = (link.made, link.name.clone());
-        link.peer = Some(hello.from);
-        let Some(lane) = hello.lane else {
-            let text = format!(
-                "{name}: server {} is not Weir: this one waits until most of the cluster's servers are",
-                short(hello.from)
-            );
-            return self.log(Level::Info, text);
-        };
-        link.is_ours = true;
-        if let (None, Some(cluster), true) = (self.cluster, hello.cluster, is_joining) {
-            self.cluster = Some(cluster);
-        }
-        match made {
-            Made::ByUs(_) => self.peers.works(&name),
-            Made::ByPeer(_) => {
-                self.peers.link(id).expect("it has just spoken").made = Made::ByPeer(Some(lane));
-                let hello = self.hello(Some(hello.from), lane);
-                self.peers.greet(id, &hello);
-            }
-        }
-        self.ask_again_us = self.now_us;
-    }
-
-    fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), String> {
-        match frame {
-            Frame::Step(step) => {
-                // A leader that hands over makes the receiver campaign.
-                self.is_given_lead = step.kind == TIMEOUT_NOW;
-                if step.kind != TIMEOUT_NOW || !self.snapshots.is_installing() {
-                    return self.node.step(from, step);
-                }
-            }
-            Frame::Begin(begin) => self.snapshot_announced(link, from, begin),
-            Frame::Piece { last, offset, bytes } => {
-                self.snapshot_piece(link, from, last, offset, bytes);
-            }
-            Frame::Have { last, upto } => self.snapshot_taken(from, last, upto),
-            Frame::Join { address } => self.asked_to_join(link, from, address),
-            Frame::JoinReply { success, comment, remotes } => {
-                self.join_answered(success, &comment, remotes);
-            }
-            Frame::Remove { server } => self.asked_to_remove(link, server),
-            Frame::RemoveReply { server, success, comment } => {
-                self.remove_answered(server, success, &comment);
-            }
-            Frame::Message(body) => self.effects.push_back(Effect::Message { from, body }),
-        }
-        Ok(())
-    }
-}
-
 /// The first four digits of an id, as the reference shows it.
 pub(crate) fn short(id: Uuid) -> String {
     id.to_string()[..4].to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
 use super::{Member, Membership};
-use crate::consensus::Change;
+use crate::consensus::{Change, Odd};
 use crate::effect::{Effect, Level};
 use crate::file;
 use crate::ids::LinkId;
@@ -78,7 +78,20 @@ impl Member {
         }
     }
 
-    pub(super) fn asked_to_remove(&mut self, link: LinkId, server: Uuid) {
+    pub(super) fn asked_to_remove(
+        &mut self,
+        link: LinkId,
+        from: Uuid,
+        server: Uuid,
+    ) -> Result<(), Odd> {
+        if from != server && !self.servers.contains_key(&from) {
+            return Err(Odd::Ignored("remove_server_request from unknown server".into()));
+        }
+        self.remove_asked(link, server);
+        Ok(())
+    }
+
+    fn remove_asked(&mut self, link: LinkId, server: Uuid) {
         if !self.node.may_propose() {
             return self.answer_removal(link, server, false, "not leader");
         }
@@ -93,7 +106,16 @@ impl Member {
         self.peers.answer(link, &Frame::RemoveReply { server, success, comment });
     }
 
-    pub(super) fn remove_answered(&mut self, server: Uuid, success: bool, comment: &str) {
+    pub(super) fn remove_answered(
+        &mut self,
+        from: Uuid,
+        server: Uuid,
+        success: bool,
+        comment: &str,
+    ) -> Result<(), Odd> {
+        if !self.servers.contains_key(&from) && self.node.leader() != Some(from) {
+            return Err(Odd::Ignored("remove_server_reply from unknown server".into()));
+        }
         if success {
             self.removals.asked.remove(&server);
             if server == self.id() && self.membership != Membership::Joining {
@@ -102,6 +124,7 @@ impl Member {
         } else if comment != "not leader" {
             self.log(Level::Info, format!("removing server: {comment}"));
         }
+        Ok(())
     }
 
     /// Goes on with the servers that are to go; true if that led to something.

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use weir_data::Uuid;
-use weir_log::clustered::Servers;
+use weir_log::clustered::{Servers, check_address};
 
 use super::encode::content;
 use super::frame::{Begin, Frame, Step};
 use super::hello::{self, Hello};
 use super::probes::Probes;
 use super::{FRAME_BYTES_MAX, Malformed};
-use crate::entry::{Content, Entry};
+use crate::entry::{Content, ELECTION_TIMER_MS, Entry, Text};
 use crate::ids::Position;
+
+/// Terms and indexes are no larger: sums do not overflow, and a file's JSON has them.
+const PLACE_MAX: u64 = 1 << 62;
 
 /// What has come on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,13 +133,13 @@ impl<'a> Body<'a> {
     fn step(&mut self) -> Result<Step, Malformed> {
         let (kind, reject) = (self.byte()?, self.flag()?);
         let mut step = Step { kind, reject, ..Step::default() };
-        step.term = self.number()?;
-        step.log_term = self.number()?;
-        step.index = self.number()?;
-        step.commit = self.number()?;
-        step.commit_term = self.number()?;
-        step.request_snapshot = self.number()?;
-        step.reject_hint = self.number()?;
+        step.term = self.place()?;
+        step.log_term = self.place()?;
+        step.index = self.place()?;
+        step.commit = self.place()?;
+        step.commit_term = self.place()?;
+        step.request_snapshot = self.place()?;
+        step.reject_hint = self.place()?;
         step.context = self.bytes()?.to_vec();
         step.entries = (0..self.count()?).map(|_| self.entry()).collect::<Result<_, _>>()?;
         Ok(step)
@@ -146,31 +149,72 @@ impl<'a> Body<'a> {
         let at = self.position()?;
         let content = match self.byte()? {
             content::EMPTY => Content::Empty,
-            content::DATA => Content::Data { eid: self.uuid()?, text: Arc::from(self.bytes()?) },
+            content::DATA => Content::Data { eid: self.uuid()?, text: self.data()? },
             content::SERVERS => Content::Servers(Arc::new(self.servers()?)),
-            content::ELECTION_TIMER => Content::ElectionTimer(self.number()?),
+            content::ELECTION_TIMER => Content::ElectionTimer(self.election_timer()?),
             kind => return Err(Malformed(format!("entry of kind {kind}"))),
         };
         Ok(Entry { at, content })
     }
 
+    /// What goes to the file as it is, and must be read from there.
+    fn data(&mut self) -> Result<Text, Malformed> {
+        let bytes = self.bytes()?;
+        let text = weir_json::validate(bytes).map_err(|error| Malformed(error.to_string()))?;
+        if text.array::<2>().is_none() {
+            return Err(Malformed("data that is no pair of schema and transaction".into()));
+        }
+        Ok(bytes.into())
+    }
+
     fn begin(&mut self) -> Result<Begin, Malformed> {
-        Ok(Begin {
-            term: self.number()?,
+        let begin = Begin {
+            term: self.place()?,
             last: self.position()?,
             eid: self.uuid()?,
             servers: Arc::new(self.servers()?),
-            election_timer: self.number()?,
+            election_timer: self.election_timer()?,
             len: self.number()?,
-        })
+        };
+        let Position { term, index } = begin.last;
+        if term == 0 || index == 0 || term > begin.term || begin.len == 0 {
+            return Err(Malformed(format!(
+                "snapshot of {} bytes up to entry {index} of term {term}, in term {}",
+                begin.len, begin.term
+            )));
+        }
+        Ok(begin)
     }
 
     fn servers(&mut self) -> Result<Servers, Malformed> {
-        (0..self.count()?).map(|_| Ok((self.uuid()?, self.string()?))).collect()
+        let servers = (0..self.count()?).map(|_| Ok((self.uuid()?, self.address()?)));
+        let servers: Servers = servers.collect::<Result<_, _>>()?;
+        if servers.is_empty() {
+            return Err(Malformed("a cluster without servers".into()));
+        }
+        Ok(servers)
+    }
+
+    fn address(&mut self) -> Result<String, Malformed> {
+        let address = self.string()?;
+        check_address(&address).map_err(|error| Malformed(error.to_string()))?;
+        Ok(address)
+    }
+
+    fn election_timer(&mut self) -> Result<u64, Malformed> {
+        let ms = self.number()?;
+        let is_good = ELECTION_TIMER_MS.contains(&ms);
+        is_good.then_some(ms).ok_or_else(|| Malformed(format!("election timer of {ms} ms")))
     }
 
     fn position(&mut self) -> Result<Position, Malformed> {
-        Ok(Position { term: self.number()?, index: self.number()? })
+        Ok(Position { term: self.place()?, index: self.place()? })
+    }
+
+    /// A term or an index.
+    fn place(&mut self) -> Result<u64, Malformed> {
+        let n = self.number()?;
+        (n <= PLACE_MAX).then_some(n).ok_or_else(|| Malformed(format!("term or index {n}")))
     }
 
     /// A number of things of at least a byte each.

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use weir_data::Uuid;
 
+use weir_log::clustered::Servers;
+
 use super::*;
 use crate::entry::{Content, Entry};
 use crate::ids::Position;
@@ -11,21 +13,35 @@ fn uuid() -> impl Strategy<Value = Uuid> {
     any::<u128>().prop_map(Uuid::from_u128)
 }
 
+/// A term or an index.
+fn place() -> impl Strategy<Value = u64> {
+    0..=1u64 << 62
+}
+
 fn position() -> impl Strategy<Value = Position> {
-    (any::<u64>(), any::<u64>()).prop_map(|(term, index)| Position { term, index })
+    (place(), place()).prop_map(|(term, index)| Position { term, index })
+}
+
+fn servers() -> impl Strategy<Value = Servers> {
+    prop::collection::btree_map(uuid(), "tcp:[a-z]{1,20}:[1-9][0-9]{0,3}", 1..4)
+}
+
+fn timer() -> impl Strategy<Value = u64> {
+    100..=600_000u64
 }
 
 fn content() -> impl Strategy<Value = Content> {
-    let data = (uuid(), prop::collection::vec(any::<u8>(), 0..300))
-        .prop_map(|(eid, text)| Content::Data { eid, text: text.into() });
-    let servers = prop::collection::btree_map(uuid(), "[a-z:.0-9]{0,20}", 0..4)
-        .prop_map(|servers| Content::Servers(servers.into()));
-    prop_oneof![Just(Content::Empty), data, servers, any::<u64>().prop_map(Content::ElectionTimer)]
+    let data = (uuid(), "[a-z]{0,300}").prop_map(|(eid, text)| {
+        let text = format!("[null,{{\"a\":\"{text}\"}}]").into_bytes();
+        Content::Data { eid, text: text.into() }
+    });
+    let servers = servers().prop_map(|servers| Content::Servers(servers.into()));
+    prop_oneof![Just(Content::Empty), data, servers, timer().prop_map(Content::ElectionTimer)]
 }
 
 fn step() -> impl Strategy<Value = Frame> {
     let entry = (position(), content()).prop_map(|(at, content)| Entry { at, content });
-    let numbers = prop::array::uniform7(any::<u64>());
+    let numbers = prop::array::uniform7(place());
     let context = prop::collection::vec(any::<u8>(), 0..20);
     let entries = prop::collection::vec(entry, 0..5);
     (any::<u8>(), any::<bool>(), numbers, context, entries).prop_map(
@@ -49,10 +65,12 @@ fn step() -> impl Strategy<Value = Frame> {
 
 fn frame() -> impl Strategy<Value = Frame> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..300);
-    let servers = prop::collection::btree_map(uuid(), "[a-z]{0,9}", 0..4);
-    let begin = (position(), uuid(), servers, any::<u64>()).prop_map(|(last, eid, servers, n)| {
-        let servers = servers.into();
-        Frame::Begin(Begin { term: n, last, eid, servers, election_timer: n, len: n })
+    let last = (1..1u64 << 61, 1..1u64 << 61);
+    let begin = (last, uuid(), servers(), timer(), place(), 1..=u64::MAX);
+    let begin = begin.prop_map(|((term, index), eid, servers, election_timer, more, len)| {
+        let (last, servers) = (Position { term, index }, servers.into());
+        let term = term + more / 2;
+        Frame::Begin(Begin { term, last, eid, servers, election_timer, len })
     });
     prop_oneof![
         4 => step(),

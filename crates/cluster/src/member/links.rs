@@ -1,0 +1,165 @@
+//! Connections: greetings, what comes on them, and who is not listened to.
+
+use weir_data::Uuid;
+
+use super::{Member, Membership, short};
+use crate::consensus::{Odd, TIMEOUT_NOW};
+use crate::effect::{Effect, Level};
+use crate::ids::LinkId;
+use crate::peers::{Link, Made};
+use crate::wire::{Frame, Hello, Lane, Malformed, Said};
+
+impl Member {
+    pub(super) fn hello(&self, to: Option<Uuid>, lane: Lane) -> Hello {
+        Hello {
+            cluster: self.cluster,
+            to,
+            from: self.id(),
+            address: Some(self.address.clone()),
+            lane: Some(lane),
+        }
+    }
+
+    pub(super) fn connected(&mut self, id: LinkId) {
+        let Some(link) = self.peers.link(id) else { return };
+        link.is_up = true;
+        let (Made::ByUs(lane), peer) = (link.made, link.peer) else { return };
+        let hello = self.hello(peer, lane);
+        self.peers.greet(id, &hello);
+    }
+
+    pub(super) fn lost(&mut self, id: LinkId, error: Option<String>) {
+        let Some(link) = self.peers.lost(self.now_us, id) else { return };
+        if link.is_up && link.is_ours {
+            let why = error.unwrap_or_else(|| "closed by peer".to_owned());
+            self.log(Level::Info, format!("{}: connection closed ({why})", link.name));
+        }
+        self.link_gone(&link);
+    }
+
+    /// A connection is no more: what was sent there may not have come.
+    fn link_gone(&mut self, link: &Link) {
+        let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
+        self.node.unreachable(peer);
+        self.snapshot_cut(peer);
+        self.effects.push_back(Effect::PeerLost { peer });
+    }
+
+    pub(super) fn received(&mut self, id: LinkId, bytes: &[u8]) {
+        let Some(link) = self.peers.link(id) else { return };
+        link.decoder.feed(bytes);
+        loop {
+            // What was said may have led to the connection's end.
+            let Some(link) = self.peers.link(id) else { return };
+            match link.decoder.next() {
+                Ok(None) => return,
+                Ok(Some(Said::Hello(hello))) => self.greeted(id, hello),
+                Ok(Some(Said::Probe(answer))) => self.peers.say(id, answer),
+                Ok(Some(Said::Frame(frame))) => {
+                    let from = link.peer.expect("frames come behind a greeting");
+                    self.heard_us.insert(from, self.now_us);
+                    match self.frame(id, from, frame) {
+                        Ok(()) => {}
+                        Err(Odd::Ignored(what)) => self.remark(from, &what),
+                        Err(Odd::Nonsense(why)) => self.refuse(id, &why),
+                    }
+                }
+                Err(Malformed(why)) => self.refuse(id, &why),
+            }
+        }
+    }
+
+    /// Closes a connection on which something came that makes no sense.
+    pub(super) fn refuse(&mut self, id: LinkId, why: &str) {
+        let Some(link) = self.peers.drop(self.now_us, id) else { return };
+        let is_due = self.complaints.is_due(link.peer, why, self.now_us);
+        let level = if is_due { Level::Warning } else { Level::Debug };
+        self.log(level, format!("{}: connection dropped: {why}", link.name));
+        self.link_gone(&link);
+    }
+
+    /// Says in the log that what a peer said has no effect.
+    fn remark(&mut self, from: Uuid, what: &str) {
+        if self.complaints.is_due(Some(from), what, self.now_us) {
+            let text = format!("{}: server {}: {what}", self.name, self.nickname(from));
+            self.log(Level::Info, text);
+        }
+    }
+
+    fn greeted(&mut self, id: LinkId, hello: Hello) {
+        let own = self.id();
+        let is_joining = self.membership == Membership::Joining;
+        let wrong = if hello.from == own {
+            Some("it has this server's own id".to_owned())
+        } else if hello.to.is_some_and(|to| to != own) {
+            Some(format!("it means server {}", short(hello.to.unwrap_or_default())))
+        } else {
+            let is_other = |ours: Uuid| hello.cluster.is_some_and(|theirs| theirs != ours);
+            let other = self.cluster.filter(|ours| is_other(*ours));
+            other.map(|_| format!("it is of cluster {}", short(hello.cluster.unwrap_or_default())))
+        };
+        if let Some(wrong) = wrong {
+            return self.refuse(id, &wrong);
+        }
+        let link = self.peers.link(id).expect("it has just spoken");
+        if link.peer.is_some_and(|peer| peer != hello.from) {
+            return self.refuse(id, "another server listens there than did before");
+        }
+        let (made, name) = (link.made, link.name.clone());
+        link.peer = Some(hello.from);
+        let Some(lane) = hello.lane else {
+            let text = format!(
+                "{name}: server {} is not Weir: this one waits until most of the cluster's servers are",
+                short(hello.from)
+            );
+            return self.log(Level::Info, text);
+        };
+        link.is_ours = true;
+        if let (None, Some(cluster), true) = (self.cluster, hello.cluster, is_joining) {
+            self.cluster = Some(cluster);
+        }
+        match made {
+            Made::ByUs(_) => self.peers.works(&name),
+            Made::ByPeer(_) => {
+                self.peers.link(id).expect("it has just spoken").made = Made::ByPeer(Some(lane));
+                let hello = self.hello(Some(hello.from), lane);
+                self.peers.greet(id, &hello);
+            }
+        }
+        self.ask_again_us = self.now_us;
+    }
+
+    fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), Odd> {
+        match frame {
+            Frame::Step(step) => {
+                let is_given_lead = step.kind == TIMEOUT_NOW;
+                if !is_given_lead || !self.snapshots.is_installing() {
+                    let remark = self.node.step(from, step)?;
+                    // A leader that hands over makes the receiver campaign.
+                    self.is_given_lead = is_given_lead && remark.is_none();
+                    if let Some(what) = remark {
+                        self.remark(from, &what);
+                    }
+                }
+            }
+            Frame::Begin(begin) => {
+                self.node.check_snapshot(from, begin.term, begin.last)?;
+                self.snapshot_announced(link, from, begin);
+            }
+            Frame::Piece { last, offset, bytes } => {
+                self.snapshot_piece(link, from, last, offset, bytes);
+            }
+            Frame::Have { last, upto } => self.snapshot_taken(from, last, upto),
+            Frame::Join { address } => self.asked_to_join(link, from, address),
+            Frame::JoinReply { success, comment, remotes } => {
+                self.join_answered(success, &comment, remotes);
+            }
+            Frame::Remove { server } => self.asked_to_remove(link, from, server)?,
+            Frame::RemoveReply { server, success, comment } => {
+                self.remove_answered(from, server, success, &comment)?;
+            }
+            Frame::Message(body) => self.effects.push_back(Effect::Message { from, body }),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! A member whose peers, disk and clock are the test.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_data::Uuid;
+use weir_log::clustered::Servers;
+
+use crate::consensus::APPEND;
+use crate::wire::{Frame, Hello, Lane, Step};
+use crate::{Content, Effect, Entry, Event, Level, LinkId, Member, Opened, Position};
+
+/// The cluster of all tests.
+pub(super) const CLUSTER: Uuid = Uuid::from_u128(77);
+
+pub(super) const PRE_VOTE_REPLY: u8 = 11;
+pub(super) const VOTE_REPLY: u8 = 4;
+pub(super) const APPEND_REPLY: u8 = 2;
+pub(super) const HEARTBEAT: u8 = 5;
+
+pub(super) fn server(n: u128) -> Uuid {
+    Uuid::from_u128(n << 112)
+}
+
+pub(super) fn address(n: u128) -> String {
+    format!("tcp:10.0.0.{n}:6643")
+}
+
+pub(super) fn three() -> Servers {
+    (1..=3).map(|n| (server(n), address(n))).collect()
+}
+
+pub(super) fn data(term: u64, index: u64) -> Entry {
+    let content =
+        Content::Data { eid: Uuid::from_u128(index.into()), text: Arc::from(*b"[null,{}]") };
+    Entry { at: Position { term, index }, content }
+}
+
+/// The member under test is server 1 of three; entries 2 to 6 are in its log, 5 of them committed.
+pub(super) struct Bench {
+    pub(super) member: Member,
+    pub(super) now_us: u64,
+    next_link: u64,
+    /// Steps that are not answered, and whether they are to fail.
+    steps: VecDeque<(u64, bool)>,
+    written: u64,
+    /// The next steps fail.
+    pub(super) is_disk_bad: bool,
+    /// Steps wait until [`Bench::sync`].
+    pub(super) is_disk_slow: bool,
+    pub(super) committed: Vec<Entry>,
+    pub(super) logs: Vec<(Level, String)>,
+    pub(super) messages: usize,
+    pub(super) closed: Vec<LinkId>,
+    pub(super) has_left: bool,
+}
+
+impl Bench {
+    fn open(opened: Opened) -> Self {
+        let now_us = 1_000_000;
+        let mut bench = Self {
+            member: Member::open(opened, now_us),
+            now_us,
+            next_link: 1 << 32,
+            steps: VecDeque::new(),
+            written: 0,
+            is_disk_bad: false,
+            is_disk_slow: false,
+            committed: vec![],
+            logs: vec![],
+            messages: 0,
+            closed: vec![],
+            has_left: false,
+        };
+        bench.run();
+        bench
+    }
+
+    /// A member that has just started.
+    pub(super) fn member() -> Self {
+        Self::open(Opened {
+            server: server(1),
+            cluster: Some(CLUSTER),
+            name: "db".into(),
+            address: address(1),
+            remotes: vec![],
+            snapshot: Position { term: 1, index: 1 },
+            snapshot_eid: Uuid::from_u128(1),
+            snapshot_servers: three(),
+            snapshot_timer: 1000,
+            snapshot_len: 1000,
+            entries: (2..=6).map(|index| data(1, index)).collect(),
+            term: 2,
+            vote: None,
+            commit: 5,
+            seed: 1,
+        })
+    }
+
+    /// A server that wants to join.
+    pub(super) fn joiner() -> Self {
+        Self::open(Opened {
+            server: server(1),
+            cluster: None,
+            name: "db".into(),
+            address: address(1),
+            remotes: vec![address(2)],
+            snapshot: Position::default(),
+            snapshot_eid: Uuid::default(),
+            snapshot_servers: Servers::new(),
+            snapshot_timer: 1000,
+            snapshot_len: 0,
+            entries: vec![],
+            term: 0,
+            vote: None,
+            commit: 0,
+            seed: 1,
+        })
+    }
+
+    /// A member that follows server 2 in term 3.
+    pub(super) fn follower() -> Self {
+        let mut bench = Self::member();
+        let link = bench.greet(server(2), Lane::Control);
+        bench.say(link, Step { kind: HEARTBEAT, term: 3, commit: 5, ..Step::default() });
+        assert_eq!(bench.member.leader(), Some(server(2)));
+        bench
+    }
+
+    /// A member that has asked for votes in term 3.
+    pub(super) fn candidate() -> Self {
+        let mut bench = Self::member();
+        let link = bench.greet(server(2), Lane::Control);
+        bench.pass(1500);
+        bench.say(link, Step { kind: PRE_VOTE_REPLY, term: 3, ..Step::default() });
+        assert_eq!((bench.member.role(), bench.member.term()), (crate::Role::Candidate, 3));
+        bench
+    }
+
+    /// A member that leads in term 3, and may propose.
+    pub(super) fn leader() -> Self {
+        let mut bench = Self::candidate();
+        let link = bench.greet(server(2), Lane::Control);
+        bench.say(link, Step { kind: VOTE_REPLY, term: 3, ..Step::default() });
+        assert_eq!(bench.member.role(), crate::Role::Leader);
+        let index = bench.member.last_position().index;
+        bench.say(link, Step { kind: APPEND_REPLY, term: 3, index, ..Step::default() });
+        assert!(bench.member.may_propose());
+        bench
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
+        self.member.handle(self.now_us, event);
+        self.run();
+    }
+
+    /// Time passes, in steps that the member wishes.
+    pub(super) fn pass(&mut self, ms: u64) {
+        let end = self.now_us + ms * 1000;
+        while self.now_us < end {
+            self.now_us = self.member.wakeup_us().max(self.now_us + 1000).min(end);
+            self.handle(Event::Tick);
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some(effect) = self.member.poll() {
+            self.execute(effect);
+            if !self.is_disk_slow {
+                self.answer_steps();
+            }
+        }
+    }
+
+    fn step(&mut self, step: u64, is_bad: bool) {
+        self.steps.push_back((step, is_bad));
+        if !is_bad {
+            self.written = step;
+        }
+    }
+
+    /// The disk has done all that it was asked for.
+    pub(super) fn sync(&mut self) {
+        self.answer_steps();
+        self.run();
+    }
+
+    fn answer_steps(&mut self) {
+        while let Some((step, is_bad)) = self.steps.pop_front() {
+            let result = if is_bad { Err("No space left on device".into()) } else { Ok(10) };
+            self.member.handle(self.now_us, Event::Persisted { step, result });
+        }
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist { step, behind, .. } | Effect::InstallSnapshot { step, behind, .. } => {
+                self.step(step, self.is_disk_bad || behind != self.written);
+            }
+            Effect::FinishCopy { step, .. } => self.step(step, self.is_disk_bad),
+            Effect::Connect { link, .. } => {
+                let error = Some("Connection refused".into());
+                self.member.handle(self.now_us, Event::Lost { link, error });
+            }
+            Effect::Commit(entries) => self.committed.extend(entries),
+            Effect::ReadSnapshot { to, last, offset, len } => {
+                let result = Ok(vec![b'x'; usize::try_from(len).expect("a piece")]);
+                let read = Event::SnapshotRead { to, last, offset, result };
+                self.member.handle(self.now_us, read);
+            }
+            Effect::LoadSnapshot { last } => {
+                let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
+                self.member.handle(self.now_us, loaded);
+            }
+            Effect::Log { level, text } => self.logs.push((level, text)),
+            Effect::Message { .. } => self.messages += 1,
+            Effect::Disconnect { link } => self.closed.push(link),
+            Effect::Left => self.has_left = true,
+            Effect::Send { .. }
+            | Effect::Leadership { .. }
+            | Effect::PeerLost { .. }
+            | Effect::ReceiveSnapshot { .. }
+            | Effect::SnapshotPiece { .. }
+            | Effect::DropSnapshot
+            | Effect::DropCopy => {}
+        }
+    }
+
+    /// A server connects.
+    pub(super) fn accept(&mut self) -> LinkId {
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        self.handle(Event::Accepted { link, name: format!("tcp:{}", link.0) });
+        link
+    }
+
+    /// A server connects, and greets as a member.
+    pub(super) fn greet(&mut self, from: Uuid, lane: Lane) -> LinkId {
+        let link = self.accept();
+        let (cluster, to) = (Some(CLUSTER), Some(server(1)));
+        let hello = Hello { cluster, to, from, address: None, lane: Some(lane) };
+        self.hello(link, &hello);
+        link
+    }
+
+    pub(super) fn hello(&mut self, link: LinkId, hello: &Hello) {
+        let mut bytes = vec![];
+        hello.write(&mut bytes);
+        self.handle(Event::Received { link, bytes });
+    }
+
+    pub(super) fn say(&mut self, link: LinkId, step: Step) {
+        self.frame(link, &Frame::Step(step));
+    }
+
+    pub(super) fn frame(&mut self, link: LinkId, frame: &Frame) {
+        let mut bytes = vec![];
+        frame.write(&mut bytes);
+        self.handle(Event::Received { link, bytes });
+    }
+
+    /// A leader of a new term appends an entry, which takes effect.
+    pub(super) fn check_follows(&mut self) {
+        let (before, term) = (self.member.last_position(), self.member.term() + 1);
+        let link = self.greet(server(2), Lane::Log);
+        let entry = data(term, before.index + 1);
+        let step = Step {
+            kind: APPEND,
+            term,
+            log_term: before.term,
+            index: before.index,
+            commit: before.index + 1,
+            entries: vec![entry.clone()],
+            ..Step::default()
+        };
+        self.say(link, step);
+        self.sync();
+        let applied = self.committed.last();
+        assert_eq!(applied, Some(&entry), "it follows a leader of term {term}: {:?}", self.logs);
+        assert_eq!(self.member.leader(), Some(server(2)));
+    }
+}

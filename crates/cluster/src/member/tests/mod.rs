@@ -1,0 +1,5 @@
+//! One member between peers that say anything.
+
+mod bench;
+mod odd_frames;
+mod strangers;

@@ -1,0 +1,159 @@
+//! Who must not be listened to: one clear line in the log, and no effect.
+
+use weir_data::Uuid;
+
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, VOTE_REPLY, server};
+use crate::consensus::{APPEND, TIMEOUT_NOW};
+use crate::wire::{Frame, Hello, Lane, Step};
+use crate::{Level, Role};
+
+/// The lines that the log got since it was looked at last.
+fn lines(bench: &mut Bench) -> Vec<String> {
+    let logs = std::mem::take(&mut bench.logs);
+    let shown = logs.into_iter().filter(|(level, _)| *level != Level::Debug);
+    shown.map(|(_, text)| text).collect()
+}
+
+/// What a member is; nothing of it may change.
+fn state(bench: &Bench) -> impl PartialEq + std::fmt::Debug + use<> {
+    let member = &bench.member;
+    (
+        (member.role(), member.term(), member.leader(), member.node.vote()),
+        (member.last_position(), member.committed(), member.servers().clone()),
+    )
+}
+
+#[test]
+fn another_cluster_is_refused_once_in_the_log() {
+    let mut bench = Bench::follower();
+    let before = state(&bench);
+    lines(&mut bench);
+    for _ in 0..10 {
+        let link = bench.accept();
+        let cluster = Some(Uuid::from_u128(78 << 96));
+        let (to, lane) = (Some(server(1)), Some(Lane::Control));
+        bench.hello(link, &Hello { cluster, to, from: server(2), address: None, lane });
+        assert_eq!(bench.closed.last(), Some(&link));
+    }
+    let lines = lines(&mut bench);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].ends_with("connection dropped: it is of cluster 0000"), "{lines:?}");
+    assert_eq!(state(&bench), before);
+}
+
+#[test]
+fn greetings_for_somebody_else_are_refused() {
+    let mut bench = Bench::follower();
+    lines(&mut bench);
+    let hello = |from, to| Hello {
+        cluster: Some(CLUSTER),
+        to: Some(to),
+        from,
+        address: None,
+        lane: Some(Lane::Control),
+    };
+    for hello in [hello(server(2), server(3)), hello(server(1), server(1))] {
+        let link = bench.accept();
+        bench.hello(link, &hello);
+        assert_eq!(bench.closed.last(), Some(&link));
+    }
+    let lines = lines(&mut bench);
+    assert!(lines[0].ends_with("it means server 0003"), "{lines:?}");
+    assert!(lines[1].ends_with("it has this server's own id"), "{lines:?}");
+}
+
+#[test]
+fn an_older_term_has_no_effect() {
+    let mut bench = Bench::follower();
+    let before = state(&bench);
+    let link = bench.greet(server(3), Lane::Log);
+    lines(&mut bench);
+    for _ in 0..10 {
+        let last = bench.member.last_position();
+        bench.say(
+            link,
+            Step {
+                kind: APPEND,
+                term: 2,
+                log_term: last.term,
+                index: last.index,
+                entries: vec![super::bench::data(2, last.index + 1)],
+                ..Step::default()
+            },
+        );
+    }
+    let line =
+        "db: server 0003: rejecting term 2 < current term 3 received in append_request message";
+    assert_eq!(lines(&mut bench), [line]);
+    assert_eq!(state(&bench), before);
+}
+
+#[test]
+fn answers_of_an_unknown_server_have_no_effect() {
+    let mut bench = Bench::leader();
+    let before = state(&bench);
+    let link = bench.greet(server(9), Lane::Control);
+    lines(&mut bench);
+    let index = bench.member.last_position().index;
+    for kind in [APPEND_REPLY, VOTE_REPLY] {
+        bench.say(link, Step { kind, term: 3, index, ..Step::default() });
+    }
+    bench.frame(link, &Frame::Remove { server: server(2) });
+    let names = ["append_reply", "vote_reply", "remove_server_request"];
+    let expected = names.map(|name| format!("db: server 0009: {name} from unknown server"));
+    assert_eq!(lines(&mut bench), expected);
+    assert_eq!(state(&bench), before);
+}
+
+#[test]
+fn only_its_leader_makes_a_member_campaign() {
+    let mut bench = Bench::follower();
+    let before = state(&bench);
+    let link = bench.greet(server(3), Lane::Control);
+    for term in [3, 4] {
+        bench.say(link, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
+    }
+    assert_eq!(state(&bench), before);
+    let link = bench.greet(server(2), Lane::Control);
+    bench.say(link, Step { kind: TIMEOUT_NOW, term: 3, ..Step::default() });
+    assert_eq!(bench.member.role(), Role::Candidate);
+}
+
+#[test]
+fn a_second_leader_in_a_term_is_not_followed() {
+    let mut bench = Bench::follower();
+    let before = state(&bench);
+    let link = bench.greet(server(3), Lane::Control);
+    bench.say(link, Step { kind: HEARTBEAT, term: 3, ..Step::default() });
+    assert_eq!(state(&bench), before);
+    assert!(lines(&mut bench).iter().any(|line| line.contains("another leader in term 3")));
+}
+
+#[test]
+fn what_is_beyond_the_log_ends_the_connection() {
+    let mut bench = Bench::follower();
+    let before = state(&bench);
+    let steps = [
+        Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() },
+        Step { kind: APPEND, term: 3, index: 100, commit: 100, ..Step::default() },
+        Step { kind: HEARTBEAT, term: 0, ..Step::default() },
+    ];
+    for step in steps {
+        let link = bench.greet(server(2), Lane::Control);
+        bench.say(link, step);
+        assert_eq!(bench.closed.last(), Some(&link));
+        assert_eq!(state(&bench), before);
+    }
+    bench.check_follows();
+}
+
+#[test]
+fn an_answer_beyond_the_log_ends_the_connection() {
+    let mut bench = Bench::leader();
+    let before = state(&bench);
+    let index = bench.member.last_position().index + 1;
+    let link = bench.greet(server(2), Lane::Control);
+    bench.say(link, Step { kind: APPEND_REPLY, term: 3, index, ..Step::default() });
+    assert_eq!(bench.closed.last(), Some(&link));
+    assert_eq!(state(&bench), before);
+}
