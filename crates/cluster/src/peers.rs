@@ -115,6 +115,11 @@ impl Peers {
         }
     }
 
+    /// Servers to be connected to, as far as they are known.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Uuid> + '_ {
+        self.targets.values().filter_map(|target| target.peer)
+    }
+
     /// Connects to whom it is time to.
     pub(crate) fn connect(&mut self, now_us: u64) {
         for (address, target) in &mut self.targets {

@@ -1,5 +1,6 @@
 //! How a member does, in the words of `cluster/status` (ovsdb-server(1)): scripts cut its lines.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use weir_data::Uuid;
@@ -7,7 +8,7 @@ use weir_data::Uuid;
 use crate::Role;
 use crate::consensus::Progress;
 use crate::member::{Member, Membership, Phase, short};
-use crate::peers::Made;
+use crate::peers::{Link, Made};
 use crate::wire::Lane;
 
 /// What people call a server: the file name of a unix socket's address up to its first dot, else the
@@ -119,25 +120,31 @@ impl Member {
         Ok(())
     }
 
+    /// One word stands for the connections of a direction, as if there were one.
     fn write_connections(&self, out: &mut String) -> std::fmt::Result {
         write!(out, "Connections:")?;
-        // One line stands for the connections of a direction, as if there were one.
-        let control =
-            |made: Made| made != Made::ByUs(Lane::Log) && made != Made::ByPeer(Some(Lane::Log));
-        let mut seen = Vec::new();
-        for (_, link) in self.peers.links().filter(|(_, link)| control(link.made)) {
-            let Some(peer) = link.peer else { continue };
-            let arrow = if matches!(link.made, Made::ByPeer(_)) { "<-" } else { "->" };
-            let text = format!("{arrow}{}", self.nickname(peer));
-            if seen.contains(&text) {
-                continue;
-            }
-            if link.is_up && link.is_ours {
-                write!(out, " {text}")?;
+        let links = || self.peers.links().map(|(_, link)| link);
+        for peer in self.peers.wanted() {
+            let mut to = links().filter(|link| link.made == Made::ByUs(Lane::Control));
+            let is_there = to.any(|link| link.is_up && link.is_ours && link.peer == Some(peer));
+            let nickname = self.nickname(peer);
+            if is_there {
+                write!(out, " ->{nickname}")?;
             } else {
-                write!(out, " ({text})")?;
+                write!(out, " (->{nickname})")?;
             }
-            seen.push(text);
+        }
+        let mut seen = BTreeSet::new();
+        let came =
+            |link: &&Link| matches!(link.made, Made::ByPeer(lane) if lane != Some(Lane::Log));
+        for link in links().filter(came) {
+            let Some(peer) = link.peer.filter(|peer| seen.insert(*peer)) else { continue };
+            let nickname = self.nickname(peer);
+            if link.is_ours {
+                write!(out, " <-{nickname}")?;
+            } else {
+                write!(out, " (<-{nickname})")?;
+            }
         }
         writeln!(out)
     }
@@ -149,6 +156,9 @@ impl Member {
             write!(out, "    {} ({} at {address})", self.nickname(*id), short(*id))?;
             if *id == self.id() {
                 write!(out, " (self)")?;
+            }
+            if self.node.is_voting_for_us(*id) {
+                write!(out, " (voted for {})", self.nickname(self.id()))?;
             }
             let Progress { next_index, match_index, .. } =
                 progress.get(id).copied().unwrap_or_default();

@@ -204,6 +204,13 @@ impl Node {
         self.raw.raft.prs().iter().map(progress).collect()
     }
 
+    /// Whether a server votes for this one, which asks for votes.
+    pub(crate) fn is_voting_for_us(&self, id: Uuid) -> bool {
+        let is_asking = matches!(self.role(), StateRole::Candidate | StateRole::PreCandidate);
+        let mut votes = self.raw.raft.prs().votes().iter();
+        is_asking && votes.any(|(number, vote)| *vote && self.numbers.id(*number) == Some(id))
+    }
+
     /// Ticks until the node has something to do by itself.
     pub(crate) fn ticks_left(&self) -> u64 {
         let raft = &self.raw.raft;

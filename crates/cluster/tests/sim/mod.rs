@@ -8,6 +8,7 @@ mod faults;
 mod network;
 mod rng;
 mod shell;
+mod status;
 mod world;
 
 pub use checks::Counts;
