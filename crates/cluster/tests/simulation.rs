@@ -151,6 +151,9 @@ fn nothing_committed_is_lost_under_faults() {
         });
     }
     println!("{counts:?}");
+    if number("WEIR_SEEDS").is_some() {
+        return;
+    }
     assert!(counts.elections > 20 && counts.acknowledged > 1000, "{counts:?}");
     assert!(counts.snapshots > 0 && counts.compactions > 0 && counts.left > 0, "{counts:?}");
 }

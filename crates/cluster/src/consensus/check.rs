@@ -34,11 +34,13 @@ fn name(kind: MessageType) -> &'static str {
     }
 }
 
-/// An older term: the library tells the sender the newer one, and does nothing else.
+/// An older term: the library tells the sender the newer one, and does nothing else. Answers that come
+/// late are nothing to speak of.
 pub(super) fn stale(raft: &Raft<Store>, message: &Message) -> Option<String> {
     let (term, own) = (message.term, raft.term);
-    let name = name(message.get_msg_type());
-    (term < own)
+    let kind = message.get_msg_type();
+    let name = name(kind);
+    (term < own && !is_answer(kind))
         .then(|| format!("rejecting term {term} < current term {own} received in {name} message"))
 }
 
@@ -71,7 +73,9 @@ pub(super) fn check(raft: &Raft<Store>, message: &Message) -> Result<(), Odd> {
         }
         MessageType::MsgAppendResponse => check_append_response(raft, message),
         // Who asked for it has all on the disk.
-        MessageType::MsgRequestVoteResponse if !is_persisted(raft) => {
+        MessageType::MsgRequestVoteResponse
+            if raft.state == StateRole::Candidate && !is_persisted(raft) =>
+        {
             Err(Odd::Ignored("vote_reply to no vote_request".into()))
         }
         _ => Ok(()),

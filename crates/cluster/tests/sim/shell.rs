@@ -112,6 +112,7 @@ impl World {
         let server = &mut self.servers[n];
         server.member = None;
         server.life += 1;
+        server.wake_at = 0;
         (server.receiving, server.is_copying, server.installing) = (None, false, 0);
         server.proposed.clear();
         server.disk.closed();

@@ -271,3 +271,6 @@ impl Steps {
         effects
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Steps that are written, fail, are written again, and what waits for them.
+
+use super::*;
+
+const NOW: u64 = 5_000_000;
+
+fn entry(index: u64) -> Entry {
+    let content = crate::Content::Empty;
+    Entry { at: Position { term: 1, index }, content }
+}
+
+/// Writes one entry; answers with the effect.
+fn write(steps: &mut Steps, number: u64) -> Option<Effect> {
+    match steps.write(number, None, &[entry(number)], None, NOW) {
+        Written::Step(effect) => effect,
+        other => panic!("an entry is written: {other:?}"),
+    }
+}
+
+/// Which step an effect is, and which one it follows.
+fn place(effect: Option<Effect>) -> (u64, u64) {
+    match effect {
+        Some(Effect::Persist { step, behind, .. }) => (step, behind),
+        other => panic!("a step is written: {other:?}"),
+    }
+}
+
+fn acknowledgement(n: u8) -> (Uuid, Step) {
+    (Uuid::default(), Step { kind: n, ..Step::default() })
+}
+
+/// Which acknowledgements leave.
+fn kinds(persisted: &Persisted) -> Vec<u8> {
+    persisted.acknowledgements.iter().map(|(_, step)| step.kind).collect()
+}
+
+#[test]
+fn each_step_names_the_one_before() {
+    let mut steps = Steps::default();
+    assert_eq!(place(write(&mut steps, 1)), (1, 0));
+    assert_eq!(place(write(&mut steps, 2)), (2, 1));
+    let persisted = steps.persisted(1, 10).expect("it was waited for");
+    assert_eq!(persisted.number, 1);
+    assert_eq!(place(write(&mut steps, 3)), (3, 2));
+    assert!(steps.is_waiting());
+}
+
+#[test]
+fn acknowledgements_leave_with_the_step_that_they_wait_for() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    steps.wait(vec![acknowledgement(1)]);
+    write(&mut steps, 2);
+    steps.wait(vec![acknowledgement(2)]);
+    // A round with nothing to write waits for what is under way.
+    assert!(matches!(steps.write(3, None, &[], None, NOW), Written::Behind));
+    steps.wait(vec![acknowledgement(3)]);
+    assert_eq!(kinds(&steps.persisted(1, 10).expect("waited for")), [1]);
+    let last = steps.persisted(2, 10).expect("waited for");
+    assert_eq!((kinds(&last), last.number), (vec![2, 3], 3));
+    assert!(matches!(steps.write(4, None, &[], None, NOW), Written::Nothing));
+}
+
+#[test]
+fn what_fails_is_written_again_under_new_numbers() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    write(&mut steps, 2);
+    steps.persisted(1, 10);
+    assert!(steps.failed(2, NOW).is_news);
+    assert!(steps.is_failing());
+    assert_eq!(write(&mut steps, 3), None, "nothing is written behind what failed");
+    assert!(steps.again(NOW).is_empty(), "it is not time yet");
+    let again = steps.again(NOW + AGAIN_US);
+    let places: Vec<(u64, u64)> = again.into_iter().map(|effect| place(Some(effect))).collect();
+    assert_eq!(places, [(4, 1), (5, 4)]);
+    assert!(steps.persisted(2, 10).is_none(), "the number is of the past");
+    assert_eq!(steps.persisted(4, 10).expect("waited for").number, 2);
+    assert_eq!(steps.persisted(5, 10).expect("waited for").number, 3);
+    assert!(!steps.is_waiting() && !steps.is_failing());
+}
+
+#[test]
+fn only_the_first_failure_is_news() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    write(&mut steps, 2);
+    assert!(steps.failed(1, NOW).is_news);
+    assert!(!steps.failed(2, NOW).is_news);
+    assert!(!steps.failed(9, NOW).is_news, "a step that nobody waits for");
+}
+
+#[test]
+fn a_commit_index_waits_for_something_to_go_with() {
+    let mut steps = Steps::default();
+    assert!(matches!(steps.write(1, None, &[], Some(7), NOW), Written::Nothing));
+    assert_eq!(steps.write_commit_if_old(NOW + COMMIT_US - 1), None);
+    let Some(Effect::Persist { bytes, sync, .. }) = steps.write_commit_if_old(NOW + COMMIT_US)
+    else {
+        panic!("an old commit index is written by itself")
+    };
+    assert!(!sync, "nothing depends on it");
+    assert!(String::from_utf8_lossy(&bytes).contains("\"commit_index\":7"));
+    assert_eq!(steps.write_commit_if_old(NOW + 9 * COMMIT_US), None);
+}
+
+#[test]
+fn a_copy_answers_all_that_came_before_it() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    steps.wait(vec![acknowledgement(1)]);
+    steps.failed(1, NOW);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    let persisted = steps.persisted(step, 10).expect("waited for");
+    assert!(persisted.has_finished);
+    assert_eq!((kinds(&persisted), persisted.number), (vec![1], 1));
+    assert!(!steps.is_waiting() && !steps.is_failing());
+    assert_eq!(place(write(&mut steps, 2)), (step + 1, step));
+}
+
+#[test]
+fn a_copy_that_fails_lets_go_what_waited_behind_it_alone() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    assert!(matches!(steps.write(2, None, &[], None, NOW), Written::Behind));
+    steps.wait(vec![acknowledgement(2)]);
+    steps.persisted(1, 10);
+    let released = steps.failed(step, NOW).released.expect("all before is on the disk");
+    assert_eq!((kinds(&released), released.number), (vec![2], 2));
+    assert!(!steps.is_waiting());
+}
+
+#[test]
+fn a_copy_that_fails_leaves_what_waited_to_the_step_before() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    steps.write(2, None, &[], None, NOW);
+    steps.wait(vec![acknowledgement(2)]);
+    assert!(steps.failed(step, NOW).released.is_none());
+    let persisted = steps.persisted(1, 10).expect("waited for");
+    assert_eq!((kinds(&persisted), persisted.number), (vec![2], 2));
+}
