@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_data::delta::{RowDelta, TableDelta};
 use weir_data::{Delta, IdKind, Row, Schema, Store, TableId, Uuid};
-use weir_history::{BUDGET_BYTES_MAX, History, Record};
+use weir_history::{BUDGET_BYTES_MAX, History, Name, Record};
 use weir_log::standalone::{Style, write_schema, write_transaction_as};
 
 use super::*;
@@ -60,7 +60,7 @@ impl Scene {
         let written = write_transaction_as(style, &mut self.bytes, &delta, &self.store, 1, None);
         let written = written.unwrap();
         let (hash, body_len) = (written.hash.0, written.body_len);
-        let record = Record { hash, body_len, is_marked: true };
+        let record = Record { name: Name::Hash(hash), body_len, is_marked: true };
         self.history.push(Some(&delta), self.store.schema(), Some(record));
         self.ids.push(self.history.ids().recorded);
     }
