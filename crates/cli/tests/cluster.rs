@@ -250,7 +250,13 @@ fn tools_read_the_files_while_they_are_written() {
                 assert!(done.status.success(), "{}", err(&done));
             }
             for question in ["check-cluster", "show-log", "db-cid"] {
-                let asked = trio.scratch.run(&tool, &[question, &trio.file(at)]);
+                let ask = || trio.scratch.run(&tool, &[question, &trio.file(at)]);
+                let (mut asked, mut looks) = (ask(), 1);
+                // A file grows page by page while a record is written: who looks in that moment
+                // sees its beginning, as with the packaged server.
+                while err(&asked).contains("(End of file)") && looks < 5 {
+                    (asked, looks) = (ask(), looks + 1);
+                }
                 let said = err(&asked);
                 let is_well = asked.status.success() && said.is_empty();
                 assert!(is_well, "{question} of member {at}, round {round}: {said}");
@@ -269,9 +275,12 @@ fn followers_serve_monitors_waits_and_locks() {
     let (near, far) = (followers[0], followers[1]);
     let ovsdb_client = reference("ovsdb-client").expect("it comes with the server");
     let server = format!("unix:{}", trio.socket(near).display());
+    trio.insert(near, "begin");
     let mut monitor = Running::start(
         trio.scratch.command(&ovsdb_client).args(["monitor", &server, "Odd", "T", "name"]),
     );
+
+    monitor.line_with("begin");
 
     // A client of one follower waits for what a client of the other writes.
     let mut waiting = trio.client(near);
@@ -302,7 +311,7 @@ fn followers_serve_monitors_waits_and_locks() {
     assert_eq!(done[0]["error"], "not owner", "{done}");
     monitor.line_with("owner");
     support::eventually("all members have the same", || {
-        ALL.into_iter().all(|at| trio.names(at) == ["far", "near", "owner"])
+        ALL.into_iter().all(|at| trio.names(at) == ["begin", "far", "near", "owner"])
     });
 }
 
