@@ -31,22 +31,18 @@ pub(crate) const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 /// Bytes a transaction in the update and in the file, where no server of this run showed them.
 const USUAL: Sizes = Sizes { update: 450, record: 450, request: 0 };
 const ROWS: usize = 30_000;
-/// The section of memory and file sizes, and the figure of the fullest database in it.
-pub(crate) const SPACE: &str = "memory and disk";
-pub(crate) const AFTER_ADDS: &str = "RSS after both adds MB";
 const WRITERS: usize = 50;
 const MONITORS: usize = 100;
 /// Rows of the short form, of which one fits every cache.
 const SHORT_ROWS: usize = 1_500;
 
-/// How many rows come and go, and by whom.
-pub(crate) struct Config {
-    pub(crate) rows: usize,
-    pub(crate) clients: Clients,
-    pub(crate) cycles: usize,
-    pub(crate) rate: Option<f64>,
-    pub(crate) one_shot: bool,
-    pub(crate) schema: Value,
+struct Config {
+    rows: usize,
+    clients: Clients,
+    cycles: usize,
+    rate: Option<f64>,
+    one_shot: bool,
+    schema: Value,
 }
 
 /// Runs the scenario `ports`.
@@ -65,8 +61,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let mut sizes = [USUAL; 4];
     bench.rounds(config.about(), floors, &mut |peer| {
         let running = bench.start(peer, Source::Schema(&config.schema))?;
-        let servers = std::slice::from_ref(&running);
-        let mut run = Run::new(&config, peer.is_floor(), servers, sizes);
+        let mut run = Run::new(&config, peer.is_floor(), &running, sizes);
         let figures = run.all(&bench.progress).map_err(|e| running.explain(&peer.name, &e))?;
         sizes = run.sizes;
         Ok(figures)
@@ -74,15 +69,6 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
 }
 
 impl Config {
-    /// What happens at servers that have the same rows, with clients in turn at each.
-    pub(crate) fn measure(
-        &self,
-        servers: &[Running],
-        progress: &Progress,
-    ) -> Result<Figures, Error> {
-        Run::new(self, false, servers, [USUAL; 4]).all(progress)
-    }
-
     fn about(&self) -> About {
         let Clients { writers, monitors, .. } = self.clients;
         let pace = match (self.rate, self.one_shot) {
@@ -110,8 +96,7 @@ impl Config {
 /// One server's way through the scenario.
 struct Run<'a> {
     config: &'a Config,
-    /// One server, or the members of a cluster.
-    servers: &'a [Running],
+    running: &'a Running,
     floor: bool,
     objects: Objects,
     /// Bytes a transaction by phase.
@@ -120,25 +105,24 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(config: &'a Config, floor: bool, servers: &'a [Running], sizes: [Sizes; 4]) -> Self {
+    fn new(config: &'a Config, floor: bool, running: &'a Running, sizes: [Sizes; 4]) -> Self {
         let objects = Objects {
             ports: vec![String::new(); config.rows],
             lbs: vec![String::new(); config.rows],
             ..Objects::default()
         };
         let tallies = std::array::from_fn(|_| Tally::default());
-        Self { config, servers, floor, objects, sizes, tallies }
+        Self { config, running, floor, objects, sizes, tallies }
     }
 
     fn all(&mut self, progress: &Progress) -> Result<Figures, Error> {
-        let targets: Vec<_> = self.servers.iter().map(|server| &server.target).collect();
-        let mut control = Client::connect(targets[0])?;
+        let mut control = Client::connect(&self.running.target)?;
         self.objects.create(&mut control, self.floor)?;
-        targets[1..].iter().try_for_each(|target| objects::await_at(target))?;
         let mut replica = Replica::new(&self.config.schema);
-        let mut driver = self.config.clients.connect_to(&targets, DB, &mut replica, progress)?;
-        driver.one_shot = self.config.one_shot.then(|| targets[0].clone());
-        let mut after_adds = self.memory()?;
+        let target = &self.running.target;
+        let mut driver = self.config.clients.connect(target, DB, &mut replica, progress)?;
+        driver.one_shot = self.config.one_shot.then(|| target.clone());
+        let mut after_adds = self.running.memory()?;
         for _ in 0..self.config.cycles {
             for (n, step) in STEPS.into_iter().enumerate() {
                 if self.floor {
@@ -148,7 +132,7 @@ impl<'a> Run<'a> {
                 self.step(n, step, &mut driver)?;
                 progress.note(&format!("  {}: {:.1} s", step.name(), self.tallies[n].seconds));
                 if step == Step::LbAdd {
-                    after_adds = self.memory()?;
+                    after_adds = self.running.memory()?;
                 }
                 let kept = driver.watches.first_mut().and_then(|watch| watch.kept.take());
                 if let (Some(kept), false) = (&kept, self.floor) {
@@ -161,7 +145,7 @@ impl<'a> Run<'a> {
             }
         }
         if self.config.clients.monitors > 0 && !self.floor {
-            targets.iter().try_for_each(|target| replica.check_against(target, DB))?;
+            replica.check_against(target, DB)?;
         }
         if !self.floor {
             for (tally, sizes) in self.tallies.iter().zip(&mut self.sizes) {
@@ -202,7 +186,7 @@ impl<'a> Run<'a> {
                 Ok(uuid_hash(uuid.as_bytes()))
             },
         };
-        self.tallies[n].run_at(self.servers, driver, &mut load)?;
+        self.tallies[n].run(self.running, driver, &mut load)?;
         let now = if new.is_empty() { known } else { new };
         match step {
             Step::PortAdd | Step::PortDelete => objects.ports = now,
@@ -211,26 +195,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Memory of each server, where its process is known.
-    fn memory(&self) -> Result<Vec<Option<procfs::Memory>>, Error> {
-        self.servers.iter().map(Running::memory).collect()
-    }
-
-    fn figures(&self, after_adds: Vec<Option<procfs::Memory>>) -> Result<Figures, Error> {
+    fn figures(&self, after_adds: Option<procfs::Memory>) -> Result<Figures, Error> {
+        const SECTION: &str = "memory and disk";
         let mut figures = Figures::default();
         for (step, tally) in STEPS.into_iter().zip(&self.tallies) {
             tally.figures(step.name(), &mut figures);
         }
-        for (n, (server, memory)) in self.servers.iter().zip(after_adds).enumerate() {
-            let section = match self.servers.len() {
-                1 => SPACE.to_owned(),
-                _ => format!("{SPACE} of member {}", n + 1),
-            };
-            if let Some(memory) = memory {
-                figures.push(&section, AFTER_ADDS, 1, memory.rss as f64 / 1e6);
-            }
-            server.finish(&section, &mut figures)?;
+        if let Some(memory) = after_adds {
+            figures.push(SECTION, "RSS after both adds MB", 1, memory.rss as f64 / 1e6);
         }
+        self.running.finish(SECTION, &mut figures)?;
         Ok(figures)
     }
 }
@@ -261,7 +235,7 @@ mod tests {
             let mut run = Run::new(
                 &config,
                 true,
-                std::slice::from_ref(&running),
+                &running,
                 [Sizes { update: 400, record: 300, request: 0 }; 4],
             );
             run.all(&Progress::hidden()).unwrap();

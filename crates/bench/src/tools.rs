@@ -8,7 +8,7 @@
 //!    server makes of the file.
 
 mod measured;
-pub(crate) mod programs;
+mod programs;
 mod swallow;
 
 use std::collections::BTreeMap;
