@@ -312,7 +312,7 @@ impl Writer {
         let (term, index) = (self.known.term, FIRST.0 + self.behind.len() as u64);
         let data = text.as_deref().map(|text| (DataText::Whole(text), self.random.uuid()));
         let (comment, servers) = (None, servers.as_ref());
-        let is_marked = index % 3 == 0;
+        let is_marked = index.is_multiple_of(3);
         let entry = EntryText { comment, term, index, servers, election_timer, data, is_marked };
         entry.write(&mut self.file);
         let text = text.map(|text| String::from_utf8(text).unwrap());

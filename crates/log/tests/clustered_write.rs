@@ -229,7 +229,7 @@ fn file(random: &mut Random, store: &mut Store, id_of_server: &str) -> Vec<u8> {
             servers,
             election_timer,
             data,
-            is_marked: index % 2 == 0,
+            is_marked: index.is_multiple_of(2),
         }
         .write(&mut file);
         Record { comment: None, term: 0, kind: Kind::CommitIndex(index) }.write(&mut file);
