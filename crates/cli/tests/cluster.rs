@@ -188,6 +188,20 @@ fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
 }
 
 #[test]
+fn big_transactions_go_through_any_member() {
+    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    trio.settle(&ALL);
+    for (at, len) in [(0, 1_100_000), (1, 2_000_000), (2, 3_000_000)] {
+        let insert = json!({"op": "insert", "table": "T", "row": {"name": "x".repeat(len)}});
+        let result = trio.client(at).transact("Odd", &[insert]).expect("a reply");
+        assert!(result[0]["uuid"].is_array(), "member {at}: {result}");
+    }
+    support::eventually("all members have all of it", || {
+        ALL.into_iter().all(|at| trio.names(at).iter().map(String::len).sum::<usize>() == 6_100_000)
+    });
+}
+
+#[test]
 fn a_leader_that_stands_still_is_followed_by_another() {
     let Some(mut trio) = Trio::weir(SCHEMA) else { return };
     let load = trio.load();

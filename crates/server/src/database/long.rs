@@ -192,7 +192,10 @@ impl Databases {
         let refused = trigger.refused.take();
         let bytes = std::mem::take(&mut trigger.message).len();
         let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
-        let write = Write { request, database, style, date_ms, refused, budget, attempt };
+        // Whatever comes of it here, the leader of a cluster may have to run it.
+        let keeps_text = self.open(id).storage.is_clustered();
+        let write =
+            Write { request, database, style, date_ms, refused, budget, attempt, keeps_text };
         let work = shell.send_out(of, Work::Write(Box::new(write)));
         self.out.insert(work, Out::Write { trigger, bytes, is_hurried: false });
     }

@@ -35,6 +35,8 @@ pub struct Write {
     pub(crate) budget: u64,
     /// The operations have run on a snapshot, and this has changed since.
     pub(crate) attempt: Option<(Box<Attempt>, Missed)>,
+    /// The message's text is needed afterwards, too.
+    pub(crate) keeps_text: bool,
 }
 
 /// [`Work::Read`](crate::work::Work::Read)
@@ -121,7 +123,16 @@ impl Write {
 
     /// Runs the transaction on the tables.
     pub(crate) fn run(self, watcher: Option<&Watcher>) -> Written {
-        let Self { mut request, mut database, style, date_ms, refused, budget, attempt } = self;
+        let Self {
+            mut request,
+            mut database,
+            style,
+            date_ms,
+            refused,
+            budget,
+            attempt,
+            keeps_text,
+        } = self;
         let attempt = attempt.filter(|(attempt, missed)| attempt.holds(missed, watcher));
         let mut outcome = request.run(budget, watcher, |operations, env| match &attempt {
             Some((attempt, _)) => {
@@ -136,7 +147,7 @@ impl Write {
         {
             let (store, comment) = (database.store(), done.comment.as_deref());
             let (length, mut bytes) = (request.message.len(), Vec::new());
-            if length >= EXAMINE_BYTES_MIN {
+            if length >= EXAMINE_BYTES_MIN && !keeps_text {
                 // It is not held twice: a record is about as long.
                 let message = std::mem::take(&mut request.message);
                 uncut = watcher.is_none().then_some(message);

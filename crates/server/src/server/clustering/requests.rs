@@ -212,7 +212,12 @@ impl Server {
 
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
         let Request { eid, attempt, elapsed_ms, identity, locks, text, .. } = request;
-        let Ok(message) = TextBuf::validate(text) else { return };
+        let Ok(message) = TextBuf::validate(text) else {
+            let outcome = Outcome::Unknown;
+            let member = &mut self.clusters.part_mut(db).member;
+            member.send(from, Message::Reply { eid, attempt, outcome }.write());
+            return;
+        };
         self.clusters.next_asker += 1;
         let number = self.clusters.next_asker;
         self.clusters.askers.insert(number, Asked { db, from, eid, attempt });
