@@ -23,6 +23,19 @@ fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()
 }
 
+fn name_in(round: u32, row: u32) -> String {
+    format!("{round:02} {row:04}")
+}
+
+/// Waits until every member has the rows of all rounds up to this one, and no others.
+fn each_row_is_there_once(trio: &Trio, round: u32, rows: u32) {
+    let names_in = |round| (0..rows).map(move |row| name_in(round, row));
+    let expected: Vec<String> = (0..=round).flat_map(names_in).collect();
+    support::eventually("all members have each row once", || {
+        ALL.into_iter().all(|at| trio.names(at) == expected)
+    });
+}
+
 #[test]
 fn files_of_packaged_members_are_served_and_go_back() {
     let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
@@ -116,12 +129,12 @@ fn clients_of_followers_notice_no_change_of_the_leader() {
     for round in 0..rounds(2) {
         let leader = trio.settle(&ALL);
         let mut client = trio.client(others(leader)[0]);
-        let name = |row: u32| format!("{round:02} {row:03}");
         let asked: Vec<u64> = (0..400)
             .map(|row| {
-                let insert = json!({"op": "insert", "table": "T", "row": {"name": name(row)}});
+                let insert =
+                    json!({"op": "insert", "table": "T", "row": {"name": name_in(round, row)}});
                 let select = json!({"op": "select", "table": "T", "columns": ["n"],
-                    "where": [["name", "==", name(row)]]});
+                    "where": [["name", "==", name_in(round, row)]]});
                 // What only reads waits for what the client has asked before.
                 client.ask("transact", &json!(["Odd", insert])).expect("a request");
                 client.ask("transact", &json!(["Odd", select])).expect("a request")
@@ -138,12 +151,7 @@ fn clients_of_followers_notice_no_change_of_the_leader() {
             assert!(reply["result"][0]["uuid"].is_array(), "{reply}");
         }
         trio.start(leader, Program::Weir);
-        let expected: Vec<String> = (0..=round)
-            .flat_map(|round| (0..400).map(move |row| format!("{round:02} {row:03}")))
-            .collect();
-        support::eventually("all members have each row once", || {
-            ALL.into_iter().all(|at| trio.names(at) == expected)
-        });
+        each_row_is_there_once(&trio, round, 400);
     }
     trio.stop_all();
     trio.check_files();
@@ -155,15 +163,15 @@ fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
     for round in 0..rounds(2) {
         let leader = trio.settle(&ALL);
         let mut client = trio.client(others(leader)[0]);
-        let name = |row: u32| format!("{round:02} {row:04}");
         let asked: Vec<u64> = (0..1000)
             .map(|row| {
-                let insert = json!({"op": "insert", "table": "T", "row": {"name": name(row)}});
+                let insert =
+                    json!({"op": "insert", "table": "T", "row": {"name": name_in(round, row)}});
                 let mut operations = vec![json!("Odd"), insert];
-                if let Some(before) = row.checked_sub(1) {
+                if let Some(before) = row.checked_sub(1).map(|row| name_in(round, row)) {
                     let is_there = json!({"op": "wait", "table": "T", "timeout": 0, "until": "==",
-                        "where": [["name", "==", name(before)]], "columns": ["name"],
-                        "rows": [{"name": name(before)}]});
+                        "where": [["name", "==", before]], "columns": ["name"],
+                        "rows": [{"name": before}]});
                     operations.insert(1, is_there);
                 }
                 client.ask("transact", &Value::Array(operations)).expect("a request")
@@ -176,12 +184,7 @@ fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
             assert!(reply["result"][1]["uuid"].is_array(), "{reply}");
         }
         trio.start(leader, Program::Weir);
-        let expected: Vec<String> = (0..=round)
-            .flat_map(|round| (0..1000).map(move |row| format!("{round:02} {row:04}")))
-            .collect();
-        support::eventually("all members have each row once", || {
-            ALL.into_iter().all(|at| trio.names(at) == expected)
-        });
+        each_row_is_there_once(&trio, round, 1000);
     }
     trio.stop_all();
     trio.check_files();

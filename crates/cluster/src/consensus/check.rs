@@ -12,9 +12,9 @@ use super::store::Store;
 /// Why a message is not what a member says to another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Odd {
-    /// It has no effect: it comes late, from a stranger, or ahead of what it answers.
+    /// The message has no effect: it comes late, from a stranger, or ahead of what it answers.
     Ignored(String),
-    /// No member says so: who does is not listened to any more.
+    /// No member says what the message says: who does is not listened to any more.
     Nonsense(String),
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_data::Uuid;
 
-/// The same is not said again for this long, in microseconds.
+/// A complaint about a peer is not repeated for this long, in microseconds.
 const AGAIN_US: u64 = 60_000_000;
 
 /// So many complaints are remembered at most; at more, all are forgotten.

@@ -372,8 +372,7 @@ impl Member {
                 }
                 steps::Written::Behind => self.steps.wait(acknowledgements),
                 steps::Written::Nothing => {
-                    self.node.persisted(ready.number);
-                    acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
+                    self.reached_disk(ready.number, acknowledgements);
                 }
             }
         }
@@ -453,9 +452,7 @@ impl Member {
             Err(error) => {
                 let failed = self.steps.failed(step, self.now_us);
                 if let Some(released) = failed.released {
-                    self.node.persisted(released.number);
-                    let acknowledgements = released.acknowledgements.into_iter();
-                    acknowledgements.for_each(|(to, step)| self.say(to, step));
+                    self.reached_disk(released.number, released.acknowledgements);
                 }
                 if failed.is_news {
                     self.log(Level::Error, format!("{}: cannot write log: {error}", self.name));
@@ -467,6 +464,12 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// All up to what the library calls `number` is on the disk: what waited for that leaves.
+    fn reached_disk(&mut self, number: u64, acknowledgements: Vec<(Uuid, Step)>) {
+        self.node.persisted(number);
+        acknowledgements.into_iter().for_each(|(to, step)| self.say(to, step));
     }
 
     fn note_election(&mut self) {

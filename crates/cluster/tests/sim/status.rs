@@ -1,5 +1,5 @@
 //! `cluster/status` word for word: scripts cut its lines. The shape was compared with the packaged
-//! ovsdb-server 3.1.0 in the same six states.
+//! ovsdb-server 3.1.0 in these states, but for the leader that takes a server in.
 
 use super::faults::Faults;
 use super::world::World;

@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// The same, with servers that break a promise.
+    /// The cluster, whose servers break a promise from now on.
     pub fn with_lie(mut self, lie: Lie) -> Self {
         self.lie = Some(lie);
         self

@@ -27,7 +27,7 @@ use weir_data::Uuid;
 use weir_log::compact;
 
 use crate::clusters::forwards::Forwards;
-use crate::clusters::message::Request;
+use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::receiving::Receiving;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
@@ -71,6 +71,13 @@ pub(crate) struct Part {
     pub(crate) growth: Growth,
     /// The server has left the cluster.
     pub(crate) has_left: bool,
+}
+
+impl Part {
+    /// Tells a member what has come of an attempt of its request.
+    pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
+        self.member.send(to, Message::Reply { eid, attempt, outcome }.write());
+    }
 }
 
 /// A copy of a member's file that is being written.
@@ -127,6 +134,7 @@ pub(crate) struct Asked {
     pub(crate) from: Uuid,
     /// The id of the entry that it becomes.
     pub(crate) eid: Uuid,
+    /// The last time that it was asked for: see [`Request`].
     pub(crate) attempt: u64,
 }
 

@@ -225,11 +225,9 @@ impl Follower {
         uuids: &mut UuidSource,
     ) -> Result<Delta, weir_data::Error> {
         let schema = database.schema();
-        let is_same = |(of, _): &(Arc<Schema>, Decoder)| Arc::ptr_eq(of, schema);
-        let (_, decoder) = match self.decoder.take().filter(is_same) {
-            Some(decoder) => self.decoder.insert(decoder),
-            None => self.decoder.insert((Arc::clone(schema), Decoder::new(schema))),
-        };
+        self.decoder.take_if(|(of, _)| !Arc::ptr_eq(of, schema));
+        let make = || (Arc::clone(schema), Decoder::new(schema));
+        let (_, decoder) = self.decoder.get_or_insert_with(make);
         let edits = decoder.decode(transaction, database.store(), uuids)?;
         weir_engine::follow(database, edits, uuids)
     }

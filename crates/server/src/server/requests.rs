@@ -211,17 +211,16 @@ impl Server {
                         trigger.locks = locks;
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
-                    if is_clustered && self.sessions.has_forwarded(id, origin.db) {
-                        // What it was to follow is not decided yet, and nobody leads any more.
+                    let follows = is_clustered && self.sessions.has_forwarded(id, origin.db);
+                    if follows || !self.databases.is_open(origin.db) {
                         let owned = || self.sessions.owned_among(id, operations.iter().copied());
                         let locks = locks.unwrap_or_else(owned);
-                        let marks = Marks { id: Some(origin.id), locks };
-                        let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
-                        return self.sessions.put_back(id, message, lane, marks);
-                    }
-                    if !self.databases.is_open(origin.db) {
-                        let owned = || self.sessions.owned_among(id, operations.iter().copied());
-                        let locks = locks.unwrap_or_else(owned);
+                        if follows {
+                            // That is not decided yet, and nobody leads any more.
+                            let marks = Marks { id: Some(origin.id), locks };
+                            let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
+                            return self.sessions.put_back(id, message, lane, marks);
+                        }
                         if self.read_beside(&origin, &operations, &locks) {
                             return;
                         }

@@ -158,26 +158,23 @@ impl Gate {
 
     /// Whether a message of this lane must wait for a reason, whatever it comes behind.
     fn is_held(&self, lane: Lane) -> bool {
+        let follows = matches!(lane, Lane::Leader(db) if self.forwarded(db) < FORWARDED_MAX);
         lane != Lane::Probe
-            && self
-                .holds
-                .iter()
-                .any(|(reason, held)| reason.stops_all() || self.stops(*reason, *held, lane))
+            && self.holds.iter().any(|(reason, held)| {
+                let is_followed = follows && *reason == Reason::Forwarded;
+                reason.stops_all() || lane.waits_behind(*held) && !is_followed
+            })
     }
 
-    /// Whether a message of this lane waits for a reason that is held for `held`.
-    fn stops(&self, reason: Reason, held: Lane, lane: Lane) -> bool {
-        let follows = matches!(lane, Lane::Leader(_)) && reason == Reason::Forwarded;
-        lane.waits_behind(held) && !(follows && self.forwarded(held) < FORWARDED_MAX)
-    }
-
-    fn forwarded(&self, lane: Lane) -> usize {
-        self.holds.iter().filter(|held| **held == (Reason::Forwarded, lane)).count()
+    /// How many requests about a database are with the leader of its cluster.
+    fn forwarded(&self, db: DbId) -> usize {
+        let forwarded = (Reason::Forwarded, Lane::Db(db));
+        self.holds.iter().filter(|held| **held == forwarded).count()
     }
 
     /// Whether a request about this database is with the leader of its cluster.
     pub(super) fn has_forwarded(&self, db: DbId) -> bool {
-        self.forwarded(Lane::Db(db)) > 0
+        self.forwarded(db) > 0
     }
 
     /// Whether a message of this lane goes past those that wait.

@@ -39,8 +39,6 @@ pub struct Loader {
     past: Past,
     /// The file is one of a cluster's members.
     member: Option<(Box<clustered::Replayer>, MemberPast)>,
-    /// How long it is, if that is known, in bytes.
-    file_len: Option<u64>,
     has_begun: bool,
 }
 
@@ -110,8 +108,8 @@ impl Loader {
             false => Replayer::new(path, seed),
         };
         let path = path.to_owned();
-        let (check, member, file_len, has_begun) = (None, None, None, false);
-        Self { replayer, path, seed, is_seekable, check, past, member, file_len, has_begun }
+        let (check, member, has_begun) = (None, None, false);
+        Self { replayer, path, seed, is_seekable, check, past, member, has_begun }
     }
 
     fn careful(path: String, seed: u64) -> Self {
@@ -119,15 +117,13 @@ impl Loader {
         let check = Check { database: None, uuids, passed_over: PassedOver::default() };
         let replayer = Replayer::noting(&path, seed);
         let past = Past::blind(nonce(seed));
-        let (check, member, file_len, has_begun) = (Some(check), None, None, true);
-        let is_seekable = false;
-        Self { replayer, path, seed, is_seekable, check, past, member, file_len, has_begun }
+        let (check, member, has_begun) = (Some(check), None, true);
+        Self { replayer, path, seed, is_seekable: false, check, past, member, has_begun }
     }
 
     /// How long the file is, in bytes: only what is near its end is then taken apart for the change
     /// log. To be told before the first [`Loader::feed`].
     pub fn expect_len(&mut self, bytes: u64) {
-        self.file_len = Some(bytes);
         self.past.expect_len(bytes);
     }
 
@@ -151,7 +147,7 @@ impl Loader {
             self.has_begun = true;
             if self.is_seekable && bytes.starts_with(CLUSTERED) {
                 let replayer = member_file::replayer(&self.path, self.seed, PIECES_MIN);
-                let past = MemberPast::new(nonce(self.seed), self.file_len);
+                let past = MemberPast::new(nonce(self.seed), self.past.file_len());
                 self.member = Some((Box::new(replayer), past));
             }
         }

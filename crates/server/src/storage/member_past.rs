@@ -31,16 +31,14 @@ impl MemberPast {
     pub(super) fn entry(&mut self, entry: &Applied<'_>) {
         let Applied { eid, len, is_marked, snapshot_eid, delta, store, .. } = entry;
         let schema = store.schema();
-        let begin = |state| {
+        // An entry that brings a schema has no delta: the log begins behind it.
+        self.log.take_if(|(_, of)| !Arc::ptr_eq(of, schema));
+        let begin = || {
+            let state = snapshot_eid.unwrap_or(*eid);
             let history = History::of_cluster(state, schema.tables.len(), self.nonce);
             (history, Arc::clone(schema))
         };
-        let is_same = |log: &(History, Arc<Schema>)| Arc::ptr_eq(&log.1, schema);
-        let (history, _) = match self.log.take().filter(is_same) {
-            Some(log) => self.log.insert(log),
-            // An entry that brings a schema has no delta: the log begins behind it.
-            None => self.log.insert(begin(snapshot_eid.unwrap_or(*eid))),
-        };
+        let (history, _) = self.log.get_or_insert_with(begin);
         let record = Record { name: Name::Entry(*eid), body_len: *len, is_marked: *is_marked };
         history.push(delta.as_ref(), schema, Some(record));
     }

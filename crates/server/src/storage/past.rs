@@ -58,6 +58,10 @@ impl Past {
         self.file_len = Some(bytes);
     }
 
+    pub(super) fn file_len(&self) -> Option<u64> {
+        self.file_len
+    }
+
     pub(super) fn offer_side_file(&mut self, bytes: Vec<u8>) {
         self.side_files.push(bytes.into());
     }

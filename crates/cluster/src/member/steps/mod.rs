@@ -71,7 +71,7 @@ pub(super) struct Persisted {
 /// What a failure means.
 #[derive(Debug, Default)]
 pub(super) struct Failed {
-    /// It is the first one of several.
+    /// No other write had failed since the last one that could be made.
     pub(super) is_news: bool,
     /// What only waited behind a copy that failed, and has nothing before it to wait for.
     pub(super) released: Option<Persisted>,

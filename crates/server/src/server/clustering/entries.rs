@@ -4,7 +4,7 @@ use weir_cluster::{Content, Entry, Position};
 use weir_log::clustered::Data;
 
 use crate::clusters::forwards::{Forward, State};
-use crate::clusters::message::{Message, Outcome};
+use crate::clusters::message::Outcome;
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -62,8 +62,7 @@ impl Server {
     ) {
         let Some(asked) = self.clusters.askers.remove(&asker) else { return };
         if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
-            let attempt = asked.attempt;
-            part.member.send(asked.from, Message::Reply { eid, attempt, outcome }.write());
+            part.reply(asked.from, (eid, asked.attempt), outcome);
         }
     }
 

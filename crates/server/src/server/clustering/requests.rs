@@ -145,9 +145,7 @@ impl Server {
                 if leads && part.member.term() == request.term {
                     part.arrived.push_back((from, *request));
                 } else {
-                    let Request { eid, attempt, .. } = *request;
-                    let outcome = Outcome::NotLeader;
-                    part.member.send(from, Message::Reply { eid, attempt, outcome }.write());
+                    part.reply(from, (request.eid, request.attempt), Outcome::NotLeader);
                 }
             }
             Message::Reply { eid, attempt, outcome } => {
@@ -202,8 +200,7 @@ impl Server {
                 Found::No => None,
             };
             if let Some(outcome) = outcome {
-                let Request { eid, attempt, .. } = request;
-                part.member.send(from, Message::Reply { eid, attempt, outcome }.write());
+                part.reply(from, (request.eid, request.attempt), outcome);
                 continue;
             }
             self.run_request(db, from, request);
@@ -213,10 +210,7 @@ impl Server {
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
         let Request { eid, attempt, elapsed_ms, identity, locks, text, .. } = request;
         let Ok(message) = TextBuf::validate(text) else {
-            let outcome = Outcome::Unknown;
-            let member = &mut self.clusters.part_mut(db).member;
-            member.send(from, Message::Reply { eid, attempt, outcome }.write());
-            return;
+            return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
         };
         self.clusters.next_asker += 1;
         let number = self.clusters.next_asker;
