@@ -137,11 +137,20 @@ pub enum Effect {
     DropCopy,
     /// The member has left its cluster: its database is to be closed.
     Left,
+    /// End the process behind all that was asked for before, with these last words: an operator wants
+    /// to see what comes of it (`cluster/failure-test`).
+    Crash {
+        /// For standard error.
+        why: &'static str,
+    },
     /// Write a log line.
     Log {
         /// Severity.
         level: Level,
         /// The text.
         text: String,
+        /// The place in the program, if others can provoke the line as often as they like: it is
+        /// limited in rate.
+        limit: Option<&'static str>,
     },
 }

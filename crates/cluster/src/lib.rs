@@ -45,5 +45,5 @@ pub use effect::{Effect, Level};
 pub use entry::{Content, Entry, Proposal, Text};
 pub use event::Event;
 pub use ids::{LinkId, Position};
-pub use member::{Found, Member, NotLeader, Opened, Role, TimerRefused};
+pub use member::{Failure, Found, Member, NotLeader, Opened, Role, TimerRefused};
 pub use wire::FRAME_BYTES_MAX;

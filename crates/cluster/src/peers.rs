@@ -44,6 +44,13 @@ pub(crate) struct Link {
     pub(crate) decoder: Decoder,
 }
 
+impl Link {
+    /// Whether there is another one for the same direction, for the other lane.
+    pub(crate) fn is_second(&self) -> bool {
+        self.made == Made::ByUs(Lane::Log) || self.made == Made::ByPeer(Some(Lane::Log))
+    }
+}
+
 /// What we want from somebody at an address.
 #[derive(Debug)]
 struct Target {
@@ -65,6 +72,8 @@ pub(crate) struct Peers {
     effects: Vec<Effect>,
     /// Connections to members that have ended (`cluster/status`).
     pub(crate) disconnections: u64,
+    /// Frames are not sent (`cluster/failure-test`).
+    pub(crate) is_mute: bool,
 }
 
 impl Peers {
@@ -76,6 +85,7 @@ impl Peers {
             next_link: 0,
             effects: Vec::new(),
             disconnections: 0,
+            is_mute: false,
         }
     }
 
@@ -250,6 +260,9 @@ impl Peers {
 
     /// Says something on one connection.
     pub(crate) fn answer(&mut self, link: LinkId, frame: &Frame) {
+        if self.is_mute {
+            return;
+        }
         // What goes to one receiver in one round leaves together.
         if let Some(Effect::Send { link: last, bytes }) = self.effects.last_mut()
             && *last == link

@@ -70,6 +70,11 @@ impl Member {
         writeln!(out, "Entries not yet applied: {unapplied}")?;
         self.write_connections(out)?;
         writeln!(out, "Disconnections: {}", self.peers.disconnections)?;
+        // Whatever cuts this text finds the lines that it knows where they were: behind "Servers:"
+        // stands one line for each of those, up to the end.
+        let ms = |us: u64| us.div_ceil(1000);
+        writeln!(out, "Worst heartbeat delay: {} ms", ms(self.delays.worst_us()))?;
+        writeln!(out, "Worst fdatasync: {} ms", ms(self.steps.worst_us))?;
         self.write_servers(out)
     }
 

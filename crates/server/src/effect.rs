@@ -288,6 +288,14 @@ pub enum Effect {
         /// The bytes; several connections may share them.
         bytes: Bytes,
     },
+    /// Let at most so many bytes be queued on such a connection from now on: it ends when there are
+    /// more.
+    LimitLink {
+        /// Which.
+        link: LinkId,
+        /// Bytes besides the longest piece.
+        bytes_max: usize,
+    },
     /// Close it, behind what the socket takes at once of what is queued, or give up the attempt. No
     /// `LinkDown` event follows.
     CloseLink {
@@ -428,6 +436,12 @@ pub enum Effect {
         seed: [u64; 4],
         /// The change log at the snapshot, under the old schema, as for `Effect::Compact`.
         history: Option<Box<Image>>,
+    },
+    /// End the process with these last words on standard error and in the log, behind all that was
+    /// asked for before; nothing that comes after this is done (`cluster/failure-test`).
+    Crash {
+        /// The words.
+        why: &'static str,
     },
     /// Give freed memory back to the system (`memory-trim-on-compaction`).
     TrimMemory,

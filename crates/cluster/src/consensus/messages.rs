@@ -12,6 +12,9 @@ pub(crate) const APPEND: u8 = 1;
 /// A step that makes its receiver campaign at once.
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
+/// Steps that ask for votes, and those that ask whether there would be any.
+pub(crate) const VOTES: [u8; 2] = [3, 10];
+
 /// What comes from a peer and goes to the library, with its number on the wire.
 const KINDS: [(u8, MessageType); 9] = [
     (APPEND, MessageType::MsgAppend),

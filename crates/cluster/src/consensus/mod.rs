@@ -8,7 +8,7 @@ mod servers;
 mod store;
 
 pub(crate) use check::Odd;
-pub(crate) use messages::{APPEND, TIMEOUT_NOW};
+pub(crate) use messages::{APPEND, TIMEOUT_NOW, VOTES};
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
 pub use store::Mark;
 

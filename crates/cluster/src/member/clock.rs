@@ -9,11 +9,13 @@ const TICKS_AT_ONCE: u64 = ELECTION_TICKS / 2;
 pub(crate) struct Clock {
     /// When the last tick was, monotonic.
     last_us: u64,
+    /// A tick is left of what was halved.
+    is_odd: bool,
 }
 
 impl Clock {
     pub(super) fn new(now_us: u64) -> Self {
-        Self { last_us: now_us }
+        Self { last_us: now_us, is_odd: false }
     }
 
     /// How many ticks have passed since the last time, at this election timer in milliseconds.
@@ -28,12 +30,20 @@ impl Clock {
         passed
     }
 
+    /// Every second tick, for who is to be slow.
+    pub(super) fn half(&mut self, ticks: u64) -> u64 {
+        let all = ticks + u64::from(self.is_odd);
+        self.is_odd = all % 2 == 1;
+        all / 2
+    }
+
     /// When so many more ticks have passed.
     pub(super) fn due_us(&self, ticks: u64, timer_ms: u64) -> u64 {
         self.last_us + ticks * tick_us(timer_ms)
     }
 }
 
-fn tick_us(timer_ms: u64) -> u64 {
+/// How long a tick is at this election timer in milliseconds.
+pub(super) fn tick_us(timer_ms: u64) -> u64 {
     (timer_ms * 1000 / ELECTION_TICKS).max(1)
 }

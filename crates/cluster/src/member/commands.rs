@@ -59,11 +59,7 @@ impl Member {
     /// so that nobody waits for an election.
     pub fn hand_over(&mut self, now_us: u64) {
         self.now_us = now_us;
-        if self.node.is_leader()
-            && let Some(successor) = self.node.best_successor()
-        {
-            self.node.transfer(successor);
-        }
+        self.give_lead_away();
         self.pump();
     }
 }

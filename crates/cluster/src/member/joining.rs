@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::{ASK_AGAIN_US, Member, Membership, short};
+use super::{ASK_AGAIN_US, Failure, Member, Membership};
 use crate::consensus::Change;
 use crate::effect::Level;
 use crate::ids::LinkId;
@@ -74,11 +74,20 @@ impl Member {
         if is_taken || weir_log::clustered::check_address(&address).is_err() {
             return self.answer_join(link, false, "another server has this address");
         }
-        let text = format!("starting to add server {} at {address}", short(from));
-        self.log(Level::Info, text);
+        let (server, cluster) = (self.named(from, &address), self.cluster_name());
+        let text = format!("starting to add server {server} to cluster {cluster}");
+        self.log_limited("add_server", Level::Info, text);
         self.node.change(Change::Learn(from));
         self.joins.by_id.insert(from, Join { address, phase: Phase::Catchup, link });
         self.want_peers();
+        if self.take_failure(Failure::TransferAfterAdd) {
+            self.give_lead_away();
+        }
+    }
+
+    fn log_end_of_join(&mut self, id: Uuid, address: &str, end: &str) {
+        let (server, cluster) = (self.named(id, address), self.cluster_name());
+        self.log(Level::Info, format!("adding {server} to cluster {cluster} {end}"));
     }
 
     fn answer_join(&mut self, link: LinkId, success: bool, comment: &str) {
@@ -95,7 +104,7 @@ impl Member {
             return;
         }
         if !success && comment != "not leader" && comment != "in progress" {
-            self.log(Level::Info, format!("joining cluster: {comment}"));
+            self.log_limited("joining", Level::Info, format!("joining cluster: {comment}"));
         }
         let known = self.remotes.len();
         for remote in remotes {
@@ -186,6 +195,7 @@ impl Member {
             self.joins.by_id.keys().filter(|id| self.servers.contains_key(id)).copied().collect();
         for id in done {
             let join = self.joins.by_id.remove(&id).expect("it was there");
+            self.log_end_of_join(id, &join.address, "succeeded (completed)");
             self.answer_join(join.link, true, "completed");
         }
         self.removed(before);
@@ -201,6 +211,7 @@ impl Member {
         let has_joins = !joins.is_empty();
         for (id, join) in joins {
             self.node.change(Change::Remove(id));
+            self.log_end_of_join(id, &join.address, "failed (lost leadership)");
             self.answer_join(join.link, false, "lost leadership");
         }
         if has_joins {

@@ -2,8 +2,8 @@
 
 use weir_data::Uuid;
 
-use super::{Member, Membership, short};
-use crate::consensus::{Odd, TIMEOUT_NOW};
+use super::{Failure, Member, Membership, short};
+use crate::consensus::{APPEND, Odd, TIMEOUT_NOW};
 use crate::effect::{Effect, Level};
 use crate::ids::LinkId;
 use crate::peers::{Link, Made};
@@ -32,7 +32,8 @@ impl Member {
         let Some(link) = self.peers.lost(self.now_us, id) else { return };
         if link.is_up && link.is_ours {
             let why = error.unwrap_or_else(|| "closed by peer".to_owned());
-            self.log(Level::Info, format!("{}: connection closed ({why})", link.name));
+            let text = format!("{}: connection closed ({why})", link.name);
+            self.log_limited("peer_closed", Level::Info, text);
         }
         self.link_gone(&link);
     }
@@ -57,6 +58,9 @@ impl Member {
                 Ok(Some(Said::Probe(answer))) => self.peers.say(id, answer),
                 Ok(Some(Said::Frame(frame))) => {
                     let from = link.peer.expect("frames come behind a greeting");
+                    if self.is_failing(Failure::StopRpc) {
+                        continue;
+                    }
                     self.heard_us.insert(from, self.now_us);
                     match self.frame(id, from, frame) {
                         Ok(()) => {}
@@ -69,12 +73,23 @@ impl Member {
         }
     }
 
+    /// Ends all connections to members: what was said on them was not heard.
+    pub(super) fn connect_anew(&mut self) {
+        let ours = self.peers.links().filter(|(_, link)| link.is_ours).map(|(id, _)| id);
+        for id in ours.collect::<Vec<_>>() {
+            if let Some(link) = self.peers.drop(self.now_us, id) {
+                self.link_gone(&link);
+            }
+        }
+    }
+
     /// Closes a connection on which something came that makes no sense.
     pub(super) fn refuse(&mut self, id: LinkId, why: &str) {
         let Some(link) = self.peers.drop(self.now_us, id) else { return };
         let is_due = self.complaints.is_due(link.peer, why, self.now_us);
         let level = if is_due { Level::Warning } else { Level::Debug };
-        self.log(level, format!("{}: connection dropped: {why}", link.name));
+        let text = format!("{}: connection dropped: {why}", link.name);
+        self.log_limited("peer_dropped", level, text);
         self.link_gone(&link);
     }
 
@@ -82,7 +97,7 @@ impl Member {
     fn remark(&mut self, from: Uuid, what: &str) {
         if self.complaints.is_due(Some(from), what, self.now_us) {
             let text = format!("{}: server {}: {what}", self.name, self.nickname(from));
-            self.log(Level::Info, text);
+            self.log_limited("peer_remark", Level::Info, text);
         }
     }
 
@@ -112,7 +127,7 @@ impl Member {
                 "{name}: server {} is not Weir: this one waits until most of the cluster's servers are",
                 short(hello.from)
             );
-            return self.log(Level::Info, text);
+            return self.log_limited("peer_not_weir", Level::Info, text);
         };
         link.is_ours = true;
         if let (None, Some(cluster), true) = (self.cluster, hello.cluster, is_joining) {
@@ -132,6 +147,11 @@ impl Member {
     fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), Odd> {
         match frame {
             Frame::Step(step) => {
+                let is_append = step.kind == APPEND && !step.entries.is_empty();
+                if is_append && self.crash_if(Failure::CrashAfterReceivingAppend) {
+                    return Ok(());
+                }
+                self.note_leaders_delay(from, step.term);
                 let is_given_lead = step.kind == TIMEOUT_NOW;
                 if !is_given_lead || !self.snapshots.is_installing() {
                     let remark = self.node.step(from, step)?;

@@ -4,6 +4,8 @@
 mod clock;
 mod commands;
 mod complaints;
+mod delays;
+mod failures;
 mod joining;
 mod links;
 mod queries;
@@ -17,22 +19,24 @@ use std::sync::Arc;
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use crate::consensus::{APPEND, Change, Mark, Node, Start};
+use crate::consensus::{Change, Mark, Node, Start};
 use crate::effect::{Effect, Level};
 use crate::entry::{Content, Entry, Proposal};
 use crate::event::Event;
 use crate::ids::Position;
 use crate::member::clock::Clock;
 use crate::member::complaints::Complaints;
+use crate::member::delays::Delays;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::removing::Removals;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
 use crate::peers::Peers;
-use crate::wire::{Frame, Lane, Step};
+use crate::wire::Step;
 
 pub use commands::TimerRefused;
+pub use failures::Failure;
 pub use queries::Found;
 
 /// What a clustered file says when it is opened.
@@ -132,6 +136,8 @@ pub struct Member {
     effects: VecDeque<Effect>,
     /// Who led when the server was told last.
     told_leader: Option<Uuid>,
+    /// Whether the member was connected when the log was told last.
+    told_connected: Option<bool>,
     pub(crate) elections: Elections,
     /// The last leader has handed leadership over to this one.
     is_given_lead: bool,
@@ -140,6 +146,9 @@ pub struct Member {
     /// When anything was heard of each peer last, monotonic.
     pub(crate) heard_us: BTreeMap<Uuid, u64>,
     complaints: Complaints,
+    pub(crate) delays: Delays,
+    /// What goes wrong on purpose.
+    failure: Option<Failure>,
     pub(crate) now_us: u64,
 }
 
@@ -202,14 +211,19 @@ impl Member {
             ask_again_us: now_us,
             effects: VecDeque::new(),
             told_leader: None,
+            told_connected: None,
             elections: Elections::default(),
             is_given_lead: false,
             leaderless_us: Some(now_us),
             heard_us: BTreeMap::new(),
             complaints: Complaints::default(),
+            delays: Delays::default(),
+            failure: None,
             now_us,
         };
         member.want_peers();
+        let text = format!("local server ID is {}", short(member.id()));
+        member.log(Level::Info, text);
         // Who is alone need not wait for others to be silent.
         if is_member && member.servers.len() == 1 {
             member.node.campaign();
@@ -226,7 +240,8 @@ impl Member {
     /// Takes note of what happened.
     pub fn handle(&mut self, now_us: u64, event: Event) {
         self.now_us = now_us;
-        for _ in 0..self.clock.ticks(now_us, self.election_timer) {
+        self.note_own_delay();
+        for _ in 0..self.ticks() {
             // The library must not campaign between two logs.
             if !self.snapshots.is_installing() {
                 self.node.tick();
@@ -328,13 +343,6 @@ impl Member {
         Ok(at)
     }
 
-    /// Sends something to the server of another member, in order; false if that cannot be reached.
-    pub fn send(&mut self, to: Uuid, body: Vec<u8>) -> bool {
-        let has_left = self.peers.send(to, Lane::Log, &Frame::Message(body));
-        self.gather();
-        has_left
-    }
-
     /// Does what the library wants to be done, until it wants nothing.
     fn pump(&mut self) {
         loop {
@@ -346,6 +354,7 @@ impl Member {
             }
         }
         self.tell_leader();
+        self.tell_connected();
         self.ask();
         self.peers.connect(self.now_us);
         self.gather();
@@ -423,14 +432,6 @@ impl Member {
         self.peers.want(&wanted);
     }
 
-    /// Puts a step on its way.
-    fn say(&mut self, to: Uuid, step: Step) {
-        let lane = if step.kind == APPEND { Lane::Log } else { Lane::Control };
-        if !self.peers.send(to, lane, &Frame::Step(step)) {
-            self.node.unreachable(to);
-        }
-    }
-
     fn gather(&mut self) {
         self.effects.extend(self.peers.take_effects());
     }
@@ -442,7 +443,11 @@ impl Member {
                 self.node.persisted(persisted.number);
                 if persisted.has_installed {
                     self.installed();
+                    if self.crash_if(Failure::CrashBeforeInstallReply) {
+                        return;
+                    }
                 }
+                self.warn_of_delays();
                 if persisted.has_finished {
                     self.finished();
                 }
@@ -480,6 +485,22 @@ impl Member {
         self.elections.term = term;
         self.elections.started_us = Some(self.now_us);
         self.elections.is_transfer = std::mem::take(&mut self.is_given_lead);
+        let text = if self.elections.is_transfer {
+            format!("term {term}: starting election to take over leadership")
+        } else {
+            let since_us = self.leaderless_us.unwrap_or(self.now_us);
+            let ms = self.now_us.saturating_sub(since_us) / 1000;
+            format!("term {term}: {ms} ms timeout expired, starting election")
+        };
+        self.log_limited("election", Level::Info, text);
+    }
+
+    /// Tells whoever debugs whether the member is one of a cluster that works, if that has changed.
+    fn tell_connected(&mut self) {
+        let is_connected = self.is_connected();
+        if self.told_connected.replace(is_connected) != Some(is_connected) {
+            self.log(Level::Debug, format!("raft_is_connected: {is_connected}"));
+        }
     }
 
     /// Tells the server who leads, if that has changed.
@@ -501,6 +522,9 @@ impl Member {
                 let text = format!("term {term}: elected leader by {votes}+ of {of} servers");
                 self.elections.won_us = Some(self.now_us);
                 self.log(Level::Info, text);
+                if self.take_failure(Failure::Transfer) {
+                    self.give_lead_away();
+                }
             }
             Some(id) => {
                 let text = format!("server {} is leader for term {term}", self.nickname(id));
@@ -516,8 +540,22 @@ impl Member {
         crate::status::nickname(id, self.servers.get(&id).map(String::as_str))
     }
 
+    /// A server as logs call one that may not be a member.
+    fn named(&self, id: Uuid, address: &str) -> String {
+        format!("{} ({} at {address})", crate::status::nickname(id, Some(address)), short(id))
+    }
+
+    fn cluster_name(&self) -> String {
+        self.cluster.map_or_else(|| "not yet known".to_owned(), short)
+    }
+
     fn log(&mut self, level: Level, text: String) {
-        self.effects.push_back(Effect::Log { level, text });
+        self.effects.push_back(Effect::Log { level, text, limit: None });
+    }
+
+    /// Logs what others can provoke as often as they like; `place` is where in the program.
+    fn log_limited(&mut self, place: &'static str, level: Level, text: String) {
+        self.effects.push_back(Effect::Log { level, text, limit: Some(place) });
     }
 }
 

@@ -28,6 +28,23 @@ impl Member {
         self.steps.is_waiting()
     }
 
+    /// How many open connections to members there are, as the reference counts them: one stands for
+    /// those of a direction.
+    pub fn connections(&self) -> usize {
+        let links = self.peers.links().filter(|(_, link)| link.is_up && !link.is_second());
+        links.count()
+    }
+
+    /// How many entries the log has.
+    pub fn log_len(&self) -> usize {
+        usize::try_from(self.node.last() + 1 - self.first_index()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the file does not take what must be in it.
+    pub fn is_stuck(&self) -> bool {
+        self.steps.is_failing()
+    }
+
     /// Where this server listens for its peers.
     pub fn address(&self) -> &str {
         &self.address

@@ -47,6 +47,7 @@ impl Member {
         self.now_us = now_us;
         if self.node.is_leader() {
             self.removals.going.entry(server).or_default();
+            self.log_removal(server);
         } else {
             self.removals.asked.insert(server);
             self.ask_again_us = now_us;
@@ -54,13 +55,18 @@ impl Member {
         self.pump();
     }
 
+    fn log_removal(&mut self, server: Uuid) {
+        let address = self.servers.get(&server).cloned().unwrap_or_default();
+        let (server, cluster) = (self.named(server, &address), self.cluster_name());
+        let text = format!("starting to remove server {server} from cluster {cluster}");
+        self.log(Level::Info, text);
+    }
+
     /// The leader hands leadership over before it goes; others ask it.
     pub(super) fn ask_to_leave(&mut self) {
         let own = self.id();
         if self.node.is_leader() {
-            if let Some(successor) = self.node.best_successor() {
-                self.node.transfer(successor);
-            }
+            self.give_lead_away();
         } else if let Some(leader) = self.node.leader() {
             self.peers.send(leader, Lane::Control, &Frame::Remove { server: own });
         }
@@ -98,7 +104,9 @@ impl Member {
         if !self.servers.contains_key(&server) {
             return self.answer_removal(link, server, true, "completed");
         }
-        self.removals.going.entry(server).or_default().insert(link);
+        if self.removals.going.entry(server).or_default().insert(link) {
+            self.log_removal(server);
+        }
     }
 
     fn answer_removal(&mut self, link: LinkId, server: Uuid, success: bool, comment: &str) {
@@ -135,9 +143,7 @@ impl Member {
         let Some(server) = self.removals.going.keys().next().copied() else { return false };
         if server == self.id() {
             // Who leads goes last: the next leader is asked again.
-            if let Some(successor) = self.node.best_successor() {
-                self.node.transfer(successor);
-            }
+            self.give_lead_away();
             self.removals.going.remove(&server);
             self.removals.asked.insert(server);
             return false;

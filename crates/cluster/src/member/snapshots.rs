@@ -116,6 +116,13 @@ impl Member {
             return;
         }
         outgoing.taken = upto;
+        if upto == outgoing.len {
+            let (cluster, server) = (self.cluster_name(), self.nickname(from));
+            let Position { term, index } = last;
+            let text =
+                format!("cluster {cluster}: sent snapshot to server {server} up to {term}:{index}");
+            return self.log(Level::Info, text);
+        }
         let asked = outgoing.asked.get_or_insert(upto);
         let mut reads = vec![];
         while *asked < outgoing.len && *asked < upto + PIECES * PIECE_BYTES {

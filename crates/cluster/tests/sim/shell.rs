@@ -192,7 +192,7 @@ impl World {
             Effect::Disconnect { link } => self.close(End { server: n, link }),
             Effect::Commit(entries) => self.apply(n, entries),
             Effect::Leadership { leader } => self.led(n, leader),
-            Effect::Message { .. } | Effect::PeerLost { .. } => {}
+            Effect::Message { .. } | Effect::PeerLost { .. } | Effect::Crash { .. } => {}
             Effect::ReadSnapshot { to, last, offset, len } => {
                 let is_bad = self.fails(self.faults.snapshot);
                 let result = self.servers[n].disk.front.read(last, offset, len);

@@ -13,7 +13,7 @@ fn status(world: &mut World, n: usize) -> String {
     let status = world.member(n).expect("it runs").status();
     let mut words: Vec<&str> = status.split(' ').collect();
     for at in 1..words.len() {
-        if words[at] == "ms" {
+        if words[at].lines().next() == Some("ms") {
             words[at - 1] = "N";
         }
     }
@@ -59,6 +59,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: ->0002 ->0003 <-0002 <-0003
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) (self) next_index=3 match_index=2
     0002 (0002 at tcp:10.0.0.2:6643) next_index=3 match_index=2 last msg N ms ago
@@ -91,6 +93,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: ->0001 ->0003 <-0003 <-0001
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) last msg N ms ago
     0002 (0002 at tcp:10.0.0.2:6643) (self)
@@ -135,6 +139,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: ->0002 ->0003 <-0002 <-0003
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) (self) (voted for 0001)
     0002 (0002 at tcp:10.0.0.2:6643) last msg N ms ago
@@ -170,6 +176,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: (->0001) (->0003)
 Disconnections: 8
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) last msg N ms ago
     0002 (0002 at tcp:10.0.0.2:6643) (self) (voted for 0002)
@@ -205,6 +213,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections:
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
 ",
     );
@@ -237,6 +247,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: ->0001 ->0003 <-0003 <-0001
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) last msg N ms ago
     0002 (0002 at tcp:10.0.0.2:6643) (self)
@@ -277,6 +289,8 @@ Entries not yet committed: 0
 Entries not yet applied: 0
 Connections: ->0002 ->0003 (->0004) <-0002 <-0003 <-0004
 Disconnections: 0
+Worst heartbeat delay: N ms
+Worst fdatasync: N ms
 Servers:
     0001 (0001 at tcp:10.0.0.1:6643) (self) next_index=3 match_index=2
     0002 (0002 at tcp:10.0.0.2:6643) next_index=3 match_index=2 last msg N ms ago

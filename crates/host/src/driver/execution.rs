@@ -33,6 +33,8 @@ pub(crate) struct Execution {
     databases: Databases,
     trace: Trace,
     recorder: Option<Arc<Recorder>>,
+    /// The last words of a process that is to end here.
+    pub(crate) crash: Option<&'static str>,
 }
 
 impl Execution {
@@ -57,6 +59,7 @@ impl Execution {
             databases: Databases::default(),
             trace: Trace::default(),
             recorder,
+            crash: None,
         })
     }
 
@@ -137,6 +140,9 @@ impl Execution {
     /// Executes an effect, as far as there is something outside.
     #[allow(clippy::too_many_lines, reason = "a flat match")]
     pub(crate) fn execute(&mut self, effect: Effect, outside: Option<&mut Outside>) {
+        if self.crash.is_some() {
+            return;
+        }
         let Self { databases, jobs, coverage, log, events, trace, server, .. } = self;
         match effect {
             // Files.
@@ -282,6 +288,11 @@ impl Execution {
                     outside.send_on_link(link, &bytes);
                 }
             }
+            Effect::LimitLink { link, bytes_max } => {
+                if let Some(outside) = outside {
+                    outside.limit_link(link, bytes_max);
+                }
+            }
             Effect::CloseLink { link } => {
                 trace.close(link);
                 if let Some(outside) = outside {
@@ -309,6 +320,10 @@ impl Execution {
                 if let Some(outside) = outside {
                     outside.save_configuration(&bytes);
                 }
+            }
+            Effect::Crash { why } => {
+                log.log("raft", Level::Emer, why);
+                self.crash = Some(why);
             }
             Effect::TrimMemory => {
                 if let Some(outside) = outside {

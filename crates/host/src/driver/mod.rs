@@ -216,6 +216,9 @@ impl Driver {
     }
 
     fn turn(&mut self) -> Option<Turn> {
+        if let Some(why) = self.execution.crash {
+            return Some(Turn::Failed(vec![why.to_owned()]));
+        }
         if let Some(result) = self.command.take() {
             return Some(Turn::Command(result));
         }
@@ -319,7 +322,7 @@ impl Driver {
                 );
                 self.execution.execute(effect, Some(&mut self.outside));
                 // The core waits for what came of it.
-                if is_append {
+                if is_append && self.execution.crash.is_none() {
                     self.deliver_at_once();
                 }
             }

@@ -266,6 +266,11 @@ impl Outside {
         self.links.send(link, bytes);
     }
 
+    /// Lets at most so many bytes be queued for another server.
+    pub(crate) fn limit_link(&mut self, link: LinkId, bytes_max: usize) {
+        self.links.limit(link, bytes_max);
+    }
+
     /// Writes what is queued for other servers.
     pub(crate) fn flush_links(&mut self, coverage: &mut Coverage, events: &mut Vec<Event>) {
         self.links.flush(&self.poller, coverage, events);

@@ -51,6 +51,8 @@ pub(crate) struct Admin {
     host_status: HostStatus,
     /// Bytes queued for clients, as told last.
     backlog: usize,
+    /// Bytes queued for members of clusters, as told last.
+    peers_backlog: usize,
     trims: bool,
     files: FileForms,
     /// When the rules for automatic compaction are looked at next.
@@ -67,6 +69,7 @@ impl Admin {
             serves: false,
             host_status: HostStatus::default(),
             backlog: 0,
+            peers_backlog: 0,
             trims: true,
             files,
             compaction_check_us: 0,
@@ -113,8 +116,12 @@ impl Admin {
         std::mem::take(&mut self.host_status)
     }
 
-    pub(crate) fn set_backlog(&mut self, bytes: usize) {
-        self.backlog = bytes;
+    pub(crate) fn set_backlog(&mut self, bytes: usize, peers: usize) {
+        (self.backlog, self.peers_backlog) = (bytes, peers);
+    }
+
+    pub(crate) fn peers_backlog(&self) -> usize {
+        self.peers_backlog
     }
 
     pub(crate) fn backlog(&self) -> usize {

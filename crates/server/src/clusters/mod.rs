@@ -71,12 +71,14 @@ pub(crate) struct Part {
     pub(crate) growth: Growth,
     /// The server has left the cluster.
     pub(crate) has_left: bool,
+    /// Bytes that may be queued for a member (`cluster/set-backlog-threshold`).
+    pub(crate) backlog_bytes_max: Option<usize>,
 }
 
 impl Part {
     /// Tells a member what has come of an attempt of its request.
     pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
-        self.member.send(to, Message::Reply { eid, attempt, outcome }.write());
+        self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
     }
 }
 
@@ -160,6 +162,12 @@ impl Clusters {
         self.parts.get_mut(&db).expect("a clustered database has its part")
     }
 
+    /// What `memory/show` says of them: open connections to members, and entries of logs.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let of = |part: &Part| (part.member.connections(), part.member.log_len());
+        self.parts.values().map(of).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -237,6 +245,7 @@ impl Clusters {
             finishing: None,
             growth: Growth::new(size, shell.now_us()),
             has_left: false,
+            backlog_bytes_max: None,
         };
         self.parts.insert(db, part);
     }

@@ -9,7 +9,7 @@ use crate::database::Databases;
 use crate::effect::{Effect, Level, RemoteOptions};
 use crate::ids::{DbId, RemoteId};
 use crate::remotes::connections::Outgoing;
-use crate::remotes::tables::{column_place, listens, place, targets};
+use crate::remotes::tables::{self, column_place, listens, place, targets};
 use crate::remotes::{Complaints, Remote, Remotes, Way};
 use crate::session::Sessions;
 use crate::shell::Shell;
@@ -21,8 +21,9 @@ impl Remotes {
     /// What is wrong with `db:` remotes, a line each: that fails a reconfiguration, while later it is
     /// only worth a warning.
     pub(crate) fn errors(&self, databases: &Databases) -> String {
-        let errors = self.in_tables().filter_map(|remote| place(databases, remote).err());
-        let errors: Vec<String> = errors.chain(self.tls.errors(databases)).collect();
+        let here = self.in_tables().filter(|remote| !self.is_awaited(remote));
+        let errors = here.filter_map(|remote| place(databases, remote).err());
+        let errors: Vec<String> = errors.chain(self.tls.errors(databases, &self.awaited)).collect();
         errors.into_iter().map(|error| error + "\n").collect()
     }
 
@@ -41,7 +42,7 @@ impl Remotes {
         self.is_stale = false;
         self.sources = self.read_sources(databases);
         self.homes = self.read_homes(databases);
-        self.tls.follow(shell, databases);
+        self.tls.follow(shell, databases, &self.awaited);
         let (wanted, complaints) = self.wanted(databases);
         for (about, (level, text)) in &complaints {
             if self.complaints.get(about).is_none_or(|(_, old)| old != text) {
@@ -66,6 +67,25 @@ impl Remotes {
             }
         }
         closed
+    }
+
+    /// A database is to come that tables are looked for in; until then nobody misses them.
+    pub(crate) fn await_database(&mut self, name: &str) {
+        self.awaited.insert(name.to_owned());
+    }
+
+    /// A database has come.
+    pub(crate) fn has_come(&mut self, name: &str) {
+        self.awaited.remove(name);
+    }
+
+    fn is_awaited(&self, remote: &str) -> bool {
+        tables::db_name(remote).is_some_and(|name| self.awaited.contains(name))
+    }
+
+    /// Tells the shell of the options of TLS as far as they are known, before it connects to anybody.
+    pub(crate) fn tell_tls(&mut self, shell: &mut Shell, databases: &Databases) {
+        self.tls.tell(shell, databases);
     }
 
     /// Whether all tables that remotes are read from are here, and show what is committed.
@@ -123,6 +143,9 @@ impl Remotes {
         for (remote, options) in &self.configured {
             if !remote.starts_with("db:") {
                 wanted.insert(remote.clone(), options.clone());
+                continue;
+            }
+            if self.is_awaited(remote) {
                 continue;
             }
             let named = match place(databases, remote) {

@@ -7,7 +7,7 @@ mod status;
 mod tables;
 mod tls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::{Delta, TableId};
 
@@ -61,6 +61,8 @@ pub(crate) struct Remotes {
     next: u64,
     /// The options of TLS.
     tls: Tls,
+    /// Databases that have not joined their clusters yet.
+    awaited: BTreeSet<String>,
     /// What remotes' tables say of them.
     status: StatusWriter,
 }
@@ -77,6 +79,7 @@ impl Remotes {
             is_stale: false,
             next: 0,
             tls: Tls::new(tls),
+            awaited: BTreeSet::new(),
             status: StatusWriter::default(),
         }
     }

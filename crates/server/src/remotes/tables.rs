@@ -14,6 +14,12 @@ pub(super) struct Place {
     pub(super) column: ColumnId,
 }
 
+/// The database that `db:DB,TABLE,COLUMN` names.
+pub(super) fn db_name(remote: &str) -> Option<&str> {
+    let rest = remote.strip_prefix("db:").unwrap_or(remote);
+    rest.split(',').find(|part| !part.is_empty())
+}
+
 /// The column that `db:DB,TABLE,COLUMN` names, of whatever type.
 pub(super) fn column_place<'d>(
     databases: &'d Databases,

@@ -1,13 +1,13 @@
 //! Where the options of TLS come from: the command line, or a column of a table that it names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::AtomType;
 
 use crate::database::Databases;
 use crate::effect::{Effect, Level, TlsSettings};
 use crate::ids::DbId;
-use crate::remotes::tables::{Place, column_place};
+use crate::remotes::tables::{Place, column_place, db_name};
 use crate::shell::Shell;
 
 /// What is configured, and what was last told to the shell.
@@ -38,33 +38,54 @@ impl Tls {
     }
 
     /// What is wrong with the options.
-    pub(super) fn errors(&self, databases: &Databases) -> Vec<String> {
-        self.resolve(databases).1.into_values().collect()
+    pub(super) fn errors(&self, databases: &Databases, awaited: &BTreeSet<String>) -> Vec<String> {
+        self.resolve(databases, awaited).1.into_values().collect()
     }
 
-    /// Reads the options anew; the shell hears of them if they have changed. What is wrong with
-    /// them is logged once.
-    pub(super) fn follow(&mut self, shell: &mut Shell, databases: &Databases) {
-        let (settings, complaints) = self.resolve(databases);
-        for (option, complaint) in &complaints {
-            if self.complaints.get(option) != Some(complaint) {
-                shell.log("ovsdb_server", Level::Warning, complaint.clone());
-            }
-        }
-        self.complaints = complaints;
+    /// The shell hears of the options if they have changed; nobody hears what is wrong with them.
+    pub(super) fn tell(&mut self, shell: &mut Shell, databases: &Databases) {
+        let (settings, _) = self.resolve(databases, &BTreeSet::new());
+        self.take(shell, settings);
+    }
+
+    fn take(&mut self, shell: &mut Shell, settings: TlsSettings) {
         if self.told != settings {
             self.told.clone_from(&settings);
             shell.ask(Effect::Tls(Box::new(settings)));
         }
     }
 
-    fn resolve(&self, databases: &Databases) -> (TlsSettings, BTreeMap<String, String>) {
+    /// Reads the options anew; the shell hears of them if they have changed. What is wrong with
+    /// them is logged once.
+    pub(super) fn follow(
+        &mut self,
+        shell: &mut Shell,
+        databases: &Databases,
+        awaited: &BTreeSet<String>,
+    ) {
+        let (settings, complaints) = self.resolve(databases, awaited);
+        for (option, complaint) in &complaints {
+            if self.complaints.get(option) != Some(complaint) {
+                shell.log("ovsdb_server", Level::Warning, complaint.clone());
+            }
+        }
+        self.complaints = complaints;
+        self.take(shell, settings);
+    }
+
+    /// What the options are, and what is wrong with them besides that a database has not come yet.
+    fn resolve(
+        &self,
+        databases: &Databases,
+        awaited: &BTreeSet<String>,
+    ) -> (TlsSettings, BTreeMap<String, String>) {
         let mut settings = self.configured.clone();
         let mut complaints = BTreeMap::new();
         for value in settings.values_mut() {
             let Some(text) = value.clone().filter(|text| text.starts_with("db:")) else { continue };
             *value = match first_string(databases, &text) {
                 Ok(found) => found,
+                Err(_) if db_name(&text).is_some_and(|name| awaited.contains(name)) => None,
                 Err(complaint) => {
                     complaints.insert(text, complaint);
                     None

@@ -131,6 +131,7 @@ impl Server {
 
     fn memory_show(&self) -> String {
         let dbs = || self.databases.values();
+        let (peers, entries) = self.clusters.counts();
         let counts = [
             ("atoms", dbs().map(|db| db.sizes().atoms).sum()),
             ("backlog", self.admin.backlog()),
@@ -138,6 +139,9 @@ impl Server {
             ("json-caches", dbs().map(|db| db.monitors().counts().cached).sum()),
             ("monitors", dbs().map(|db| db.monitors().distinct()).sum()),
             ("n-weak-refs", dbs().map(|db| db.sizes().weak_refs).sum()),
+            ("raft-backlog-kB", self.admin.peers_backlog() / 1000),
+            ("raft-connections", peers),
+            ("raft-log", entries),
             ("sessions", self.sessions.len() + self.remotes.unconnected()),
             ("triggers", dbs().map(|db| db.waiting().0).sum()),
             ("txn-history", dbs().map(|db| db.history().counts().changes).sum()),
@@ -212,6 +216,11 @@ impl Server {
     }
 
     fn storage_status(&self, name: &str) -> Result<String, String> {
+        if let Some(part) = self.clusters.by_name(name).and_then(|db| self.clusters.part(db)) {
+            let is_stuck = part.member.is_stuck();
+            let status = if is_stuck { "I/O error: cannot write log" } else { "ok" };
+            return Ok(format!("status: {status}"));
+        }
         let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
         Ok(self.databases.get(id).expect("whatever has a name is open").storage().status())
     }

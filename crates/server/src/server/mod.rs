@@ -152,7 +152,7 @@ impl Server {
             }
             Event::HostStatus(status) => self.admin.set_host_status(*status),
             Event::Idle => self.databases.shrink(),
-            Event::Backlog { bytes, peers: _ } => self.admin.set_backlog(bytes),
+            Event::Backlog { bytes, peers } => self.admin.set_backlog(bytes, peers),
             Event::Command { id, name, args } => self.round.command(id, name, args),
         }
     }

@@ -127,7 +127,7 @@ impl Server {
         file: MemberFile,
     ) {
         let now_us = self.shell.now_us();
-        let address = file.opened.address.clone();
+        let (address, name) = (file.opened.address.clone(), file.opened.name.clone());
         let member = Member::open(file.opened, now_us);
         let snapshot_offset = file.snapshot_offset;
         self.clusters.insert(
@@ -139,7 +139,11 @@ impl Server {
         if let Some((database, history)) = tables {
             let storage = Storage::Clustered(Clustered::new(path));
             self.add_database(db, database, (storage, Some(history)));
+        } else {
+            self.remotes.await_database(&name);
         }
+        // Before the member connects to others.
+        self.remotes.tell_tls(&mut self.shell, &self.databases);
         self.run_member(db);
     }
 
@@ -151,8 +155,9 @@ impl Server {
         (storage, history): (Storage, Option<History>),
     ) {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
+        self.databases.insert(&mut self.shell, id, database, (storage, history));
+        self.remotes.has_come(&name);
         let Self { shell, sessions, databases, .. } = self;
-        databases.insert(shell, id, database, (storage, history));
         let row = shell.uuids().next_uuid();
         let insert = server_db::insert(&name, &schema, row);
         databases.change_server_db(shell, sessions, &insert);

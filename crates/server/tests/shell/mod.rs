@@ -585,6 +585,8 @@ impl Shell {
             }
             Effect::ListenForPeers { .. }
             | Effect::CloseForPeers { .. }
+            | Effect::LimitLink { .. }
+            | Effect::Crash { .. }
             | Effect::Persist { .. }
             | Effect::ReadFile { .. }
             | Effect::BeginReceived { .. }

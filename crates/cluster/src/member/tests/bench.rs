@@ -212,10 +212,11 @@ impl Bench {
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
                 self.member.handle(self.now_us, loaded);
             }
-            Effect::Log { level, text } => self.logs.push((level, text)),
+            Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
+            Effect::Crash { why } => panic!("{why}"),
             Effect::Send { .. }
             | Effect::Leadership { .. }
             | Effect::PeerLost { .. }

@@ -17,6 +17,7 @@ use weir_server::event::{Bytes, Event, LinkId, PeerPortId};
 use crate::coverage::{Counter, Coverage};
 use crate::driver::incoming::channel::{Channel, Flush, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::outgoing::outbox::BACKLOG_BYTES_MAX;
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
 use crate::vlog::{Level, Vlog};
@@ -47,6 +48,8 @@ pub(crate) struct Links {
 struct Link {
     channel: Channel,
     framing: Framing,
+    /// Bytes that may wait besides the longest piece.
+    bytes_max: usize,
 }
 
 /// Why a link ends, as strerror(3) says it; `None` is an orderly end.
@@ -110,7 +113,7 @@ impl Links {
                 return events.push(Event::LinkDown { link: id, error });
             }
         };
-        let mut link = Link { channel, framing };
+        let mut link = Link { channel, framing, bytes_max: BACKLOG_BYTES_MAX };
         let is_tls = link.channel.is_tls();
         let result = if is_tls { link.take(id, &mut self.scratch, events) } else { Ok(()) };
         self.links.insert(id, link);
@@ -130,6 +133,13 @@ impl Links {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.channel.outbox.push(bytes);
         self.dirty.insert(id);
+    }
+
+    /// Lets at most so many bytes wait on a link from now on.
+    pub(crate) fn limit(&mut self, id: LinkId, bytes_max: usize) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.bytes_max = bytes_max;
+        }
     }
 
     /// Writes what was queued since the last call.
@@ -244,7 +254,8 @@ impl Link {
     /// Writes what the socket takes; also in how many calls of the system.
     fn flush_counted(&mut self) -> (Result<(), End>, u64) {
         let Flush { result, calls, .. } = self.channel.flush();
-        let is_overfull = self.framing == Framing::Bytes && self.channel.outbox.is_overfull();
+        let is_overfull =
+            self.framing == Framing::Bytes && self.channel.outbox.is_beyond(self.bytes_max);
         let result = match result {
             Ok(_) if is_overfull => Err(Some(strerror(&Errno::NOBUFS.into()))),
             Ok(_) => Ok(()),

@@ -56,7 +56,12 @@ impl Outbox {
 
     /// Whether more waits than may.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.bytes() > BACKLOG_BYTES_MAX.saturating_add(self.longest)
+        self.is_beyond(BACKLOG_BYTES_MAX)
+    }
+
+    /// Whether so much waits, and more besides the longest message.
+    pub(crate) fn is_beyond(&self, bytes_max: usize) -> bool {
+        self.bytes() > bytes_max.saturating_add(self.longest)
     }
 
     /// Bytes that wait; of those that others have too, a part.

@@ -1,10 +1,14 @@
 //! `cluster/...` commands (ovsdb-server(1)).
 
-use weir_cluster::TimerRefused;
+use weir_cluster::{Failure, TimerRefused};
 use weir_data::Uuid;
 
-use crate::ids::DbId;
+use crate::effect::Effect;
+use crate::ids::{DbId, LinkId};
 use crate::server::Server;
+
+/// Fewest messages of a `cluster/set-backlog-threshold`.
+const BACKLOG_MESSAGES_MIN: u64 = 50;
 
 type Reply = Result<String, String>;
 
@@ -18,12 +22,15 @@ impl Server {
         let command = name.strip_prefix("cluster/")?;
         let argument = |at: usize| args.get(at).map_or("", String::as_str);
         if command == "failure-test" {
-            return Some(Err("unknown test scenario".to_owned()));
+            return Some(self.failure_test(argument(0)));
         }
         let db = match self.cluster_of(argument(0)) {
             Ok(db) => db,
             Err(error) => return Some(Err(error)),
         };
+        if command == "set-backlog-threshold" {
+            return Some(self.set_backlog_threshold(db, argument(1), argument(2)));
+        }
         let now_us = self.shell.now_us();
         let member = &mut self.clusters.part_mut(db).member;
         let reply = match command {
@@ -51,11 +58,48 @@ impl Server {
                 None => Err("unknown server".to_owned()),
             },
             "change-election-timer" => change_timer(member, now_us, argument(1)),
-            "set-backlog-threshold" => Ok(String::new()),
             _ => return None,
         };
         self.run_member(db);
         Some(reply)
+    }
+
+    /// `cluster/failure-test`: something goes wrong in all clusters of this server, or goes well again.
+    fn failure_test(&mut self, name: &str) -> Reply {
+        let (failure, reply) = match Failure::named(name) {
+            Some(failure) => (Some(failure), "test engaged"),
+            None if name == "clear" => (None, "test dismissed"),
+            None => return Err("unknown test scenario".to_owned()),
+        };
+        let now_us = self.shell.now_us();
+        for db in self.clusters.parts.keys().copied().collect::<Vec<_>>() {
+            self.clusters.part_mut(db).member.fail(now_us, failure);
+            self.run_member(db);
+        }
+        Ok(reply.to_owned())
+    }
+
+    /// `cluster/set-backlog-threshold`: how much may be queued for a member. Many messages to it leave
+    /// as one here, so that only bytes are counted.
+    fn set_backlog_threshold(&mut self, db: DbId, messages: &str, bytes: &str) -> Reply {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| "invalid argument".to_owned());
+        let (messages, bytes) = (number(messages)?, number(bytes)?);
+        if messages < BACKLOG_MESSAGES_MIN {
+            return Err("values out of range".to_owned());
+        }
+        let part = self.clusters.part_mut(db);
+        part.backlog_bytes_max = Some(usize::try_from(bytes).unwrap_or(usize::MAX));
+        for link in part.links.values().copied().collect::<Vec<_>>() {
+            self.limit_peer(db, link);
+        }
+        Ok(String::new())
+    }
+
+    /// A connection to a member takes as much as operators want.
+    pub(super) fn limit_peer(&mut self, db: DbId, link: LinkId) {
+        if let Some(bytes_max) = self.clusters.part_mut(db).backlog_bytes_max {
+            self.shell.ask(Effect::LimitLink { link, bytes_max });
+        }
     }
 
     fn cluster_of(&self, name: &str) -> Result<DbId, String> {

@@ -27,8 +27,9 @@ impl Server {
 
     /// A connection to a member is open.
     pub(in crate::server) fn peer_up(&mut self, link: LinkId) {
-        let Some((db, link)) = self.clusters.links.get(&link).copied() else { return };
-        self.member_event(db, Happened::Connected { link });
+        let Some((db, of_member)) = self.clusters.links.get(&link).copied() else { return };
+        self.limit_peer(db, link);
+        self.member_event(db, Happened::Connected { link: of_member });
     }
 
     /// A member has connected.
@@ -45,6 +46,7 @@ impl Server {
         let of_member = weir_cluster::LinkId(link.0);
         self.clusters.links.insert(link, (db, of_member));
         self.clusters.part_mut(db).links.insert(of_member, link);
+        self.limit_peer(db, link);
         self.member_event(db, Happened::Accepted { link: of_member, name });
     }
 
@@ -168,15 +170,19 @@ impl Server {
             Wanted::DropSnapshot => self.drop_snapshot(db),
             Wanted::FinishCopy { step, tail } => self.finish_copy(db, step, &tail),
             Wanted::DropCopy => self.drop_snapshot(db),
+            Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
             Wanted::Left => self.clusters.part_mut(db).has_left = true,
-            Wanted::Log { level, text } => {
+            Wanted::Log { level, text, limit } => {
                 let level = match level {
                     Severity::Error => Level::Error,
                     Severity::Warning => Level::Warning,
                     Severity::Info => Level::Info,
                     Severity::Debug => Level::Debug,
                 };
-                self.shell.log_limited("cluster", "raft", level, text);
+                match limit {
+                    Some(place) => self.shell.log_limited(place, "raft", level, text),
+                    None => self.shell.log("raft", level, text),
+                }
             }
         }
     }

@@ -120,7 +120,7 @@ impl Server {
             text: trigger.message.text().as_bytes().to_vec(),
         };
         let body = Message::Request(Box::new(request)).write();
-        if part.member.send(leader, body) {
+        if part.member.send_request(leader, body) {
             let forward = part.forwards.number(number);
             forward.since.get_or_insert(committed);
             forward.attempts += 1;

@@ -1,0 +1,551 @@
+//! What operators see of clusters and do to them: admin commands, failures on purpose, strangers that
+//! connect, certificates that are renewed, remotes of a local database.
+
+mod support;
+mod trio;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+use serde_json::json;
+use support::{Scratch, err, eventually, out, reference};
+use trio::{ALL, Program, SCHEMA, Trio};
+use weir_testkit::client::Client;
+use weir_testkit::pki::{LEAF, Pki, Shape};
+
+fn others(of: usize) -> Vec<usize> {
+    ALL.into_iter().filter(|at| *at != of).collect()
+}
+
+/// What a member answers to an admin command, and whether it is done.
+fn ask(trio: &Trio, at: usize, args: &[&str]) -> (bool, String) {
+    let answer = trio.appctl(at, args);
+    let said = format!("{}{}", out(&answer), err(&answer));
+    let said = said.lines().next().unwrap_or_default().to_owned();
+    (answer.status.success(), said)
+}
+
+/// The line of `cluster/status` that names the term.
+fn term(trio: &Trio, at: usize) -> Option<String> {
+    let status = trio.status(at);
+    status.lines().find(|line| line.starts_with("Term: ")).map(str::to_owned)
+}
+
+fn engage(trio: &Trio, at: usize, scenario: &str) {
+    let done = ask(trio, at, &["cluster/failure-test", scenario]);
+    assert_eq!(done, (true, "test engaged".to_owned()), "{scenario}");
+}
+
+fn dismiss(trio: &Trio, at: usize) {
+    let done = ask(trio, at, &["cluster/failure-test", "clear"]);
+    assert_eq!(done, (true, "test dismissed".to_owned()));
+}
+
+#[test]
+fn admin_commands_answer_what_the_reference_does() {
+    let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
+    let questions: [&[&str]; 9] = [
+        &["ovsdb-server/get-db-storage-status", "Odd"],
+        &["ovsdb-server/get-db-storage-status", "Even"],
+        &["cluster/set-backlog-threshold", "Odd", "49", "1000"],
+        &["cluster/set-backlog-threshold", "Odd", "many", "1000"],
+        &["cluster/set-backlog-threshold", "Odd", "50", "many"],
+        &["cluster/set-backlog-threshold", "Odd", "50", "1000000000"],
+        &["cluster/set-backlog-threshold", "Even", "50", "1000"],
+        &["cluster/failure-test", "no such"],
+        &["cluster/failure-test", "clear"],
+    ];
+    let answers =
+        |trio: &Trio| questions.map(|question| (question, ask(trio, 0, question))).to_vec();
+    let words = |trio: &Trio| -> Vec<String> {
+        let said = ask(trio, 0, &["memory/show"]).1;
+        said.split(' ').map(|word| word.split(':').next().unwrap_or_default().to_owned()).collect()
+    };
+    let (expected, expected_words) = (answers(&trio), words(&trio));
+    trio.stop_all();
+    trio.start_all(Program::Weir);
+    assert_eq!(answers(&trio), expected);
+    ALL.into_iter().for_each(|at| trio.insert(at, "a row"));
+    eventually("memory/show counts a connection to and from each other member", || {
+        ask(&trio, 0, &["memory/show"]).1.contains(" raft-connections:4 ")
+    });
+    let said = words(&trio);
+    let of_raft = |words: &[String]| -> Vec<String> {
+        words.iter().filter(|word| word.starts_with("raft-")).cloned().collect()
+    };
+    assert_eq!(of_raft(&said), of_raft(&expected_words), "{said:?}");
+    assert!(said.is_sorted(), "{said:?}");
+    let status = trio.status(0);
+    for line in ["Worst heartbeat delay: ", "Worst fdatasync: "] {
+        assert!(status.lines().any(|said| said.starts_with(line)), "{status}");
+    }
+    let behind = status.lines().skip_while(|line| *line != "Servers:").skip(1);
+    assert!(behind.clone().all(|line| line.starts_with("    ")), "{status}");
+    assert_eq!(behind.count(), 3, "{status}");
+}
+
+#[test]
+fn members_that_crash_on_purpose_take_nothing_with_them() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    // Of whom, and whether that one leads.
+    let scenarios = [
+        ("crash-before-sending-append-request", true, "crash before sending append_request."),
+        ("crash-after-sending-append-request", true, "crash after sending append_request."),
+        (
+            "crash-after-receiving-append-request-update",
+            false,
+            "crash after receiving append_request with update.",
+        ),
+        (
+            "crash-before-sending-execute-command-request",
+            false,
+            "crash before sending execute_command_request",
+        ),
+        (
+            "crash-after-sending-execute-command-request",
+            false,
+            "crash after sending execute_command_request",
+        ),
+        (
+            "crash-before-sending-execute-command-reply",
+            true,
+            "crash before sending execute_command_reply",
+        ),
+        (
+            "crash-after-sending-execute-command-reply",
+            true,
+            "crash after sending execute_command_reply.",
+        ),
+    ];
+    for (scenario, of_leader, words) in scenarios {
+        let leader = trio.settle(&ALL);
+        let follower = others(leader)[0];
+        let at = if of_leader { leader } else { follower };
+        engage(&trio, at, scenario);
+        let mut client = trio.client(follower);
+        let insert = json!({"op": "insert", "table": "T", "row": {"name": scenario}});
+        client.ask("transact", &json!(["Odd", insert])).expect("it listens");
+        let (status, said) = trio.ended(at);
+        assert_eq!(status.code(), Some(1), "{scenario}");
+        let line = format!("ovsdb-server: Raft test: {words}\n");
+        assert!(said.ends_with(&line), "{scenario}: {said}");
+        assert!(!trio.socket(at).exists(), "{scenario}: its socket is there");
+        let rest = others(at);
+        trio.settle(&rest);
+        rest.iter().for_each(|at| trio.insert(*at, "meanwhile"));
+        trio.start(at, Program::Weir);
+        trio.settle(&ALL);
+        eventually("all members have the same rows", || {
+            let names = trio.names(0);
+            let count = |name: &str| names.iter().filter(|row| *row == name).count();
+            // Who asked the follower that ends may have asked in vain; a leader's end loses nothing.
+            let is_once = count(scenario) == 1 || at == follower && count(scenario) == 0;
+            is_once && ALL.into_iter().all(|at| trio.names(at) == names)
+        });
+    }
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
+fn a_member_that_crashes_behind_a_snapshot_has_it() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let rest = others(leader);
+    let (away, near) = (rest[0], rest[1]);
+    engage(&trio, away, "crash-before-sending-install-snapshot-reply");
+    trio.signal(away, Signal::STOP);
+    // More than is on its way to a member that does not answer.
+    for row in 0..200 {
+        trio.insert(near, &format!("row {row}"));
+    }
+    for at in [leader, near] {
+        let done = trio.appctl(at, &["ovsdb-server/compact", "Odd"]);
+        assert!(done.status.success(), "{}", err(&done));
+    }
+    trio.signal(away, Signal::CONT);
+    let (status, said) = trio.ended(away);
+    assert_eq!(status.code(), Some(1));
+    assert!(said.ends_with("Raft test: crash before sending install_snapshot_reply\n"), "{said}");
+    trio.start(away, Program::Weir);
+    trio.settle(&ALL);
+    eventually("the member has all rows", || trio.names(away).len() == 200);
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
+fn elections_go_where_failures_on_purpose_send_them() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let mut does_other_win = |scenario: &str| {
+        let leader = trio.settle(&ALL);
+        let rest = others(leader);
+        engage(&trio, rest[0], scenario);
+        trio.kill(leader);
+        let next = trio.settle(&rest);
+        dismiss(&trio, rest[0]);
+        trio.start(leader, Program::Weir);
+        next == rest[1]
+    };
+    assert!(does_other_win("dont-send-vote-request"));
+    // A machine that is busy elsewhere may delay the other one for longer than the delay.
+    assert!(
+        (0..5).any(|_| does_other_win("delay-election")),
+        "one whose elections are delayed wins"
+    );
+
+    let leader = trio.settle(&ALL);
+    engage(&trio, leader, "transfer-leadership");
+    eventually("another one leads", || trio.leader_among(&others(leader)).is_some());
+    let leader = trio.settle(&ALL);
+    assert!(trio.log(leader).contains("starting election to take over leadership"));
+    engage(&trio, leader, "transfer-leadership-after-sending-append-request");
+    trio.insert(leader, "the last of a leader");
+    eventually("another one leads", || trio.leader_among(&others(leader)).is_some());
+
+    let leader = trio.settle(&ALL);
+    engage(&trio, leader, "stop-raft-rpc");
+    let rest = others(leader);
+    let next = trio.settle(&rest);
+    trio.insert(next, "without it");
+    eventually("who hears nothing says so", || {
+        trio.status(leader).contains("Status: disconnected from the cluster (election timeout)\n")
+    });
+    dismiss(&trio, leader);
+    trio.settle(&ALL);
+    eventually("it has what it missed", || trio.names(leader).contains(&"without it".to_owned()));
+
+    // Members that hear of their leader let nobody else have their votes.
+    let leader = trio.settle(&ALL);
+    let first = term(&trio, leader);
+    let follower = others(leader)[0];
+    let begun = |trio: &Trio| trio.log(follower).matches(", starting election").count();
+    let before = begun(&trio);
+    engage(&trio, follower, "force-election");
+    eventually("an election has begun", || begun(&trio) > before);
+    trio.settle(&ALL);
+    trio.insert(follower, "as before");
+    assert_eq!(term(&trio, leader), first, "the leader goes on leading");
+}
+
+#[test]
+fn a_member_leaves_and_returns_as_another_server() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let gone = others(leader)[0];
+    let tool = reference("ovsdb-tool").expect("it has been used before");
+    let cid = ask(&trio, gone, &["cluster/cid", "Odd"]).1;
+    let sid = ask(&trio, gone, &["cluster/sid", "Odd"]).1;
+    assert_eq!(ask(&trio, gone, &["cluster/leave", "Odd"]), (true, String::new()));
+    eventually("the database is gone", || !ask(&trio, gone, &["cluster/sid", "Odd"]).0);
+    trio.insert(leader, "meanwhile");
+    trio.stop(gone);
+    let file = trio.scratch.path(&trio.file(gone));
+    std::fs::rename(&file, file.with_extension("left")).expect("the file is there");
+    let cid = format!("--cid={cid}");
+    let (own, known) = (trio.address(gone).to_owned(), trio.address(leader).to_owned());
+    let args = [&cid, "join-cluster", &trio.file(gone), "Odd", &own, &known];
+    let made = trio.scratch.run(&tool, &args);
+    assert!(made.status.success(), "{}", err(&made));
+
+    // The leader hands leadership over as soon as it hears of that: the next one is asked.
+    engage(&trio, leader, "transfer-leadership-after-starting-to-add");
+    trio.start(gone, Program::Weir);
+    let next = trio.settle(&ALL);
+    assert_ne!(next, leader, "it has handed leadership over");
+    assert_ne!(ask(&trio, gone, &["cluster/sid", "Odd"]).1, sid, "another server");
+    eventually("it has what it missed", || trio.names(gone) == ["meanwhile"]);
+    let log = trio.log(next);
+    for words in ["starting to add server ", "to cluster ", " succeeded (completed)"] {
+        assert!(log.contains(words), "{words}");
+    }
+    assert!(trio.log(gone).contains("|raft|INFO|local server ID is "));
+
+    // Of another cluster it may not be.
+    trio.stop(gone);
+    std::fs::remove_file(&file).expect("the file is there");
+    let other = "--cid=01234567-89ab-4def-8123-456789abcdef";
+    let args = [other, "join-cluster", &trio.file(gone), "Odd", &own, &known];
+    let made = trio.scratch.run(&tool, &args);
+    assert!(made.status.success(), "{}", err(&made));
+    trio.start(gone, Program::Weir);
+    eventually("the reason is told", || trio.log(leader).contains("it is of cluster 0123"));
+    assert!(trio.status(gone).contains("Status: joining cluster\n"));
+    assert!(trio.names(leader) == ["meanwhile"]);
+}
+
+#[test]
+fn strangers_get_one_line_in_the_log_and_nothing_else() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    trio.complaints();
+    let own = ask(&trio, leader, &["cluster/sid", "Odd"]).1;
+    let cid = ask(&trio, leader, &["cluster/cid", "Odd"]).1;
+    let stranger = "01234567-89ab-4def-8123-456789abcdef";
+    let hello = |cluster: &str, to: &str, from: &str| {
+        json!({"method": "hello_request", "id": null, "params": [{"cluster": cluster, "to": to,
+            "from": from, "comment": "weir/1 control", "address": "tcp:127.0.0.1:9"}]})
+        .to_string()
+        .into_bytes()
+    };
+    let with = |mut hello: Vec<u8>, garbage: &[u8]| {
+        hello.extend_from_slice(garbage);
+        hello
+    };
+    // What is said, and the end of the line.
+    let said: Vec<(Vec<u8>, &str)> = vec![
+        (hello(stranger, &own, stranger), "it is of cluster 0123"),
+        (hello(&cid, stranger, stranger), "it means server 0123"),
+        (hello(&cid, &own, &own), "it has this server's own id"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
+        (
+            b"{\"method\":\"hello_request\",\"params\":[{}],\"id\":null}".to_vec(),
+            "without a sender",
+        ),
+        (with(hello(&cid, &own, stranger), &[0xff; 64]), ""),
+        (vec![b'['; 100_000], ""),
+    ];
+    let first = term(&trio, leader);
+    for (number, (bytes, why)) in said.into_iter().enumerate() {
+        // Few lines of a kind are logged in a minute; the first three are for the leader.
+        let at = if number < 3 { leader } else { others(leader)[number % 2] };
+        let address = trio.address(at).strip_prefix("tcp:").expect("it is").to_owned();
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        let _ = stream.write_all(&bytes);
+        // Whoever makes no sense is sent away.
+        let _ = stream.read_to_end(&mut Vec::new());
+        let mut lines = vec![];
+        eventually(&format!("the log has a line for stranger {number}"), || {
+            lines.extend(trio.complaints());
+            !lines.is_empty()
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("connection dropped: ") && lines[0].ends_with(why), "{lines:?}");
+    }
+    assert_eq!(term(&trio, leader), first);
+    assert_eq!(trio.leader_among(&ALL), Some(leader));
+    ALL.into_iter().for_each(|at| trio.insert(at, "as before"));
+    assert_eq!(trio.complaints(), [""; 0]);
+}
+
+#[test]
+fn certificates_are_renewed_member_by_member_without_an_election() {
+    let Some(pki) = Pki::usual("peers") else { return };
+    let shape = Shape { extensions: LEAF, ..Shape::default() };
+    pki.authority("next");
+    pki.authority("foreign");
+    pki.signed("stranger", "foreign", "stranger", shape);
+    let name = |what: &str, at: usize| format!("{what}{at}");
+    for at in ALL {
+        pki.signed(&name("member", at), "ca", &name("member", at), shape);
+        pki.signed(&name("renewed", at), "next", &name("member", at), shape);
+        std::fs::copy(pki.certificate("ca"), pki.path(&name("trusted", at))).expect("a copy");
+    }
+    let options = |at: usize| {
+        vec![
+            format!("--private-key={}", pki.key(&name("member", at))),
+            format!("--certificate={}", pki.certificate(&name("member", at))),
+            format!("--ca-cert={}", pki.path(&name("trusted", at))),
+        ]
+    };
+    let Some(mut trio) = Trio::packaged_with(SCHEMA, "ssl", options) else { return };
+    trio.stop_all();
+    trio.start_all(Program::Weir);
+    let leader = trio.settle(&ALL);
+    let first = term(&trio, leader);
+    trio.complaints();
+    let read = |path: String| std::fs::read(path).expect("a certificate");
+    // Both authorities are believed, then certificates are those of the new one, and at last no
+    // other is believed.
+    let both = [read(pki.certificate("ca")), read(pki.certificate("next"))].concat();
+    for step in 0..3 {
+        for at in ALL {
+            let trusted = pki.path(&name("trusted", at));
+            match step {
+                0 => std::fs::write(trusted, &both).expect("a file"),
+                1 => {
+                    let (new, old) = (name("renewed", at), name("member", at));
+                    std::fs::rename(pki.key(&new), pki.key(&old)).expect("the key");
+                    std::fs::rename(pki.certificate(&new), pki.certificate(&old)).expect("it");
+                }
+                _ => std::fs::write(trusted, read(pki.certificate("next"))).expect("a file"),
+            }
+            trio.insert(at, &format!("step {step} of {at}"));
+        }
+        // A member that comes back shows what it has now, and judges by it.
+        let follower = others(leader)[step % 2];
+        trio.stop(follower);
+        trio.start(follower, Program::Weir);
+        assert_eq!(trio.settle(&ALL), leader, "step {step}");
+        trio.insert(follower, "returned");
+    }
+    assert_eq!(term(&trio, leader), first, "nobody was elected");
+    let is_end = |line: &String| ["reset by peer", "Broken pipe"].iter().any(|w| line.contains(w));
+    let mut complaints = trio.complaints();
+    complaints.retain(|line| !is_end(line));
+    assert_eq!(complaints, [""; 0]);
+
+    // Who has a certificate of nobody that is believed is sent away.
+    let client = reference("ovsdb-client").expect("it comes with the server");
+    let (key, certificate) = (pki.key("stranger"), pki.certificate("stranger"));
+    let ca = pki.certificate("next");
+    let args = ["-t", "10", "-p", &key, "-c", &certificate, "-C", &ca, "list-dbs"];
+    let came = trio.scratch.run(&client, &[&args[..], &[trio.address(leader)]].concat());
+    assert!(!came.status.success());
+    let mut lines = vec![];
+    eventually("the log has a line", || {
+        lines.extend(trio.complaints());
+        !lines.is_empty()
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("|stream_ssl|WARN|SSL_accept: "), "{lines:?}");
+    ALL.into_iter().for_each(|at| trio.insert(at, "as before"));
+    assert_eq!(term(&trio, leader), first);
+}
+
+#[test]
+fn clustered_servers_take_their_remotes_from_a_local_database() {
+    const LOCAL: &str = "/usr/share/openvswitch/local-config.ovsschema";
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let follower = others(trio.settle(&ALL))[0];
+    let tool = reference("ovsdb-tool").expect("it has been used before");
+    let made = trio.scratch.run(&tool, &["create", "local.db", LOCAL]);
+    assert!(made.status.success(), "{}", err(&made));
+    trio.stop(follower);
+    trio.complaints();
+    let remotes = "--remote=db:Local_Config,Config,connections".to_owned();
+    trio.set_options(follower, vec![remotes, "local.db".to_owned()]);
+    trio.start(follower, Program::Weir);
+    trio.settle(&ALL);
+    let socket = trio.scratch.path("local.sock");
+    let target = format!("punix:{}", socket.display());
+    let connection = json!({"op": "insert", "table": "Connection", "uuid-name": "it",
+        "row": {"target": target}});
+    let config = json!({"op": "insert", "table": "Config",
+        "row": {"connections": ["named-uuid", "it"]}});
+    let done = trio.client(follower).transact("Local_Config", &[connection, config]);
+    assert!(done.expect("a reply")[1]["uuid"].is_array());
+    eventually("the follower listens there", || Client::connect(&socket).is_ok());
+    let mut client = Client::connect(&socket).expect("it listens");
+    let insert = json!({"op": "insert", "table": "T", "row": {"name": "by another way"}});
+    assert!(client.transact("Odd", &[insert]).expect("a reply")[0]["uuid"].is_array());
+    let select = json!({"op": "select", "table": "Connection", "where": [],
+        "columns": ["is_connected"]});
+    eventually("the local database says that somebody is connected", || {
+        let result = client.transact("Local_Config", std::slice::from_ref(&select));
+        result.expect("a reply")[0]["rows"][0]["is_connected"] == true
+    });
+    eventually("all members have the row, and none has another database", || {
+        ALL.into_iter().all(|at| trio.names(at) == ["by another way"])
+    });
+    assert_eq!(trio.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_configuration_file_serves_clustered_databases() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let follower = others(trio.settle(&ALL))[0];
+    trio.stop(follower);
+    trio.complaints();
+    let socket = format!("punix:{}", trio.socket(follower).display());
+    let file = trio.scratch.text(&trio.file(follower));
+    let write = |trio: &Trio, model: &str| {
+        let config =
+            json!({"remotes": {&socket: null}, "databases": {&file: {"service-model": model}}});
+        trio.scratch.write("config.json", &config.to_string()).display().to_string()
+    };
+    let path = write(&trio, "clustered");
+    trio.set_options(follower, vec![format!("--config-file={path}")]);
+    trio.start(follower, Program::Weir);
+    trio.settle(&ALL);
+    trio.insert(follower, "configured");
+    assert!(ask(&trio, follower, &["ovsdb-server/reload"]).0);
+    trio.insert(follower, "reloaded");
+    assert_eq!(trio.complaints(), [""; 0]);
+
+    // What the file is, and what it is said to be, must agree.
+    trio.stop(follower);
+    write(&trio, "standalone");
+    let server = trio.scratch.link("ovsdb-server");
+    let started = trio.scratch.run(server, &[&format!("--config-file={path}"), "--unixctl=none"]);
+    let said = err(&started);
+    assert!(!started.status.success(), "{said}");
+    assert!(said.contains("database is clustered and not standalone"), "{said}");
+}
+
+#[test]
+fn ovn_ctl_makes_clusters_of_weir() {
+    const OVN_CTL: &str = "/usr/share/ovn/scripts/ovn-ctl";
+    if !std::path::Path::new(OVN_CTL).exists() {
+        return println!("skipped: there is no {OVN_CTL}");
+    }
+    let Some(pki) = Pki::usual("ovn-ctl") else { return };
+    let scratch = Scratch::new();
+    for program in ["ovsdb-server", "ovsdb-tool", "ovsdb-client"] {
+        scratch.link(program);
+    }
+    let path = format!("{}:{}", scratch.text("bin"), std::env::var("PATH").unwrap_or_default());
+    for method in ["tcp", "ssl"] {
+        let ports = trio::free_ports();
+        let run = |member: usize, args: &[String]| {
+            let folder = scratch.path(&format!("{method}{member}"));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let mut command = scratch.command("timeout");
+            for name in ["OVS_RUNDIR", "OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR", "OVS_LOGDIR"] {
+                command.env(name, &folder);
+            }
+            let done = command.env("PATH", &path).args(["120", OVN_CTL]).args(args).output();
+            let done = done.expect("it starts");
+            let said = format!("{}{}", out(&done), err(&done));
+            assert!(done.status.success(), "{method}, member {member}: {said}");
+            folder
+        };
+        let start = |member: usize| {
+            let mut args = vec![
+                "start_nb_ovsdb".to_owned(),
+                "--db-nb-cluster-local-addr=127.0.0.1".to_owned(),
+                format!("--db-nb-cluster-local-port={}", ports[member]),
+                format!("--db-nb-cluster-local-proto={method}"),
+                "--db-nb-election-timer=2000".to_owned(),
+                "--db-nb-create-insecure-remote=no".to_owned(),
+                format!("--ovn-nb-db-ssl-key={}", pki.key("server")),
+                format!("--ovn-nb-db-ssl-cert={}", pki.certificate("server")),
+                format!("--ovn-nb-db-ssl-ca-cert={}", pki.certificate("ca")),
+            ];
+            if member > 0 {
+                args.push("--db-nb-cluster-remote-addr=127.0.0.1".to_owned());
+                args.push(format!("--db-nb-cluster-remote-port={}", ports[0]));
+                args.push(format!("--db-nb-cluster-remote-proto={method}"));
+            }
+            run(member, &args)
+        };
+        let folders = ALL.map(start);
+        let nbctl = reference("ovn-nbctl").expect("it comes with ovn-ctl");
+        let ask = |member: usize, args: &[&str]| {
+            let db = format!("--db=unix:{}/ovnnb_db.sock", folders[member].display());
+            let done =
+                scratch.run(&nbctl, &[&["-t", "60", "--no-leader-only", &db], args].concat());
+            assert!(done.status.success(), "{method}: {}", err(&done));
+            out(&done)
+        };
+        for member in ALL {
+            ask(member, &["ls-add", &format!("switch{member}")]);
+        }
+        eventually("all members have all switches", || {
+            ALL.into_iter().all(|member| ask(member, &["ls-list"]).lines().count() == 3)
+        });
+        for (member, folder) in folders.iter().enumerate() {
+            let log = std::fs::read_to_string(folder.join("ovsdb-server-nb.log"));
+            let log = log.expect("the log");
+            let bad = log.lines().find(|line| {
+                // A machine that is slow, and a client that did not stay for the last update.
+                let is_of_others = line.contains(" near a third of the election timer ")
+                    || line.contains("connection dropped (Connection reset by peer)");
+                !is_of_others && ["|WARN|", "|ERR|"].iter().any(|w| line.contains(w))
+            });
+            assert_eq!(bad, None, "{method}, member {member}");
+            run(member, &["stop_nb_ovsdb".to_owned()]);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How near the member came to an election that nobody needed: heartbeats that were late, and a disk
+//! that was slow. Operators see the worst, and are told which election timer would bear it.
+
+use weir_data::Uuid;
+
+use super::Member;
+use crate::consensus::HEARTBEAT_TICKS;
+use crate::effect::Level;
+use crate::member::clock::tick_us;
+use crate::member::failures::Failure;
+
+/// A delay is near a third of the election timer, when the next heartbeat is due, from this part of
+/// it on.
+const NEAR: u64 = 4;
+
+/// An election timer is good if the worst delay is at most this part of it.
+const GOOD: u64 = 5;
+
+/// Election timers are recommended in multiples of this, in milliseconds.
+const ROUND_MS: u64 = 500;
+
+/// The worst delays since the member was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Delays {
+    worst_us: u64,
+    /// The delay that a warning was about last, of heartbeats and of the disk.
+    warned_us: [u64; 2],
+    /// Of which leader, in which term, was heard last, and when.
+    leader: Option<(Uuid, u64, u64)>,
+}
+
+impl Delays {
+    /// How late a heartbeat left here, or came here, in microseconds.
+    pub(crate) fn worst_us(&self) -> u64 {
+        self.worst_us
+    }
+
+    fn note(&mut self, late_us: u64) {
+        self.worst_us = self.worst_us.max(late_us);
+    }
+
+    /// Whether the worst of this kind is to be told: near the limit, and a quarter more than before.
+    fn is_news(&mut self, kind: usize, worst_us: u64, timer_us: u64) -> bool {
+        let warned_us = &mut self.warned_us[kind];
+        let is_news = worst_us > timer_us / NEAR && worst_us > *warned_us + *warned_us / 4;
+        if is_news {
+            *warned_us = worst_us;
+        }
+        is_news
+    }
+}
+
+impl Member {
+    /// So many ticks have passed.
+    pub(super) fn ticks(&mut self) -> u64 {
+        let ticks = self.clock.ticks(self.now_us, self.election_timer);
+        if self.is_failing(Failure::DelayElection) && !self.node.is_leader() {
+            return self.clock.half(ticks);
+        }
+        ticks
+    }
+
+    /// A leader that comes to look at its clock only now sends its heartbeat late.
+    pub(super) fn note_own_delay(&mut self) {
+        if self.node.is_leader() && self.servers.len() > 1 {
+            let due_us = self.clock.due_us(self.node.ticks_left(), self.election_timer);
+            self.delays.note(self.now_us.saturating_sub(due_us));
+            self.warn_of_delays();
+        }
+    }
+
+    /// The leader has said something: later than it was to, if it was silent for longer than the
+    /// time between two heartbeats. A leader of another term had none to send before.
+    pub(super) fn note_leaders_delay(&mut self, from: Uuid, term: u64) {
+        if self.node.leader() != Some(from) || self.node.term() != term {
+            return;
+        }
+        let before = self.delays.leader.replace((from, term, self.now_us));
+        let Some((leader, of, at_us)) = before else { return };
+        if (leader, of) == (from, term) {
+            let silent_us = self.now_us.saturating_sub(at_us);
+            let beat_us = HEARTBEAT_TICKS * tick_us(self.election_timer);
+            self.delays.note(silent_us.saturating_sub(beat_us));
+            self.warn_of_delays();
+        }
+    }
+
+    /// Says which election timer would bear what was seen, before there is an election for it.
+    pub(super) fn warn_of_delays(&mut self) {
+        if self.servers.len() < 2 {
+            return;
+        }
+        let timer_us = self.election_timer * 1000;
+        let seen = [
+            ("heartbeats were late by up to", self.delays.worst_us),
+            ("fdatasync took up to", self.steps.worst_us),
+        ];
+        for (kind, (what, worst_us)) in seen.into_iter().enumerate() {
+            if self.delays.is_news(kind, worst_us, timer_us) {
+                let good = good_timer_ms(worst_us);
+                let timer = self.election_timer;
+                let name = &self.name;
+                let mut text = format!(
+                    "{name}: {what} {} ms, near a third of the election timer of {timer} ms: run \
+                     \"cluster/change-election-timer {name} {good}\" on the leader",
+                    worst_us.div_ceil(1000),
+                );
+                if good > 2 * timer {
+                    text.push_str(", by way of values that double at most");
+                }
+                self.log(Level::Warning, text);
+            }
+        }
+    }
+}
+
+/// The election timer that bears such delays, in milliseconds.
+fn good_timer_ms(worst_us: u64) -> u64 {
+    let ms = (worst_us.div_ceil(1000) * GOOD).div_ceil(ROUND_MS) * ROUND_MS;
+    ms.min(*crate::entry::ELECTION_TIMER_MS.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Delays, good_timer_ms};
+
+    #[test]
+    fn a_recommended_timer_bears_what_was_seen() {
+        assert_eq!(good_timer_ms(251_000), 1500);
+        assert_eq!(good_timer_ms(400_000), 2000);
+        assert_eq!(good_timer_ms(u64::MAX / 1000), 600_000);
+    }
+
+    #[test]
+    fn a_delay_is_told_when_it_is_near_and_again_when_it_is_much_worse() {
+        let mut delays = Delays::default();
+        assert!(!delays.is_news(0, 250_000, 1_000_000), "it is not near");
+        assert!(delays.is_news(0, 251_000, 1_000_000));
+        assert!(!delays.is_news(0, 260_000, 1_000_000), "it is not much worse");
+        assert!(delays.is_news(0, 400_000, 1_000_000));
+        assert!(delays.is_news(1, 251_000, 1_000_000), "it is of another kind");
+    }
+}
