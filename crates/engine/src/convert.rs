@@ -64,6 +64,53 @@ pub fn convert(
             store.insert(conversion.target, conversion.row(row, uuids)?);
         }
     }
+    finish(store, BTreeSet::new(), uuids, seed)
+}
+
+/// The database that `rows` make, which somebody else has converted from those in `source`; `seed`
+/// as for [`Database::new`]. Rows that are as they were keep their `_version`, and tables of which
+/// all are count as left alone.
+///
+/// # Errors
+/// What a commit would find wrong with the rows.
+pub fn adopt(
+    source: &Snapshot,
+    mut rows: Store,
+    uuids: &mut UuidSource,
+    seed: u64,
+) -> Result<Converted, Error> {
+    let schema = Arc::clone(rows.schema());
+    let mut changed = BTreeSet::new();
+    for (table, from) in source.schema().table_ids() {
+        let Some(target) = schema.table_id(&from.name) else { continue };
+        let to = schema.table(target);
+        if !is_unaffected(from, to) {
+            continue;
+        }
+        let mut alike = 0;
+        for old in source.rows(table) {
+            let is_alike = |new: &Row| {
+                to.data_columns().all(|(column, _)| old.datum(column) == new.datum(column))
+            };
+            if rows.get(target, old.uuid()).is_some_and(is_alike) {
+                set_version(&mut rows, target, old.uuid(), old.version());
+                alike += 1;
+            }
+        }
+        if alike != source.rows(table).count() || alike != rows.table(target).len() {
+            changed.insert(target);
+        }
+    }
+    finish(rows, changed, uuids, seed)
+}
+
+/// Checks rows, and makes a database of them; those of the `changed` tables are not as they were.
+fn finish(
+    store: Store,
+    mut changed: BTreeSet<TableId>,
+    uuids: &mut UuidSource,
+    seed: u64,
+) -> Result<Converted, Error> {
     let (mut database, repairs) = load::derive(Database::bare(store, seed))?;
     for (table, uuid, repair) in repairs.rows() {
         if matches!(repair, RowDelta::Modify(_)) {
@@ -71,8 +118,8 @@ pub fn convert(
             set_version(&mut database.store, table, uuid, version);
         }
     }
-    let repaired = repairs.tables.iter().map(|table| table.table).collect();
-    Ok(Converted { database, repaired })
+    changed.extend(repairs.tables.iter().map(|table| table.table));
+    Ok(Converted { database, repaired: changed })
 }
 
 /// Checks that the database called `database` may be given this schema at all.

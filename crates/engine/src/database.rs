@@ -65,6 +65,11 @@ impl Database {
         &self.store
     }
 
+    /// All rows, without what is derived from them.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
     /// The schema that the rows conform to.
     pub fn schema(&self) -> &Arc<Schema> {
         self.store.schema()

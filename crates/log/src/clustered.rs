@@ -15,7 +15,7 @@ mod replay;
 mod unapplied;
 mod write;
 
-pub use data::{NotSnapshotData, SnapshotReader};
+pub use data::{NotSnapshotData, SnapshotReader, rows_of};
 pub use header::{Header, Snapshot, State};
 pub use raft_log::{
     Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, LoggedEntry, SnapshotPlace,

@@ -186,6 +186,18 @@ pub(super) fn apply(
     }
 }
 
+/// The rows of data that has both a schema and a transaction; `seed` is fresh randomness. Nothing is
+/// checked but types.
+///
+/// # Errors
+/// What is wrong with one of the two.
+pub fn rows_of(text: Text<'_>, seed: u64) -> Result<Store, Error> {
+    match apply(text, &mut None, seed, false)? {
+        Made::Replaced(rows) => Ok(rows.into_store()),
+        Made::Changed | Made::Convert(_) => Err(Error::ovsdb("invalid commit format")),
+    }
+}
+
 /// Takes the data of a snapshot in pieces, as [`super::stream_snapshot_data`] writes it, and makes
 /// rows of it.
 pub struct SnapshotReader {

@@ -16,6 +16,7 @@
 //! its log, or never will be. If the reply is lost, the request runs again on the rows just before
 //! the entry, where it is answered as it was.
 
+pub(crate) mod conversion;
 pub(crate) mod forwards;
 pub(crate) mod message;
 pub(crate) mod receiving;
@@ -26,6 +27,7 @@ use weir_cluster::{Entry, Event as Happened, Mark, Member};
 use weir_data::Uuid;
 use weir_log::compact;
 
+use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forwards;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::receiving::Receiving;
@@ -54,6 +56,8 @@ pub(crate) struct Part {
     /// The last one that has.
     pub(crate) applied: u64,
     pub(crate) forwards: Forwards,
+    /// To another schema.
+    pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
     /// Pieces of the file's snapshot that are read for other members.
@@ -64,6 +68,8 @@ pub(crate) struct Part {
     pub(crate) told: Told,
     /// A snapshot on its way here.
     pub(crate) receiving: Option<Receiving>,
+    /// One that has taken the file's place, but not the tables'.
+    pub(crate) loaded: Option<Receiving>,
     /// A copy of the file that is being written.
     pub(crate) copy: Option<Copy>,
     /// The step that puts one of them in the file's place.
@@ -79,6 +85,13 @@ impl Part {
     /// Tells a member what has come of an attempt of its request.
     pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
         self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
+    }
+}
+
+impl Part {
+    /// Whether something is committed that the tables do not have.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.to_apply.is_empty() || self.loaded.is_some()
     }
 }
 
@@ -99,12 +112,14 @@ pub(crate) struct Growth {
     size: u64,
     size_before: u64,
     since_us: u64,
+    /// It has what not every version of the reference reads.
+    is_bare: bool,
 }
 
 impl Growth {
     /// A file that has just been written anew, or opened.
     pub(crate) fn new(size: u64, now_us: u64) -> Self {
-        Self { records: 0, size, size_before: size, since_us: now_us }
+        Self { records: 0, size, size_before: size, since_us: now_us, is_bare: false }
     }
 
     /// A step is appended.
@@ -113,9 +128,20 @@ impl Growth {
         self.size += bytes as u64;
     }
 
+    /// The file is to be written anew soon, however little it has grown.
+    pub(crate) fn note_bare(&mut self) {
+        self.is_bare = true;
+    }
+
+    /// It is being written anew.
+    pub(crate) fn begin_copy(&mut self) {
+        self.is_bare = false;
+    }
+
     fn is_due(&self, now_us: u64, jitter_ms: u64) -> bool {
         let since_ms = now_us.saturating_sub(self.since_us) / 1000;
-        compact::is_due(self.records, self.size, self.size_before, since_ms, jitter_ms)
+        self.is_bare
+            || compact::is_due(self.records, self.size, self.size_before, since_ms, jitter_ms)
     }
 }
 
@@ -236,11 +262,13 @@ impl Clusters {
             to_apply: VecDeque::new(),
             applied,
             forwards: Forwards::default(),
+            conversion: Conversion::None,
             arrived: VecDeque::new(),
             reads: BTreeMap::new(),
             again_us: None,
             told: Told::default(),
             receiving: None,
+            loaded: None,
             copy: None,
             finishing: None,
             growth: Growth::new(size, shell.now_us()),

@@ -70,6 +70,9 @@ impl Databases {
         mut trigger: Trigger,
     ) {
         self.end(shell, sessions, &mut trigger);
+        if trigger.is_conversion() {
+            self.let_converter_go(shell, sessions, &trigger.origin);
+        }
         reply_canceled(shell, sessions, &trigger.origin);
     }
 }

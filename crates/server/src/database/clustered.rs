@@ -126,7 +126,8 @@ impl Databases {
     /// Whether the tables have what is committed, with nothing under way of this asker that he would
     /// look for.
     pub(crate) fn shows_committed(&self, origin: &Origin) -> bool {
-        let Some(db) = self.get(origin.db).filter(|db| db.has_batch()) else { return false };
+        let is_under_way = |db: &&Db| db.has_batch() || db.is_recast();
+        let Some(db) = self.get(origin.db).filter(is_under_way) else { return false };
         let is_his = |done: &Done| {
             done.request.as_ref().is_some_and(|(trigger, _)| trigger.origin.asker == origin.asker)
         };
@@ -189,6 +190,11 @@ impl Databases {
 }
 
 impl Db {
+    /// Whether transactions wait for a conversion of the cluster.
+    fn is_recast(&self) -> bool {
+        self.tables.is_frozen() && self.storage.is_clustered() && self.is_decided()
+    }
+
     fn can_follow(&self) -> bool {
         !self.tables.is_away() && (self.has_batch() || self.is_decided())
     }

@@ -26,7 +26,8 @@ use weir_monitor::MonitorKey;
 
 use crate::database::cancel::reply_canceled;
 use crate::database::long::Out;
-use crate::database::pacing::Flush;
+use crate::database::recasting::Installed;
+use crate::database::trigger::Trigger;
 use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId, SessionId};
@@ -38,7 +39,7 @@ use crate::session::limits::OVERHEAD_BYTES;
 use crate::shell::Shell;
 use crate::work::{
     CONVERSION_COMMENT as COMMENT, CannotFollow, ConversionError, Follow, Followed, Garbage, Work,
-    record_of, unaffected_tables, untouched_tables,
+    check_persistent, record_of,
 };
 
 /// How often a conversion begins before it holds transactions until it is done.
@@ -63,6 +64,8 @@ pub(crate) struct Conversions {
     queue: VecDeque<Request>,
     /// The conversion under way.
     current: Option<Box<Conversion>>,
+    /// In a cluster: those that this member is to run as the leader.
+    pub(super) asked: VecDeque<Trigger>,
 }
 
 #[derive(Debug)]
@@ -206,8 +209,8 @@ pub(crate) struct Replaced {
     pub(crate) kept: Vec<MonitorKey>,
     /// The change to `_Server`.
     pub(crate) operation: weir_json::Value,
-    /// Who asked for that.
-    pub(crate) origin: Origin,
+    /// Who asked for that, if it was a client of this server.
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Databases {
@@ -217,11 +220,13 @@ impl Databases {
             return Err(Error::syntax(params, "convert: duplicate request ID").into());
         }
         let db = self.open(origin.db);
-        if db.storage.is_clustered() {
-            let why = "conversion of a clustered database is not implemented";
-            return Err(Error::new("not supported", why).into());
-        }
+        let is_clustered = db.storage.is_clustered();
         let request = db.check_conversion(origin, params)?;
+        if is_clustered {
+            check_persistent(&request.schema)?;
+            self.ask_for_conversion(request.origin, params);
+            return Ok(());
+        }
         db.conversions.queue.push_back(request);
         Ok(())
     }
@@ -365,32 +370,24 @@ impl Databases {
                 return None;
             }
         };
-        // Under the old schema for the last time.
-        self.flush(shell, sessions, id, Flush::Whole);
         let db = self.open(id);
         let mut current = db.conversions.current.take().expect("it is under way");
         let converted = current.converted.take().expect("its file is complete");
-        let old_schema = Arc::clone(db.schema());
-        let unaffected = unaffected_tables(&old_schema, &converted);
-        let untouched = untouched_tables(&old_schema, &converted);
-        db.attempts.forget_all();
-        let old = db.tables.replace(converted.database);
-        db.waiting.note_replaced();
+        let Installed { kept, untouched } = self.install(shell, sessions, id, *converted);
+        let db = self.open(id);
         let new_schema = Arc::clone(db.schema());
-        let kept = db.watch.monitors.convert(&new_schema, |table| unaffected[table.index()]);
         db.storage.replaced(shell, size, current.tail_bytes);
         let ids = db.history.convert(&untouched, &new_schema, current.chain, &db.storage);
         db.watch.monitors.set_ids(ids);
         db.renew_ids(shell.now_us());
         let Request { origin, schema, .. } = current.request;
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
-        shell.free(Garbage::Database(old));
         shell.log("ovsdb", Level::Info, format!("{name}: converted in {took_ms} ms"));
         for id in current.commands {
             shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
         }
         let operation = server_db::set_schema(&name, &schema);
-        Some(Replaced { name, kept, operation, origin })
+        Some(Replaced { name, kept, operation, origin: Some(origin) })
     }
 
     /// All is as it was.
@@ -464,7 +461,10 @@ impl Databases {
         sessions: &mut Sessions,
         conversions: Conversions,
     ) {
-        let Conversions { queue, current } = conversions;
+        let Conversions { queue, current, asked } = conversions;
+        for trigger in asked {
+            self.cancel(shell, sessions, trigger);
+        }
         let current = current.map(|current| *current);
         let (requests, commands): (Vec<Request>, Vec<_>) = current
             .map(|current| {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{Ages, IdKind, Ids, Schema, TableId, Uuid};
-use weir_history::{Chain, Changes, Counts, History, Image, Place};
+use weir_history::{BUDGET_BYTES_MAX, Chain, Changes, Counts, History, Image, Name, Place};
 use weir_log::standalone;
 use weir_monitor::MonitorKey;
 
@@ -118,6 +118,15 @@ impl ChangeLog {
         let budget = weir_history::budget_of(file.snapshot_len());
         let target = |table: TableId| untouched.get(table.index()).copied().flatten();
         history.convert(&target, schema.tables.len(), chain, budget);
+        history.ids()
+    }
+
+    /// A clustered database has been converted, by the entry of this id: the log begins here, as it
+    /// does with members that have the schema from a file or a snapshot.
+    pub(super) fn recast(&mut self, eid: Uuid, schema: &Schema) -> Ids {
+        let Some(history) = &mut self.history else { return Ids::default() };
+        let chain = history.chain().behind(Name::Entry(eid));
+        history.convert(&|_| None, schema.tables.len(), chain, BUDGET_BYTES_MAX);
         history.ids()
     }
 

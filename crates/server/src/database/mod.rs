@@ -14,6 +14,7 @@ mod history;
 mod late;
 mod long;
 mod pacing;
+mod recasting;
 pub(crate) mod server_db;
 mod table_log;
 mod tables;

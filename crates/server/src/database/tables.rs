@@ -163,6 +163,11 @@ impl Tables {
         self.is_frozen = is_frozen;
     }
 
+    /// Whether transactions are held.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
     /// Waits until the tables are open.
     pub(super) fn wait(&mut self, queued: Queued) {
         debug_assert!(!self.is_open(), "who finds them open does not wait");

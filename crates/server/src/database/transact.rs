@@ -407,6 +407,9 @@ impl Databases {
         trigger: Trigger,
     ) {
         let id = trigger.origin.db;
+        if trigger.is_conversion() {
+            return self.await_conversion(trigger);
+        }
         self.run(shell, sessions, trigger, Writes::Accepted);
         self.wake(shell, sessions, id);
     }

@@ -1,4 +1,4 @@
-//! A `transact` request from its arrival to its reply; it may wait in between.
+//! A `transact` request, or a `convert` request in a cluster, from its arrival to its reply; it may wait in between.
 
 use std::sync::Arc;
 
@@ -65,6 +65,12 @@ impl Trigger {
             refused: None,
             since: None,
         }
+    }
+
+    /// Whether it asks for a conversion of a clustered database: then its message is the parameters,
+    /// an array.
+    pub(crate) fn is_conversion(&self) -> bool {
+        self.message.text().as_bytes().first() == Some(&b'[')
     }
 
     /// Whether no operation can change anything.

@@ -200,15 +200,25 @@ impl Server {
 
     /// A conversion has ended; all is decided, and the tables are here.
     pub(super) fn conversion_finished(&mut self, id: DbId, result: Result<u64, String>) {
-        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let Self { shell, sessions, databases, .. } = self;
         let replaced = databases.conversion_finished(shell, sessions, id, result);
         // It may have failed: all is as it was.
-        let Some(Replaced { name, kept, operation, origin }) = replaced else { return };
-        subscriptions.cancel(shell, sessions, databases, id, &kept);
-        if let Some(session) = origin.session() {
-            subscriptions.flush_session(shell, sessions, databases, session);
+        if let Some(replaced) = replaced {
+            self.tell_of_schema(id, replaced);
         }
-        databases.end_conversion(shell, sessions, &origin, Ok(()));
+    }
+
+    /// A database has another schema from now on: who watches it learns of that, or is disconnected.
+    pub(super) fn tell_of_schema(&mut self, id: DbId, replaced: Replaced) {
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        let Replaced { name, kept, operation, origin } = replaced;
+        subscriptions.cancel(shell, sessions, databases, id, &kept);
+        if let Some(origin) = origin {
+            if let Some(session) = origin.session() {
+                subscriptions.flush_session(shell, sessions, databases, session);
+            }
+            databases.end_conversion(shell, sessions, &origin, Ok(()));
+        }
         databases.cancel_all(shell, sessions, id);
         databases.change_server_db(shell, sessions, &operation);
         self.disconnect_unaware(&format!("committed {name} database schema conversion"));

@@ -324,6 +324,10 @@ impl Server {
                 let converted = databases.have_followed(shell, id, followed);
                 converted.map(|(db, converted)| (db, Turn::Converted(Ok(converted))))
             }
+            Finished::Recasted(recasted) => {
+                self.recasted(id, recasted);
+                None
+            }
             Finished::Found(found) => {
                 let (session, request, reply) = self.searches.have_found(id, found);
                 self.answer(session, &request, reply);

@@ -46,7 +46,8 @@ pub struct Loader {
 pub enum Finished {
     /// A database.
     Loaded(Box<Loaded>),
-    /// Integrity is broken, or much of the end is: this one wants the file from its beginning again.
+    /// Integrity is broken, or much of the end is, or some texts were too many to keep: this one wants the
+    /// file from where [`Loader::again_from`] says, else from its beginning.
     Again(Loader),
 }
 

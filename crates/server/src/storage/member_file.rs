@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_cluster::{Content, Entry, Opened, Position};
-use weir_data::Uuid;
+use weir_data::{Schema, Store, Uuid, UuidSource};
 use weir_engine::Database;
 use weir_log::clustered::{self, LoggedEntry, Replayer, SnapshotHeader, Tail};
 use weir_log::standalone::LoadError;
@@ -36,7 +36,18 @@ pub(super) enum Finished {
 
 /// A replayer of a file that can be read again.
 pub(super) fn replayer(path: &str, seed: u64, pieces_min: u64) -> Replayer {
-    Replayer::seekable(path, seed, pieces_min)
+    let mut replayer = Replayer::seekable(path, seed, pieces_min);
+    replayer.convert_with(convert);
+    replayer
+}
+
+/// The rows under the schema of an entry that has nothing else.
+fn convert(store: Store, schema: Arc<Schema>, seed: u64) -> Result<Store, String> {
+    let mut uuids = UuidSource::new([seed, !seed, 0x7765_6972, 5]);
+    let snapshot = store.snapshot();
+    drop(store);
+    let converted = weir_engine::convert(&snapshot, schema, &mut uuids, seed);
+    converted.map(|converted| converted.database.into_store()).map_err(|error| error.to_string())
 }
 
 /// The file has ended.

@@ -9,6 +9,7 @@ mod follow;
 mod garbage;
 mod mirroring;
 mod pages;
+mod recast;
 mod search;
 mod transaction;
 
@@ -28,6 +29,7 @@ pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
 pub use mirroring::{Mirrored, Mirroring};
 pub use pages::{Piece, Rest};
+pub use recast::{Recast, Recasted};
 pub use search::{Found, ReadAt, Search};
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
@@ -35,6 +37,9 @@ pub use weir_engine::{Watcher, Word};
 pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
 pub(crate) use mirroring::Reading;
+pub(crate) use recast::{
+    Wanted as RecastWanted, asked_schema, check_persistent, has_schema, is_bare,
+};
 pub(crate) use search::Wanted;
 pub(crate) use transaction::{Failed, Request, append_error, operations};
 
@@ -88,6 +93,8 @@ pub enum Work {
     Mirror(Box<Mirroring>),
     /// A conversion follows what has been committed since it began.
     Follow(Box<Follow>),
+    /// The rows of a clustered database under another schema.
+    Recast(Box<Recast>),
     /// The log of changes is searched; the shell has given it the file
     /// ([`Effect::Search`](crate::effect::Effect::Search)).
     Search(Box<Search>),
@@ -115,6 +122,8 @@ pub enum Finished {
     Mirrored(Mirrored),
     /// Of [`Work::Follow`].
     Followed(Followed),
+    /// Of [`Work::Recast`].
+    Recasted(Recasted),
     /// Of [`Work::Search`].
     Found(Found),
     /// Of [`Work::Free`].
@@ -154,6 +163,7 @@ impl Work {
             }
             Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
+            Self::Recast(recast) => Finished::Recasted(recast.run()),
             Self::Search(search) => Finished::Found(Found(search.run())),
             Self::Free(garbage) => {
                 drop(garbage);
@@ -191,7 +201,7 @@ impl Work {
 
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_))
+        matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_) | Self::Recast(_))
     }
 }
 
@@ -225,6 +235,7 @@ impl fmt::Debug for Work {
             Self::Updates(_) => "Updates",
             Self::Mirror(_) => "Mirror",
             Self::Follow(_) => "Follow",
+            Self::Recast(_) => "Recast",
             Self::Search(_) => "Search",
             Self::Free(_) => "Free",
         })
@@ -243,6 +254,7 @@ impl fmt::Debug for Finished {
             Self::Updated(_) => "Updated",
             Self::Mirrored(_) => "Mirrored",
             Self::Followed(_) => "Followed",
+            Self::Recasted(_) => "Recasted",
             Self::Found(_) => "Found",
             Self::Freed => "Freed",
         })

@@ -112,7 +112,8 @@ fn read(name: &str, file: &mut File, mut loader: Loader) -> Result<Box<Loaded>, 
                 }
                 Finished::Again(again) => {
                     loader = again;
-                    file.rewind().map_err(|error| read_error(name, &error))?;
+                    let from = SeekFrom::Start(loader.again_from().unwrap_or(0));
+                    file.seek(from).map_err(|error| read_error(name, &error))?;
                 }
             },
             Ok(count) => {

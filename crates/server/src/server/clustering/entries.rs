@@ -77,7 +77,7 @@ impl Server {
 
     /// Committed entries take effect, as far as the tables are here and show nothing else.
     pub(in crate::server) fn apply_entries(&mut self, db: DbId) {
-        while self.databases.can_follow(db) {
+        while self.databases.can_follow(db) && self.is_next_applicable(db) {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
             let Some(entry) = part.to_apply.pop_front() else { break };
             let index = entry.at.index;
@@ -169,7 +169,7 @@ impl Server {
         for Forward { trigger, state, .. } in part.forwards.decided(applied) {
             match state {
                 State::Empty(at, reply) if self.stands(db, at) => {
-                    self.databases.file_answer(db, trigger, reply);
+                    self.answer_unchanged(db, trigger, reply);
                 }
                 // What it was computed on never happened, or it waits.
                 _ => {

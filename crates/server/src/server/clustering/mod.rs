@@ -1,6 +1,7 @@
 //! What concerns a clustered database besides its part in the cluster: sessions, tables, the shell.
 
 mod commands;
+mod converting;
 mod entries;
 mod requests;
 mod snapshots;
@@ -11,6 +12,7 @@ use weir_data::Uuid;
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
+use crate::server::clustering::converting::forget;
 
 /// Events of the shell that concern clusters.
 impl Server {
@@ -114,6 +116,7 @@ impl Server {
         }
         if let Some(part) = self.clusters.part(db) {
             self.databases.set_may_write(db, part.member.may_propose());
+            self.freeze_while_converting(db);
         }
         self.apply_entries(db);
     }
@@ -203,9 +206,12 @@ impl Server {
             self.decide(db);
         }
         let mut triggers = self.databases.take_to_forward(db);
-        let mut forwards = part.forwards;
+        let (mut forwards, mut conversion) = (part.forwards, part.conversion);
         triggers.extend(forwards.take_all().into_iter().map(|forward| forward.trigger));
+        let (trigger, converted) = conversion.take();
+        triggers.extend(trigger);
         let Self { shell, sessions, databases, .. } = self;
+        forget(shell, converted);
         for trigger in triggers {
             databases.cancel(shell, sessions, trigger);
         }

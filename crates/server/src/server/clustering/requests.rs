@@ -23,6 +23,7 @@ impl Server {
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         triggers.into_iter().for_each(|trigger| part.forwards.push(trigger));
         let at = part.member.last_position();
+        self.begin_conversion(db);
         for origin in waiting {
             if let Asker::Peer(number) = origin.asker {
                 self.answer_peer(number, origin.eid, Outcome::Waits(at));

@@ -1,8 +1,9 @@
 //! Snapshots that come from other members, and copies of the file with one of the tables in front.
 
 use weir_cluster::{Event as Happened, Mark, Member, Position};
-use weir_data::Uuid;
+use weir_data::{Store, Uuid};
 use weir_engine::Database;
+use weir_engine::convert::adopt;
 use weir_history::History;
 
 use crate::clusters::receiving::Receiving;
@@ -80,7 +81,7 @@ impl Server {
         let is_settled = self.databases.get(db).is_some_and(|db| db.is_decided());
         let part = self.clusters.part_mut(db);
         let is_busy = part.copy.is_some() || part.receiving.is_some() || part.finishing.is_some();
-        if !is_settled || is_busy || !part.to_apply.is_empty() {
+        if !is_settled || is_busy || part.is_behind() {
             return false;
         }
         let mark = part.member.mark();
@@ -89,6 +90,7 @@ impl Server {
         }
         let cluster = part.member.cluster();
         let header = member_header(&part.member, cluster, &mark);
+        part.growth.begin_copy();
         part.copy = Some(Copy { mark, data_offset: 0, command });
         let tables = self.databases.get(db).expect("it is settled").tables();
         let snapshot = tables.snapshot();
@@ -161,9 +163,13 @@ impl Server {
         if let Ok(size) = result {
             if let Some(receiving) = part.receiving.take() {
                 part.snapshot_offset = receiving.data_offset;
-                part.applied = receiving.last.index;
                 part.to_apply.retain(|entry| entry.at.index > receiving.last.index);
-                self.replace_tables(db, receiving);
+                if self.databases.get(db).is_some() {
+                    // A helper may have the tables.
+                    self.clusters.part_mut(db).loaded = Some(receiving);
+                } else {
+                    self.replace_rows(db, receiving);
+                }
             } else if let Some(copy) = self.clusters.part_mut(db).copy.take() {
                 let now_us = self.shell.now_us();
                 let part = self.clusters.part_mut(db);
@@ -177,8 +183,14 @@ impl Server {
         self.member_event(db, Happened::Persisted { step, result: result.map(|_| 0) });
     }
 
-    fn replace_tables(&mut self, db: DbId, receiving: Receiving) {
+    /// The rows become those of a snapshot.
+    pub(super) fn replace_rows(&mut self, db: DbId, receiving: Receiving) {
+        self.clusters.part_mut(db).applied = receiving.last.index;
         let store = receiving.store.expect("what makes no sense does not take the file's place");
+        let schema = self.databases.get(db).map(|db| db.schema());
+        if schema.is_some_and(|schema| schema != store.schema()) {
+            return self.replace_schema(db, (receiving.last, receiving.eid), store);
+        }
         let seed = self.shell.uuids().next_u64();
         let database = match Database::from_store(store, seed) {
             Ok(database) => database,
@@ -194,13 +206,33 @@ impl Server {
             let history = History::of_cluster(receiving.eid, tables, nonce);
             return self.add_database(db, database, (storage, Some(history)));
         }
-        if self.databases.has_batch(db) {
-            self.end_batch(db);
-        }
+        self.end_what_is_under_way(db);
         let Self { shell, databases, .. } = self;
         match databases.take_rows_of(shell, db, &database, receiving.eid) {
             Ok(()) => self.decide(db),
             Err(error) => self.cannot_follow(db, receiving.last, &error.to_string()),
+        }
+    }
+}
+
+impl Server {
+    /// What is under way comes too late: the snapshot may have it, or not.
+    fn end_what_is_under_way(&mut self, db: DbId) {
+        if self.databases.has_batch(db) {
+            self.end_batch(db);
+            self.decide(db);
+        }
+        self.end_conversion_under_way(db);
+    }
+
+    /// The tables become those of a snapshot of another schema.
+    fn replace_schema(&mut self, db: DbId, (last, eid): (Position, Uuid), store: Store) {
+        self.end_what_is_under_way(db);
+        let old = self.databases.get(db).expect("it is served").tables().snapshot();
+        let seed = self.shell.uuids().next_u64();
+        match adopt(&old, store, self.shell.uuids(), seed) {
+            Ok(converted) => self.take_tables_of(db, (converted, eid), None),
+            Err(error) => self.cannot_follow(db, last, &error.to_string()),
         }
     }
 }
