@@ -254,6 +254,41 @@ fn a_member_that_was_away_gets_what_the_others_have() {
     ALL.into_iter().for_each(|at| trio.insert(at, &format!("packaged {at}")));
 }
 
+/// The log behind the file's snapshot is longer than what stays in memory of it.
+#[test]
+fn a_member_that_was_away_gets_entries_that_are_in_files_only() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    trio.settle(&ALL);
+    trio.insert(0, "the row");
+    for round in 0..2 {
+        let away = others(trio.settle(&ALL))[round];
+        trio.kill(away);
+        let mut client = trio.client(trio.settle(&others(away)));
+        for n in 0..30 {
+            let row = json!({"name": format!("{n}").repeat(500_000)});
+            let update = json!({"op": "update", "table": "T", "where": [], "row": row});
+            let result = client.transact("Odd", &[update]).expect("a reply");
+            assert_eq!(result[0]["count"], 1, "{result}");
+        }
+        if round == 1 {
+            // Who starts reads no more of it than it keeps.
+            others(away).into_iter().for_each(|at| trio.stop(at));
+            others(away).into_iter().for_each(|at| trio.start(at, Program::Weir));
+        }
+        trio.start(away, Program::Weir);
+        trio.settle(&ALL);
+        let last = "29".repeat(500_000);
+        support::eventually("it has what it missed", || trio.names(away) == [last.as_str()]);
+        for at in ALL {
+            let log = trio.log(at);
+            assert!(!log.contains("cannot read entries back"), "{log}");
+        }
+        assert!(!trio.log(away).contains("receiving snapshot"), "entries are enough");
+    }
+    trio.stop_all();
+    trio.check_files();
+}
+
 #[test]
 fn tools_read_the_files_while_they_are_written() {
     let Some(trio) = Trio::weir(SCHEMA) else { return };

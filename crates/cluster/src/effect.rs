@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_data::Uuid;
 
 use crate::consensus::Mark;
-use crate::entry::Entry;
+use crate::entry::{Entry, Place};
 use crate::ids::{LinkId, Position};
 
 /// Severity of a log line, as vlog(8) names them.
@@ -89,6 +89,9 @@ pub enum Effect {
         /// How many bytes.
         len: u64,
     },
+    /// Read texts of entries back from the file as it is now, for members that lack them; answer with
+    /// [`Event::TextsRead`](crate::Event::TextsRead). There is one such reading at a time.
+    ReadTexts(Place),
     /// A snapshot is about to come: write a new file beside the file, which begins with a header for
     /// it. One that is there already is given up, and so is a copy that is being written.
     ReceiveSnapshot {

@@ -59,6 +59,38 @@ pub struct Entry {
     pub content: Content,
 }
 
+/// Where in a file something is, in bytes from the end of the file's first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub len: u64,
+}
+
+/// What an entry says, in memory or in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// In memory.
+    Here(Content),
+    /// Data of which only the id is in memory.
+    InFile {
+        /// The entry's id.
+        eid: Uuid,
+    },
+}
+
+/// An entry as a file's log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Its place in the log.
+    pub at: Position,
+    /// What it says.
+    pub held: Held,
+    /// Where the text of its data is; `None` if it has none.
+    pub place: Option<Place>,
+}
+
 /// Data that a leader's server wants to be the next entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {

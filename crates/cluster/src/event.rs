@@ -45,7 +45,7 @@ pub enum Event {
         error: Option<String>,
     },
     /// A copy of the file begins with a snapshot of what had taken effect when
-    /// [`Member::mark`](crate::Member::mark) was asked; it lacks what is to stand behind it.
+    /// [`Member::begin_copy`](crate::Member::begin_copy) was asked; it lacks what is to stand behind it.
     CopyWritten {
         /// What was answered then.
         mark: Mark,
@@ -60,6 +60,11 @@ pub enum Event {
         last: Position,
         /// Where the piece begins.
         offset: u64,
+        /// The bytes, or the failure as strerror(3) text.
+        result: Result<Vec<u8>, String>,
+    },
+    /// Result of [`Effect::ReadTexts`](crate::Effect::ReadTexts).
+    TextsRead {
         /// The bytes, or the failure as strerror(3) text.
         result: Result<Vec<u8>, String>,
     },

@@ -42,7 +42,7 @@ mod wire;
 
 pub use consensus::Mark;
 pub use effect::{Effect, Level};
-pub use entry::{Content, Entry, Proposal, Text};
+pub use entry::{Content, Entry, Held, Logged, Place, Proposal, Text};
 pub use event::Event;
 pub use ids::{LinkId, Position};
 pub use member::{Failure, Found, Member, NotLeader, Opened, Role, TimerRefused};

@@ -3,6 +3,7 @@
 use raft::prelude::{Message, MessageType};
 
 use super::store::{Store, raft_entry};
+use crate::entry::Content;
 use crate::ids::Position;
 use crate::wire::Step;
 
@@ -91,7 +92,10 @@ pub(super) fn to_message(step: &Step) -> Option<Message> {
         ..Message::default()
     };
     message.set_msg_type(*kind);
-    let entries = step.entries.iter().map(|entry| raft_entry(entry.at, &entry.content));
+    let entries = step
+        .entries
+        .iter()
+        .map(|entry| raft_entry(entry.at, matches!(entry.content, Content::Servers(_))));
     message.entries = entries.collect::<Vec<_>>().into();
     Some(message)
 }

@@ -13,9 +13,9 @@ use weir_log::clustered::Servers;
 use super::check::{self, Odd};
 use super::messages::{is_free, to_message, to_step};
 use super::servers::Numbers;
-use super::store::{Mark, Store};
+use super::store::{Fetch, Mark, Store};
 use super::{ELECTION_TICKS, ELECTION_TICKS_MORE, HEARTBEAT_TICKS};
-use crate::entry::{Content, Entry};
+use crate::entry::{Content, Entry, Logged, Place};
 use crate::ids::Position;
 use crate::wire::Step;
 
@@ -38,7 +38,7 @@ pub(crate) struct Start {
     pub(crate) vote: Option<Uuid>,
     /// Entries up to this one are committed, and have taken effect.
     pub(crate) commit: u64,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Logged>,
     pub(crate) seed: u64,
 }
 
@@ -181,11 +181,65 @@ impl Node {
         self.raw.store().mark()
     }
 
-    /// The entry of this index, if the log has it; the last one of the snapshot has no content.
-    pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
+    /// The place of the entry of this index, if the log has it, or it is the snapshot's last one.
+    pub(crate) fn position(&self, index: u64) -> Option<Position> {
         let term = self.raw.raft.raft_log.term(index).ok().filter(|_| index <= self.last())?;
-        let at = Position { term, index };
+        Some(Position { term, index })
+    }
+
+    /// The entry of this index, if the log has it; its text must be in memory, as all are that have
+    /// not taken effect, and those that [`Node::release`] left. The last one of the snapshot has no
+    /// content.
+    pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
+        let at = self.position(index)?;
         Some(Entry { at, content: self.raw.store().content(at) })
+    }
+
+    /// The id of the entry of this index, if the log has it and it has one.
+    pub(crate) fn eid(&self, index: u64) -> Option<Uuid> {
+        self.raw.store().eid(self.position(index)?)
+    }
+
+    /// The file has the text of an entry.
+    pub(crate) fn placed(&mut self, at: Position, place: Place) {
+        self.raw.mut_store().placed(at, place);
+    }
+
+    /// Texts of entries that have taken effect, up to this one at most, leave memory beyond so many
+    /// bytes.
+    pub(crate) fn release(&mut self, upto: u64, bytes_max: usize) {
+        let upto = upto.min(self.applied());
+        self.raw.mut_store().release(upto, bytes_max);
+    }
+
+    /// What to read next from the file for a member that lacks entries whose texts are not in
+    /// memory.
+    pub(crate) fn next_fetch(&mut self) -> Option<Fetch> {
+        self.raw.mut_store().next_fetch()
+    }
+
+    /// Texts have been read back: members that lack them are sent them.
+    ///
+    /// # Errors
+    /// What was read is not what was written.
+    pub(crate) fn fetched(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), String> {
+        self.raw.mut_store().fetched(fetch, bytes)?;
+        if !self.is_leader() {
+            self.forget_fetched();
+            return Ok(());
+        }
+        let own = self.raw.raft.id;
+        let lacks = |(number, progress): (&u64, &raft::Progress)| {
+            (*number != own && self.raw.store().has_fetched(progress.next_idx)).then_some(*number)
+        };
+        let lacking: Vec<u64> = self.raw.raft.prs().iter().filter_map(lacks).collect();
+        lacking.into_iter().for_each(|number| self.raw.raft.send_append(number));
+        Ok(())
+    }
+
+    /// Whoever lacked what has been read back has been sent it.
+    pub(crate) fn forget_fetched(&mut self) {
+        self.raw.mut_store().forget_fetched();
     }
 
     /// How far the members are, if this one leads.
@@ -263,7 +317,7 @@ impl Node {
         let remark = check::stale(&self.raw.raft, &message);
         let store = self.raw.mut_store();
         step.entries.into_iter().for_each(|Entry { at, content }| {
-            if store.content(at) == Content::Empty {
+            if !store.has(at) {
                 store.expect(at, content);
             }
         });

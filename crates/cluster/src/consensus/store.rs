@@ -1,6 +1,11 @@
 //! The log as the raft library reads it: places from a snapshot on, with what they say.
+//!
+//! Texts beyond a budget leave memory, oldest first, once they have taken effect and the file has
+//! them. If a member lacks such entries, the library is told to wait ([`Store::next_fetch`]) until
+//! they have been read back ([`Store::fetched`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use raft::prelude::{ConfState, Entry as RaftEntry, EntryType, HardState, Snapshot};
@@ -8,7 +13,7 @@ use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use crate::entry::{Content, Entry};
+use crate::entry::{Content, Entry, Held, Logged, Place, Text};
 use crate::ids::Position;
 
 /// What a snapshot has in it.
@@ -33,12 +38,58 @@ pub(crate) struct Store {
     hard: HardState,
     /// Those who voted when the file was opened.
     first_voters: ConfState,
-    /// What follows the snapshot: the term and what it says.
-    entries: VecDeque<(u64, Content)>,
+    /// What follows the snapshot.
+    entries: VecDeque<Slot>,
     /// What entries say that the library has and this log has not got yet.
     incoming: BTreeMap<Position, Content>,
+    /// Bytes that entries hold in memory.
     bytes: usize,
+    /// Up to this one no entry has a text in memory.
+    in_file_to: u64,
+    /// Texts that have been read back, by index, until those who lack them are sent them.
+    fetched: BTreeMap<u64, Text>,
+    /// Where the library wants to read entries whose texts are not in memory.
+    wanted: RefCell<BTreeSet<u64>>,
 }
+
+/// An entry.
+#[derive(Debug)]
+struct Slot {
+    term: u64,
+    held: Held,
+    /// Where the file has its text, once it does.
+    place: Option<Place>,
+}
+
+impl Slot {
+    /// Bytes in memory.
+    fn bytes(&self) -> usize {
+        match &self.held {
+            Held::Here(content) => content.len(),
+            Held::InFile { .. } => 0,
+        }
+    }
+
+    /// Bytes on the wire.
+    fn len(&self) -> u64 {
+        match (&self.held, self.place) {
+            (Held::Here(content), _) => content.len() as u64,
+            (Held::InFile { .. }, place) => place.map_or(0, |place| place.len),
+        }
+    }
+}
+
+/// Texts to be read back from the file.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    /// All that is to be read.
+    pub(crate) place: Place,
+    /// The parts of it, each with its entry's index.
+    texts: Vec<(u64, Place)>,
+}
+
+/// Bytes that are read back at once, but for a text that is longer.
+const FETCH_BYTES: u64 = 1 << 20;
 
 impl Store {
     /// The log as the file has it.
@@ -46,16 +97,36 @@ impl Store {
         mark: Mark,
         (voters, first_voters): (ConfState, ConfState),
         hard: HardState,
-        entries: Vec<Entry>,
+        entries: Vec<Logged>,
     ) -> Self {
         let (mut slots, mut bytes) = (VecDeque::with_capacity(entries.len()), 0);
-        for (index, Entry { at, content }) in (mark.last.index + 1..).zip(entries) {
+        let (mut in_file_to, mut has_text) = (mark.last.index, false);
+        for (index, Logged { at, held, place }) in (mark.last.index + 1..).zip(entries) {
             assert_eq!(at.index, index, "the file's entries are without gaps");
-            bytes += content.len();
-            slots.push_back((at.term, content));
+            if let Held::InFile { .. } = held {
+                assert!(!has_text, "the oldest texts leave memory first");
+                in_file_to = index;
+            }
+            has_text |= matches!(held, Held::Here(Content::Data { .. }));
+            let slot = Slot { term: at.term, held, place };
+            bytes += slot.bytes();
+            slots.push_back(slot);
         }
         let incoming = BTreeMap::new();
-        Self { mark, voters, hard, first_voters, entries: slots, incoming, bytes }
+        let (fetched, wanted) = (BTreeMap::new(), RefCell::default());
+        let entries = slots;
+        Self {
+            mark,
+            voters,
+            hard,
+            first_voters,
+            entries,
+            incoming,
+            bytes,
+            in_file_to,
+            fetched,
+            wanted,
+        }
     }
 
     pub(super) fn mark(&self) -> &Mark {
@@ -75,9 +146,22 @@ impl Store {
         self.mark.last.index + self.entries.len() as u64
     }
 
-    fn slot(&self, index: u64) -> Option<&(u64, Content)> {
-        let at = index.checked_sub(self.mark.last.index + 1)?;
-        self.entries.get(usize::try_from(at).ok()?)
+    fn offset(&self, index: u64) -> Option<usize> {
+        usize::try_from(index.checked_sub(self.mark.last.index + 1)?).ok()
+    }
+
+    fn slot(&self, index: u64) -> Option<&Slot> {
+        self.entries.get(self.offset(index)?)
+    }
+
+    fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
+        let offset = self.offset(index)?;
+        self.entries.get_mut(offset)
+    }
+
+    /// The entry that stands at this place, if it does.
+    fn slot_at(&self, at: Position) -> Option<&Slot> {
+        self.slot(at.index).filter(|slot| slot.term == at.term)
     }
 
     /// What an entry says that the library is about to have.
@@ -87,13 +171,36 @@ impl Store {
         }
     }
 
+    /// Whether the log has an entry, or is about to have it.
+    pub(super) fn has(&self, at: Position) -> bool {
+        self.incoming.contains_key(&at) || self.slot_at(at).is_some()
+    }
+
     /// What an entry says that the library knows.
     pub(super) fn content(&self, at: Position) -> Content {
         if let Some(content) = self.incoming.get(&at) {
             return content.clone();
         }
-        let slot = self.slot(at.index).filter(|(term, _)| *term == at.term);
-        slot.map_or(Content::Empty, |(_, content)| content.clone())
+        match self.slot_at(at).map(|slot| &slot.held) {
+            None => Content::Empty,
+            Some(Held::Here(content)) => content.clone(),
+            Some(Held::InFile { eid }) => {
+                let text = self.fetched.get(&at.index);
+                let text = text.expect("texts that left memory are read before they are needed");
+                Content::Data { eid: *eid, text: Arc::clone(text) }
+            }
+        }
+    }
+
+    /// The id of what an entry says, if that is data.
+    pub(super) fn eid(&self, at: Position) -> Option<Uuid> {
+        if let Some(content) = self.incoming.get(&at) {
+            return content.eid();
+        }
+        match &self.slot_at(at)?.held {
+            Held::Here(content) => content.eid(),
+            Held::InFile { eid } => Some(*eid),
+        }
     }
 
     /// The library's entry becomes the log's last one; those from its index on are gone.
@@ -102,16 +209,101 @@ impl Store {
         assert_eq!(at.index, self.last() + 1, "entries come without gaps");
         let content = self.incoming.remove(&at).unwrap_or(Content::Empty);
         self.bytes += content.len();
-        self.entries.push_back((at.term, content.clone()));
+        let held = Held::Here(content.clone());
+        self.entries.push_back(Slot { term: at.term, held, place: None });
         Entry { at, content }
     }
 
     fn truncate(&mut self, from: u64) {
         assert!(from > self.mark.last.index, "what is in the snapshot is committed");
         while self.last() >= from {
-            let (_, content) = self.entries.pop_back().expect("the last one is there");
-            self.bytes -= content.len();
+            let slot = self.entries.pop_back().expect("the last one is there");
+            self.bytes -= slot.bytes();
         }
+        assert!(from > self.in_file_to, "what has taken effect stays");
+    }
+
+    /// The file has the text of an entry.
+    pub(super) fn placed(&mut self, at: Position, place: Place) {
+        if let Some(slot) = self.slot_mut(at.index).filter(|slot| slot.term == at.term) {
+            slot.place = Some(place);
+        }
+    }
+
+    /// Texts of entries up to this one leave memory, oldest first, while entries hold more than so
+    /// many bytes.
+    pub(super) fn release(&mut self, upto: u64, bytes_max: usize) {
+        while self.bytes > bytes_max && self.in_file_to < upto {
+            let index = self.in_file_to + 1;
+            let Some(slot) = self.slot_mut(index) else { break };
+            let mut freed = 0;
+            if let Held::Here(Content::Data { eid, text }) = &slot.held {
+                // It is not in the file yet.
+                let Some(_) = slot.place else { break };
+                freed = text.len();
+                slot.held = Held::InFile { eid: *eid };
+            }
+            self.bytes -= freed;
+            self.in_file_to = index;
+        }
+    }
+
+    /// What to read next for a member that lacks entries whose texts are not in memory.
+    pub(super) fn next_fetch(&mut self) -> Option<Fetch> {
+        while let Some(from) = self.wanted.get_mut().pop_first() {
+            if let Some(fetch) = self.fetch(from) {
+                return Some(fetch);
+            }
+        }
+        None
+    }
+
+    /// What to read for a member that lacks this entry and those behind it; `None` if the text is in
+    /// memory, or not in the log any more.
+    fn fetch(&self, from: u64) -> Option<Fetch> {
+        let mut texts = Vec::new();
+        let mut all: Option<Place> = None;
+        for index in from..=self.in_file_to {
+            let Some(slot) = self.slot(index) else { break };
+            let Held::InFile { .. } = slot.held else { continue };
+            let place = slot.place.expect("it has left memory because the file has it");
+            let begins = all.map_or(place.offset, |all| all.offset);
+            let end = place.offset + place.len;
+            // Places rise with the index.
+            let is_near = begins <= place.offset && end - begins <= FETCH_BYTES;
+            if all.is_some() && !is_near {
+                break;
+            }
+            all = Some(Place { offset: begins, len: end - begins });
+            texts.push((index, place));
+        }
+        Some(Fetch { place: all?, texts })
+    }
+
+    /// Texts have been read back: they can be sent until [`Store::forget_fetched`].
+    ///
+    /// # Errors
+    /// What was read is not what was written.
+    pub(super) fn fetched(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), String> {
+        for (index, place) in &fetch.texts {
+            let start = usize::try_from(place.offset - fetch.place.offset).ok();
+            let len = usize::try_from(place.len).ok();
+            let text = start.zip(len).and_then(|(start, len)| bytes.get(start..)?.get(..len));
+            let is_data = |text: &&[u8]| weir_json::validate_value(text).is_ok();
+            let text = text.filter(is_data).ok_or(format!("no text of entry {index}"))?;
+            self.fetched.insert(*index, text.into());
+        }
+        Ok(())
+    }
+
+    /// Whether texts are there that have been read back.
+    pub(super) fn has_fetched(&self, index: u64) -> bool {
+        self.fetched.contains_key(&index)
+    }
+
+    /// Whoever lacked what has been read back has been sent it.
+    pub(super) fn forget_fetched(&mut self) {
+        self.fetched.clear();
     }
 
     /// What the library was about to have, it has by now, or never will.
@@ -122,22 +314,23 @@ impl Store {
     /// The file starts from another snapshot: entries up to it are gone; all, if it is not one of
     /// this log.
     pub(super) fn compact(&mut self, mark: Mark, voters: ConfState) {
-        let is_ours = self.slot(mark.last.index).is_some_and(|(term, _)| *term == mark.last.term);
+        let is_ours = self.slot_at(mark.last).is_some();
         let keep_from = if is_ours { mark.last.index + 1 } else { u64::MAX };
         let mut index = self.mark.last.index + 1;
         while index < keep_from {
-            let Some((_, content)) = self.entries.pop_front() else { break };
-            self.bytes -= content.len();
+            let Some(slot) = self.entries.pop_front() else { break };
+            self.bytes -= slot.bytes();
             index += 1;
         }
+        self.in_file_to = self.in_file_to.max(mark.last.index);
         (self.mark, self.voters) = (mark, voters);
     }
 }
 
 /// What the library calls an entry.
-pub(super) fn raft_entry(at: Position, content: &Content) -> RaftEntry {
+pub(super) fn raft_entry(at: Position, changes_servers: bool) -> RaftEntry {
     let mut entry = RaftEntry { index: at.index, term: at.term, ..RaftEntry::default() };
-    if let Content::Servers(_) = content {
+    if changes_servers {
         entry.set_entry_type(EntryType::EntryConfChange);
     }
     entry
@@ -153,7 +346,7 @@ impl Storage for Store {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<RaftEntry>> {
         if low <= self.mark.last.index {
             return Err(Error::Store(StorageError::Compacted));
@@ -161,12 +354,21 @@ impl Storage for Store {
         let max_size = max_size.into().unwrap_or(u64::MAX);
         let (mut entries, mut size) = (Vec::new(), 0);
         for index in low..high {
-            let (term, content) = self.slot(index).expect("the library knows where the log ends");
-            size += content.len() as u64;
+            let slot = self.slot(index).expect("the library knows where the log ends");
+            size += slot.len();
             if size > max_size && !entries.is_empty() {
                 break;
             }
-            entries.push(raft_entry(Position { term: *term, index }, content));
+            let is_away = matches!(slot.held, Held::InFile { .. }) && !self.has_fetched(index);
+            if is_away && context.can_async() {
+                if !entries.is_empty() {
+                    break;
+                }
+                self.wanted.borrow_mut().insert(low);
+                return Err(Error::Store(StorageError::LogTemporarilyUnavailable));
+            }
+            let changes_servers = matches!(slot.held, Held::Here(Content::Servers(_)));
+            entries.push(raft_entry(Position { term: slot.term, index }, changes_servers));
         }
         Ok(entries)
     }
@@ -177,7 +379,7 @@ impl Storage for Store {
         }
         let is_older = index < self.mark.last.index;
         let error = if is_older { StorageError::Compacted } else { StorageError::Unavailable };
-        self.slot(index).map(|(term, _)| *term).ok_or(Error::Store(error))
+        self.slot(index).map(|slot| slot.term).ok_or(Error::Store(error))
     }
 
     fn first_index(&self) -> raft::Result<u64> {

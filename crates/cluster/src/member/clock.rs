@@ -9,13 +9,13 @@ const TICKS_AT_ONCE: u64 = ELECTION_TICKS / 2;
 pub(crate) struct Clock {
     /// When the last tick was, monotonic.
     last_us: u64,
-    /// A tick is left of what was halved.
-    is_odd: bool,
+    /// Ticks for which an election was put off.
+    put_off: u64,
 }
 
 impl Clock {
     pub(super) fn new(now_us: u64) -> Self {
-        Self { last_us: now_us, is_odd: false }
+        Self { last_us: now_us, put_off: 0 }
     }
 
     /// How many ticks have passed since the last time, at this election timer in milliseconds.
@@ -30,11 +30,15 @@ impl Clock {
         passed
     }
 
-    /// Every second tick, for who is to be slow.
-    pub(super) fn half(&mut self, ticks: u64) -> u64 {
-        let all = ticks + u64::from(self.is_odd);
-        self.is_odd = all % 2 == 1;
-        all / 2
+    /// Whether a member that is to be slow lets this tick pass: it votes as others do, and campaigns
+    /// an election timer later than it would.
+    pub(super) fn puts_off(&mut self, is_about_to_campaign: bool) -> bool {
+        if !is_about_to_campaign {
+            self.put_off = 0;
+        }
+        let puts_off = is_about_to_campaign && self.put_off < ELECTION_TICKS;
+        self.put_off += u64::from(puts_off);
+        puts_off
     }
 
     /// When so many more ticks have passed.

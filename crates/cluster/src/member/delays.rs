@@ -51,13 +51,15 @@ impl Delays {
 }
 
 impl Member {
-    /// So many ticks have passed.
-    pub(super) fn ticks(&mut self) -> u64 {
-        let ticks = self.clock.ticks(self.now_us, self.election_timer);
+    /// A tick has passed.
+    pub(super) fn tick(&mut self) {
         if self.is_failing(Failure::DelayElection) && !self.node.is_leader() {
-            return self.clock.half(ticks);
+            let is_about_to_campaign = self.node.ticks_left() <= 1;
+            if self.clock.puts_off(is_about_to_campaign) {
+                return;
+            }
         }
-        ticks
+        self.node.tick();
     }
 
     /// A leader that comes to look at its clock only now sends its heartbeat late.

@@ -12,6 +12,7 @@ mod queries;
 mod removing;
 mod snapshots;
 mod steps;
+mod texts;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use weir_log::clustered::Servers;
 
 use crate::consensus::{Change, Mark, Node, Start};
 use crate::effect::{Effect, Level};
-use crate::entry::{Content, Entry, Proposal};
+use crate::entry::{Content, Entry, Held, Logged, Proposal};
 use crate::event::Event;
 use crate::ids::Position;
 use crate::member::clock::Clock;
@@ -32,6 +33,7 @@ pub(crate) use crate::member::joining::Phase;
 use crate::member::removing::Removals;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
+use crate::member::texts::Texts;
 use crate::peers::Peers;
 use crate::wire::Step;
 
@@ -62,8 +64,13 @@ pub struct Opened {
     pub snapshot_timer: u64,
     /// Bytes of the snapshot's data.
     pub snapshot_len: u64,
-    /// What follows it, without gaps.
-    pub entries: Vec<Entry>,
+    /// What follows it, without gaps. All are in memory that are not committed.
+    pub entries: Vec<Logged>,
+    /// Bytes of the file behind its first record.
+    pub log_len: u64,
+    /// Texts of entries that have taken effect stay in memory within so many bytes, for members that
+    /// lack them; others are read back from the file.
+    pub texts_bytes_max: usize,
     /// The newest term.
     pub term: u64,
     /// For whom this server votes in that term.
@@ -126,6 +133,7 @@ pub struct Member {
     applied_eid: Uuid,
     pub(crate) clock: Clock,
     pub(crate) steps: Steps,
+    texts: Texts,
     pub(crate) joins: Joins,
     /// Where to ask to be taken in.
     pub(crate) remotes: Vec<String>,
@@ -165,16 +173,15 @@ impl Member {
             election_timer: opened.snapshot_timer,
         };
         let (mut servers, mut election_timer) = (Arc::clone(&mark.servers), mark.election_timer);
+        let mut applied_eid = mark.eid;
         for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
-            match &entry.content {
-                Content::Servers(new) => servers = Arc::clone(new),
-                Content::ElectionTimer(ms) => election_timer = *ms,
-                Content::Empty | Content::Data { .. } => {}
+            match &entry.held {
+                Held::Here(Content::Servers(new)) => servers = Arc::clone(new),
+                Held::Here(Content::ElectionTimer(ms)) => election_timer = *ms,
+                Held::Here(Content::Data { eid, .. }) | Held::InFile { eid } => applied_eid = *eid,
+                Held::Here(Content::Empty) => {}
             }
         }
-        let is_applied = |entry: &&Entry| entry.at.index <= opened.commit;
-        let mut eids = opened.entries.iter().filter(is_applied).rev();
-        let applied_eid = eids.find_map(|entry| entry.content.eid()).unwrap_or(mark.eid);
         let is_member = servers.contains_key(&opened.server);
         let mut remotes = opened.remotes;
         if !is_member && remotes.is_empty() {
@@ -203,7 +210,8 @@ impl Member {
             election_timer,
             applied_eid,
             clock: Clock::new(now_us),
-            steps: Steps::default(),
+            steps: Steps::new(opened.log_len),
+            texts: Texts::new(opened.texts_bytes_max),
             joins: Joins::default(),
             remotes,
             removals: Removals::default(),
@@ -241,10 +249,10 @@ impl Member {
     pub fn handle(&mut self, now_us: u64, event: Event) {
         self.now_us = now_us;
         self.note_own_delay();
-        for _ in 0..self.ticks() {
+        for _ in 0..self.clock.ticks(now_us, self.election_timer) {
             // The library must not campaign between two logs.
             if !self.snapshots.is_installing() {
-                self.node.tick();
+                self.tick();
             }
         }
         match event {
@@ -258,6 +266,7 @@ impl Member {
             Event::SnapshotRead { to, last, offset, result } => {
                 self.snapshot_read(to, last, offset, result);
             }
+            Event::TextsRead { result } => self.texts_read(result),
             Event::SnapshotLoaded { last, result } => self.snapshot_loaded(last, result),
         }
         self.pump();
@@ -322,9 +331,9 @@ impl Member {
         self.node.commit()
     }
 
-    /// The entry of this index, unless it is in the file's snapshot or not there yet.
-    pub fn entry(&self, index: u64) -> Option<Entry> {
-        self.node.entry(index)
+    /// The place of the entry of this index, unless it is in the file's snapshot or not there yet.
+    pub fn position(&self, index: u64) -> Option<Position> {
+        self.node.position(index)
     }
 
     /// Proposes the next entries: they stand one after another from the answered place on, and are
@@ -349,10 +358,12 @@ impl Member {
             while let Some(ready) = self.node.ready() {
                 self.process(ready);
             }
+            self.node.forget_fetched();
             if !self.go_on() {
                 break;
             }
         }
+        self.manage_texts();
         self.tell_leader();
         self.tell_connected();
         self.ask();
@@ -440,6 +451,7 @@ impl Member {
         match result {
             Ok(took_us) => {
                 let Some(persisted) = self.steps.persisted(step, took_us) else { return };
+                persisted.texts.into_iter().for_each(|(at, place)| self.node.placed(at, place));
                 self.node.persisted(persisted.number);
                 if persisted.has_installed {
                     self.installed();

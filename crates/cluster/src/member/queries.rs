@@ -65,10 +65,14 @@ impl Member {
         self.node.mark().last.index + 1
     }
 
+    /// The last entry that has taken effect.
+    pub fn applied(&self) -> u64 {
+        self.node.applied()
+    }
+
     /// The last entry of the log.
     pub fn last_position(&self) -> Position {
-        let last = self.node.entry(self.node.last());
-        last.map_or_else(Position::default, |entry| entry.at)
+        self.node.position(self.node.last()).unwrap_or_default()
     }
 
     /// Whether an entry that was proposed when entries up to `since` were committed, at the
@@ -78,8 +82,7 @@ impl Member {
             return Found::Unknown;
         }
         let mut behind = (since + 1..=self.node.last()).rev();
-        let is_it =
-            |index| self.node.entry(index).is_some_and(|entry| entry.content.eid() == Some(eid));
+        let is_it = |index| self.node.eid(index) == Some(eid);
         if behind.any(is_it) { Found::Yes } else { Found::No }
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Snapshots {
     is_installing: bool,
     /// What a copy begins with that is about to take the file's place, and bytes of its data.
     finishing: Option<(Mark, u64)>,
+    /// The last entry in the snapshot that a copy begins with which is being written.
+    copied_to: Option<u64>,
 }
 
 impl Snapshots {
@@ -74,12 +76,18 @@ impl Snapshots {
             incoming: None,
             is_installing: false,
             finishing: None,
+            copied_to: None,
         }
     }
 
     /// Whether the log is being replaced.
     pub(super) fn is_installing(&self) -> bool {
         self.is_installing
+    }
+
+    /// Texts behind this entry must stay in memory: a copy of the file has to end with them.
+    pub(super) fn keeps_behind(&self) -> u64 {
+        self.copied_to.unwrap_or(u64::MAX)
     }
 
     /// Something could not be written; perhaps it was the end of a copy.
@@ -180,6 +188,7 @@ impl Member {
             return self.peers.answer(link, &Frame::Have { last, upto: have });
         }
         self.log(Level::Info, format!("receiving snapshot from server {}", short(from)));
+        self.snapshots.copied_to = None;
         self.effects.push_back(Effect::ReceiveSnapshot {
             cluster: self.cluster,
             mark: begin.mark(),
@@ -270,21 +279,29 @@ impl Member {
         self.servers_changed(&before);
     }
 
-    /// What has taken effect by now, for a snapshot of the tables as they are.
-    pub fn mark(&self) -> Mark {
+    /// What has taken effect by now, for a copy of the file that begins with a snapshot of the
+    /// tables as they are. The texts behind it stay in memory until [`Event::CopyWritten`], or
+    /// [`Member::copy_ended`].
+    pub fn begin_copy(&mut self) -> Mark {
         let index = self.node.applied();
-        let entry = self.node.entry(index).expect("the log has what took effect last");
+        self.snapshots.copied_to = Some(index);
         Mark {
-            last: entry.at,
+            last: self.node.position(index).expect("the log has what took effect last"),
             eid: self.applied_eid,
             servers: Arc::clone(&self.servers),
             election_timer: self.election_timer,
         }
     }
 
+    /// The copy that was begun will not be written.
+    pub fn copy_ended(&mut self) {
+        self.snapshots.copied_to = None;
+    }
+
     /// A copy of the file lacks nothing but what is to stand behind its snapshot. It has everything
     /// that the log has, even what is still on its way to the old file.
     pub(super) fn copy_written(&mut self, mark: Mark, len: u64) {
+        self.snapshots.copied_to = None;
         if self.snapshots.incoming.is_some() {
             // A snapshot of another member has taken the copy's place.
             return;
@@ -299,8 +316,8 @@ impl Member {
         let commit = Some(self.node.commit()).filter(|commit| *commit > mark.last.index);
         let mut tail = Vec::new();
         let vote = (self.node.term(), self.node.vote());
-        file::write_step(Some(vote), &entries, commit, &mut tail);
-        let effect = self.steps.finish(tail);
+        let texts = file::write_step(Some(vote), &entries, commit, &mut tail);
+        let effect = self.steps.finish(tail, texts);
         self.snapshots.finishing = Some((mark, len));
         self.gather();
         self.effects.push_back(effect);

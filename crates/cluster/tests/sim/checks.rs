@@ -25,6 +25,8 @@ pub struct Counts {
     /// Snapshots of other members that were installed.
     pub snapshots: u64,
     pub compactions: u64,
+    /// Times that texts of entries were read back.
+    pub texts_read: u64,
     pub crashes: u64,
     /// Entries that changed the servers.
     pub changes: u64,
@@ -41,6 +43,7 @@ impl Counts {
         self.elections += other.elections;
         self.snapshots += other.snapshots;
         self.compactions += other.compactions;
+        self.texts_read += other.texts_read;
         self.crashes += other.crashes;
         self.changes += other.changes;
         self.timers += other.timers;

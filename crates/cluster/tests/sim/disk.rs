@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_cluster::{Content, Entry, Mark, Opened, Position};
+use weir_cluster::{Content, Entry, Held, Logged, Mark, Opened, Place, Position};
 use weir_data::Uuid;
 use weir_log::clustered::{Kind, Record};
 use weir_log::record::Reader;
@@ -163,8 +163,21 @@ impl Disk {
         votes
     }
 
-    /// What a server finds when it starts.
-    pub fn open(&self, server: Uuid, name: &str, address: &str, seed: u64) -> Opened {
+    /// Bytes of the records.
+    pub fn read(&self, place: Place) -> Result<Vec<u8>, String> {
+        let range = place.offset as usize..(place.offset + place.len) as usize;
+        self.records.get(range).map(<[u8]>::to_vec).ok_or("Unexpected end of file".into())
+    }
+
+    /// What a server finds when it starts, and what is committed of it. Of that no text but the
+    /// last one stays in memory.
+    pub fn open(
+        &self,
+        server: Uuid,
+        name: &str,
+        address: &str,
+        (seed, texts_bytes_max): (u64, usize),
+    ) -> (Opened, Vec<Entry>) {
         let front = &self.front;
         let mut opened = Opened {
             server,
@@ -178,6 +191,8 @@ impl Disk {
             snapshot_timer: front.mark.election_timer,
             snapshot_len: front.data.len() as u64,
             entries: vec![],
+            log_len: self.records.len() as u64,
+            texts_bytes_max,
             term: front.mark.last.term,
             vote: None,
             commit: front.mark.last.index,
@@ -186,15 +201,29 @@ impl Disk {
         let mut reader = Reader::new();
         reader.feed(&self.records);
         while let Some(record) = reader.next_record().expect("whole records") {
-            let text = record.json().expect("JSON");
+            let (text, body, begins) = (record.json().expect("JSON"), record.body, record.offset);
+            let place = |text: &[u8]| Place {
+                offset: begins + (text.as_ptr() as usize - body.as_ptr() as usize) as u64,
+                len: text.len() as u64,
+            };
             let record = Record::parse(text).expect("a record");
-            note(&mut opened, &record);
+            note(&mut opened, &record, place);
         }
-        opened
+        let mut committed = vec![];
+        for logged in &mut opened.entries {
+            let Held::Here(content) = &logged.held else { unreachable!("all have been read") };
+            if logged.at.index <= opened.commit {
+                committed.push(Entry { at: logged.at, content: content.clone() });
+            }
+            if let (Some(eid), true) = (content.eid(), logged.at.index < opened.commit) {
+                logged.held = Held::InFile { eid };
+            }
+        }
+        (opened, committed)
     }
 }
 
-fn note(opened: &mut Opened, record: &Record<'_>) {
+fn note(opened: &mut Opened, record: &Record<'_>, place: impl Fn(&[u8]) -> Place) {
     let first = opened.snapshot.index + 1;
     let end = first + opened.entries.len() as u64;
     if record.term > opened.term {
@@ -225,7 +254,8 @@ fn note(opened: &mut Opened, record: &Record<'_>) {
                 (None, None, None) => Content::Empty,
             };
             let at = Position { term: record.term, index: entry.index };
-            opened.entries.push(Entry { at, content });
+            let place = entry.data.as_ref().map(|(text, _)| place(text.as_bytes()));
+            opened.entries.push(Logged { at, held: Held::Here(content), place });
         }
     }
 }

@@ -33,6 +33,9 @@ pub enum Lie {
     SnapshotLacksData,
 }
 
+/// Texts that members keep in memory: few, so that they are read back often.
+const TEXTS_BYTES_MAX: usize = 200;
+
 /// A server.
 pub struct Server {
     pub id: Uuid,
@@ -95,11 +98,10 @@ impl World {
             return;
         }
         server.life += 1;
-        let opened = server.disk.open(server.id, "db", &server.address, seed);
+        let chosen = (seed, TEXTS_BYTES_MAX);
+        let (opened, committed) = server.disk.open(server.id, "db", &server.address, chosen);
         server.applied = server.disk.front.applied();
         server.applied_to = server.disk.front.mark.last.index;
-        let is_committed = |entry: &&Entry| entry.at.index <= opened.commit;
-        let committed: Vec<Entry> = opened.entries.iter().filter(is_committed).cloned().collect();
         let (term, commit, end) = (opened.term, opened.commit, opened.entries.len());
         self.tell(format!("start {n} term {term} commit {commit} entries {end}"));
         self.apply(n, committed);
@@ -199,6 +201,14 @@ impl World {
                 let result = if is_bad { Err("Input/output error".into()) } else { result };
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.later(self.now_us + 100, n, Due::Event(read));
+            }
+            Effect::ReadTexts(place) => {
+                let is_bad = self.fails(self.faults.snapshot);
+                let result = self.servers[n].disk.read(place);
+                let result = if is_bad { Err("Input/output error".into()) } else { result };
+                self.checks.counts.texts_read += 1;
+                let at = self.now_us + 100 + 1000 * self.rng.below(10);
+                self.later(at, n, Due::Event(Event::TextsRead { result }));
             }
             Effect::ReceiveSnapshot { cluster, mark, .. } => {
                 let front = Front { cluster, mark, data: vec![], remotes: vec![] };
@@ -391,12 +401,12 @@ impl World {
     /// The file of a server is rewritten with a snapshot of what has taken effect.
     pub fn compact(&mut self, n: usize) {
         let server = &mut self.servers[n];
-        let Some(member) = &server.member else { return };
+        let Some(member) = &mut server.member else { return };
         let is_busy = server.is_copying || server.receiving.is_some();
         if is_busy || server.applied_to <= server.disk.front.mark.last.index {
             return;
         }
-        let mark = member.mark();
+        let mark = member.begin_copy();
         assert_eq!(mark.last.index, server.applied_to, "a member knows what took effect");
         let mut applied = server.applied.clone();
         if self.lie == Some(Lie::SnapshotLacksData) {

@@ -98,6 +98,8 @@ pub struct Replayer {
     valid_len: u64,
     records: u64,
     snapshot_len: u64,
+    /// An entry of a schema without rows has been applied.
+    has_bare: bool,
     tail: Tail,
 }
 
@@ -179,6 +181,7 @@ impl Replayer {
             valid_len: 0,
             records: 0,
             snapshot_len: 0,
+            has_bare: false,
             tail: Tail::None,
         }
     }
@@ -431,6 +434,7 @@ impl Replayer {
             Made::Changed => {}
             Made::Replaced(rows) => self.rows = Some(rows),
             Made::Convert(schema) => {
+                self.has_bare = true;
                 let seed = self.seed.wrapping_add(index);
                 let rows = self.rows.take().map(Rows::into_store);
                 let store = rows.unwrap_or_else(|| Store::new(Arc::clone(&schema), seed));
@@ -552,6 +556,7 @@ impl Replayer {
             file_len: self.file_len,
             records: self.records,
             snapshot_len: self.snapshot_len,
+            has_bare: self.has_bare,
             tail: self.tail,
         })
     }

@@ -19,6 +19,7 @@
 pub(crate) mod conversion;
 pub(crate) mod forwards;
 pub(crate) mod message;
+pub(crate) mod reading;
 pub(crate) mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +31,7 @@ use weir_log::compact;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forwards;
 use crate::clusters::message::{Message, Outcome, Request};
+use crate::clusters::reading::{Piece, Texts};
 use crate::clusters::receiving::Receiving;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
@@ -48,6 +50,8 @@ pub(crate) struct Part {
     pub(crate) path: String,
     /// Where the data of the file's snapshot begins.
     pub(crate) snapshot_offset: u64,
+    /// Where the records behind the file's first one begin.
+    pub(crate) log_offset: u64,
     pub(crate) port: PeerPortId,
     /// Numbers of connections as the shell has them.
     pub(crate) links: BTreeMap<weir_cluster::LinkId, LinkId>,
@@ -60,8 +64,10 @@ pub(crate) struct Part {
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
-    /// Pieces of the file's snapshot that are read for other members.
-    pub(crate) reads: BTreeMap<WorkId, (Uuid, weir_cluster::Position, u64)>,
+    /// Pieces of the file that are read for other members.
+    pub(crate) reads: BTreeMap<WorkId, Piece>,
+    /// Texts of entries that are read for other members.
+    pub(crate) texts: Option<Texts>,
     /// When to ask a leader again that could not be asked.
     pub(crate) again_us: Option<u64>,
     /// What `_Server` says.
@@ -72,8 +78,9 @@ pub(crate) struct Part {
     pub(crate) loaded: Option<Receiving>,
     /// A copy of the file that is being written.
     pub(crate) copy: Option<Copy>,
-    /// The step that puts one of them in the file's place.
-    pub(crate) finishing: Option<u64>,
+    /// The step that puts one of them in the file's place, and bytes of the records behind its first
+    /// one.
+    pub(crate) finishing: Option<(u64, u64)>,
     pub(crate) growth: Growth,
     /// The server has left the cluster.
     pub(crate) has_left: bool,
@@ -246,7 +253,7 @@ impl Clusters {
         shell: &mut Shell,
         db: DbId,
         member: Member,
-        (address, path, snapshot_offset, size): (&str, String, u64, u64),
+        (address, path, ((snapshot_offset, log_offset), size)): (&str, String, ((u64, u64), u64)),
     ) {
         self.next_port += 1;
         let port = PeerPortId(self.next_port);
@@ -257,6 +264,7 @@ impl Clusters {
             member,
             path,
             snapshot_offset,
+            log_offset,
             port,
             links: BTreeMap::new(),
             to_apply: VecDeque::new(),
@@ -265,6 +273,7 @@ impl Clusters {
             conversion: Conversion::None,
             arrived: VecDeque::new(),
             reads: BTreeMap::new(),
+            texts: None,
             again_us: None,
             told: Told::default(),
             receiving: None,

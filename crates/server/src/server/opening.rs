@@ -1,6 +1,6 @@
 //! Databases come: their files are opened, and they are served.
 
-use weir_cluster::{Content, Entry, Member};
+use weir_cluster::Member;
 use weir_engine::Database;
 use weir_history::History;
 use weir_log::standalone::Form;
@@ -13,7 +13,6 @@ use crate::ids::{CommandId, DbId};
 use crate::server::Server;
 use crate::storage::load::Loaded;
 use crate::storage::{Clustered, MemberFile, Standalone, Storage};
-use crate::work::{has_schema, is_bare};
 
 impl Server {
     /// Asks the shell for a database file.
@@ -129,20 +128,11 @@ impl Server {
     ) {
         let now_us = self.shell.now_us();
         let (address, name) = (file.opened.address.clone(), file.opened.name.clone());
-        let is_bare = |entry: &Entry| match &entry.content {
-            Content::Data { text, .. } => has_schema(text) && is_bare(text),
-            _ => false,
-        };
-        let is_bare = file.opened.entries.iter().any(is_bare);
         let member = Member::open(file.opened, now_us);
-        let snapshot_offset = file.snapshot_offset;
-        self.clusters.insert(
-            &mut self.shell,
-            db,
-            member,
-            (&address, path.clone(), snapshot_offset, file.valid_len),
-        );
-        if is_bare {
+        let offsets = (file.snapshot_offset, file.log_offset);
+        let sizes = (offsets, file.valid_len);
+        self.clusters.insert(&mut self.shell, db, member, (&address, path.clone(), sizes));
+        if file.has_bare {
             self.clusters.part_mut(db).growth.note_bare();
         }
         if let Some((database, history)) = tables {

@@ -2,27 +2,36 @@
 
 use std::sync::Arc;
 
-use weir_cluster::{Content, Entry, Opened, Position};
+use weir_cluster::{Content, Held, Logged, Opened, Place, Position};
 use weir_data::{Schema, Store, Uuid, UuidSource};
 use weir_engine::Database;
 use weir_log::clustered::{self, LoggedEntry, Replayer, SnapshotHeader, Tail};
 use weir_log::standalone::LoadError;
 
 use crate::effect::MemberHeader;
+use crate::work::{has_schema, is_bare};
 
 /// The election timer that files need not name, in milliseconds.
 const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
 
+/// Bytes of entries that stay in memory once they have taken effect, for members that lack them: who
+/// lacks more is sent what is read back from the file.
+const TEXTS_BYTES_MAX: usize = 16 << 20;
+
 /// A member of a cluster as its file told.
 pub(crate) struct MemberFile {
-    /// What the raft library begins with. The texts of entries are missing until
-    /// [`MemberFile::read_texts`] has got them.
+    /// What the raft library begins with. Entries are missing until [`MemberFile::read_texts`] has
+    /// got their texts.
     pub(crate) opened: Opened,
     /// The tables as of the commit index; none of a server that has not joined.
     pub(crate) database: Option<Database>,
     entries: Vec<LoggedEntry>,
     /// Where the data of the snapshot begins in the file.
     pub(crate) snapshot_offset: u64,
+    /// Where the records behind the first one begin.
+    pub(crate) log_offset: u64,
+    /// An entry has a schema and no rows.
+    pub(crate) has_bare: bool,
     pub(crate) valid_len: u64,
     pub(crate) records: u64,
     pub(crate) warning: Option<String>,
@@ -81,6 +90,8 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
         snapshot_timer: loaded.base.election_timer,
         snapshot_len: data.map_or(0, |data| data.len),
         entries: Vec::new(),
+        log_len: loaded.valid_len - loaded.snapshot_len,
+        texts_bytes_max: TEXTS_BYTES_MAX,
         term: loaded.term,
         vote: loaded.vote,
         commit: loaded.commit_index,
@@ -91,6 +102,8 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
         database,
         entries: loaded.entries,
         snapshot_offset: data.map_or(0, |data| data.offset),
+        log_offset: loaded.snapshot_len,
+        has_bare: loaded.has_bare,
         valid_len: loaded.valid_len,
         records: loaded.records,
         warning,
@@ -98,24 +111,37 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
 }
 
 impl MemberFile {
-    /// Gets the texts of entries; `read` reads so many bytes from an offset of the file.
+    /// Gets the texts of entries that stay in memory, the last ones; `read` reads so many bytes from
+    /// an offset of the file.
     pub(super) fn read_texts(
         &mut self,
         read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
     ) -> Result<(), String> {
-        for entry in std::mem::take(&mut self.entries) {
-            let content = match (&entry.data, entry.servers, entry.election_timer) {
-                (Some(place), ..) => {
-                    let text = read(place.offset, place.len)?;
-                    Content::Data { eid: place.eid, text: text.into() }
-                }
-                (None, Some(servers), _) => Content::Servers(Arc::new(*servers)),
-                (None, None, Some(ms)) => Content::ElectionTimer(ms),
-                (None, None, None) => Content::Empty,
-            };
+        let mut bytes = 0;
+        for entry in std::mem::take(&mut self.entries).into_iter().rev() {
             let at = Position { term: entry.term, index: entry.index };
-            self.opened.entries.push(Entry { at, content });
+            let here = match (&entry.data, entry.servers, entry.election_timer) {
+                (Some(place), ..) => {
+                    bytes += place.len;
+                    let is_kept = bytes <= TEXTS_BYTES_MAX as u64 || at.index > self.opened.commit;
+                    let text = is_kept.then(|| read(place.offset, place.len)).transpose()?;
+                    text.map(|text| Content::Data { eid: place.eid, text: text.into() })
+                }
+                (None, Some(servers), _) => Some(Content::Servers(Arc::new(*servers))),
+                (None, None, Some(ms)) => Some(Content::ElectionTimer(ms)),
+                (None, None, None) => Some(Content::Empty),
+            };
+            if let Some(Content::Data { text, .. }) = &here {
+                self.has_bare |= has_schema(text) && is_bare(text);
+            }
+            let eid = entry.data.map_or(Uuid::ZERO, |data| data.eid);
+            let held = here.map_or(Held::InFile { eid }, Held::Here);
+            let place = entry
+                .data
+                .map(|data| Place { offset: data.offset - self.log_offset, len: data.len });
+            self.opened.entries.push(Logged { at, held, place });
         }
+        self.opened.entries.reverse();
         Ok(())
     }
 }

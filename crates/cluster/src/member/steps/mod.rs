@@ -1,13 +1,14 @@
 //! What is on its way to the file, and what waits for it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_data::Uuid;
 
 use crate::effect::Effect;
-use crate::entry::Entry;
-use crate::file;
+use crate::entry::{Entry, Place};
+use crate::file::{self, Texts};
 use crate::ids::Position;
 use crate::wire::Step;
 
@@ -29,11 +30,12 @@ struct Waiting {
     acknowledgements: Vec<(Uuid, Step)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum What {
     Append {
         bytes: Arc<Vec<u8>>,
         sync: bool,
+        texts: Texts,
     },
     Install {
         last: Position,
@@ -42,15 +44,20 @@ enum What {
     /// A copy that has all that comes before takes the file's place.
     Finish {
         tail: Arc<Vec<u8>>,
+        texts: Texts,
     },
 }
 
 impl What {
-    fn effect(self, step: u64, behind: u64) -> Effect {
+    fn effect(&self, step: u64, behind: u64) -> Effect {
         match self {
-            Self::Append { bytes, sync } => Effect::Persist { step, behind, bytes, sync },
-            Self::Install { last, tail } => Effect::InstallSnapshot { step, behind, last, tail },
-            Self::Finish { tail } => Effect::FinishCopy { step, tail },
+            Self::Append { bytes, sync, .. } => {
+                Effect::Persist { step, behind, bytes: Arc::clone(bytes), sync: *sync }
+            }
+            Self::Install { last, tail } => {
+                Effect::InstallSnapshot { step, behind, last: *last, tail: Arc::clone(tail) }
+            }
+            Self::Finish { tail, .. } => Effect::FinishCopy { step, tail: Arc::clone(tail) },
         }
     }
 }
@@ -66,6 +73,8 @@ pub(super) struct Persisted {
     pub(super) has_installed: bool,
     /// It put a copy in the file's place.
     pub(super) has_finished: bool,
+    /// Where the file has texts now.
+    pub(super) texts: Vec<(Position, Place)>,
 }
 
 /// What a failure means.
@@ -97,6 +106,8 @@ pub(crate) struct Steps {
     waiting: VecDeque<Waiting>,
     /// The commit index that the file does not have yet, and since when, monotonic.
     commit: Option<(u64, u64)>,
+    /// Bytes of the file behind its first record.
+    log_len: u64,
     /// When to try again what could not be written.
     pub(super) again_us: Option<u64>,
     /// The longest fdatasync(2) seen, in microseconds.
@@ -104,6 +115,11 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
+    /// Those of a file that has so many bytes behind its first record.
+    pub(super) fn new(log_len: u64) -> Self {
+        Self { log_len, ..Self::default() }
+    }
+
     /// Whether the file refuses what must be in it.
     pub(super) fn is_failing(&self) -> bool {
         self.again_us.is_some()
@@ -129,8 +145,9 @@ impl Steps {
         }
         let mut bytes = Vec::new();
         let commit = self.commit.take().map(|(commit, _)| commit);
-        file::write_step(vote, entries, commit, &mut bytes);
-        Written::Step(self.push(number, bytes, true))
+        let texts = file::write_step(vote, entries, commit, &mut bytes);
+        let bytes = Arc::new(bytes);
+        Written::Step(self.begin(number, What::Append { bytes, sync: true, texts }))
     }
 
     /// The commit index, if the file does not have it for a while and nothing else is on its way:
@@ -168,7 +185,8 @@ impl Steps {
 
     /// Puts bytes on their way, unless the file refuses what comes before them.
     fn push(&mut self, number: u64, bytes: Vec<u8>, sync: bool) -> Option<Effect> {
-        self.begin(number, What::Append { bytes: Arc::new(bytes), sync })
+        let (bytes, texts) = (Arc::new(bytes), Texts::new());
+        self.begin(number, What::Append { bytes, sync, texts })
     }
 
     /// A snapshot that is here takes the file's place, with records behind it.
@@ -180,7 +198,7 @@ impl Steps {
         let behind = self.last;
         self.last += 1;
         let (step, has_failed) = (self.last, self.is_failing());
-        let effect = (!has_failed).then(|| what.clone().effect(step, behind));
+        let effect = (!has_failed).then(|| what.effect(step, behind));
         let acknowledgements = vec![];
         self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
         effect
@@ -198,7 +216,8 @@ impl Steps {
         let at = self.waiting.iter().position(|waiting| waiting.step == step)?;
         let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
         assert!(at == 0 || is_whole, "steps are answered in order");
-        let mut persisted = Persisted::default();
+        let texts = self.grow(at);
+        let mut persisted = Persisted { texts, ..Persisted::default() };
         for waiting in self.waiting.drain(..=at) {
             persisted.number = persisted.number.max(waiting.number);
             persisted.acknowledgements.extend(waiting.acknowledgements);
@@ -213,12 +232,28 @@ impl Steps {
         Some(persisted)
     }
 
+    /// The file has what the waiting step says, and nothing of those that a copy has replaced: where
+    /// the texts in it are.
+    fn grow(&mut self, at: usize) -> Vec<(Position, Place)> {
+        let (start, bytes, texts) = match &mut self.waiting[at].what {
+            What::Append { bytes, texts, .. } => (self.log_len, bytes, std::mem::take(texts)),
+            What::Install { tail, .. } => (0, tail, Texts::new()),
+            What::Finish { tail, texts } => (0, tail, std::mem::take(texts)),
+        };
+        self.log_len = start + bytes.len() as u64;
+        let place = |(at, range): (Position, Range<usize>)| {
+            let (offset, len) = (start + range.start as u64, range.len() as u64);
+            (at, Place { offset, len })
+        };
+        texts.into_iter().map(place).collect()
+    }
+
     /// A copy of the file is whole with this tail, and takes its place.
-    pub(super) fn finish(&mut self, tail: Vec<u8>) -> Effect {
-        let what = What::Finish { tail: Arc::new(tail) };
+    pub(super) fn finish(&mut self, tail: Vec<u8>, texts: Texts) -> Effect {
+        let what = What::Finish { tail: Arc::new(tail), texts };
         self.last += 1;
         let (step, acknowledgements) = (self.last, vec![]);
-        let effect = what.clone().effect(step, 0);
+        let effect = what.effect(step, 0);
         let has_failed = false;
         self.waiting.push_back(Waiting { step, number: 0, what, has_failed, acknowledgements });
         effect
@@ -264,7 +299,7 @@ impl Steps {
                 assert!(!matches!(waiting.what, What::Finish { .. }), "that is not tried again");
                 self.last += 1;
                 (waiting.step, waiting.has_failed) = (self.last, false);
-                effects.push(waiting.what.clone().effect(self.last, behind));
+                effects.push(waiting.what.effect(self.last, behind));
             }
             behind = waiting.step;
         }

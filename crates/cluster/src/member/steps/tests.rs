@@ -110,7 +110,7 @@ fn a_copy_answers_all_that_came_before_it() {
     write(&mut steps, 1);
     steps.wait(vec![acknowledgement(1)]);
     steps.failed(1, NOW);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
     let persisted = steps.persisted(step, 10).expect("waited for");
     assert!(persisted.has_finished);
     assert_eq!((kinds(&persisted), persisted.number), (vec![1], 1));
@@ -122,7 +122,7 @@ fn a_copy_answers_all_that_came_before_it() {
 fn a_copy_that_fails_lets_go_what_waited_behind_it_alone() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
     assert!(matches!(steps.write(2, None, &[], None, NOW), Written::Behind));
     steps.wait(vec![acknowledgement(2)]);
     steps.persisted(1, 10);
@@ -135,7 +135,7 @@ fn a_copy_that_fails_lets_go_what_waited_behind_it_alone() {
 fn a_copy_that_fails_leaves_what_waited_to_the_step_before() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
     steps.write(2, None, &[], None, NOW);
     steps.wait(vec![acknowledgement(2)]);
     assert!(steps.failed(step, NOW).released.is_none());

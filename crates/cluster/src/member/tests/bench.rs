@@ -8,7 +8,7 @@ use weir_log::clustered::Servers;
 
 use crate::consensus::APPEND;
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Content, Effect, Entry, Event, Level, LinkId, Member, Opened, Position};
+use crate::{Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Position};
 
 /// The cluster of all tests.
 pub(super) const CLUSTER: Uuid = Uuid::from_u128(77);
@@ -34,6 +34,10 @@ pub(super) fn data(term: u64, index: u64) -> Entry {
     let content =
         Content::Data { eid: Uuid::from_u128(index.into()), text: Arc::from(*b"[null,{}]") };
     Entry { at: Position { term, index }, content }
+}
+
+fn logged(Entry { at, content }: Entry) -> Logged {
+    Logged { at, held: Held::Here(content), place: None }
 }
 
 /// The member under test is server 1 of three; entries 2 to 6 are in its log, 5 of them committed.
@@ -89,7 +93,9 @@ impl Bench {
             snapshot_servers: three(),
             snapshot_timer: 1000,
             snapshot_len: 1000,
-            entries: (2..=6).map(|index| data(1, index)).collect(),
+            entries: (2..=6).map(|index| logged(data(1, index))).collect(),
+            log_len: 0,
+            texts_bytes_max: usize::MAX,
             term: 2,
             vote: None,
             commit: 5,
@@ -111,6 +117,8 @@ impl Bench {
             snapshot_timer: 1000,
             snapshot_len: 0,
             entries: vec![],
+            log_len: 0,
+            texts_bytes_max: usize::MAX,
             term: 0,
             vote: None,
             commit: 0,
@@ -208,6 +216,7 @@ impl Bench {
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.member.handle(self.now_us, read);
             }
+            Effect::ReadTexts(_) => panic!("all texts are in memory"),
             Effect::LoadSnapshot { last } => {
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
                 self.member.handle(self.now_us, loaded);

@@ -46,6 +46,9 @@ pub struct Loaded {
     pub records: u64,
     /// Length of the header's record: a compacted file begins with little more.
     pub snapshot_len: u64,
+    /// An entry that is committed has a schema and no rows, which not every version of the reference
+    /// reads.
+    pub has_bare: bool,
     /// What is wrong behind `valid_len`.
     pub tail: Tail,
 }

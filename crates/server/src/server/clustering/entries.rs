@@ -182,7 +182,7 @@ impl Server {
 
     /// Whether the log has the entry of this place, as far as it still says.
     fn stands(&self, db: DbId, at: Position) -> bool {
-        let entry = self.clusters.part(db).and_then(|part| part.member.entry(at.index));
-        entry.is_none_or(|entry| entry.at == at)
+        let stands = self.clusters.part(db).and_then(|part| part.member.position(at.index));
+        stands.is_none_or(|stands| stands == at)
     }
 }

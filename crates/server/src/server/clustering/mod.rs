@@ -6,9 +6,10 @@ mod entries;
 mod requests;
 mod snapshots;
 
-use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity};
+use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity, Place};
 use weir_data::Uuid;
 
+use crate::clusters::reading::{Piece, Texts};
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
@@ -74,9 +75,33 @@ impl Server {
         if self.clusters.part(db).is_none() {
             return;
         }
-        let read = self.clusters.part_mut(db).reads.remove(&id);
-        let (to, last, offset) = read.expect("the shell answers what it was asked");
-        self.member_event(db, Happened::SnapshotRead { to, last, offset, result });
+        let part = self.clusters.part_mut(db);
+        match part.reads.remove(&id).expect("the shell answers what it was asked") {
+            Piece::Snapshot { to, last, offset } => {
+                self.member_event(db, Happened::SnapshotRead { to, last, offset, result });
+            }
+            Piece::Text => {
+                let texts = part.texts.as_mut().expect("its pieces are being read");
+                if texts.piece(result) {
+                    let result = part.texts.take().expect("its last piece is here").finish();
+                    self.member_event(db, Happened::TextsRead { result });
+                }
+            }
+        }
+    }
+
+    /// Has texts of entries read back.
+    fn read_texts(&mut self, db: DbId, place: Place) {
+        let (texts, pieces) = Texts::begin(place);
+        let part = self.clusters.part_mut(db);
+        assert!(part.texts.replace(texts).is_none(), "there is one reading at a time");
+        for Place { offset, len } in pieces {
+            let id = self.shell.next_work();
+            let part = self.clusters.part_mut(db);
+            part.reads.insert(id, Piece::Text);
+            let offset = part.log_offset + offset;
+            self.shell.ask(Effect::ReadFile { db, id, offset, len });
+        }
     }
 
     fn member_event(&mut self, db: DbId, event: Happened) {
@@ -158,10 +183,11 @@ impl Server {
             Wanted::ReadSnapshot { to, last, offset, len } => {
                 let id = self.shell.next_work();
                 let part = self.clusters.part_mut(db);
-                part.reads.insert(id, (to, last, offset));
+                part.reads.insert(id, Piece::Snapshot { to, last, offset });
                 let offset = part.snapshot_offset + offset;
                 self.shell.ask(Effect::ReadFile { db, id, offset, len });
             }
+            Wanted::ReadTexts(place) => self.read_texts(db, place),
             Wanted::ReceiveSnapshot { cluster, mark, len } => {
                 self.receive_snapshot(db, cluster, &mark, len);
             }

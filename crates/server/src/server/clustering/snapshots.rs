@@ -66,7 +66,7 @@ impl Server {
     /// What has come takes the file's place.
     pub(super) fn install_snapshot(&mut self, db: DbId, (step, behind): (u64, u64), tail: &Bytes) {
         let step = Step { number: step, behind: Some(behind) };
-        self.clusters.part_mut(db).finishing = Some(step.number);
+        self.clusters.part_mut(db).finishing = Some((step.number, tail.len() as u64));
         let tail = tail.to_vec();
         self.shell.ask(Effect::FinishCompaction { db, tail, sync: true, step: Some(step) });
     }
@@ -84,10 +84,10 @@ impl Server {
         if !is_settled || is_busy || part.is_behind() {
             return false;
         }
-        let mark = part.member.mark();
-        if mark.last.index < part.member.first_index() {
+        if part.member.applied() < part.member.first_index() {
             return false;
         }
+        let mark = part.member.begin_copy();
         let cluster = part.member.cluster();
         let header = member_header(&part.member, cluster, &mark);
         part.growth.begin_copy();
@@ -114,6 +114,7 @@ impl Server {
                 self.member_event(db, Happened::CopyWritten { mark, len });
             }
             Err(error) => {
+                part.member.copy_ended();
                 let command = part.copy.take().and_then(|copy| copy.command);
                 self.end_copy_command(command, Err(error.clone()));
                 let part = self.clusters.part_mut(db);
@@ -140,7 +141,7 @@ impl Server {
 
     /// A copy of the file takes its place, with what stands behind its snapshot.
     pub(super) fn finish_copy(&mut self, db: DbId, step: u64, tail: &Bytes) {
-        self.clusters.part_mut(db).finishing = Some(step);
+        self.clusters.part_mut(db).finishing = Some((step, tail.len() as u64));
         let (tail, step) = (tail.to_vec(), Step { number: step, behind: None });
         self.shell.ask(Effect::FinishCompaction { db, tail, sync: true, step: Some(step) });
     }
@@ -159,8 +160,10 @@ impl Server {
         result: Result<u64, String>,
     ) {
         let part = self.clusters.part_mut(db);
-        let step = part.finishing.take().expect("the shell answers what it was asked");
+        let finishing = part.finishing.take();
+        let (step, log_len) = finishing.expect("the shell answers what it was asked");
         if let Ok(size) = result {
+            part.log_offset = size - log_len;
             if let Some(receiving) = part.receiving.take() {
                 part.snapshot_offset = receiving.data_offset;
                 part.to_apply.retain(|entry| entry.at.index > receiving.last.index);
