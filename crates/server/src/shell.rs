@@ -167,6 +167,11 @@ impl Shell {
         }
     }
 
+    /// Whether a session is to be sent more than may wait behind a long message.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        !self.overflowed.is_empty()
+    }
+
     /// Sessions that are to be sent more than may wait behind a long message.
     pub(crate) fn take_overflowed(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.overflowed)

@@ -75,7 +75,17 @@ impl Server {
     }
 
     /// Disconnects sessions for which too much is kept.
+    #[inline]
     pub(super) fn end_who_exceeds(&mut self) {
+        let must_look = self.sessions.must_count_kept()
+            || self.shell.has_overflowed()
+            || self.databases.has_overflowed();
+        if must_look {
+            self.end_those_who_exceed();
+        }
+    }
+
+    fn end_those_who_exceed(&mut self) {
         if self.sessions.must_count_kept() {
             self.bound_kept();
         }

@@ -161,10 +161,14 @@ impl Server {
     pub fn end_round(&mut self, now: Now) {
         self.shell.tick(now);
         self.run_timers();
-        self.run_members();
+        if !self.clusters.is_empty() {
+            self.run_members();
+        }
         self.take_queued();
         self.advance();
-        self.run_members();
+        if !self.clusters.is_empty() {
+            self.run_members();
+        }
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);

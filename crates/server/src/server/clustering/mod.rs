@@ -113,9 +113,6 @@ impl Server {
 
     /// Time has passed for members.
     pub(in crate::server) fn run_members(&mut self) {
-        if self.clusters.is_empty() {
-            return;
-        }
         let now_us = self.shell.now_us();
         for db in self.clusters.parts.keys().copied().collect::<Vec<_>>() {
             let part = self.clusters.part_mut(db);
