@@ -92,6 +92,7 @@ const LINES: &[Line] = &[
     line("tools-600", "tools", &["--megabytes=600"], &["--megabytes=8", "--one-shots=2"]),
     line("steps", "steps", &[], &["--megabytes=5", "--monitors=10", "--ops=5000"]),
     line("unfair", "unfair", &[], &["--quick"]),
+    line("cluster", "cluster", &[], &["--quick"]),
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 

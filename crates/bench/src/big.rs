@@ -36,7 +36,8 @@ const GIGABYTES: f64 = 20.0;
 /// Fewest transactions of a measurement, however many monitors there are.
 const OPS_MIN: usize = 50;
 
-struct Config {
+/// How many transactions, and by whom.
+pub(crate) struct Config {
     ops: usize,
     writers: usize,
     drain_every: Duration,
@@ -48,12 +49,8 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let monitors: Vec<usize> = args.list("--monitors")?.unwrap_or_else(|| vec![MONITORS]);
     let ops = args.value("--ops")?.unwrap_or(OPS).max(1);
     let gigabytes: f64 = args.value("--gigabytes")?.unwrap_or(GIGABYTES);
-    let mut config = Config {
-        ops,
-        writers: args.value("--writers")?.unwrap_or(WRITERS).max(1),
-        drain_every: drain_every(args)?,
-        template: Template::new(),
-    };
+    let writers = args.value("--writers")?.unwrap_or(WRITERS).max(1);
+    let mut config = Config::new(ops, writers, drain_every(args)?);
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
     args.finish("big")?;
     let schema = dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?;
@@ -78,7 +75,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             }
             let section = format!("{monitors} monitors");
             bench.progress.phase(&section, config.ops);
-            let tally = measure(&config, bench, &running, monitors);
+            let tally = config.measure(bench, std::slice::from_ref(&running), monitors);
             let tally = tally.map_err(|e| running.explain(&peer.name, &e))?;
             if !peer.is_floor() {
                 tally.learn(&mut sizes, monitors);
@@ -100,13 +97,29 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     })
 }
 
+impl Config {
+    pub(crate) fn new(ops: usize, writers: usize, drain_every: Duration) -> Self {
+        Self { ops, writers, drain_every, template: Template::new() }
+    }
+
+    /// What happens at servers that have the same rows, with clients in turn at each.
+    pub(crate) fn measure(
+        &self,
+        bench: &Bench,
+        servers: &[Running],
+        monitors: usize,
+    ) -> Result<Tally, Error> {
+        measure(self, bench, servers, monitors)
+    }
+}
+
 fn measure(
     config: &Config,
     bench: &Bench,
-    running: &Running,
+    servers: &[Running],
     monitors: usize,
 ) -> Result<Tally, Error> {
-    let target = &running.target;
+    let target = |n: usize| &servers[n % servers.len()].target;
     let columns = json!(["name", "ports", "acls", "external_ids"]);
     let params = json!([
         DB,
@@ -116,13 +129,13 @@ fn measure(
     ]);
     let watches: Result<Vec<Watch>, Error> = (0..monitors)
         .map(|n| {
-            let mut client = Client::connect(target)?;
+            let mut client = Client::connect(target(n))?;
             client.call("monitor_cond_since", &params)?;
             let watch = Watch::new(client.into_stream(), false);
             Ok(if n == 0 { watch.count_only() } else { watch })
         })
         .collect();
-    let writers: Result<Vec<_>, Error> = (0..config.writers).map(|_| target.connect()).collect();
+    let writers: Result<Vec<_>, Error> = (0..config.writers).map(|n| target(n).connect()).collect();
     let mut driver = Driver::new(writers?, watches?, config.drain_every, bench.progress.clone())?;
     let mut tally = Tally::default();
     let mut load = Load {
@@ -139,7 +152,7 @@ fn measure(
             Ok(uuid_hash(uuid_in(reply)?.as_bytes()))
         },
     };
-    tally.run(running, &mut driver, &mut load)?;
+    tally.run_at(servers, &mut driver, &mut load)?;
     Ok(tally)
 }
 

@@ -44,6 +44,7 @@ mod make_db;
 mod all;
 mod big;
 mod by_key;
+mod cluster;
 mod conditions;
 mod connections;
 mod growth;

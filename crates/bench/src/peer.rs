@@ -102,6 +102,11 @@ impl Peers {
         running.restart(&peer.name, end, self.pki.as_ref())
     }
 
+    /// Starts a server again that has been stopped, on the same file.
+    pub(crate) fn start_again(&self, peer: &Peer, running: &mut Running) -> Result<(), Error> {
+        running.start_again(&peer.name, self.pki.as_ref())
+    }
+
     /// What a client program needs for TLS, if that is spoken.
     pub(crate) fn client_options(&self) -> Vec<String> {
         self.pki.as_ref().map(Pki::options).unwrap_or_default()
@@ -163,6 +168,11 @@ impl Peer {
         }
     }
 
+    /// The same server by another program.
+    pub(crate) fn with_program(&self, program: PathBuf) -> Self {
+        Self { name: self.name.clone(), how: How::Start(program) }
+    }
+
     fn start(
         &self,
         parent: &Path,
@@ -172,7 +182,7 @@ impl Peer {
         match &self.how {
             How::Connect { target, pid, file } => match source {
                 Source::Schema(_) => Ok(Running::found(target.clone(), *pid, file.clone())),
-                Source::File(_) => Err(Error::Usage(
+                Source::File(_) | Source::Made(_) => Err(Error::Usage(
                     "this scenario makes its own database file: it wants --peer, not --server"
                         .into(),
                 )),

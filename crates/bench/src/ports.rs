@@ -31,18 +31,27 @@ pub(crate) const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 /// Bytes a transaction in the update and in the file, where no server of this run showed them.
 const USUAL: Sizes = Sizes { update: 450, record: 450, request: 0 };
 const ROWS: usize = 30_000;
+/// The section of memory and file sizes, and the figure of the fullest database in it.
+pub(crate) const SPACE: &str = "memory and disk";
+pub(crate) const AFTER_ADDS: &str = "RSS after both adds MB";
 const WRITERS: usize = 50;
 const MONITORS: usize = 100;
 /// Rows of the short form, of which one fits every cache.
 const SHORT_ROWS: usize = 1_500;
 
-struct Config {
-    rows: usize,
-    clients: Clients,
-    cycles: usize,
-    rate: Option<f64>,
-    one_shot: bool,
-    schema: Value,
+/// What the phases are called.
+pub(crate) fn step_names() -> impl Iterator<Item = &'static str> {
+    STEPS.into_iter().map(Step::name)
+}
+
+/// How many rows come and go, and by whom.
+pub(crate) struct Config {
+    pub(crate) rows: usize,
+    pub(crate) clients: Clients,
+    pub(crate) cycles: usize,
+    pub(crate) rate: Option<f64>,
+    pub(crate) one_shot: bool,
+    pub(crate) schema: Value,
 }
 
 /// Runs the scenario `ports`.
@@ -61,7 +70,8 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let mut sizes = [USUAL; 4];
     bench.rounds(config.about(), floors, &mut |peer| {
         let running = bench.start(peer, Source::Schema(&config.schema))?;
-        let mut run = Run::new(&config, peer.is_floor(), &running, sizes);
+        let servers = std::slice::from_ref(&running);
+        let mut run = Run::new(&config, peer.is_floor(), servers, sizes);
         let figures = run.all(&bench.progress).map_err(|e| running.explain(&peer.name, &e))?;
         sizes = run.sizes;
         Ok(figures)
@@ -69,6 +79,15 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
 }
 
 impl Config {
+    /// What happens at servers that have the same rows, with clients in turn at each.
+    pub(crate) fn measure(
+        &self,
+        servers: &[Running],
+        progress: &Progress,
+    ) -> Result<Figures, Error> {
+        Run::new(self, false, servers, [USUAL; 4]).all(progress)
+    }
+
     fn about(&self) -> About {
         let Clients { writers, monitors, .. } = self.clients;
         let pace = match (self.rate, self.one_shot) {
@@ -96,7 +115,8 @@ impl Config {
 /// One server's way through the scenario.
 struct Run<'a> {
     config: &'a Config,
-    running: &'a Running,
+    /// One server, or the members of a cluster.
+    servers: &'a [Running],
     floor: bool,
     objects: Objects,
     /// Bytes a transaction by phase.
@@ -105,24 +125,25 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(config: &'a Config, floor: bool, running: &'a Running, sizes: [Sizes; 4]) -> Self {
+    fn new(config: &'a Config, floor: bool, servers: &'a [Running], sizes: [Sizes; 4]) -> Self {
         let objects = Objects {
             ports: vec![String::new(); config.rows],
             lbs: vec![String::new(); config.rows],
             ..Objects::default()
         };
         let tallies = std::array::from_fn(|_| Tally::default());
-        Self { config, running, floor, objects, sizes, tallies }
+        Self { config, servers, floor, objects, sizes, tallies }
     }
 
     fn all(&mut self, progress: &Progress) -> Result<Figures, Error> {
-        let mut control = Client::connect(&self.running.target)?;
+        let targets: Vec<_> = self.servers.iter().map(|server| &server.target).collect();
+        let mut control = Client::connect(targets[0])?;
         self.objects.create(&mut control, self.floor)?;
+        targets[1..].iter().try_for_each(|target| objects::await_at(target))?;
         let mut replica = Replica::new(&self.config.schema);
-        let target = &self.running.target;
-        let mut driver = self.config.clients.connect(target, DB, &mut replica, progress)?;
-        driver.one_shot = self.config.one_shot.then(|| target.clone());
-        let mut after_adds = self.running.memory()?;
+        let mut driver = self.config.clients.connect_to(&targets, DB, &mut replica, progress)?;
+        driver.one_shot = self.config.one_shot.then(|| targets[0].clone());
+        let mut after_adds = self.memory()?;
         for _ in 0..self.config.cycles {
             for (n, step) in STEPS.into_iter().enumerate() {
                 if self.floor {
@@ -132,7 +153,7 @@ impl<'a> Run<'a> {
                 self.step(n, step, &mut driver)?;
                 progress.note(&format!("  {}: {:.1} s", step.name(), self.tallies[n].seconds));
                 if step == Step::LbAdd {
-                    after_adds = self.running.memory()?;
+                    after_adds = self.memory()?;
                 }
                 let kept = driver.watches.first_mut().and_then(|watch| watch.kept.take());
                 if let (Some(kept), false) = (&kept, self.floor) {
@@ -145,7 +166,7 @@ impl<'a> Run<'a> {
             }
         }
         if self.config.clients.monitors > 0 && !self.floor {
-            replica.check_against(target, DB)?;
+            targets.iter().try_for_each(|target| replica.check_against(target, DB))?;
         }
         if !self.floor {
             for (tally, sizes) in self.tallies.iter().zip(&mut self.sizes) {
@@ -186,7 +207,7 @@ impl<'a> Run<'a> {
                 Ok(uuid_hash(uuid.as_bytes()))
             },
         };
-        self.tallies[n].run(self.running, driver, &mut load)?;
+        self.tallies[n].run_at(self.servers, driver, &mut load)?;
         let now = if new.is_empty() { known } else { new };
         match step {
             Step::PortAdd | Step::PortDelete => objects.ports = now,
@@ -195,16 +216,26 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn figures(&self, after_adds: Option<procfs::Memory>) -> Result<Figures, Error> {
-        const SECTION: &str = "memory and disk";
+    /// Memory of each server, where its process is known.
+    fn memory(&self) -> Result<Vec<Option<procfs::Memory>>, Error> {
+        self.servers.iter().map(Running::memory).collect()
+    }
+
+    fn figures(&self, after_adds: Vec<Option<procfs::Memory>>) -> Result<Figures, Error> {
         let mut figures = Figures::default();
         for (step, tally) in STEPS.into_iter().zip(&self.tallies) {
             tally.figures(step.name(), &mut figures);
         }
-        if let Some(memory) = after_adds {
-            figures.push(SECTION, "RSS after both adds MB", 1, memory.rss as f64 / 1e6);
+        for (n, (server, memory)) in self.servers.iter().zip(after_adds).enumerate() {
+            let section = match self.servers.len() {
+                1 => SPACE.to_owned(),
+                _ => format!("{SPACE} of member {}", n + 1),
+            };
+            if let Some(memory) = memory {
+                figures.push(&section, AFTER_ADDS, 1, memory.rss as f64 / 1e6);
+            }
+            server.finish(&section, &mut figures)?;
         }
-        self.running.finish(SECTION, &mut figures)?;
         Ok(figures)
     }
 }
@@ -235,7 +266,7 @@ mod tests {
             let mut run = Run::new(
                 &config,
                 true,
-                &running,
+                std::slice::from_ref(&running),
                 [Sizes { update: 400, record: 300, request: 0 }; 4],
             );
             run.all(&Progress::hidden()).unwrap();

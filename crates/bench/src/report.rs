@@ -52,11 +52,17 @@ impl Figures {
         self.curves.push(curve);
     }
 
-    /// One figure, for tests.
-    #[cfg(test)]
+    /// One figure, where it is there.
     pub(crate) fn value(&self, section: &str, name: &str) -> Option<f64> {
         let mut values = self.values.iter();
         values.find(|(of, metric, _)| of == section && metric.name == name).map(|found| found.2)
+    }
+
+    /// The same figures and plots as part of something.
+    pub(crate) fn within(mut self, what: &str) -> Self {
+        self.values.iter_mut().for_each(|(section, ..)| *section = format!("{what}, {section}"));
+        self.curves.iter_mut().for_each(|curve| curve.plot = format!("{what}, {}", curve.plot));
+        self
     }
 
     pub(crate) fn append(&mut self, mut other: Self) {

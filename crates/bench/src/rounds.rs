@@ -106,6 +106,11 @@ impl Bench {
         self.peers.restart(peer, end, running)
     }
 
+    /// Starts a server of our own again that has been stopped, on the same file.
+    pub(crate) fn start_again(&self, peer: &Peer, running: &mut Running) -> Result<(), Error> {
+        self.peers.start_again(peer, running)
+    }
+
     /// Where files of our own may be made.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         let path = self.peers.dir.join(format!("weir-bench-{}-{name}", std::process::id()));

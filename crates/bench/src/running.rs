@@ -35,12 +35,14 @@ const LOOPBACK: &str = "127.0.0.1";
 const LOG_LINES: usize = 5;
 
 /// What a server's database begins as.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// An empty database of this schema.
     Schema(&'a Value),
     /// A copy of this database file.
     File(&'a Path),
+    /// What this makes at the path that it is given.
+    Made(&'a dyn Fn(&Path) -> Result<(), Error>),
 }
 
 impl Source<'_> {
@@ -51,6 +53,7 @@ impl Source<'_> {
             Self::File(from) => fs::copy(from, path)
                 .map(drop)
                 .map_err(|e| Error::io("copying a database to", path, e)),
+            Self::Made(make) => make(path),
         }
     }
 }
@@ -78,6 +81,8 @@ struct Own {
 /// How a server is brought to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
+    /// By the administrators' command `exit`, as packages stop servers; a leader may hand over.
+    Asked,
     /// By TERM, and by KILL where that takes too long.
     Clean,
     /// By KILL, in the middle of whatever it does.
@@ -165,9 +170,21 @@ impl Running {
 
     /// Ends a server of our own and starts it again on the same file, socket and folder.
     pub(crate) fn restart(&mut self, name: &str, end: End, pki: Option<&Pki>) -> Result<(), Error> {
-        let Some(own) = &mut self.own else { fail!("{name}: not ours to start again") };
+        self.stop(end);
+        self.start_again(name, pki)
+    }
+
+    /// Ends a server of our own; its file stays.
+    pub(crate) fn stop(&mut self, end: End) {
         self.sampler = None;
-        own.stop(end);
+        if let Some(own) = &mut self.own {
+            own.stop(end);
+        }
+    }
+
+    /// Starts a server of our own that has been stopped, on the same file, socket and folder.
+    pub(crate) fn start_again(&mut self, name: &str, pki: Option<&Pki>) -> Result<(), Error> {
+        let Some(own) = &mut self.own else { fail!("{name}: not ours to start again") };
         own.started = Instant::now();
         let Own { command, dir, log, .. } = own;
         own.child = interrupt::start_server(|| spawn(command, dir, log))?;
@@ -305,10 +322,22 @@ fn port_in(log: &str) -> Option<u16> {
 }
 
 impl Own {
+    fn ask_to_exit(&self) -> Result<(), Error> {
+        let control = Target::Unix(self.dir.join(CONTROL));
+        Client::connect(&control)?.call("exit", &json!([])).map(drop)
+    }
+
     /// Ends the process and reaps it.
     fn stop(&mut self, end: End) {
-        let signal = if end == End::Clean { Signal::TERM } else { Signal::KILL };
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            // Reaped: its number may be somebody else's by now.
+            interrupt::forget_server(self.child.id());
+            return;
+        }
+        let signal = if end == End::Killed { Signal::KILL } else { Signal::TERM };
+        if end == End::Asked && self.ask_to_exit().is_ok() {
+            // The wait below is for what it does now.
+        } else if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
         interrupt::forget_server(self.child.id());

@@ -10,8 +10,8 @@ use crate::one_core::OneCore;
 use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
-    Error, big, conditions, connections, dbfile, growth, herd, large, openstack, ports, resume,
-    set, steps, strings, tools, unfair,
+    Error, big, cluster, conditions, connections, dbfile, growth, herd, large, openstack, ports,
+    resume, set, steps, strings, tools, unfair,
 };
 
 /// A load test.
@@ -181,6 +181,13 @@ const SCENARIOS: &[Scenario] = &[
         options: &["--megabytes N (162) --monitors N (100) --ops N (100000)"],
         schema: None,
         run: steps::run,
+    },
+    Scenario {
+        name: "cluster",
+        about: &["clusters of three: the load of ports, 100 KB, slow disks, members that go"],
+        options: cluster::OPTIONS,
+        schema: None,
+        run: cluster::run,
     },
     Scenario {
         name: "unfair",

@@ -77,12 +77,27 @@ impl Tally {
         driver: &mut Driver,
         load: &mut Load<'_>,
     ) -> Result<(), Error> {
+        self.run_at(std::slice::from_ref(running), driver, load)
+    }
+
+    /// Runs a phase at several servers: CPU time is that of all of them, the file the first one's.
+    pub(crate) fn run_at(
+        &mut self,
+        servers: &[Running],
+        driver: &mut Driver,
+        load: &mut Load<'_>,
+    ) -> Result<(), Error> {
         let me = std::process::id();
-        let file_before = running.file_size();
-        let (server_before, driver_before) = (running.cpu_nanos()?, procfs::cpu_nanos(me)?);
+        let file_size = || servers.first().and_then(Running::file_size);
+        let server_cpu = || -> Result<Option<u64>, Error> {
+            let of_each: Result<Vec<_>, _> = servers.iter().map(Running::cpu_nanos).collect();
+            Ok(of_each?.into_iter().sum())
+        };
+        let file_before = file_size();
+        let (server_before, driver_before) = (server_cpu()?, procfs::cpu_nanos(me)?);
         let outcome = driver.run(load)?;
         self.driver_cpu += procfs::cpu_nanos(me)?.saturating_sub(driver_before);
-        if let (Some(before), Some(after)) = (server_before, running.cpu_nanos()?) {
+        if let (Some(before), Some(after)) = (server_before, server_cpu()?) {
             let spent = after.saturating_sub(before);
             self.server_cpu = Some(self.server_cpu.unwrap_or(0) + spent);
         }
@@ -94,7 +109,7 @@ impl Tally {
         self.open = load.rate.is_some();
         self.notifications +=
             driver.watches.first().and_then(|watch| watch.notifications).unwrap_or(0);
-        if let (Some(before), Some(after)) = (file_before, running.file_size()) {
+        if let (Some(before), Some(after)) = (file_before, file_size()) {
             self.file_growth += after.saturating_sub(before);
         }
         Ok(())
@@ -194,11 +209,23 @@ impl Clients {
         replica: &mut Replica,
         progress: &Progress,
     ) -> Result<Driver, Error> {
+        self.connect_to(&[target], db, replica, progress)
+    }
+
+    /// Connects all of them in turn to several servers that have the same rows.
+    pub(crate) fn connect_to(
+        self,
+        targets: &[&Target],
+        db: &str,
+        replica: &mut Replica,
+        progress: &Progress,
+    ) -> Result<Driver, Error> {
+        let target = |n: usize| targets[n % targets.len()];
         let writers: Result<Vec<Stream>, Error> =
-            (0..self.writers).map(|_| target.connect()).collect();
+            (0..self.writers).map(|n| target(n).connect()).collect();
         let requests = replica.requests();
         let watches: Result<Vec<Watch>, Error> = (0..self.monitors)
-            .map(|n| subscribe(target, db, &requests, (n == 0).then_some(&mut *replica)))
+            .map(|n| subscribe(target(n), db, &requests, (n == 0).then_some(&mut *replica)))
             .collect();
         Driver::new(writers?, watches?, self.drain_every, progress.clone())
     }

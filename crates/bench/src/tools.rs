@@ -8,7 +8,7 @@
 //!    server makes of the file.
 
 mod measured;
-mod programs;
+pub(crate) mod programs;
 mod swallow;
 
 use std::collections::BTreeMap;

@@ -83,6 +83,7 @@ fn the_other_scenarios_hold_too() {
         &["snapshot-memory", "--megabytes=1"],
         &["steps", "--megabytes=1", "--monitors=3", "--ops=500"],
         &["unfair", "--quick", "--seconds=0.05"],
+        &["cluster", "--quick", "--rows=40", "--lines=ports,one-writer,big,rolling"],
         &["unfair", "--quick", "--minutes=0.02", "--lines=swap,waits,drip,gone,sum-locks,broken"],
     ];
     for scenario in scenarios {

@@ -215,6 +215,37 @@ fn clients_that_come_back_are_told_what_has_changed() {
 }
 
 #[test]
+fn a_cluster_is_loaded_and_loses_members() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let figures = bench(&["cluster", "--quick", "--rows=100"]);
+    let sections = figures.as_object().expect("sections");
+    let failed: Vec<_> = sections.iter().filter(|(_, of)| !of["failed"].is_null()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    for load in ["50 writers", "1 writer at the leader", "1 writer at a follower", "10 monitors"] {
+        for step in ["port add", "LB add", "port delete", "LB delete"] {
+            positive(&figures, &format!("{load}, {step}"), "server CPU us/tx");
+        }
+        for member in 1..=3 {
+            let section = format!("{load}, memory and disk of member {member}");
+            positive(&figures, &section, "peak RSS MB");
+            positive(&figures, &section, "file MB");
+        }
+    }
+    positive(&figures, "50 writers, memory and disk", "largest member / lone server");
+    positive(&figures, "100 KB", "tx/s, all drained");
+    positive(&figures, "leader killed", "writes again, election timers, worst");
+    positive(&figures, "member returns by a snapshot", "has everything after s");
+    for section in ["leader killed", "follower killed", "compaction of each member"] {
+        positive(&figures, section, "longest stall of a writer ms");
+    }
+    let report = report(&["cluster", "--quick", "--rows=20", "--members=5", "--lines=one-writer"]);
+    positive(&report["servers"]["floor"][0], "floor of one writer", "fdatasync p50 us");
+    positive(&report["servers"]["weir"][0], "1 writer at a follower, port add", "p50 us");
+}
+
+#[test]
 fn a_table_is_resumed_from_its_results() {
     let scratch = Scratch::new();
     let (peer, results) = (format!("--peer=weir={WEIR}"), scratch.text("results"));

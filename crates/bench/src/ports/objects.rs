@@ -2,17 +2,21 @@
 //! copy must hold after each phase.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::DB;
 use crate::Error;
-use crate::client::Client;
+use crate::client::{Client, Target};
 use crate::error::fail;
 use crate::replica::{Datum, Replica};
 use crate::watch::Marker;
 
 pub(super) const SWITCHES: usize = 100;
+/// How long a member may take to learn of a transaction, and how often it is asked.
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(5);
 
 /// A phase of the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +212,20 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// Waits until another member of a cluster has what the phases presuppose.
+pub(super) fn await_at(target: &Target) -> Result<(), Error> {
+    let mut client = Client::connect(target)?;
+    let select = json!([DB, {"op": "select", "table": "Address_Set", "where": []}]);
+    let start = Instant::now();
+    while client.transact(&select)?[0]["rows"].as_array().is_none_or(Vec::is_empty) {
+        if start.elapsed() > PATIENCE {
+            fail!("{target} does not learn of the first transaction");
+        }
+        std::thread::sleep(STEP);
+    }
+    Ok(())
 }
 
 /// Checks that transaction `i` did everything it should.

@@ -24,6 +24,7 @@ type Goal = (&'static str, &'static str, &'static str, Limit);
 
 use Limit::{Least, LeastTimesFirst, Most, MostOrFloorPlus, TimesFirst, TimesFloor};
 
+const RATE: &str = "tx/s, all drained";
 const CPU: &str = "server CPU us/tx";
 /// The cost at the largest size divided by that at the smallest: flat, measurement aside.
 const FLAT: f64 = 1.2;
@@ -106,6 +107,17 @@ const GOALS: &[Goal] = &[
     ("resume", "*", "database / text of the changes", Most(3.0)),
     ("connections", "idle clients", "server bytes a client", Most(30_000.0)),
     ("connections", "set-up", "connections/s", LeastTimesFirst(2.0)),
+    ("cluster", "50 writers, port add", RATE, Least(20_000.0)),
+    ("cluster", "50 writers, port add", CPU, Most(70.0)),
+    ("cluster", "50 writers, LB add", RATE, Least(25_000.0)),
+    ("cluster", "50 writers, port delete", RATE, Least(20_000.0)),
+    ("cluster", "50 writers, LB delete", RATE, Least(25_000.0)),
+    ("cluster", "50 writers, memory and disk", "largest member / lone server", Most(1.1)),
+    ("cluster", "1 writer at the leader, *", "p50 us", TimesFloor(1.3)),
+    ("cluster", "leader killed", "writes again, election timers, median", Most(1.5)),
+    ("cluster", "leader killed", "writes again, election timers, worst", Most(2.5)),
+    // An election timer, and 300 ms.
+    ("cluster", "rolling restart", "longest stall of a writer ms", Most(1_300.0)),
     ("unfair", "clauses", "monitor_cond*", TimesFirst(1.0 / 3.0)),
     ("unfair", "swap", "answer p50 ms", TimesFirst(1.0 / 3.0)),
     ("unfair", "audience", ECHO, Most(ECHO_MS)),

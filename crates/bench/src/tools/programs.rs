@@ -12,15 +12,15 @@ use crate::peer::Peer;
 const PACKAGED: &str = "/usr/bin";
 
 /// The programs of one side.
-pub(super) struct Programs {
-    pub(super) client: PathBuf,
-    pub(super) tool: PathBuf,
+pub(crate) struct Programs {
+    pub(crate) client: PathBuf,
+    pub(crate) tool: PathBuf,
 }
 
 impl Programs {
     /// The programs beside the server, or links to it where it is all of them; the links are made
     /// in `dir`.
-    pub(super) fn beside(peer: &Peer, dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn beside(peer: &Peer, dir: &Path) -> Result<Self, Error> {
         let Some(server) = peer.program() else {
             fail!("tools: it wants --peer, not --server");
         };
