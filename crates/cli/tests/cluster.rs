@@ -224,6 +224,19 @@ fn a_leader_that_stands_still_is_followed_by_another() {
 }
 
 #[test]
+fn a_leader_that_is_stopped_hands_leadership_over() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    for _ in 0..rounds(2) {
+        let leader = trio.settle(&ALL);
+        trio.stop(leader);
+        let next = trio.settle(&others(leader));
+        let taken = "starting election to take over leadership";
+        assert!(trio.log(next).contains(taken), "{}", trio.log(next));
+        trio.start(leader, Program::Weir);
+    }
+}
+
+#[test]
 fn a_member_that_was_away_gets_what_the_others_have() {
     let Some(mut trio) = Trio::weir(SCHEMA) else { return };
     let load = trio.load();

@@ -220,7 +220,7 @@ fn elections_go_where_failures_on_purpose_send_them() {
     let leader = trio.settle(&ALL);
     let first = term(&trio, leader);
     let follower = others(leader)[0];
-    let begun = |trio: &Trio| trio.log(follower).matches(", starting election").count();
+    let begun = |trio: &Trio| trio.log(follower).matches(", starting prevote").count();
     let before = begun(&trio);
     engage(&trio, follower, "force-election");
     eventually("an election has begun", || begun(&trio) > before);

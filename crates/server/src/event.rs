@@ -130,6 +130,9 @@ pub enum Event {
         /// knows.
         result: Result<SyncTime, String>,
     },
+    /// The server is to end as somebody wants it (`exit` of ovs-appctl(8)): what must be done before is
+    /// begun. It may end when [`Server::may_stop`](crate::Server::may_stop) says so.
+    Stopping,
     /// Result of `Effect::ReadFile`, unless the file was closed meanwhile.
     FileRead {
         /// Which database.

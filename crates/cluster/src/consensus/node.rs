@@ -150,6 +150,11 @@ impl Node {
         self.numbers.id(self.raw.raft.leader_id)
     }
 
+    /// Whether the node asks who would vote for it, before it begins a term.
+    pub(crate) fn only_asks(&self) -> bool {
+        self.role() == StateRole::PreCandidate
+    }
+
     pub(crate) fn is_leader(&self) -> bool {
         self.role() == StateRole::Leader
     }
@@ -297,13 +302,6 @@ impl Node {
     pub(crate) fn transfer(&mut self, to: Uuid) {
         let to = self.numbers.of(to);
         self.raw.transfer_leader(to);
-    }
-
-    /// The member that is as far as any other, for leadership to be handed to.
-    pub(crate) fn best_successor(&self) -> Option<Uuid> {
-        let own = self.id();
-        let others = self.progress().into_iter().filter(|(id, _)| *id != own);
-        others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)
     }
 
     /// A peer has said something. Answers with a remark for the log, if there is one to make.

@@ -56,10 +56,11 @@ impl Member {
     }
 
     /// Hands leadership over, if the member has it, to who is as far as any other: before a stop,
-    /// so that nobody waits for an election.
-    pub fn hand_over(&mut self, now_us: u64) {
+    /// so that nobody waits for an election. True if there is somebody to take it.
+    pub fn hand_over(&mut self, now_us: u64) -> bool {
         self.now_us = now_us;
-        self.give_lead_away();
+        let has_given = self.give_lead_away();
         self.pump();
+        has_given
     }
 }

@@ -20,8 +20,9 @@ const GOOD: u64 = 5;
 const ROUND_MS: u64 = 500;
 
 /// The worst delays since the member was opened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Delays {
+    opened_us: u64,
     worst_us: u64,
     /// The delay that a warning was about last, of heartbeats and of the disk.
     warned_us: [u64; 2],
@@ -30,6 +31,16 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
+    pub(super) fn new(opened_us: u64) -> Self {
+        Self { opened_us, worst_us: 0, warned_us: [0; 2], leader: None }
+    }
+
+    /// For how long no leader has been heard.
+    pub(super) fn silent_us(&self, now_us: u64) -> u64 {
+        let heard_us = self.leader.map_or(self.opened_us, |(.., at_us)| at_us);
+        now_us.saturating_sub(heard_us)
+    }
+
     /// How late a heartbeat left here, or came here, in microseconds.
     pub(crate) fn worst_us(&self) -> u64 {
         self.worst_us
@@ -135,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_delay_is_told_when_it_is_near_and_again_when_it_is_much_worse() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new(0);
         assert!(!delays.is_news(0, 250_000, 1_000_000), "it is not near");
         assert!(delays.is_news(0, 251_000, 1_000_000));
         assert!(!delays.is_news(0, 260_000, 1_000_000), "it is not much worse");

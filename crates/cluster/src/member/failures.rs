@@ -175,14 +175,12 @@ impl Member {
     }
 
     /// Hands leadership over, if the member has it.
-    pub(super) fn give_lead_away(&mut self) {
-        if !self.node.is_leader() {
-            return;
-        }
-        if let Some(successor) = self.node.best_successor() {
-            let text = format!("Transferring leadership to server {}.", self.nickname(successor));
-            self.log(Level::Info, text);
-            self.node.transfer(successor);
-        }
+    /// True if there is somebody to take it.
+    pub(super) fn give_lead_away(&mut self) -> bool {
+        let Some(successor) = self.successor() else { return false };
+        let text = format!("Transferring leadership to server {}.", self.nickname(successor));
+        self.log(Level::Info, text);
+        self.node.transfer(successor);
+        true
     }
 }

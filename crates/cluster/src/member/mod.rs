@@ -225,7 +225,7 @@ impl Member {
             leaderless_us: Some(now_us),
             heard_us: BTreeMap::new(),
             complaints: Complaints::default(),
-            delays: Delays::default(),
+            delays: Delays::new(now_us),
             failure: None,
             now_us,
         };
@@ -476,7 +476,7 @@ impl Member {
                 }
                 self.snapshots.forget_copy(self.steps.is_finishing());
                 // Others can do what this one cannot.
-                if let Some(successor) = self.node.best_successor() {
+                if let Some(successor) = self.successor() {
                     self.node.transfer(successor);
                 }
             }
@@ -500,9 +500,9 @@ impl Member {
         let text = if self.elections.is_transfer {
             format!("term {term}: starting election to take over leadership")
         } else {
-            let since_us = self.leaderless_us.unwrap_or(self.now_us);
-            let ms = self.now_us.saturating_sub(since_us) / 1000;
-            format!("term {term}: {ms} ms timeout expired, starting election")
+            let ms = self.delays.silent_us(self.now_us) / 1000;
+            let what = if self.node.only_asks() { "prevote" } else { "election" };
+            format!("term {term}: {ms} ms timeout expired, starting {what}")
         };
         self.log_limited("election", Level::Info, text);
     }

@@ -65,6 +65,16 @@ impl Member {
         self.node.mark().last.index + 1
     }
 
+    /// Who is as far as any other member that has been heard of lately, for leadership to be handed
+    /// to, if this one leads.
+    pub(super) fn successor(&self) -> Option<Uuid> {
+        let since_us = self.now_us.saturating_sub(self.election_timer * 1000);
+        let is_heard = |id: &Uuid| self.heard_us.get(id).is_some_and(|at_us| *at_us >= since_us);
+        let all = self.node.progress().into_iter();
+        let others = all.filter(|(id, _)| *id != self.id() && is_heard(id));
+        others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)
+    }
+
     /// The last entry that has taken effect.
     pub fn applied(&self) -> u64 {
         self.node.applied()

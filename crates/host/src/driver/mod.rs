@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use weir_net::Listener;
 use weir_server::effect::Effect;
-use weir_server::event::{Now, SessionId};
+use weir_server::event::{Event, Now, SessionId};
 use weir_server::{Config, StartStatus};
 
 use crate::clock::Clock;
@@ -90,6 +90,8 @@ pub(crate) struct Driver {
     idleness: Idleness,
     /// The start is over.
     is_started: bool,
+    /// Somebody wants it to end, and the core knows.
+    is_stopping: bool,
     /// How the command of `--run` has ended.
     command: Option<io::Result<ExitStatus>>,
     ready: Vec<Ready>,
@@ -127,6 +129,7 @@ impl Driver {
             memory: MemoryWatch::default(),
             idleness: Idleness::default(),
             is_started: false,
+            is_stopping: false,
             command: None,
             ready: Vec::new(),
             effects: Vec::new(),
@@ -223,7 +226,12 @@ impl Driver {
             return Some(Turn::Command(result));
         }
         if self.outside.admin.is_exiting() {
-            return Some(Turn::Exit);
+            if !mem::replace(&mut self.is_stopping, true) {
+                self.execution.events.push(Event::Stopping);
+                self.deliver_at_once();
+                self.execute_effects();
+            }
+            return self.execution.server.may_stop().then_some(Turn::Exit);
         }
         if self.is_started {
             return None;

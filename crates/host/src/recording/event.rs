@@ -183,6 +183,7 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             }
         }
         Event::Idle => out.push(27),
+        Event::Stopping => out.push(36),
         Event::Backlog { bytes, peers } => {
             begin(out, 22, *bytes as u64);
             put_u64(out, *peers as u64);
@@ -238,6 +239,7 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         22 => Event::Backlog { bytes: length(fields)?, peers: length(fields)? },
         28 => Event::Outboxes { outboxes: fields.list(outbox)? },
         27 => Event::Idle,
+        36 => Event::Stopping,
         23 => Event::Command {
             id: CommandId(fields.u64()?),
             name: fields.text()?,

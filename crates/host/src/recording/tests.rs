@@ -58,6 +58,7 @@ fn samples() -> Vec<Vec<u8>> {
         Event::ConnectFailed { remote, error: error() },
         Event::HostStatus(Box::new(status)),
         Event::Idle,
+        Event::Stopping,
         Event::Backlog { bytes: 12, peers: 7 },
         Event::Outboxes { outboxes: vec![(session, outbox), (SessionId(7), Outbox::default())] },
         Event::Command { id: CommandId(5), name: "a/b".to_owned(), args: vec!["x".to_owned()] },

@@ -40,6 +40,9 @@ use crate::shell::Shell;
 /// Numbers of connections to members begin here: those below belong to sources of databases.
 const LINKS_FROM: u64 = 1 << 40;
 
+/// A server that ends waits for so long at most until its leadership is taken, in microseconds.
+pub(crate) const STOP_US_MAX: u64 = 2_000_000;
+
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
 
@@ -84,6 +87,8 @@ pub(crate) struct Part {
     pub(crate) growth: Growth,
     /// The server has left the cluster.
     pub(crate) has_left: bool,
+    /// The server ends, and its leadership is on its way to another one.
+    pub(crate) is_handing_over: bool,
     /// Bytes that may be queued for a member (`cluster/set-backlog-threshold`).
     pub(crate) backlog_bytes_max: Option<usize>,
 }
@@ -184,6 +189,8 @@ pub(crate) struct Clusters {
     /// Requests of other members that run: where they came from.
     pub(crate) askers: BTreeMap<u64, Asked>,
     pub(crate) next_asker: u64,
+    /// The server ends by then, whoever leads.
+    pub(crate) stop_by_us: Option<u64>,
 }
 
 impl Clusters {
@@ -244,7 +251,17 @@ impl Clusters {
             let again_us = part.again_us.unwrap_or(u64::MAX);
             part.member.wakeup_us().min(again_us)
         };
-        self.parts.values().map(of).min()
+        self.parts.values().map(of).chain(self.stop_by_us).min()
+    }
+
+    /// Whether all leadership that was handed over has been taken, or nobody waits for that any
+    /// longer.
+    pub(crate) fn may_stop(&self, now_us: u64) -> bool {
+        let has_gone = |part: &Part| {
+            let leader = part.member.leader();
+            !part.is_handing_over || leader.is_some_and(|leader| leader != part.member.id())
+        };
+        self.stop_by_us.is_none_or(|by_us| by_us <= now_us) || self.parts.values().all(has_gone)
     }
 
     /// A clustered database is served from now on.
@@ -282,6 +299,7 @@ impl Clusters {
             finishing: None,
             growth: Growth::new(size, shell.now_us()),
             has_left: false,
+            is_handing_over: false,
             backlog_bytes_max: None,
         };
         self.parts.insert(db, part);

@@ -1,5 +1,6 @@
 //! What ends with a session, and with a database.
 
+use crate::clusters::STOP_US_MAX;
 use crate::database::Replaced;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, SessionId};
@@ -71,6 +72,18 @@ impl Server {
             let text = format!("{name}: disconnecting ({reason})");
             self.shell.log("ovsdb_jsonrpc_server", Level::Info, text);
             self.disconnect(id);
+        }
+    }
+
+    /// Leaves leadership of clusters to others, so that nobody waits for an election.
+    pub(super) fn hand_leadership_over(&mut self) {
+        let now_us = self.shell.now_us();
+        self.clusters.stop_by_us = Some(now_us + STOP_US_MAX);
+        let members: Vec<DbId> = self.clusters.parts.keys().copied().collect();
+        for db in members {
+            let part = self.clusters.part_mut(db);
+            part.is_handing_over = part.member.hand_over(now_us);
+            self.run_member(db);
         }
     }
 

@@ -151,6 +151,7 @@ impl Server {
                 deliveries.looked(shell, sessions, databases, outboxes);
             }
             Event::HostStatus(status) => self.admin.set_host_status(*status),
+            Event::Stopping => self.hand_leadership_over(),
             Event::Idle => self.databases.shrink(),
             Event::Backlog { bytes, peers } => self.admin.set_backlog(bytes, peers),
             Event::Command { id, name, args } => self.round.command(id, name, args),
@@ -230,6 +231,11 @@ impl Server {
     /// How many times waiting transactions have run again.
     pub fn ran_again(&self) -> u64 {
         self.databases.ran_again()
+    }
+
+    /// Whether nothing is left that must be done before the end, behind [`Event::Stopping`].
+    pub fn may_stop(&self) -> bool {
+        self.clusters.may_stop(self.shell.now_us())
     }
 
     /// How far the start has come.
