@@ -92,6 +92,14 @@ pub enum Effect {
     /// Read texts of entries back from the file as it is now, for members that lack them; answer with
     /// [`Event::TextsRead`](crate::Event::TextsRead). There is one such reading at a time.
     ReadTexts(Place),
+    /// What [`Member::read_index`](crate::Member::read_index) asked for: everything up to this entry
+    /// was committed, and nothing behind it, anywhere, when it was asked.
+    ReadIndex {
+        /// The number that was given.
+        number: u64,
+        /// The entry.
+        index: u64,
+    },
     /// A snapshot is about to come: write a new file beside the file, which begins with a header for
     /// it. One that is there already is given up, and so is a copy that is being written.
     ReceiveSnapshot {

@@ -2,7 +2,7 @@
 //!
 //! # Who owns what
 //!
-//! [`Server`] is thirteen owners; what they have is their own. Arrows between their folders point one
+//! [`Server`] is fourteen owners; what they have is their own. Arrows between their folders point one
 //! way (tidy checks it), from the top of this list to its end:
 //!
 //! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
@@ -11,7 +11,7 @@
 //! - `admin`: how far the start has come, reconfigurations, `weir/status`.
 //! - `backup`: databases that follow a source. `remotes`: listeners, connections to managers, their
 //!   status, options of TLS. `delivery`: who waits until clients have what was committed.
-//!   `searches`: who waits for changes of the log.
+//!   `searches`: who waits for changes of the log; `states`: who waits for a state.
 //!   `monitors`: what sessions watch, first rows, long messages.
 //! - `clusters`: members of clusters, connections to their peers, requests that go to leaders.
 //! - `database`: tables and whether they are open, the pipeline of commits, transactions that wait
@@ -54,6 +54,7 @@ pub mod work;
 mod monitors;
 mod delivery;
 mod searches;
+mod states;
 mod clusters;
 mod remotes;
 mod backup;

@@ -37,6 +37,12 @@ pub enum Method {
     Convert,
     /// `weir_wait_delivered`: when clients have a transaction (docs/delivery.md).
     WaitDelivered,
+    /// `weir_wait_id`: until the database has the state of an id
+    /// (docs/decisions/013-wire-extensions.md).
+    WaitId,
+    /// `weir_sync`: until the database has all that was committed when it was asked
+    /// (docs/decisions/013-wire-extensions.md).
+    Sync,
     /// `weir_features`: which methods that are not the reference's the server has
     /// (docs/decisions/013-wire-extensions.md).
     Features,
@@ -44,7 +50,7 @@ pub enum Method {
     Log,
 }
 
-const METHODS: [(&str, Method); 19] = [
+const METHODS: [(&str, Method); 21] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -63,6 +69,8 @@ const METHODS: [(&str, Method); 19] = [
     ("convert", Method::Convert),
     ("weir_features", Method::Features),
     ("weir_log", Method::Log),
+    ("weir_sync", Method::Sync),
+    ("weir_wait_id", Method::WaitId),
     ("weir_wait_delivered", Method::WaitDelivered),
 ];
 

@@ -64,6 +64,8 @@ pub(crate) struct Ready {
     pub(crate) behind: Vec<Uuid>,
     /// Entries that take effect.
     pub(crate) committed: Vec<Entry>,
+    /// What [`Node::read_index`] was given, and the entry up to which all was committed then.
+    pub(crate) reads: Vec<(u64, u64)>,
 }
 
 /// A member as its leader sees it.
@@ -352,6 +354,12 @@ impl Node {
         Ok(())
     }
 
+    /// Asks a majority whether the node still leads; the answer names the last entry that was committed
+    /// when this was asked. There is none if it does not, or not any more.
+    pub(crate) fn read_index(&mut self, number: u64) {
+        self.raw.read_index(number.to_be_bytes().to_vec());
+    }
+
     /// Entries to be the next ones; `None` unless the node leads.
     pub(crate) fn propose(&mut self, contents: Vec<Content>) -> Option<Position> {
         if !self.may_propose() {
@@ -430,6 +438,10 @@ impl Node {
             }
             let hard = hard.clone();
             self.raw.mut_store().set_hard_state(hard);
+        }
+        for read in rd.take_read_states() {
+            let number = <[u8; 8]>::try_from(&*read.request_ctx).expect("numbers are asked with");
+            ready.reads.push((u64::from_be_bytes(number), read.index));
         }
         if !rd.snapshot().is_empty() {
             let metadata = rd.snapshot().get_metadata();

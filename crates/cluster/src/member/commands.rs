@@ -55,6 +55,19 @@ impl Member {
         open.into_iter().find_map(timer)
     }
 
+    /// Asks which entry is the last one that is committed, anywhere, for reads that must not be stale:
+    /// [`Effect::ReadIndex`] answers if a majority still follows this leader, nothing if not. False
+    /// if the member does not lead, or has not got everything of the leaders before it.
+    pub fn read_index(&mut self, now_us: u64, number: u64) -> bool {
+        self.now_us = now_us;
+        let may_ask = self.node.may_propose();
+        if may_ask {
+            self.node.read_index(number);
+            self.pump();
+        }
+        may_ask
+    }
+
     /// Hands leadership over, if the member has it, to who is as far as any other: before a stop,
     /// so that nobody waits for an election. True if there is somebody to take it.
     pub fn hand_over(&mut self, now_us: u64) -> bool {

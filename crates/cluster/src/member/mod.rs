@@ -378,6 +378,8 @@ impl Member {
         for to in ready.behind {
             self.begin_snapshot(to);
         }
+        let reads = ready.reads.into_iter();
+        self.effects.extend(reads.map(|(number, index)| Effect::ReadIndex { number, index }));
         let (vote, commit) = (ready.vote, ready.commit);
         let acknowledgements = ready.acknowledgements;
         if let Some(last) = ready.snapshot {

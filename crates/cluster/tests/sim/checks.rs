@@ -25,6 +25,8 @@ pub struct Counts {
     /// Snapshots of other members that were installed.
     pub snapshots: u64,
     pub compactions: u64,
+    /// Questions what is committed that were answered.
+    pub reads: u64,
     /// Times that texts of entries were read back.
     pub texts_read: u64,
     pub crashes: u64,
@@ -44,6 +46,7 @@ impl Counts {
         self.snapshots += other.snapshots;
         self.compactions += other.compactions;
         self.texts_read += other.texts_read;
+        self.reads += other.reads;
         self.crashes += other.crashes;
         self.changes += other.changes;
         self.timers += other.timers;
@@ -62,6 +65,8 @@ pub struct Checks {
     timers: BTreeMap<u64, u64>,
     leaders: BTreeMap<u64, Uuid>,
     votes: BTreeMap<(Uuid, u64), Uuid>,
+    /// What was committed when somebody asked what is, by the question's number.
+    asked: Vec<u64>,
     pub counts: Counts,
 }
 
@@ -73,6 +78,7 @@ impl Checks {
             timers: BTreeMap::from([(0, timer)]),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
+            asked: vec![],
             counts: Counts::default(),
         }
     }
@@ -133,6 +139,19 @@ impl Checks {
         }
         self.is_durable(entry, servers);
         self.committed.insert(index, entry.clone());
+    }
+
+    /// Somebody asks what is committed: the question's number.
+    pub fn asks(&mut self) -> u64 {
+        self.asked.push(self.committed.keys().next_back().copied().unwrap_or_default());
+        self.asked.len() as u64 - 1
+    }
+
+    /// A leader has answered such a question: it knows of all that anybody had seen committed then.
+    pub fn is_fresh(&mut self, n: usize, number: u64, index: u64) {
+        let seen = self.asked[usize::try_from(number).expect("it was asked")];
+        assert!(index >= seen, "server {n} says {index} is the last one, {seen} was seen before");
+        self.counts.reads += 1;
     }
 
     /// What is committed is on most disks: of the servers of that time, or of those before.

@@ -202,6 +202,7 @@ impl World {
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.later(self.now_us + 100, n, Due::Event(read));
             }
+            Effect::ReadIndex { number, index } => self.checks.is_fresh(n, number, index),
             Effect::ReadTexts(place) => {
                 let is_bad = self.fails(self.faults.snapshot);
                 let result = self.servers[n].disk.read(place);
@@ -396,6 +397,17 @@ impl World {
         }
         self.run(n);
         true
+    }
+
+    /// Somebody wants to know what is committed.
+    pub fn read_index(&mut self, n: usize) {
+        let now_us = self.clock(n);
+        if self.awake(n).is_some() {
+            let number = self.checks.asks();
+            let member = self.awake(n).expect("it has just been");
+            member.read_index(now_us, number);
+            self.run(n);
+        }
     }
 
     /// The file of a server is rewritten with a snapshot of what has taken effect.

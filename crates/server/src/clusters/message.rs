@@ -2,7 +2,7 @@
 //! come of them.
 //!
 //! ```text
-//! message = kind (u8) · entry id (16 bytes) · body
+//! message = kind (u8) · entry id (16 bytes; zeros if it is about none) · body
 //! bytes   = length (u64, little-endian) · the bytes
 //! ```
 
@@ -58,12 +58,25 @@ pub(crate) enum Message {
         attempt: u64,
         outcome: Outcome,
     },
+    /// The leader is asked which entry is the last one that is committed, with a number.
+    WhatIsCommitted(u64),
+    /// To the question of this number: the entry, or none if its receiver does not lead.
+    Committed(u64, Option<u64>),
 }
 
 impl Message {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
+            Self::WhatIsCommitted(question) => {
+                head(&mut out, 7, Uuid::ZERO);
+                number(&mut out, *question);
+            }
+            Self::Committed(question, index) => {
+                head(&mut out, 8, Uuid::ZERO);
+                number(&mut out, *question);
+                index.iter().for_each(|index| number(&mut out, *index));
+            }
             Self::Request(request) => {
                 let Request { eid, since, attempt, term, elapsed_ms, identity, locks, text } =
                     &**request;
@@ -118,6 +131,13 @@ impl Message {
             return body.0.is_empty().then(|| Self::Request(Box::new(request)));
         }
         let attempt = body.number()?;
+        if kind == 7 {
+            return body.0.is_empty().then_some(Self::WhatIsCommitted(attempt));
+        }
+        if kind == 8 {
+            let index = if body.0.is_empty() { None } else { Some(body.number()?) };
+            return body.0.is_empty().then_some(Self::Committed(attempt, index));
+        }
         let outcome = match kind {
             1 => Outcome::Entry(body.bytes()?.to_vec()),
             2 => Outcome::Empty(body.position()?, body.bytes()?.to_vec()),

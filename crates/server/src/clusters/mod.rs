@@ -69,6 +69,10 @@ pub(crate) struct Part {
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
     /// Pieces of the file that are read for other members.
     pub(crate) reads: BTreeMap<WorkId, Piece>,
+    /// Who has asked this leader what is committed, and with which number, by the number of the
+    /// reading.
+    pub(crate) index_reads: BTreeMap<u64, (Uuid, u64)>,
+    pub(crate) next_read: u64,
     /// Texts of entries that are read for other members.
     pub(crate) texts: Option<Texts>,
     /// When to ask a leader again that could not be asked.
@@ -290,6 +294,8 @@ impl Clusters {
             conversion: Conversion::None,
             arrived: VecDeque::new(),
             reads: BTreeMap::new(),
+            index_reads: BTreeMap::new(),
+            next_read: 0,
             texts: None,
             again_us: None,
             told: Told::default(),

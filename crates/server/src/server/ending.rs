@@ -49,12 +49,21 @@ impl Server {
     /// Ends everything that a session had going.
     fn forget(&mut self, id: SessionId) {
         let Self {
-            shell, sessions, databases, subscriptions, deliveries, searches, checks, ..
+            shell,
+            sessions,
+            databases,
+            subscriptions,
+            deliveries,
+            searches,
+            states,
+            checks,
+            ..
         } = self;
         subscriptions.forget_session(shell, databases, id);
         databases.forget_session(shell, id);
         checks.forget_session(shell, id);
         deliveries.forget_session(id);
+        states.forget_session(id);
         searches.forget_session(shell, id);
         sessions.remove(shell, id);
     }
@@ -193,9 +202,11 @@ impl Server {
     /// Removes a database and everything that depends on it; all is decided.
     pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
         self.end_part(id);
-        let Self { shell, sessions, databases, subscriptions, deliveries, backups, .. } = self;
+        let Self { shell, sessions, databases, subscriptions, deliveries, states, backups, .. } =
+            self;
         backups.forget(shell, databases, id);
         deliveries.forget_database(shell, id);
+        states.forget_database(shell, id);
         subscriptions.cancel(shell, sessions, databases, id, &[]);
         let name = databases.remove(shell, sessions, id);
         let operation = crate::database::server_db::delete(&name);

@@ -32,6 +32,7 @@ use crate::server::round::{Round, Turn};
 use crate::session::Sessions;
 use crate::session::message::Incoming;
 use crate::shell::Shell;
+use crate::states::States;
 use crate::storage::Storage;
 use crate::work::Finished;
 
@@ -45,6 +46,7 @@ pub struct Server {
     subscriptions: Subscriptions,
     deliveries: Deliveries,
     searches: Searches,
+    states: States,
     remotes: Remotes,
     backups: Backups,
     clusters: Clusters,
@@ -67,6 +69,7 @@ impl Server {
             subscriptions: Subscriptions::default(),
             deliveries: Deliveries::default(),
             searches: Searches::default(),
+            states: States::default(),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
             clusters: Clusters::default(),
@@ -170,6 +173,9 @@ impl Server {
         if !self.clusters.is_empty() {
             self.run_members();
         }
+        if !self.states.is_empty() {
+            self.run_states();
+        }
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
@@ -204,6 +210,7 @@ impl Server {
             self.databases.next_rewrite_us(),
             self.subscriptions.next_us(),
             self.deliveries.next_us(),
+            self.states.next_us(),
             self.sessions.next_probe_us(),
         ];
         all.iter().flatten().min().copied()

@@ -20,6 +20,7 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
 use crate::session::message::{About, Incoming, Marks};
 use crate::shell::Shell;
+use crate::states::Wanted;
 use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Word, Work, operations};
 
 /// The ids of so many canceled requests are kept for a message that is looked at; if it is another
@@ -489,6 +490,14 @@ impl Server {
             Method::WaitDelivered => {
                 let db = self.lookup(params, name)?;
                 self.wait_delivered(session, db, params, request)
+            }
+            Method::WaitId => {
+                let db = self.lookup(params, name)?;
+                self.wait_for_state(session, db, Wanted::of_id(params), request)
+            }
+            Method::Sync => {
+                let db = self.lookup(params, name)?;
+                self.wait_for_state(session, db, Wanted::of_sync(params), request)
             }
             Method::Features => {
                 let names = weir_json::array(Method::extensions());

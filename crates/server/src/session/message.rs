@@ -83,6 +83,8 @@ impl<'m> About<'m> {
                 | Method::MonitorCond
                 | Method::MonitorCondSince
                 | Method::WaitDelivered
+                | Method::WaitId
+                | Method::Sync
                 | Method::Log,
             ) => first().map_or(Self::None, Self::Db),
             Some(Method::Convert) => first().map_or(Self::None, Self::Conversion),

@@ -216,6 +216,7 @@ impl Bench {
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.member.handle(self.now_us, read);
             }
+            Effect::ReadIndex { .. } => panic!("nobody has asked"),
             Effect::ReadTexts(_) => panic!("all texts are in memory"),
             Effect::LoadSnapshot { last } => {
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };

@@ -5,6 +5,7 @@ mod converting;
 mod entries;
 mod requests;
 mod snapshots;
+mod syncing;
 
 use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity, Place};
 use weir_data::Uuid;
@@ -175,6 +176,7 @@ impl Server {
                 let part = self.clusters.part_mut(db);
                 if part.member.leader() == Some(peer) {
                     part.forwards.ask_again();
+                    self.states.ask_again(db, self.shell.now_us());
                 }
             }
             Wanted::ReadSnapshot { to, last, offset, len } => {
@@ -184,6 +186,7 @@ impl Server {
                 let offset = part.snapshot_offset + offset;
                 self.shell.ask(Effect::ReadFile { db, id, offset, len });
             }
+            Wanted::ReadIndex { number, index } => self.index_read(db, number, index),
             Wanted::ReadTexts(place) => self.read_texts(db, place),
             Wanted::ReceiveSnapshot { cluster, mark, len } => {
                 self.receive_snapshot(db, cluster, &mark, len);
@@ -262,6 +265,7 @@ impl Server {
         if leader != Some(own) {
             // Who asked hears of the new leader, too.
             part.arrived.clear();
+            part.index_reads.clear();
         }
         part.again_us = None;
         part.forwards.ask_again();

@@ -140,6 +140,12 @@ impl Server {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
         match message {
+            Message::WhatIsCommitted(number) => self.asked_what_is_committed(db, from, number),
+            Message::Committed(number, index) => {
+                if part.member.leader() == Some(from) {
+                    self.told_what_is_committed(db, number, index);
+                }
+            }
             Message::Request(request) => {
                 // One that was for an earlier term may have been asked elsewhere since, and come late.
                 let leads = part.member.leader() == Some(part.member.id());

@@ -1,0 +1,93 @@
+//! Clients of any member that ask for more than what that member has: for all that is committed
+//! (`weir_sync`), or for the state of an id (`weir_wait_id`).
+
+mod support;
+mod trio;
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use trio::{ALL, Program, SCHEMA, Trio};
+
+fn others(of: usize) -> Vec<usize> {
+    ALL.into_iter().filter(|at| *at != of).collect()
+}
+
+fn sync(trio: &Trio, at: usize, ms: u64) -> Value {
+    trio.client(at).request("weir_sync", &json!(["Odd", ms])).expect("a reply")
+}
+
+#[test]
+fn who_asks_for_what_is_committed_reads_it() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    for round in 0..30 {
+        let (from, to) = (ALL[round % 3], ALL[(round + 1) % 3]);
+        trio.insert(from, &format!("row {round}"));
+        assert_eq!(sync(&trio, to, 60_000)["result"], json!({}), "member {to}");
+        assert_eq!(trio.names(to).len(), round + 1, "member {to}");
+    }
+
+    // Whoever stood still while others have written does not know it, until it is asked.
+    trio.signal(leader, Signal::STOP);
+    let next = trio.settle(&others(leader));
+    trio.insert(next, "behind its back");
+    trio.signal(leader, Signal::CONT);
+    assert_eq!(sync(&trio, leader, 60_000)["result"], json!({}));
+    assert!(trio.names(leader).contains(&"behind its back".to_owned()));
+
+    // Alone, nobody can know.
+    let leader = trio.settle(&ALL);
+    others(leader).into_iter().for_each(|at| trio.kill(at));
+    let reply = sync(&trio, leader, 300);
+    assert_eq!(reply["error"]["error"], "timed out", "{reply}");
+    others(leader).into_iter().for_each(|at| trio.start(at, Program::Weir));
+    trio.settle(&ALL);
+    assert_eq!(sync(&trio, leader, 60_000)["result"], json!({}));
+}
+
+#[test]
+fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
+    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    trio.signal(leader, Signal::STOP);
+    let at = others(leader)[0];
+    let mut client = trio.client(at);
+    client.set_patience(Duration::from_secs(60)).expect("a socket");
+    let reply = client.request("weir_sync", &json!(["Odd", 60_000])).expect("a reply");
+    assert_eq!(reply["result"], json!({}), "{reply}");
+    trio.signal(leader, Signal::CONT);
+}
+
+#[test]
+fn who_has_written_reads_that_from_another_member() {
+    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    trio.settle(&ALL);
+    let zero = "00000000-0000-0000-0000-000000000000";
+    for round in 0..10 {
+        let (from, to) = (ALL[round % 3], ALL[(round + 1) % 3]);
+        trio.insert(from, &format!("row {round}"));
+        let monitor = json!(["Odd", "m", {"T": [{"columns": ["name"]}]}, zero]);
+        let first = trio.client(from).request("monitor_cond_since", &monitor).expect("a reply");
+        let wait = json!(["Odd", first["result"][1], 60_000]);
+        let reply = trio.client(to).request("weir_wait_id", &wait).expect("a reply");
+        assert_eq!(reply["result"], json!({}), "{reply}");
+        assert_eq!(trio.names(to).len(), round + 1, "member {to}");
+    }
+    let wait = json!(["Odd", "11111111-1111-4111-8111-111111111111", 50]);
+    let reply = trio.client(0).request("weir_wait_id", &wait).expect("a reply");
+    assert_eq!(reply["error"]["error"], "timed out", "{reply}");
+    for (method, params) in [
+        ("weir_wait_id", json!(["Odd"])),
+        ("weir_wait_id", json!(["Odd", "x", 1])),
+        ("weir_wait_id", json!(["Odd", zero])),
+        ("weir_sync", json!(["Odd"])),
+        ("weir_sync", json!(["Odd", -1])),
+        ("weir_sync", json!(["Odd", 1, 2])),
+    ] {
+        let reply = trio.client(0).request(method, &params).expect("a reply");
+        assert_eq!(reply["error"]["error"], "syntax error", "{method} {params}: {reply}");
+    }
+    trio.stop_all();
+}

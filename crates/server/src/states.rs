@@ -1,0 +1,233 @@
+//! Who waits until a database has a state: that of an id (`weir_wait_id`), or one with all that was
+//! committed when it was asked for (`weir_sync`).
+//!
+//! What is committed in a cluster, its leader says once a majority has said that it still leads. There
+//! is one such question of a database at a time: it is asked for all who have come before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_data::{Error, Uuid};
+use weir_json::Text;
+
+use crate::ids::{DbId, SessionId};
+use crate::shell::Shell;
+
+/// Most that wait for states at the same time; more are refused.
+const WAITS_MAX: usize = 4096;
+
+/// Most waits of one session; more are refused.
+const WAITS_OF_SESSION_MAX: usize = 64;
+
+/// How long a wait takes at most, in milliseconds, whatever somebody says.
+const TIMEOUT_MS_MAX: u64 = 3_600_000;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The state of this id.
+    Id(Uuid),
+    /// One with all that is committed now: it is to be asked what that is.
+    Latest,
+    /// The answer to the question of this number.
+    Answer(u64),
+    /// One with this entry of the cluster's log.
+    Entry(u64),
+}
+
+impl Wanted {
+    /// The parameters of `weir_wait_id`, `[DB, UUID, MS]`: what is waited for, and how long, in
+    /// microseconds.
+    ///
+    /// # Errors
+    /// What is wrong with them, for the client.
+    pub(crate) fn of_id(params: Text<'_>) -> Result<(Self, u64), Error> {
+        let wrong = |details: &str| Error::syntax(params, format!("weir_wait_id: {details}"));
+        let mut rest = params.elements().into_iter().flatten().skip(1);
+        let id = rest.next().and_then(|id| Uuid::parse_bytes(id.str()?.as_bytes()));
+        let id = id.ok_or_else(|| wrong("the id of a transaction expected"))?;
+        let timeout_us = timeout_us(rest.next()).map_err(wrong)?;
+        if rest.next().is_some() {
+            return Err(wrong("three parameters expected"));
+        }
+        Ok((Self::Id(id), timeout_us))
+    }
+
+    /// The parameters of `weir_sync`, `[DB, MS]`: what is waited for, and how long, in microseconds.
+    ///
+    /// # Errors
+    /// What is wrong with them, for the client.
+    pub(crate) fn of_sync(params: Text<'_>) -> Result<(Self, u64), Error> {
+        let wrong = |details: &str| Error::syntax(params, format!("weir_sync: {details}"));
+        let mut rest = params.elements().into_iter().flatten().skip(1);
+        let timeout_us = timeout_us(rest.next()).map_err(wrong)?;
+        if rest.next().is_some() {
+            return Err(wrong("two parameters expected"));
+        }
+        Ok((Self::Latest, timeout_us))
+    }
+}
+
+fn timeout_us(ms: Option<Text<'_>>) -> Result<u64, &'static str> {
+    let ms = ms.and_then(|ms| u64::try_from(ms.integer()?).ok());
+    let ms = ms.ok_or("a number of milliseconds expected")?;
+    Ok(ms.min(TIMEOUT_MS_MAX) * 1000)
+}
+
+/// One who waits.
+#[derive(Debug)]
+struct Wait {
+    session: SessionId,
+    /// The id of the request.
+    request: Vec<u8>,
+    db: DbId,
+    until_us: u64,
+    wanted: Wanted,
+}
+
+/// What a cluster's leader is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    number: u64,
+    /// Who is asked, in which term: another leader has to be asked anew.
+    pub(crate) leader: (Uuid, u64),
+}
+
+/// All who wait.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    waits: Vec<Wait>,
+    questions: BTreeMap<DbId, Question>,
+    next_question: u64,
+    /// When to ask again where nobody could be asked.
+    again_us: Option<u64>,
+}
+
+impl States {
+    /// Somebody waits.
+    ///
+    /// # Errors
+    /// Too many do.
+    pub(crate) fn wait(
+        &mut self,
+        shell: &Shell,
+        (session, request): (SessionId, &[u8]),
+        db: DbId,
+        (wanted, timeout_us): (Wanted, u64),
+    ) -> Result<(), Error> {
+        let own = self.waits.iter().filter(|wait| wait.session == session);
+        let is_over = own.count() >= WAITS_OF_SESSION_MAX;
+        if is_over || self.waits.len() >= WAITS_MAX {
+            let whose = if is_over { "this client waits" } else { "clients wait" };
+            let details = format!("{whose} for as many states as the server keeps");
+            return Err(Error::new("resources exhausted", details));
+        }
+        let until_us = shell.now_us() + timeout_us;
+        self.waits.push(Wait { session, request: request.to_owned(), db, until_us, wanted });
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// When somebody has waited long enough, or it is time to ask again.
+    #[inline]
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.waits.iter().map(|wait| wait.until_us).chain(self.again_us).min()
+    }
+
+    /// Databases of which it is to be asked what is committed.
+    pub(crate) fn to_ask(&self, now_us: u64) -> BTreeSet<DbId> {
+        if self.again_us.is_some_and(|at_us| at_us > now_us) {
+            return BTreeSet::new();
+        }
+        let is_new =
+            |wait: &&Wait| wait.wanted == Wanted::Latest && !self.questions.contains_key(&wait.db);
+        self.waits.iter().filter(is_new).map(|wait| wait.db).collect()
+    }
+
+    /// The leader of a database's cluster is about to be asked: the question's number.
+    pub(crate) fn ask(&mut self, db: DbId, leader: (Uuid, u64)) -> u64 {
+        self.next_question += 1;
+        let number = self.next_question;
+        self.questions.insert(db, Question { number, leader });
+        self.change(db, Wanted::Latest, Wanted::Answer(number));
+        number
+    }
+
+    /// Questions that are not answered.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (DbId, Question)> {
+        self.questions.iter().map(|(db, question)| (*db, *question))
+    }
+
+    /// Nobody will answer what was asked: it is asked again.
+    pub(crate) fn ask_again(&mut self, db: DbId, at_us: u64) {
+        let Some(question) = self.questions.remove(&db) else { return };
+        self.change(db, Wanted::Answer(question.number), Wanted::Latest);
+        self.again_us = Some(self.again_us.map_or(at_us, |again_us| again_us.min(at_us)));
+    }
+
+    /// Nobody can be asked now.
+    pub(crate) fn ask_later(&mut self, at_us: u64) {
+        self.again_us = Some(at_us);
+    }
+
+    /// A leader has answered: everything up to this entry was committed. What an earlier leader says
+    /// late is an answer to no question.
+    pub(crate) fn answered(&mut self, db: DbId, number: u64, entry: u64) {
+        if self.questions.get(&db).is_some_and(|question| question.number == number) {
+            self.questions.remove(&db);
+            self.change(db, Wanted::Answer(number), Wanted::Entry(entry));
+        }
+    }
+
+    /// A database without a cluster has all that is committed.
+    pub(crate) fn has_all(&mut self, db: DbId) {
+        self.change(db, Wanted::Latest, Wanted::Entry(0));
+    }
+
+    fn change(&mut self, db: DbId, from: Wanted, to: Wanted) {
+        let mut waits = self.waits.iter_mut();
+        waits.by_ref().filter(|wait| wait.db == db && wait.wanted == from).for_each(|wait| {
+            wait.wanted = to;
+        });
+    }
+
+    /// Answers those whose databases have what they wait for, and those whose time is up.
+    pub(crate) fn answer(&mut self, shell: &mut Shell, has: impl Fn(DbId, Wanted) -> bool) {
+        let now_us = shell.now_us();
+        self.again_us = self.again_us.filter(|at_us| *at_us > now_us);
+        let mut done = Vec::new();
+        self.waits.retain(|wait| {
+            let has = has(wait.db, wait.wanted);
+            if !has && wait.until_us > now_us {
+                return true;
+            }
+            let reply = if has {
+                weir_wire::reply_result(&wait.request, b"{}")
+            } else {
+                let mut text = Vec::new();
+                let details = "the database has not had that state within the time that was given";
+                Error::new("timed out", details).write(&mut text);
+                weir_wire::reply_error(&wait.request, &text)
+            };
+            done.push((wait.session, reply));
+            false
+        });
+        done.into_iter().for_each(|(session, reply)| shell.send(session, reply));
+    }
+
+    /// A session has left.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        self.waits.retain(|wait| wait.session != session);
+    }
+
+    /// A database has been removed.
+    pub(crate) fn forget_database(&mut self, shell: &mut Shell, db: DbId) {
+        self.questions.remove(&db);
+        for wait in self.waits.extract_if(.., |wait| wait.db == db) {
+            shell.send(wait.session, weir_wire::reply_error_string(&wait.request, "canceled"));
+        }
+    }
+}
