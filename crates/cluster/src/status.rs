@@ -83,6 +83,9 @@ impl Member {
             Membership::Joining => "joining cluster",
             Membership::Leaving => "leaving cluster",
             Membership::Left => "left cluster",
+            Membership::Member if self.is_stuck_for_long() => {
+                "disconnected from the cluster (log cannot be written)"
+            }
             Membership::Member if !self.is_connected() => {
                 "disconnected from the cluster (election timeout)"
             }

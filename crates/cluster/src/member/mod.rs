@@ -319,11 +319,17 @@ impl Member {
     }
 
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
-    /// known no leader for as long as the election timer is says no.
+    /// known no leader for as long as the election timer is says no, and so does one whose file has
+    /// refused everything for so long, for it falls behind.
     pub fn is_connected(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
-        self.is_member() && !self.leaderless_us.is_some_and(is_alone)
+        self.is_member() && !self.is_stuck_for_long() && !self.leaderless_us.is_some_and(is_alone)
+    }
+
+    /// Whether the file has refused everything for as long as the election timer is.
+    pub(crate) fn is_stuck_for_long(&self) -> bool {
+        self.steps.is_failing_for(self.election_timer * 1000, self.now_us)
     }
 
     /// The last entry that is committed.
@@ -454,6 +460,10 @@ impl Member {
             Ok(took_us) => {
                 let Some(persisted) = self.steps.persisted(step, took_us) else { return };
                 persisted.texts.into_iter().for_each(|(at, place)| self.node.placed(at, place));
+                if persisted.has_recovered {
+                    let text = format!("{}: the log can be written again", self.name);
+                    self.log_limited("disk", Level::Info, text);
+                }
                 self.node.persisted(persisted.number);
                 if persisted.has_installed {
                     self.installed();
@@ -474,7 +484,8 @@ impl Member {
                     self.reached_disk(released.number, released.acknowledgements);
                 }
                 if failed.is_news {
-                    self.log(Level::Error, format!("{}: cannot write log: {error}", self.name));
+                    let text = format!("{}: cannot write log: {error}", self.name);
+                    self.log_limited("disk", Level::Error, text);
                 }
                 self.snapshots.forget_copy(self.steps.is_finishing());
                 // Others can do what this one cannot.

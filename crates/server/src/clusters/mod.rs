@@ -16,6 +16,7 @@
 //! its log, or never will be. If the reply is lost, the request runs again on the rows just before
 //! the entry, where it is answered as it was.
 
+pub(crate) mod askers;
 pub(crate) mod conversion;
 pub(crate) mod forwards;
 pub(crate) mod message;
@@ -28,6 +29,7 @@ use weir_cluster::{Entry, Event as Happened, Mark, Member};
 use weir_data::Uuid;
 use weir_log::compact;
 
+use crate::clusters::askers::Askers;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forwards;
 use crate::clusters::message::{Message, Outcome, Request};
@@ -170,18 +172,6 @@ pub(crate) struct Told {
     pub(crate) cluster: Option<Uuid>,
 }
 
-/// A request of another member that runs here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) db: DbId,
-    /// Who is to be answered.
-    pub(crate) from: Uuid,
-    /// The id of the entry that it becomes.
-    pub(crate) eid: Uuid,
-    /// The last time that it was asked for: see [`Request`].
-    pub(crate) attempt: u64,
-}
-
 /// All clustered databases.
 #[derive(Default)]
 pub(crate) struct Clusters {
@@ -190,9 +180,7 @@ pub(crate) struct Clusters {
     pub(crate) ports: BTreeMap<PeerPortId, DbId>,
     pub(crate) next_link: u64,
     pub(crate) next_port: u64,
-    /// Requests of other members that run: where they came from.
-    pub(crate) askers: BTreeMap<u64, Asked>,
-    pub(crate) next_asker: u64,
+    pub(crate) askers: Askers,
     /// The server ends by then, whoever leads.
     pub(crate) stop_by_us: Option<u64>,
 }
@@ -314,6 +302,7 @@ impl Clusters {
     /// A clustered database is no longer served.
     pub(crate) fn remove(&mut self, shell: &mut Shell, db: DbId) -> Option<Part> {
         let part = self.parts.remove(&db)?;
+        self.askers.forget(db);
         self.ports.remove(&part.port);
         shell.ask(Effect::CloseForPeers { port: part.port });
         for link in part.links.values() {

@@ -73,6 +73,8 @@ pub(super) struct Persisted {
     pub(super) has_installed: bool,
     /// It put a copy in the file's place.
     pub(super) has_finished: bool,
+    /// It is the first one since one failed.
+    pub(super) has_recovered: bool,
     /// Where the file has texts now.
     pub(super) texts: Vec<(Position, Place)>,
 }
@@ -110,6 +112,8 @@ pub(crate) struct Steps {
     log_len: u64,
     /// When to try again what could not be written.
     pub(super) again_us: Option<u64>,
+    /// Since when nothing could be written, monotonic.
+    failing_since_us: Option<u64>,
     /// The longest fdatasync(2) seen, in microseconds.
     pub(crate) worst_us: u64,
 }
@@ -123,6 +127,11 @@ impl Steps {
     /// Whether the file refuses what must be in it.
     pub(super) fn is_failing(&self) -> bool {
         self.again_us.is_some()
+    }
+
+    /// Whether the file has refused everything for so long.
+    pub(super) fn is_failing_for(&self, us: u64, now_us: u64) -> bool {
+        self.failing_since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) > us)
     }
 
     /// Puts what the library wants to be written on its way. A commit index is no reason to write:
@@ -217,7 +226,8 @@ impl Steps {
         let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
         assert!(at == 0 || is_whole, "steps are answered in order");
         let texts = self.grow(at);
-        let mut persisted = Persisted { texts, ..Persisted::default() };
+        let has_recovered = self.failing_since_us.take().is_some();
+        let mut persisted = Persisted { texts, has_recovered, ..Persisted::default() };
         for waiting in self.waiting.drain(..=at) {
             persisted.number = persisted.number.max(waiting.number);
             persisted.acknowledgements.extend(waiting.acknowledgements);
@@ -281,7 +291,8 @@ impl Steps {
         let is_before = |waiting: &&mut Waiting| !matches!(waiting.what, What::Finish { .. });
         let behind = self.waiting.range_mut(at..).take_while(is_before);
         behind.for_each(|waiting| waiting.has_failed = true);
-        failed.is_news = self.again_us.is_none();
+        failed.is_news = self.failing_since_us.is_none();
+        self.failing_since_us.get_or_insert(now_us);
         self.again_us = Some(now_us + AGAIN_US);
         failed
     }

@@ -88,6 +88,14 @@ fn only_the_first_failure_is_news() {
     assert!(steps.failed(1, NOW).is_news);
     assert!(!steps.failed(2, NOW).is_news);
     assert!(!steps.failed(9, NOW).is_news, "a step that nobody waits for");
+    assert_eq!(steps.again(NOW + AGAIN_US).len(), 2);
+    assert!(!steps.failed(3, NOW + AGAIN_US).is_news, "it goes on failing");
+    assert!(steps.is_failing_for(AGAIN_US, NOW + AGAIN_US + 1));
+    assert!(!steps.is_failing_for(AGAIN_US, NOW + AGAIN_US));
+    assert_eq!(steps.again(NOW + 2 * AGAIN_US).len(), 2);
+    assert!(steps.persisted(5, 10).expect("waited for").has_recovered);
+    assert!(!steps.persisted(6, 10).expect("waited for").has_recovered, "that was said");
+    assert!(!steps.is_failing_for(0, NOW + 3 * AGAIN_US));
 }
 
 #[test]

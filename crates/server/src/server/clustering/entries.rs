@@ -60,7 +60,7 @@ impl Server {
         eid: weir_data::Uuid,
         outcome: Outcome,
     ) {
-        let Some(asked) = self.clusters.askers.remove(&asker) else { return };
+        let Some(asked) = self.clusters.askers.end(asker) else { return };
         if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
             part.reply(asked.from, (eid, asked.attempt), outcome);
         }

@@ -7,9 +7,10 @@ use weir_data::Uuid;
 use weir_engine::Outcome as Executed;
 use weir_json::{Text, TextBuf};
 
+use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
-use crate::clusters::{AGAIN_US, Asked, Told};
+use crate::clusters::{AGAIN_US, Told};
 use crate::database::{Answer, Trigger, server_db};
 use crate::ids::DbId;
 use crate::origin::{Asker, Origin};
@@ -191,9 +192,7 @@ impl Server {
             }
             let Some((from, request)) = part.arrived.pop_front() else { return };
             // It may have come twice: it runs once, and the later attempt is answered.
-            let mut asked = self.clusters.askers.values_mut();
-            if let Some(asked) = asked.find(|asked| asked.eid == request.eid) {
-                asked.attempt = asked.attempt.max(request.attempt);
+            if self.clusters.askers.runs(request.eid, request.attempt) {
                 continue;
             }
             let part = self.clusters.part_mut(db);
@@ -219,9 +218,7 @@ impl Server {
         let Ok(message) = TextBuf::validate(text) else {
             return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
         };
-        self.clusters.next_asker += 1;
-        let number = self.clusters.next_asker;
-        self.clusters.askers.insert(number, Asked { db, from, eid, attempt });
+        let number = self.clusters.askers.begin(Asked { db, from, eid, attempt });
         let origin = Origin {
             asker: Asker::Peer(number),
             identity: Arc::new(identity),

@@ -1,0 +1,61 @@
+//! Requests of other members that run here, and whom to answer.
+
+use std::collections::BTreeMap;
+
+use weir_data::Uuid;
+
+use crate::ids::DbId;
+
+/// A request of another member that runs here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) db: DbId,
+    /// Who is to be answered.
+    pub(crate) from: Uuid,
+    /// The id of the entry that it becomes.
+    pub(crate) eid: Uuid,
+    /// The last time that it was asked for: see [`Request`](super::message::Request).
+    pub(crate) attempt: u64,
+}
+
+/// All requests of other members that run here, by the number that their origin has.
+#[derive(Debug, Default)]
+pub(crate) struct Askers {
+    by_number: BTreeMap<u64, Asked>,
+    by_eid: BTreeMap<Uuid, u64>,
+    last: u64,
+}
+
+impl Askers {
+    /// A request begins to run: its number.
+    pub(crate) fn begin(&mut self, asked: Asked) -> u64 {
+        self.last += 1;
+        let before = self.by_eid.insert(asked.eid, self.last);
+        assert!(before.is_none(), "a request runs once");
+        self.by_number.insert(self.last, asked);
+        self.last
+    }
+
+    /// Whether the request of this id runs; if so, it is this attempt that is answered, unless a later
+    /// one has come.
+    pub(crate) fn runs(&mut self, eid: Uuid, attempt: u64) -> bool {
+        let Some(number) = self.by_eid.get(&eid) else { return false };
+        let asked = self.by_number.get_mut(number).expect("both maps have it");
+        asked.attempt = asked.attempt.max(attempt);
+        true
+    }
+
+    /// A request is about to be answered.
+    pub(crate) fn end(&mut self, number: u64) -> Option<Asked> {
+        let asked = self.by_number.remove(&number)?;
+        self.by_eid.remove(&asked.eid);
+        Some(asked)
+    }
+
+    /// A database is no longer part of its cluster here: nobody is answered.
+    pub(crate) fn forget(&mut self, db: DbId) {
+        for (_, asked) in self.by_number.extract_if(.., |_, asked| asked.db == db) {
+            self.by_eid.remove(&asked.eid);
+        }
+    }
+}
