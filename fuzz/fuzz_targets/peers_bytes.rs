@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_cluster::{Content, Effect, Entry, Event, LinkId, Member, Opened, Position};
+use weir_cluster::{Content, Effect, Event, Held, LinkId, Logged, Member, Opened, Place, Position};
 use weir_data::Uuid;
 
 const NOW_US: u64 = 1_000_000;
@@ -19,9 +19,16 @@ fn address(n: u128) -> String {
 
 /// Server 1 of three, or a server that wants to join them.
 fn open(is_member: bool) -> Member {
-    let entry = |index| Entry {
-        at: Position { term: 1, index },
-        content: Content::Data { eid: Uuid::from_u128(index.into()), text: (*b"[null,{}]").into() },
+    // All but the last one of those that have taken effect are in the file only.
+    let entry = |index: u64| {
+        let (eid, text) = (Uuid::from_u128(index.into()), (*b"[null,{}]").into());
+        let is_here = index > 4;
+        let here = Held::Here(Content::Data { eid, text });
+        Logged {
+            at: Position { term: 1, index },
+            held: if is_here { here } else { Held::InFile { eid } },
+            place: Some(Place { offset: 9 * (index - 2), len: 9 }),
+        }
     };
     let (term, index) = if is_member { (1, 1) } else { (0, 0) };
     let opened = Opened {
@@ -36,6 +43,8 @@ fn open(is_member: bool) -> Member {
         snapshot_timer: 1000,
         snapshot_len: 1000,
         entries: (2..=6).filter(|_| is_member).map(entry).collect(),
+        log_len: 45,
+        texts_bytes_max: 9,
         term,
         vote: None,
         commit: 5 * term,
@@ -59,6 +68,10 @@ fn run(member: &mut Member, now_us: u64) {
             Effect::Connect { link, .. } => Event::Lost { link, error: None },
             Effect::ReadSnapshot { to, last, offset, .. } => {
                 Event::SnapshotRead { to, last, offset, result: Err("none".into()) }
+            }
+            Effect::ReadTexts(place) => {
+                let len = usize::try_from(place.len).expect("texts are short").min(45);
+                Event::TextsRead { result: Ok(b"[null,{}]".repeat(5)[..len].to_vec()) }
             }
             Effect::LoadSnapshot { last } => Event::SnapshotLoaded { last, result: Ok(()) },
             _ => continue,

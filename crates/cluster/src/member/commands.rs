@@ -56,7 +56,7 @@ impl Member {
     }
 
     /// Asks which entry is the last one that is committed, anywhere, for reads that must not be stale:
-    /// [`Effect::ReadIndex`] answers if a majority still follows this leader, nothing if not. False
+    /// [`Effect::ReadIndex`](crate::Effect::ReadIndex) answers if a majority still follows this leader, nothing if not. False
     /// if the member does not lead, or has not got everything of the leaders before it.
     pub fn read_index(&mut self, now_us: u64, number: u64) -> bool {
         self.now_us = now_us;

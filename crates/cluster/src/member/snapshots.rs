@@ -280,7 +280,7 @@ impl Member {
     }
 
     /// What has taken effect by now, for a copy of the file that begins with a snapshot of the
-    /// tables as they are. The texts behind it stay in memory until [`Event::CopyWritten`], or
+    /// tables as they are. The texts behind it stay in memory until [`Event::CopyWritten`](crate::Event::CopyWritten), or
     /// [`Member::copy_ended`].
     pub fn begin_copy(&mut self) -> Mark {
         let index = self.node.applied();
