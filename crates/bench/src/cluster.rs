@@ -84,7 +84,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// The same at another server, with figures of its own.
+    /// This scene at another server, with figures of its own.
     fn of<'b>(&self, peer: &'b Peer) -> Scene<'b>
     where
         'a: 'b,

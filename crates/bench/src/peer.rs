@@ -168,7 +168,7 @@ impl Peer {
         }
     }
 
-    /// The same server by another program.
+    /// The server of this kind by another program.
     pub(crate) fn with_program(&self, program: PathBuf) -> Self {
         Self { name: self.name.clone(), how: How::Start(program) }
     }

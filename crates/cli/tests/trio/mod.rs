@@ -66,7 +66,7 @@ impl Trio {
         Self::packaged_with(schema, "tcp", |_| vec![])
     }
 
-    /// The same, whose members speak to each other by these means, with these options.
+    /// Three packaged servers whose members speak to each other by these means, with these options.
     pub(crate) fn packaged_with(
         schema: &str,
         method: &str,

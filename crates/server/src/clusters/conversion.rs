@@ -21,7 +21,7 @@ pub(crate) enum Conversion {
         /// Of the tables when the helper began.
         position: u64,
     },
-    /// It is to be the entry at this place; the new tables are there already.
+    /// The conversion is to be the entry at this place; the new tables are there already.
     Proposed {
         at: Position,
         /// Unless another member has asked.
@@ -53,7 +53,8 @@ impl Conversion {
         }
     }
 
-    /// It is over, or will never be: the request that is to be asked again, and what nobody needs.
+    /// The conversion is over, or will never be: the request that is to be asked again, and what
+    /// nobody needs.
     pub(crate) fn take(&mut self) -> (Option<Trigger>, Option<Box<Converted>>) {
         match std::mem::take(self) {
             Self::None | Self::Followed { .. } => (None, None),

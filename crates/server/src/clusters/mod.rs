@@ -130,7 +130,7 @@ pub(crate) struct Growth {
     size: u64,
     size_before: u64,
     since_us: u64,
-    /// It has what not every version of the reference reads.
+    /// The file has what not every version of the reference reads.
     is_bare: bool,
 }
 
@@ -151,7 +151,7 @@ impl Growth {
         self.is_bare = true;
     }
 
-    /// It is being written anew.
+    /// The file is being written anew.
     pub(crate) fn begin_copy(&mut self) {
         self.is_bare = false;
     }
@@ -170,6 +170,18 @@ pub(crate) struct Told {
     pub(crate) leads: bool,
     pub(crate) index: u64,
     pub(crate) cluster: Option<Uuid>,
+}
+
+/// A member's file that has been opened.
+pub(crate) struct PartFile {
+    /// As the user gave it, absolute.
+    pub(crate) path: String,
+    /// Where the data of the file's snapshot begins.
+    pub(crate) snapshot_offset: u64,
+    /// Where the records behind the file's first one begin.
+    pub(crate) log_offset: u64,
+    /// Bytes of the file.
+    pub(crate) size: u64,
 }
 
 /// All clustered databases.
@@ -257,16 +269,12 @@ impl Clusters {
     }
 
     /// A clustered database is served from now on.
-    pub(crate) fn insert(
-        &mut self,
-        shell: &mut Shell,
-        db: DbId,
-        member: Member,
-        (address, path, ((snapshot_offset, log_offset), size)): (&str, String, ((u64, u64), u64)),
-    ) {
+    pub(crate) fn insert(&mut self, shell: &mut Shell, db: DbId, member: Member, file: PartFile) {
+        let PartFile { path, snapshot_offset, log_offset, size } = file;
         self.next_port += 1;
         let port = PeerPortId(self.next_port);
-        shell.ask(Effect::ListenForPeers { port, address: address.to_owned() });
+        let address = member.address().to_owned();
+        shell.ask(Effect::ListenForPeers { port, address });
         self.ports.insert(port, db);
         let applied = member.committed();
         let part = Part {

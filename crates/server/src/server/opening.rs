@@ -6,6 +6,7 @@ use weir_history::History;
 use weir_log::standalone::Form;
 
 use crate::admin::Opening;
+use crate::clusters::PartFile;
 use crate::configuration::{DbConfig, Model};
 use crate::database::server_db;
 use crate::effect::{Effect, Level};
@@ -127,11 +128,15 @@ impl Server {
         file: MemberFile,
     ) {
         let now_us = self.shell.now_us();
-        let (address, name) = (file.opened.address.clone(), file.opened.name.clone());
+        let name = file.opened.name.clone();
         let member = Member::open(file.opened, now_us);
-        let offsets = (file.snapshot_offset, file.log_offset);
-        let sizes = (offsets, file.valid_len);
-        self.clusters.insert(&mut self.shell, db, member, (&address, path.clone(), sizes));
+        let part_file = PartFile {
+            path: path.clone(),
+            snapshot_offset: file.snapshot_offset,
+            log_offset: file.log_offset,
+            size: file.valid_len,
+        };
+        self.clusters.insert(&mut self.shell, db, member, part_file);
         if file.has_bare {
             self.clusters.part_mut(db).growth.note_bare();
         }

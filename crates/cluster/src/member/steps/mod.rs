@@ -73,7 +73,7 @@ pub(super) struct Persisted {
     pub(super) has_installed: bool,
     /// It put a copy in the file's place.
     pub(super) has_finished: bool,
-    /// It is the first one since one failed.
+    /// The step is the first one that could be written since one failed.
     pub(super) has_recovered: bool,
     /// Where the file has texts now.
     pub(super) texts: Vec<(Position, Place)>,
@@ -119,7 +119,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Those of a file that has so many bytes behind its first record.
+    /// The steps of a file that has so many bytes behind its first record.
     pub(super) fn new(log_len: u64) -> Self {
         Self { log_len, ..Self::default() }
     }
