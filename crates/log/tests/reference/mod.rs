@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses its part")]
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -76,7 +77,8 @@ impl<'a> Server<'a> {
         let process = folder.command("ovsdb-server").args(args).spawn().unwrap();
         let server = Self { folder, process };
         let start = Instant::now();
-        while !socket.exists() {
+        // The socket is there before anybody listens on it.
+        while UnixStream::connect(&socket).is_err() {
             assert!(start.elapsed() < START_MAX, "the reference's server does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }
