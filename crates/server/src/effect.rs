@@ -371,7 +371,7 @@ pub enum Effect {
         /// before.
         sync: bool,
         /// The place of this among the steps of the file, which then ends with this one; if it does
-        /// not follow what is there, it fails.
+        /// not follow what is there, it fails, and the copy is kept for another time.
         step: Option<Step>,
     },
     /// Begin a file that comes from elsewhere: `FILE.tmp`, as `Effect::Compact` does, beginning with

@@ -460,14 +460,21 @@ impl Databases {
         events: &mut Vec<Event>,
     ) {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
-        let copy = entry.copy.take().expect("the core was told that the copy is written");
+        // One that follows what could not be written stays for another time.
         let checked = step.map_or(Ok(()), |step| entry.steps.check(step));
-        let result = checked.and_then(|()| {
-            let sync = sync || entry.steps.has_unsynced();
-            entry.file.replace(copy.replacement, tail, sync).inspect(|_| {
-                entry.replaced += 1;
-                entry.steps.replaced(step, sync && entry.file.is_shown());
-            })
+        let gone = || "the copy was lost".to_owned();
+        let copy = checked.and_then(|()| entry.copy.take().ok_or_else(gone));
+        let copy = match copy {
+            Ok(copy) => copy,
+            Err(error) => {
+                entry.sync_steps(db, jobs, coverage, events);
+                return events.push(Event::CompactionFinished { db, result: Err(error) });
+            }
+        };
+        let sync = sync || entry.steps.has_unsynced();
+        let result = entry.file.replace(copy.replacement, tail, sync).inspect(|_| {
+            entry.replaced += 1;
+            entry.steps.replaced(step, sync && entry.file.is_shown());
         });
         log_notice(&mut entry.file, log);
         let old = result.is_ok().then(|| {

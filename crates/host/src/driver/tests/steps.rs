@@ -190,7 +190,18 @@ fn a_step_of_its_own_that_follows_nothing_puts_no_copy_in_place() {
     let event = stand.next();
     assert!(matches!(event, Event::CompactionFinished { result: Err(_), .. }), "{event:?}");
     assert_eq!(stand.records(), "");
+    // When what comes before it could be written, it is tried again.
+    let step = Some(Step { number: 10, behind: Some(0) });
+    stand.execute([Effect::FinishCompaction { db: DB, tail: b"a\n".to_vec(), sync: true, step }]);
+    let event = stand.next();
+    assert!(matches!(event, Event::CompactionFinished { result: Ok(_), .. }), "{event:?}");
+    assert!(stand.records().ends_with("\na\n"), "{}", stand.records());
     assert!(!stand.path("conf.db.tmp").exists());
+    // That one is lost, and nothing else is.
+    let step = Some(Step { number: 11, behind: Some(10) });
+    stand.execute([Effect::FinishCompaction { db: DB, tail: vec![], sync: true, step }]);
+    let event = stand.next();
+    assert!(matches!(event, Event::CompactionFinished { result: Err(_), .. }), "{event:?}");
 }
 
 #[test]
