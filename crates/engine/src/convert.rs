@@ -69,7 +69,7 @@ pub fn convert(
 
 /// The database that `rows` make, which somebody else has converted from those in `source`; `seed`
 /// as for [`Database::new`]. Rows that are as they were keep their `_version`, and tables of which
-/// all are count as left alone.
+/// all are count as left alone. Rows of `source` itself may be among them, and stay shared.
 ///
 /// # Errors
 /// What a commit would find wrong with the rows.
@@ -92,8 +92,10 @@ pub fn adopt(
             let is_alike = |new: &Row| {
                 to.data_columns().all(|(column, _)| old.datum(column) == new.datum(column))
             };
-            if rows.get(target, old.uuid()).is_some_and(is_alike) {
-                set_version(&mut rows, target, old.uuid(), old.version());
+            if let Some(new) = rows.get(target, old.uuid()).filter(|new| is_alike(new)) {
+                if new.version() != old.version() {
+                    set_version(&mut rows, target, old.uuid(), old.version());
+                }
                 alike += 1;
             }
         }

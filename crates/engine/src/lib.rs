@@ -12,7 +12,8 @@
 //! 8. [`rbac`]: which of them a client with a role may run.
 //! 9. [`convert()`]: the rows of one schema under another.
 //! 10. [`replicate`]: rows of another database made to be here too.
-//!     [`follow()`]: what another server has committed, from its log.
+//!     [`follow()`]: what another server has committed, from its log. [`difference`]: all its rows,
+//!     compared with those that are here.
 //! 11. [`late`]: results too long for one buffer.
 //! 12. [`reads`]: what a request that waits depends on. [`attempt`]: a long request on a snapshot,
 //!     committed later if it still holds.
@@ -23,6 +24,7 @@ pub mod database;
 
 mod commit;
 pub mod convert;
+pub mod difference;
 mod digest;
 pub mod execute;
 mod follow;

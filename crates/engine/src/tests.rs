@@ -1,5 +1,6 @@
 //! Tests of transactions and commits below the level of operations.
 
+mod difference;
 mod follow;
 mod golden;
 mod load;

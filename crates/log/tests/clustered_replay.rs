@@ -456,15 +456,25 @@ fn a_snapshot_that_was_sent_becomes_rows() {
     stream_snapshot_data(&writer.store.snapshot(), 5, None, &mut sink).unwrap();
     for step in [1, 100, data.len()] {
         let mut reader = SnapshotReader::new(4);
-        data.chunks(step).for_each(|piece| reader.feed(piece).unwrap());
-        assert_eq!(content(&reader.finish().unwrap()), content(&writer.store));
+        let mut rows = Vec::new();
+        for piece in data.chunks(step) {
+            reader.feed(piece).unwrap();
+            rows.extend(reader.take_rows());
+        }
+        reader.end().unwrap();
+        rows.extend(reader.take_rows());
+        let mut store = Store::new(Arc::clone(reader.schema().unwrap()), 4);
+        for (table, row) in rows {
+            store.insert(table, row);
+        }
+        assert_eq!(content(&store), content(&writer.store));
         let mut cut = SnapshotReader::new(4);
         let fed = data[..data.len() - 1].chunks(step).all(|piece| cut.feed(piece).is_ok());
-        assert!(fed && cut.finish().is_err());
+        assert!(fed && cut.end().is_err());
     }
     for bad in ["[]", "{}", "[null,{}]", "[{},{}]", "[1", "[null,null]", ""] {
         let mut reader = SnapshotReader::new(4);
-        assert!(reader.feed(bad.as_bytes()).is_err() || reader.finish().is_err(), "{bad}");
+        assert!(reader.feed(bad.as_bytes()).is_err() || reader.end().is_err(), "{bad}");
     }
 }
 

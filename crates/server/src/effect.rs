@@ -10,7 +10,7 @@ use weir_data::{Schema, Uuid};
 use weir_history::Image;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, PeerPortId, RemoteId, SessionId, WorkId};
-use crate::work::{Search, Word, Work};
+use crate::work::{Load, Search, Word, Work};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -410,6 +410,18 @@ pub enum Effect {
     SyncReceived {
         /// Which database.
         db: DbId,
+    },
+    /// Hand work to a helper, as `Effect::Work` does, with the file to read: the one that
+    /// `Event::ReceivedSynced` has told of, or else the file itself.
+    Load {
+        /// Which work.
+        id: WorkId,
+        /// Which database.
+        db: DbId,
+        /// Whether it is the file that was received.
+        is_received: bool,
+        /// The work.
+        load: Box<Load>,
     },
     /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
     /// One that is still being received, or that a helper is at, goes as well, and is not answered

@@ -59,7 +59,7 @@ fn edits(random: &mut Random, delta: &Delta, store: &Store) -> Vec<RowEdit> {
 }
 
 /// Makes the versions and the position of a follower those of the leader.
-fn take_versions(follower: &mut Database, leader: &Database) {
+pub(super) fn take_versions(follower: &mut Database, leader: &Database) {
     for (table, _) in leader.schema().clone().table_ids() {
         for row in leader.store().table(table).iter() {
             let version = row.datum(ColumnId::VERSION).clone();

@@ -56,6 +56,14 @@ impl Replacement {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// What has been handed to the system, to be read by somebody else.
+    ///
+    /// # Errors
+    /// What dup(2) says.
+    pub fn reader(&self) -> io::Result<File> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()
+    }
+
     /// Hands everything written to the system.
     ///
     /// # Errors

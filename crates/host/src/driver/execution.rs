@@ -204,6 +204,9 @@ impl Execution {
             Effect::Search { id, of, db, search } => {
                 jobs.work(id, Some(of), Work::Search(databases.give_file(db, search)));
             }
+            Effect::Load { id, db, is_received, load } => {
+                jobs.work(id, None, Work::Load(databases.give_loaded(db, is_received, load)));
+            }
             Effect::Say { id, word } => {
                 if outside.is_some() {
                     jobs.say(id, word);

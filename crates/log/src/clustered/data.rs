@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Error, Schema, Store};
+use weir_data::{Error, Row, Schema, Store, TableId};
 use weir_json::{Framer, Text};
 
 use super::Data;
@@ -155,6 +155,16 @@ impl DataReader {
     }
 }
 
+impl DataReader {
+    /// All has come of data that has both a schema and rows; those are taken as they come.
+    fn end_rows(&mut self) -> Result<(), Unusual> {
+        if self.held != Some(b']') || self.state != State::Rows {
+            return Err(Unusual);
+        }
+        self.rows.as_mut().ok_or(Unusual)?.end_splitting()
+    }
+}
+
 fn leading_space(bytes: &[u8]) -> usize {
     bytes.len() - bytes.trim_ascii_start().len()
 }
@@ -198,8 +208,8 @@ pub fn rows_of(text: Text<'_>, seed: u64) -> Result<Store, Error> {
     }
 }
 
-/// Takes the data of a snapshot in pieces, as [`super::stream_snapshot_data`] writes it, and makes
-/// rows of it.
+/// Takes the data of a snapshot in pieces, as [`super::stream_snapshot_data`] writes it, and gives
+/// out its rows as they come: it keeps none.
 pub struct SnapshotReader {
     reader: DataReader,
     has_failed: bool,
@@ -224,18 +234,24 @@ impl SnapshotReader {
         if self.has_failed { Err(NotSnapshotData) } else { Ok(()) }
     }
 
-    /// All has come: the rows, under the schema of the snapshot. Nothing is checked but types.
+    /// The schema of the snapshot, once it has come.
+    pub fn schema(&self) -> Option<&Arc<Schema>> {
+        self.reader.rows.as_ref().map(|rows| rows.store().schema())
+    }
+
+    /// The rows that have come and were not taken yet. Nothing is checked but types: a row may be
+    /// there twice.
+    pub fn take_rows(&mut self) -> impl Iterator<Item = (TableId, Row)> {
+        self.reader.rows.as_mut().into_iter().flat_map(Rows::take_new)
+    }
+
+    /// All has come; the last rows may be taken now.
     ///
     /// # Errors
     /// It is no snapshot.
-    pub fn finish(self) -> Result<Store, NotSnapshotData> {
-        if self.has_failed {
-            return Err(NotSnapshotData);
-        }
-        match self.reader.finish(&mut None, false) {
-            Ok(Made::Replaced(rows)) => Ok(rows.into_store()),
-            _ => Err(NotSnapshotData),
-        }
+    pub fn end(&mut self) -> Result<(), NotSnapshotData> {
+        self.has_failed = self.has_failed || self.reader.end_rows().is_err();
+        if self.has_failed { Err(NotSnapshotData) } else { Ok(()) }
     }
 }
 

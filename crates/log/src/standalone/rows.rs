@@ -104,7 +104,7 @@ impl Rows {
     }
 
     /// The new rows of the pieces so far; they are not kept, and will not be made.
-    pub(super) fn take_new(&mut self) -> impl Iterator<Item = (TableId, Row)> {
+    pub(crate) fn take_new(&mut self) -> impl Iterator<Item = (TableId, Row)> {
         self.decoder.stage.inserts.drain(..)
     }
 
@@ -114,7 +114,8 @@ impl Rows {
         Ok(self.decoder.stage.inserts.drain(..))
     }
 
-    fn end_splitting(&mut self) -> Result<(), Unusual> {
+    /// All bytes of the transaction have come; what they leave is still to be taken or made.
+    pub(crate) fn end_splitting(&mut self) -> Result<(), Unusual> {
         let mut present = Present { store: &self.store, versions: &mut self.versions };
         self.decoder.end_pieces(&mut present)
     }

@@ -85,6 +85,8 @@ pub(crate) struct Part {
     pub(crate) receiving: Option<Receiving>,
     /// One that has taken the file's place, but not the tables'.
     pub(crate) loaded: Option<Receiving>,
+    /// The helper that is at one of these.
+    pub(crate) loading: Option<WorkId>,
     /// A copy of the file that is being written.
     pub(crate) copy: Option<Copy>,
     /// The step that puts one of them in the file's place, and bytes of the records behind its first
@@ -297,6 +299,7 @@ impl Clusters {
             told: Told::default(),
             receiving: None,
             loaded: None,
+            loading: None,
             copy: None,
             finishing: None,
             growth: Growth::new(size, shell.now_us()),

@@ -1,25 +1,45 @@
-//! A snapshot on its way from another member: bytes to the file beside the file, and to rows.
+//! A snapshot on its way from another member: bytes to the file beside the file, and from there, by
+//! a helper, to what it makes of the tables (`server/clustering/loading.rs`).
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use weir_cluster::Position;
-use weir_data::{Store, Uuid};
-use weir_log::clustered::{ReceivedSnapshot, SnapshotHeader, SnapshotReader};
+use weir_data::{Schema, Uuid};
+use weir_log::clustered::{ReceivedSnapshot, SnapshotHeader};
+
+use crate::work::Rows;
 
 /// A snapshot on its way.
 pub(crate) struct Receiving {
     pub(crate) last: Position,
     /// The id of the state that it is of.
     pub(crate) eid: Uuid,
-    record: Option<ReceivedSnapshot>,
-    reader: Option<SnapshotReader>,
+    pub(crate) stage: Stage,
     /// Bytes of the file so far.
-    pub(crate) offset: u64,
-    /// Where the data begins in the file.
-    pub(crate) data_offset: u64,
-    /// The rows, once all have come.
-    pub(crate) store: Option<Store>,
-    /// The data makes no sense.
-    pub(crate) has_failed: bool,
+    offset: u64,
+    /// Where the data is in the file.
+    pub(crate) place: Range<u64>,
 }
+
+/// How far it has come.
+pub(crate) enum Stage {
+    /// Its data comes.
+    Coming(ReceivedSnapshot),
+    /// All is there, and on its way to the disk.
+    Written,
+    /// It is on the disk.
+    Synced,
+    /// A helper compares it with tables as they were then.
+    Loading(Base),
+    /// This it makes of such tables.
+    Loaded(Base, Rows),
+    /// A helper has the tables.
+    TakingOver,
+}
+
+/// The tables that a snapshot is compared with: their schema and position, if there are some.
+pub(crate) type Base = Option<(Arc<Schema>, u64)>;
 
 impl Receiving {
     /// It begins; the first bytes of the file.
@@ -27,43 +47,44 @@ impl Receiving {
         header: &SnapshotHeader<'_>,
         (last, eid): (Position, Uuid),
         len: u64,
-        seed: u64,
     ) -> (Self, Vec<u8>) {
         let (record, head) = ReceivedSnapshot::begin(header, len);
+        let data_offset = record.data_offset();
         let receiving = Self {
             last,
             eid,
+            stage: Stage::Coming(record),
             offset: head.len() as u64,
-            data_offset: record.data_offset(),
-            record: Some(record),
-            reader: Some(SnapshotReader::new(seed)),
-            store: None,
-            has_failed: false,
+            place: data_offset..data_offset.saturating_add(len),
         };
         (receiving, head)
     }
 
     /// More of the data has come; where it goes in the file.
     pub(crate) fn piece(&mut self, bytes: &[u8]) -> u64 {
+        let Stage::Coming(record) = &mut self.stage else { panic!("nothing comes behind the end") };
+        record.update(bytes);
         let offset = self.offset;
         self.offset += bytes.len() as u64;
-        self.record.as_mut().expect("nothing comes behind the end").update(bytes);
-        let reader = self.reader.as_mut().expect("nothing comes behind the end");
-        self.has_failed |= reader.feed(bytes).is_err();
         offset
     }
 
     /// All data has come: what goes to the file's end, and over its beginning.
     pub(crate) fn end(&mut self) -> (u64, &'static [u8], Vec<u8>) {
-        let record = self.record.take().expect("the data ends once");
+        let Stage::Coming(record) = std::mem::replace(&mut self.stage, Stage::Written) else {
+            panic!("the data ends once")
+        };
         let (tail, head) = record.end();
         let offset = self.offset;
         self.offset += tail.len() as u64;
-        let reader = self.reader.take().expect("the data ends once");
-        match reader.finish() {
-            Ok(store) => self.store = Some(store),
-            Err(_) => self.has_failed = true,
-        }
         (offset, tail, head)
+    }
+
+    /// It is given up: what a helper has made of it.
+    pub(crate) fn into_rows(self) -> Option<Rows> {
+        match self.stage {
+            Stage::Loaded(_, rows) => Some(rows),
+            _ => None,
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use weir_cluster::{Position, Proposal};
-use weir_data::{Delta, RowImage, Schema, Uuid, UuidSource};
+use weir_data::{Delta, Schema, Uuid, UuidSource};
 use weir_engine::{Database, Outcome};
 use weir_json::Text;
 use weir_log::standalone::{Decoder, Note};
 
 use crate::database::commits::{Done, Fate, Recorded};
+use crate::database::pacing::Flush;
 use crate::database::trigger::Trigger;
 use crate::database::{Databases, Db};
 use crate::ids::DbId;
@@ -134,30 +135,26 @@ impl Databases {
         !db.tables.is_away() && !db.commits.done().iter().any(is_his)
     }
 
-    /// The rows become those of another member, of which this one lacked too much to follow it.
-    ///
-    /// # Errors
-    /// They do not fit together, or are those of another schema.
-    pub(crate) fn take_rows_of(
+    /// The tables leave, to become like those of another member, of which this one lacked too much
+    /// to follow it.
+    pub(crate) fn send_tables_to_snapshot(
         &mut self,
         shell: &mut Shell,
+        sessions: &mut Sessions,
         id: DbId,
-        other: &Database,
-        eid: Uuid,
-    ) -> Result<(), weir_data::Error> {
+    ) -> Box<Database> {
+        // What others have not been told cannot be composed while the tables are away.
+        self.flush(shell, sessions, id, Flush::Now);
         let db = self.open(id);
         assert!(db.commits.is_decided(), "what a snapshot has in it is committed");
-        let database = db.tables.here_mut().expect("entries take effect on tables that are here");
-        if database.schema() != other.schema() {
-            return Err(weir_data::Error::ovsdb("the schema has changed"));
-        }
-        let images = images(other);
-        let delta =
-            weir_engine::replicate::replace_rows(database, images, |_| true, shell.uuids())?;
+        db.tables.leave()
+    }
+
+    /// The rows have become those of another member, as of the state of this id.
+    pub(crate) fn have_rows_of(&mut self, shell: &Shell, id: DbId, delta: Delta, eid: Uuid) {
         let recorded = Recorded::of_entry(eid, 0, (shell.wall_ms(), None));
         let change = (!delta.is_empty()).then_some((delta, Some(recorded)));
-        db.file_done(None, change);
-        Ok(())
+        self.open(id).file_done(None, change);
     }
 
     /// A transaction is answered that changed nothing.
@@ -198,21 +195,6 @@ impl Db {
     fn can_follow(&self) -> bool {
         !self.tables.is_away() && (self.has_batch() || self.is_decided())
     }
-}
-
-fn images(database: &Database) -> Vec<RowImage> {
-    let (store, schema) = (database.store(), database.schema());
-    let mut images = Vec::new();
-    for (table, table_schema) in schema.table_ids() {
-        for row in store.table(table).iter() {
-            let values = table_schema
-                .data_columns()
-                .map(|(column, _)| (column, row.datum(column).clone()))
-                .collect();
-            images.push(RowImage { table, uuid: row.uuid(), values: Some(values) });
-        }
-    }
-    images
 }
 
 /// Makes entries take effect.

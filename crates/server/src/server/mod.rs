@@ -345,6 +345,14 @@ impl Server {
                 self.recasted(id, recasted);
                 None
             }
+            Finished::Loaded(loaded) => {
+                self.have_loaded(id, loaded);
+                None
+            }
+            Finished::TakenOver(taken) => {
+                self.have_taken_over(id, taken);
+                None
+            }
             Finished::Found(found) => {
                 let (session, request, reply) = self.searches.have_found(id, found);
                 self.answer(session, &request, reply);

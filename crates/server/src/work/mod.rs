@@ -7,6 +7,7 @@ mod convert;
 mod examine;
 mod follow;
 mod garbage;
+mod load;
 mod mirroring;
 mod pages;
 mod recast;
@@ -27,6 +28,7 @@ pub use convert::{ConversionError, convert_rows, untouched_tables};
 pub use examine::Examined;
 pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
+pub use load::{Load, LoadedRows, TakeOver, TakenOver};
 pub use mirroring::{Mirrored, Mirroring};
 pub use pages::{Piece, Rest};
 pub use recast::{Recast, Recasted};
@@ -36,6 +38,7 @@ pub use weir_engine::{Watcher, Word};
 
 pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
+pub(crate) use load::Rows;
 pub(crate) use mirroring::Reading;
 pub(crate) use recast::{
     Wanted as RecastWanted, asked_schema, check_persistent, has_schema, is_bare,
@@ -95,6 +98,11 @@ pub enum Work {
     Follow(Box<Follow>),
     /// The rows of a clustered database under another schema.
     Recast(Box<Recast>),
+    /// What a snapshot of another member makes of a clustered database; the shell has given it the
+    /// file ([`Effect::Load`](crate::effect::Effect::Load)).
+    Load(Box<Load>),
+    /// What was found to differ from such a snapshot changes.
+    TakeOver(Box<TakeOver>),
     /// The log of changes is searched; the shell has given it the file
     /// ([`Effect::Search`](crate::effect::Effect::Search)).
     Search(Box<Search>),
@@ -124,6 +132,10 @@ pub enum Finished {
     Followed(Followed),
     /// Of [`Work::Recast`].
     Recasted(Recasted),
+    /// Of [`Work::Load`].
+    Loaded(LoadedRows),
+    /// Of [`Work::TakeOver`].
+    TakenOver(TakenOver),
     /// Of [`Work::Search`].
     Found(Found),
     /// Of [`Work::Free`].
@@ -164,6 +176,8 @@ impl Work {
             Self::Mirror(mirroring) => Finished::Mirrored(mirroring.run()),
             Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Recast(recast) => Finished::Recasted(recast.run()),
+            Self::Load(load) => Finished::Loaded(load.run()),
+            Self::TakeOver(difference) => Finished::TakenOver(difference.run()),
             Self::Search(search) => Finished::Found(Found(search.run())),
             Self::Free(garbage) => {
                 drop(garbage);
@@ -201,7 +215,15 @@ impl Work {
 
     /// Whether a database waits for it: it goes before everything else.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Mirror(_) | Self::Follow(_) | Self::Recast(_))
+        matches!(
+            self,
+            Self::Write(_)
+                | Self::Mirror(_)
+                | Self::Follow(_)
+                | Self::Recast(_)
+                | Self::Load(_)
+                | Self::TakeOver(_)
+        )
     }
 }
 
@@ -236,6 +258,8 @@ impl fmt::Debug for Work {
             Self::Mirror(_) => "Mirror",
             Self::Follow(_) => "Follow",
             Self::Recast(_) => "Recast",
+            Self::Load(_) => "Load",
+            Self::TakeOver(_) => "TakeOver",
             Self::Search(_) => "Search",
             Self::Free(_) => "Free",
         })
@@ -255,6 +279,8 @@ impl fmt::Debug for Finished {
             Self::Mirrored(_) => "Mirrored",
             Self::Followed(_) => "Followed",
             Self::Recasted(_) => "Recasted",
+            Self::Loaded(_) => "Loaded",
+            Self::TakenOver(_) => "TakenOver",
             Self::Found(_) => "Found",
             Self::Freed => "Freed",
         })

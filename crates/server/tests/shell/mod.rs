@@ -592,7 +592,8 @@ impl Shell {
             | Effect::BeginReceived { .. }
             | Effect::WriteReceived { .. }
             | Effect::PatchReceived { .. }
-            | Effect::SyncReceived { .. } => {
+            | Effect::SyncReceived { .. }
+            | Effect::Load { .. } => {
                 unreachable!("no database is a member of a cluster here")
             }
             Effect::ReadConfiguration { path } if self.slow_read => self.reading.push_back(path),

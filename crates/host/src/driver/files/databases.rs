@@ -1,7 +1,7 @@
 //! Effects on database files.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use weir_net::error::strerror;
 use weir_server::effect::{READ_FILE_BYTES_MAX, Step};
 use weir_server::event::{ConversionError, DbId, Event, SyncTime, WorkId};
 use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
-use weir_server::work::Search;
+use weir_server::work::{Load, ReadAt, Search};
 
 use crate::coverage::{Counter, Coverage};
 use crate::disk::{DatabaseFile, Identity, Replacement, SideFile, inode, side_path};
@@ -233,17 +233,17 @@ impl Databases {
     /// Gives a search the file as it is now.
     pub(crate) fn give_file(&self, db: DbId, search: Box<Search>) -> Box<Search> {
         let entry = self.files.get(&db).expect("the core searches files that are open");
-        let reader = entry.file.reader();
-        let read_at = move |offset, room: &mut [u8]| {
-            let file = reader.as_ref().map_err(strerror)?;
-            loop {
-                match file.read_at(room, offset) {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    read => return read.map_err(|error| strerror(&error)),
-                }
-            }
-        };
-        search.in_file(entry.file.valid_len(), Box::new(read_at))
+        search.in_file(entry.file.valid_len(), read_at(entry.file.reader()))
+    }
+
+    /// Gives work the file that was received, or the file as it is now.
+    pub(crate) fn give_loaded(&self, db: DbId, is_received: bool, load: Box<Load>) -> Box<Load> {
+        let entry = self.files.get(&db).expect("the core loads files that are open");
+        let copy = entry.copy.as_ref().filter(|_| is_received);
+        load.in_file(read_at(match copy {
+            Some(copy) => copy.replacement.reader(),
+            None => entry.file.reader(),
+        }))
     }
 
     /// Another file under the same name, with faults of its own; answers with the one that was there.
@@ -495,6 +495,19 @@ impl Databases {
     }
 }
 
+/// Reads as pread(2) does.
+fn read_at(file: io::Result<std::fs::File>) -> ReadAt {
+    Box::new(move |offset, room: &mut [u8]| {
+        let file = file.as_ref().map_err(strerror)?;
+        loop {
+            match file.read_at(room, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| strerror(&error)),
+            }
+        }
+    })
+}
+
 impl Entry {
     fn new(file: DatabaseFile, name: String) -> Self {
         Self {
@@ -576,7 +589,7 @@ fn write_converted(
 }
 
 /// Why a piece of a file could not be read.
-fn piece_error(error: &std::io::Error) -> String {
+fn piece_error(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof => "Unexpected end of file".to_owned(),
         _ => strerror(error),

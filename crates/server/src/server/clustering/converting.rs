@@ -199,9 +199,11 @@ impl Server {
     /// tables does so here, once a helper has made the new ones.
     pub(super) fn is_next_applicable(&mut self, db: DbId) -> bool {
         while let Some(part) = self.clusters.parts.get_mut(&db) {
-            if let Some(loaded) = part.loaded.take() {
-                self.replace_rows(db, loaded);
-                continue;
+            if part.loaded.is_some() {
+                if self.follow_snapshot(db) {
+                    continue;
+                }
+                return false;
             }
             let Some(Entry { at, content }) = part.to_apply.front() else { return true };
             let at = *at;

@@ -89,6 +89,7 @@ impl Server {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
             part.applied = index;
         }
+        self.load_if_due(db);
         self.release(db);
     }
 

@@ -3,6 +3,7 @@
 mod commands;
 mod converting;
 mod entries;
+mod loading;
 mod requests;
 mod snapshots;
 mod syncing;
@@ -233,6 +234,8 @@ impl Server {
         }
         let mut triggers = self.databases.take_to_forward(db);
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
+        loading::forget(&mut self.shell, part.receiving);
+        loading::forget(&mut self.shell, part.loaded);
         triggers.extend(forwards.take_all().into_iter().map(|forward| forward.trigger));
         let (trigger, converted) = conversion.take();
         triggers.extend(trigger);
@@ -248,7 +251,7 @@ impl Server {
         let left: Vec<DbId> = self.clusters.left().collect();
         for db in left {
             if self.databases.get(db).is_none() {
-                self.clusters.remove(&mut self.shell, db);
+                self.end_part(db);
                 self.shell.ask(Effect::Close { db });
             } else if self.can_remove(db) {
                 let why = "removing database because storage disconnected permanently";

@@ -1,17 +1,15 @@
 //! Snapshots that come from other members, and copies of the file with one of the tables in front.
 
-use weir_cluster::{Event as Happened, Mark, Member, Position};
-use weir_data::{Store, Uuid};
-use weir_engine::Database;
-use weir_engine::convert::adopt;
-use weir_history::History;
+use weir_cluster::{Event as Happened, Mark, Member};
+use weir_data::Uuid;
 
-use crate::clusters::receiving::Receiving;
+use crate::clusters::receiving::{Receiving, Stage};
 use crate::clusters::{Copy, Growth};
 use crate::effect::{Effect, MemberHeader, Step};
 use crate::ids::{Bytes, CommandId, DbId};
 use crate::server::Server;
-use crate::storage::{Clustered, Storage, snapshot_header};
+use crate::server::clustering::loading::forget;
+use crate::storage::snapshot_header;
 
 impl Server {
     /// A snapshot is about to come.
@@ -22,13 +20,13 @@ impl Server {
         mark: &Mark,
         len: u64,
     ) {
-        let seed = self.shell.uuids().next_u64();
         let part = self.clusters.part_mut(db);
         let header = member_header(&part.member, cluster, mark);
         let begins = snapshot_header(&header);
-        let (receiving, head) = Receiving::begin(&begins, (mark.last, mark.eid), len, seed);
-        part.receiving = Some(receiving);
+        let (receiving, head) = Receiving::begin(&begins, (mark.last, mark.eid), len);
+        let before = part.receiving.replace(receiving);
         part.copy = None;
+        forget(&mut self.shell, before);
         self.shell.ask(Effect::BeginReceived { db, head });
     }
 
@@ -54,13 +52,18 @@ impl Server {
         if self.clusters.part(db).is_none() {
             return;
         }
-        let Some(receiving) = &self.clusters.part_mut(db).receiving else { return };
+        let Some(receiving) = &mut self.clusters.part_mut(db).receiving else { return };
+        assert!(matches!(receiving.stage, Stage::Written), "the shell answers for what is there");
         let last = receiving.last;
-        let result = match result {
-            Ok(_) if receiving.has_failed => Err("its data makes no sense".to_owned()),
-            result => result.map(|_| ()),
-        };
-        self.member_event(db, Happened::SnapshotLoaded { last, result });
+        match result {
+            Ok(_) => {
+                receiving.stage = Stage::Synced;
+                self.run_member(db);
+            }
+            Err(error) => {
+                self.member_event(db, Happened::SnapshotLoaded { last, result: Err(error) });
+            }
+        }
     }
 
     /// What has come takes the file's place.
@@ -149,7 +152,9 @@ impl Server {
     /// What has come is of no use.
     pub(super) fn drop_snapshot(&mut self, db: DbId) {
         let part = self.clusters.part_mut(db);
-        (part.receiving, part.copy) = (None, None);
+        part.copy = None;
+        let before = part.receiving.take();
+        forget(&mut self.shell, before);
         self.shell.ask(Effect::DiscardCopy { db });
     }
 
@@ -165,14 +170,9 @@ impl Server {
         if let Ok(size) = result {
             part.log_offset = size - log_len;
             if let Some(receiving) = part.receiving.take() {
-                part.snapshot_offset = receiving.data_offset;
+                part.snapshot_offset = receiving.place.start;
                 part.to_apply.retain(|entry| entry.at.index > receiving.last.index);
-                if self.databases.get(db).is_some() {
-                    // A helper may have the tables.
-                    self.clusters.part_mut(db).loaded = Some(receiving);
-                } else {
-                    self.replace_rows(db, receiving);
-                }
+                self.snapshot_installed(db, receiving);
             } else if let Some(copy) = self.clusters.part_mut(db).copy.take() {
                 let now_us = self.shell.now_us();
                 let part = self.clusters.part_mut(db);
@@ -184,59 +184,6 @@ impl Server {
             self.end_copy_command(copy.command, Err("the file could not be replaced".to_owned()));
         }
         self.member_event(db, Happened::Persisted { step, result: result.map(|_| 0) });
-    }
-
-    /// The rows become those of a snapshot.
-    pub(super) fn replace_rows(&mut self, db: DbId, receiving: Receiving) {
-        self.clusters.part_mut(db).applied = receiving.last.index;
-        let store = receiving.store.expect("what makes no sense does not take the file's place");
-        let schema = self.databases.get(db).map(|db| db.schema());
-        if schema.is_some_and(|schema| schema != store.schema()) {
-            return self.replace_schema(db, (receiving.last, receiving.eid), store);
-        }
-        let seed = self.shell.uuids().next_u64();
-        let database = match Database::from_store(store, seed) {
-            Ok(database) => database,
-            Err(error) => {
-                let at: Position = receiving.last;
-                return self.cannot_follow(db, at, &error.to_string());
-            }
-        };
-        if self.databases.get(db).is_none() {
-            let path = self.clusters.part_mut(db).path.clone();
-            let storage = Storage::Clustered(Clustered::new(path));
-            let (tables, nonce) = (database.schema().tables.len(), self.shell.uuids().next_u64());
-            let history = History::of_cluster(receiving.eid, tables, nonce);
-            return self.add_database(db, database, (storage, Some(history)));
-        }
-        self.end_what_is_under_way(db);
-        let Self { shell, databases, .. } = self;
-        match databases.take_rows_of(shell, db, &database, receiving.eid) {
-            Ok(()) => self.decide(db),
-            Err(error) => self.cannot_follow(db, receiving.last, &error.to_string()),
-        }
-    }
-}
-
-impl Server {
-    /// What is under way comes too late: the snapshot may have it, or not.
-    fn end_what_is_under_way(&mut self, db: DbId) {
-        if self.databases.has_batch(db) {
-            self.end_batch(db);
-            self.decide(db);
-        }
-        self.end_conversion_under_way(db);
-    }
-
-    /// The tables become those of a snapshot of another schema.
-    fn replace_schema(&mut self, db: DbId, (last, eid): (Position, Uuid), store: Store) {
-        self.end_what_is_under_way(db);
-        let old = self.databases.get(db).expect("it is served").tables().snapshot();
-        let seed = self.shell.uuids().next_u64();
-        match adopt(&old, store, self.shell.uuids(), seed) {
-            Ok(converted) => self.take_tables_of(db, (converted, eid), None),
-            Err(error) => self.cannot_follow(db, last, &error.to_string()),
-        }
     }
 }
 

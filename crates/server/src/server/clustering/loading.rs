@@ -1,0 +1,219 @@
+//! From a snapshot that has come to the tables, without holding up the loop or a second copy of the
+//! rows.
+//!
+//! 1. On the disk: a helper reads the file and compares it with the tables as they are
+//!    (`work/load.rs`). One whose data makes no sense is refused.
+//! 2. In the file's place: nothing that is committed behind it takes effect before it does. If the
+//!    tables have moved since, a helper reads it once more.
+//! 3. What it changes is changed by a helper, while who needs the tables waits, and then told like
+//!    any change. New tables, of a member that joins or of another schema, take the place of the old
+//!    ones.
+
+use weir_cluster::Event as Happened;
+use weir_engine::Database;
+use weir_history::History;
+
+use crate::clusters::Part;
+use crate::clusters::receiving::{Base, Receiving, Stage};
+use crate::effect::Effect;
+use crate::ids::{DbId, WorkId};
+use crate::server::Server;
+use crate::shell::Shell;
+use crate::storage::{Clustered, Storage};
+use crate::work::{Load, LoadedRows, Rows, TakeOver, TakenOver, Work};
+
+/// A snapshot will not take effect: a helper forgets what was made of it.
+pub(super) fn forget(shell: &mut Shell, receiving: Option<Receiving>) {
+    if let Some(rows) = receiving.and_then(Receiving::into_rows) {
+        shell.free(rows.into_garbage());
+    }
+}
+
+impl Server {
+    /// Has a helper compare a snapshot that is on the disk, as soon as the tables are settled and
+    /// none before it is about to change them.
+    pub(super) fn load_if_due(&mut self, db: DbId) {
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        let Some(receiving) = &mut part.receiving else { return };
+        let is_settled = self.databases.get(db).is_none() || self.databases.can_follow(db);
+        let is_free = part.loading.is_none() && part.loaded.is_none();
+        if !matches!(receiving.stage, Stage::Synced) || !is_settled || !is_free {
+            return;
+        }
+        let place = receiving.place.clone();
+        let (work, base) = self.send_load(db, place, true);
+        let part = self.clusters.part_mut(db);
+        part.loading = Some(work);
+        part.receiving.as_mut().expect("it is there").stage = Stage::Loading(base);
+    }
+
+    fn send_load(
+        &mut self,
+        db: DbId,
+        place: std::ops::Range<u64>,
+        is_received: bool,
+    ) -> (WorkId, Base) {
+        let before = self.databases.get(db).map(|db| db.tables().snapshot());
+        let (id, seed) = (self.shell.next_work(), self.shell.seed());
+        let load = Box::new(Load { before, place, seed, read_at: None });
+        self.shell.ask(Effect::Load { id, db, is_received, load });
+        (id, self.base(db))
+    }
+
+    fn base(&self, db: DbId) -> Base {
+        let here = self.databases.get(db)?.tables().here();
+        let here = here.expect("nobody has the tables of who follows a snapshot");
+        Some((here.schema().clone(), here.position()))
+    }
+
+    /// The database whose snapshot a helper was at; it is not any more.
+    fn end_loading(&mut self, work: WorkId) -> Option<(DbId, &mut Part)> {
+        let mut parts = self.clusters.parts.iter_mut();
+        let (db, part) = parts.find(|(_, part)| part.loading == Some(work))?;
+        part.loading = None;
+        Some((*db, part))
+    }
+
+    /// A helper has read a snapshot.
+    pub(in crate::server) fn have_loaded(&mut self, work: WorkId, loaded: LoadedRows) {
+        let LoadedRows(result) = loaded;
+        let is_loading = |receiving: &&mut Receiving| matches!(receiving.stage, Stage::Loading(_));
+        let Some((db, part)) = self.end_loading(work) else {
+            return self.forget_rows(result.ok());
+        };
+        // One that was given up may be another one by now, which waits for the helper.
+        if let Some(receiving) = part.receiving.as_mut().filter(is_loading) {
+            let last = receiving.last;
+            let result = result.map(|rows| receiving.have_loaded(rows));
+            self.member_event(db, Happened::SnapshotLoaded { last, result });
+        } else if let Some(loaded) = part.loaded.as_mut().filter(is_loading) {
+            match result {
+                Ok(rows) => loaded.have_loaded(rows),
+                Err(error) => {
+                    let last = loaded.last;
+                    (part.loaded, part.applied) = (None, last.index);
+                    self.cannot_follow(db, last, &error);
+                }
+            }
+            self.run_member(db);
+        } else {
+            self.forget_rows(result.ok());
+            self.run_member(db);
+        }
+    }
+
+    fn forget_rows(&mut self, rows: Option<Rows>) {
+        if let Some(rows) = rows {
+            self.shell.free(rows.into_garbage());
+        }
+    }
+
+    /// A snapshot has taken the file's place: the tables follow, now or as soon as they can.
+    pub(super) fn snapshot_installed(&mut self, db: DbId, receiving: Receiving) {
+        let part = self.clusters.part_mut(db);
+        assert!(
+            part.loaded.is_none(),
+            "a snapshot is loaded when the one before it has taken effect"
+        );
+        if self.databases.get(db).is_some() {
+            part.loaded = Some(receiving);
+            return;
+        }
+        part.applied = receiving.last.index;
+        let Stage::Loaded(_, Rows::Fresh(database)) = receiving.stage else {
+            unreachable!("what is installed was loaded, without any tables")
+        };
+        let path = part.path.clone();
+        let storage = Storage::Clustered(Clustered::new(path));
+        let (tables, nonce) = (database.schema().tables.len(), self.shell.uuids().next_u64());
+        let history = History::of_cluster(receiving.eid, tables, nonce);
+        self.add_database(db, *database, (storage, Some(history)));
+    }
+
+    /// The tables are settled, and a snapshot is to change them. False if that takes a while.
+    pub(super) fn follow_snapshot(&mut self, db: DbId) -> bool {
+        if self.clusters.part_mut(db).loading.is_some() {
+            return false;
+        }
+        self.end_what_is_under_way(db);
+        let base = self.base(db);
+        let mut loaded = self.clusters.part_mut(db).loaded.take().expect("it was looked at");
+        let Stage::Loaded(of, rows) = std::mem::replace(&mut loaded.stage, Stage::Synced) else {
+            unreachable!("no helper is at it any more")
+        };
+        let (last, eid) = (loaded.last, loaded.eid);
+        match rows {
+            rows if of != base => {
+                self.forget_rows(Some(rows));
+                let (work, base) = self.send_load(db, loaded.place.clone(), false);
+                loaded.stage = Stage::Loading(base);
+                self.await_helper(db, work, loaded);
+                false
+            }
+            Rows::Changed(difference) if !difference.is_empty() => {
+                let Self { shell, sessions, databases, .. } = self;
+                let database = databases.send_tables_to_snapshot(shell, sessions, db);
+                let take_over = TakeOver { database, difference, seed: shell.seed() };
+                let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
+                loaded.stage = Stage::TakingOver;
+                self.await_helper(db, work, loaded);
+                false
+            }
+            Rows::Changed(_) => {
+                self.clusters.part_mut(db).applied = last.index;
+                true
+            }
+            Rows::Recast(converted) => {
+                self.clusters.part_mut(db).applied = last.index;
+                self.take_tables_of(db, (*converted, eid), None);
+                true
+            }
+            Rows::Fresh(_) => unreachable!("there were tables to compare with"),
+        }
+    }
+
+    fn await_helper(&mut self, db: DbId, work: WorkId, loaded: Receiving) {
+        let part = self.clusters.part_mut(db);
+        (part.loading, part.loaded) = (Some(work), Some(loaded));
+    }
+
+    /// The tables are back, and like those of a snapshot.
+    pub(in crate::server) fn have_taken_over(&mut self, work: WorkId, taken: TakenOver) {
+        let TakenOver { database, result } = taken;
+        let Some((db, part)) = self.end_loading(work) else {
+            return self.forget_database(database);
+        };
+        let loaded = part.loaded.take().expect("nothing else takes effect before it");
+        part.applied = loaded.last.index;
+        let Self { shell, databases, .. } = self;
+        databases.take_tables(shell, db, database);
+        match result {
+            Ok(delta) => databases.have_rows_of(shell, db, delta, loaded.eid),
+            Err(error) => self.cannot_follow(db, loaded.last, &error.to_string()),
+        }
+        self.decide(db);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.wake(shell, sessions, db);
+        self.run_member(db);
+    }
+
+    fn forget_database(&mut self, database: Box<Database>) {
+        self.shell.free(crate::work::Garbage::Database(database));
+    }
+
+    /// What is under way comes too late: the snapshot may have it, or not.
+    fn end_what_is_under_way(&mut self, db: DbId) {
+        if self.databases.has_batch(db) {
+            self.end_batch(db);
+            self.decide(db);
+        }
+        self.end_conversion_under_way(db);
+    }
+}
+
+impl Receiving {
+    fn have_loaded(&mut self, rows: Rows) {
+        let Stage::Loading(base) = &mut self.stage else { panic!("a helper was at it") };
+        self.stage = Stage::Loaded(base.take(), rows);
+    }
+}
