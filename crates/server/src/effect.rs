@@ -437,7 +437,7 @@ pub enum Effect {
         /// Which database.
         db: DbId,
         /// The rows to convert.
-        snapshot: Snapshot,
+        snapshot: Box<Snapshot>,
         /// The schema to convert them to.
         schema: Arc<Schema>,
         /// `_comment` of the snapshot record.
@@ -476,3 +476,6 @@ pub enum Effect {
         limit: Option<&'static str>,
     },
 }
+
+// Each is moved several times, and most are messages: what is long and rare goes into a box.
+const _: () = assert!(size_of::<Effect>() <= 112, "an effect is moved without a call of memcpy");

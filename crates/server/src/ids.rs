@@ -57,3 +57,10 @@ pub struct Now {
     /// Milliseconds since 1970-01-01 UTC.
     pub wall_ms: i64,
 }
+
+/// The earliest of these moments; `None`, and `u64::MAX`, are never. Every round asks this.
+#[inline]
+pub(crate) fn earliest<const N: usize>(moments: [Option<u64>; N]) -> Option<u64> {
+    let first = moments.map(|at| at.unwrap_or(u64::MAX)).into_iter().fold(u64::MAX, u64::min);
+    (first < u64::MAX).then_some(first)
+}

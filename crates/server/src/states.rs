@@ -134,6 +134,9 @@ impl States {
     /// When somebody has waited long enough, or it is time to ask again.
     #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.waits.is_empty() {
+            return self.again_us;
+        }
         self.waits.iter().map(|wait| wait.until_us).chain(self.again_us).min()
     }
 

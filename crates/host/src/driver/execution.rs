@@ -191,6 +191,7 @@ impl Execution {
             }
             Effect::SyncReceived { db } => databases.sync_received(db, jobs),
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
+                let snapshot = *snapshot;
                 let source = Source { snapshot, comment, date_ms, history, member: None };
                 databases.convert(db, source, schema, seed, jobs, events);
             }

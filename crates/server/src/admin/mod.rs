@@ -162,17 +162,13 @@ impl Admin {
     }
 
     /// When the rules for automatic compaction are looked at.
-    pub(crate) fn next_compaction_us(&self) -> Option<u64> {
-        Some(self.compaction_check_us)
+    pub(crate) fn next_compaction_us(&self) -> u64 {
+        self.compaction_check_us
     }
 
-    /// Whether they are looked at now.
-    pub(crate) fn is_compaction_checked(&mut self, shell: &Shell) -> bool {
-        let is_due = self.compaction_check_us <= shell.now_us();
-        if is_due {
-            self.compaction_check_us = shell.now_us() + COMPACTION_CHECK_US;
-        }
-        is_due
+    /// They are looked at now.
+    pub(crate) fn note_compaction_check(&mut self, shell: &Shell) {
+        self.compaction_check_us = shell.now_us() + COMPACTION_CHECK_US;
     }
 
     /// A database file has been asked for.

@@ -252,7 +252,12 @@ impl Clusters {
     }
 
     /// When something is to be done though nothing happens.
+    #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.parts.is_empty() { self.stop_by_us } else { self.next_of_parts_us() }
+    }
+
+    fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
             let again_us = part.again_us.unwrap_or(u64::MAX);
             part.member.wakeup_us().min(again_us)

@@ -280,7 +280,7 @@ impl Databases {
         free_converted(shell, current.converted.take());
         db.tables.set_frozen(current.attempts > ATTEMPTS_FREE);
         let schema = Arc::clone(&current.request.schema);
-        let (snapshot, seed) = (db.tables.snapshot(), shell.seed());
+        let (snapshot, seed) = (Box::new(db.tables.snapshot()), shell.seed());
         let history = db.history.image();
         current.chain = db.history.chain_under(&schema);
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());

@@ -64,7 +64,7 @@ impl Databases {
             for &session in &told {
                 sessions.hold(session, Reason::Work, Lane::Db(db));
             }
-            let work = shell.send_out(None, Work::Updates(work));
+            let work = shell.send_out(None, Work::Updates(Box::new(work)));
             self.late.out.insert(work, Late { db, id, sessions: told });
         }
     }

@@ -41,7 +41,7 @@ use crate::database::tables::Sizes;
 use crate::database::transact::Step;
 use crate::database::waiting::Waiting;
 use crate::effect::Effect;
-use crate::ids::{CommandId, DbId, SessionId, WorkId};
+use crate::ids::{CommandId, DbId, SessionId, WorkId, earliest};
 use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::shell::Shell;
@@ -172,6 +172,13 @@ impl Db {
     pub(crate) fn waiting(&self) -> (usize, Option<u64>) {
         let oldest = self.waiting.iter().map(|trigger| trigger.origin.created_us).min();
         (self.waiting.len(), oldest)
+    }
+
+    /// When something is to be done though nothing happens: a wait is over, updates must leave, or
+    /// a suspect file is to be rewritten.
+    fn next_us(&self) -> Option<u64> {
+        let rewrite_us = if self.tables.is_writing() { None } else { self.rewrite_us() };
+        earliest([self.wait_us(), self.updates_us(), rewrite_us])
     }
 
     /// When the rules for compaction are looked at: only if the file is as the tables are.
@@ -487,9 +494,9 @@ impl Databases {
         }
     }
 
-    /// When the next suspect file is to be rewritten.
-    pub(crate) fn next_rewrite_us(&self) -> Option<u64> {
-        self.values().filter(|db| !db.tables.is_writing()).filter_map(Db::rewrite_us).min()
+    /// When something is to be done with any of them though nothing happens.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.values().fold(None, |next, db| earliest([next, db.next_us()]))
     }
 
     /// Begins the automatic compactions that are due.

@@ -154,10 +154,9 @@ impl Db {
         }
     }
 
-    /// When a wait is over, or updates must leave.
-    pub(crate) fn deadline_us(&self) -> Option<u64> {
-        let updates = self.watch.deadline_us().filter(|_| self.can_compose());
-        [self.wait_us(), updates].into_iter().flatten().min()
+    /// When updates must leave.
+    pub(super) fn updates_us(&self) -> Option<u64> {
+        self.watch.deadline_us().filter(|_| self.can_compose())
     }
 }
 

@@ -13,7 +13,7 @@ use weir_monitor::MonitorKey;
 
 use crate::database::{Databases, Db};
 use crate::effect::Effect;
-use crate::ids::{Bytes, DbId, SessionId, WorkId};
+use crate::ids::{Bytes, DbId, SessionId, WorkId, earliest};
 use crate::monitors::first_rows::Herds;
 use crate::monitors::pages::Streams;
 use crate::monitors::requests::Changing;
@@ -286,7 +286,7 @@ impl Subscriptions {
 
     /// When something is due: rows to be composed or forgotten.
     pub(crate) fn next_us(&self) -> Option<u64> {
-        [self.herds.next_us(), self.forget_us].into_iter().flatten().min()
+        earliest([self.herds.next_us(), self.forget_us])
     }
 
     /// The herd is over: what was kept for it goes.

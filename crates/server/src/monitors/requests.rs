@@ -238,7 +238,8 @@ impl Subscriptions {
         // From now on what changes merges for it, under the new conditions.
         sessions.hold(session, Reason::Work, Lane::Db(db_id));
         let changing = Changing { session, db: db_id, key, request: request.to_vec(), head };
-        let work = shell.send_out(Some(session), Work::Change { change, snapshot });
+        let work =
+            shell.send_out(Some(session), Work::Change { change: Box::new(change), snapshot });
         self.out.insert(work, Out::Change(changing));
         Reply::Later
     }

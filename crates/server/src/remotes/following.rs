@@ -189,6 +189,7 @@ impl Remotes {
         };
         let remote = Remote { id, options: options.clone(), way, tried: !is_in };
         self.open.insert(target.clone(), remote);
+        self.note_ways();
         if is_in {
             shell.ask(Effect::Listen { remote: id, target, options });
         }
@@ -196,6 +197,7 @@ impl Remotes {
 
     fn close(&mut self, shell: &mut Shell, target: &str) -> RemoteId {
         let remote = self.open.remove(target).expect("only what is open is closed");
+        self.note_ways();
         shell.ask(Effect::Unlisten { remote: remote.id });
         remote.id
     }
@@ -214,7 +216,7 @@ impl Remotes {
         let error = match result {
             Ok(port) => {
                 remote.way = Way::In { port };
-                return;
+                return self.note_ways();
             }
             Err(error) => error,
         };
@@ -222,6 +224,7 @@ impl Remotes {
             // As the reference: what nobody can listen on is tried as if it were a connection.
             remote.way = Way::Out(Outgoing::new(target, Attempt::Listen, &remote.options));
             shell.ask(Effect::Unlisten { remote: id });
+            self.note_ways();
         } else if first {
             let text = format!("{target}: listen failed: {error}");
             shell.log("ovsdb_jsonrpc_server", Level::Error, text);

@@ -52,6 +52,8 @@ pub(crate) struct Remotes {
     sources: Vec<(DbId, TableId)>,
     /// The databases that `db:` remotes are read from.
     homes: Vec<DbId>,
+    /// Whether any of them is one that goes out.
+    any_goes_out: bool,
     /// Complaints about `db:` remotes that have been logged.
     complaints: Complaints,
     /// The databases of the start are open: remotes may be looked up in them.
@@ -74,6 +76,7 @@ impl Remotes {
             open: BTreeMap::new(),
             sources: Vec::new(),
             homes: Vec::new(),
+            any_goes_out: false,
             complaints: Complaints::new(),
             is_started: false,
             is_stale: false,
@@ -160,8 +163,19 @@ impl Remotes {
         self.open.values().filter(is_missing).count()
     }
 
-    /// When the next connection is to be tried, in microseconds.
+    /// Some remote has another way, is new or is gone.
+    fn note_ways(&mut self) {
+        self.any_goes_out = self.open.values().any(|remote| matches!(remote.way, Way::Out(_)));
+    }
+
+    /// When the next connection is to be tried, in microseconds. Every round asks this, mostly
+    /// where there are listeners only.
+    #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.any_goes_out { self.next_attempt_us() } else { None }
+    }
+
+    fn next_attempt_us(&self) -> Option<u64> {
         let ways = self.open.values().map(|remote| &remote.way);
         let due = ways.filter_map(|way| match way {
             Way::In { .. } => None,

@@ -107,6 +107,7 @@ impl Server {
         }
     }
 
+    #[cold]
     fn end_those_who_exceed(&mut self) {
         if self.sessions.must_count_kept() {
             self.bound_kept();

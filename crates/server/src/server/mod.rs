@@ -18,11 +18,11 @@ use weir_upstream::replication::Input;
 use crate::admin::Admin;
 use crate::backup::Backups;
 use crate::clusters::Clusters;
-use crate::database::{Databases, Db, server_db};
+use crate::database::{Databases, server_db};
 use crate::delivery::Deliveries;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::ids::{DbId, LinkId, Now, SessionId, WorkId};
+use crate::ids::{DbId, LinkId, Now, SessionId, WorkId, earliest};
 use crate::monitors::Subscriptions;
 use crate::options::{Config, StartStatus};
 use crate::remotes::Remotes;
@@ -199,21 +199,19 @@ impl Server {
     /// When `end_round` must be called even if nothing happens, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
-        let all = [
+        earliest([
             (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
-            self.databases.values().filter_map(Db::deadline_us).min(),
+            self.databases.next_us(),
             self.backups.next_us().filter(|_| may_connect),
             self.clusters.next_us(),
             self.remotes.next_us().filter(|_| may_connect),
             self.remotes.next_status_us(&self.databases),
-            self.admin.next_compaction_us().filter(|_| self.databases.has_grown()),
-            self.databases.next_rewrite_us(),
+            self.databases.has_grown().then(|| self.admin.next_compaction_us()),
             self.subscriptions.next_us(),
             self.deliveries.next_us(),
             self.states.next_us(),
             self.sessions.next_probe_us(),
-        ];
-        all.iter().flatten().min().copied()
+        ])
     }
 
     /// Whether updates wait for an idle moment. Those of a stream of transactions wait for their
@@ -278,7 +276,9 @@ impl Server {
     }
 
     fn compact_if_due(&mut self) {
-        if self.databases.has_grown() && self.admin.is_compaction_checked(&self.shell) {
+        let is_time = self.admin.next_compaction_us() <= self.shell.now_us();
+        if is_time && self.databases.has_grown() {
+            self.admin.note_compaction_check(&self.shell);
             self.databases.compact_if_due(&mut self.shell);
         }
         self.databases.rewrite_if_due(&mut self.shell);

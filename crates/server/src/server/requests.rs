@@ -102,13 +102,11 @@ impl Server {
 
     /// Takes one framed message.
     pub(super) fn receive(&mut self, id: SessionId, message: Incoming) {
-        self.sessions.heard(&self.shell, id);
-        if self.sessions.passes_at_once(id) {
-            return self.take(id, message, None);
-        }
-        // The core may have ended a session from whom the shell still has a message.
-        if !self.sessions.has(id) {
-            return;
+        match self.sessions.message_came(&self.shell, id) {
+            Some(true) => return self.take(id, message, None),
+            Some(false) => {}
+            // The core may have ended a session from whom the shell still has a message.
+            None => return,
         }
         let about = About::of(&message);
         let lane = self.lane_of(id, &about);

@@ -252,11 +252,12 @@ impl Sessions {
         }
     }
 
-    /// Whether a message that has just come is handled right away; it counts as this round's. One
-    /// of a session that has left is not.
-    pub(crate) fn passes_at_once(&mut self, id: SessionId) -> bool {
-        let round = self.round;
-        self.by_id.get_mut(&id).is_some_and(|session| session.gate.pass(round))
+    /// A message has come: whether it is handled right away, and counts as this round's. `None` if
+    /// the session has left meanwhile.
+    pub(crate) fn message_came(&mut self, shell: &Shell, id: SessionId) -> Option<bool> {
+        let session = self.by_id.get_mut(&id)?;
+        session.watched.probe.heard(shell.now_us());
+        Some(session.gate.pass(self.round))
     }
 
     /// Whether a message of this lane goes past those that wait.

@@ -86,12 +86,12 @@ pub enum Work {
     /// What other conditions make appear and vanish for a monitor.
     Change {
         /// The conditions.
-        change: ConditionChange,
+        change: Box<ConditionChange>,
         /// As of when.
         snapshot: Snapshot,
     },
     /// Updates of monitors that cost more than a step.
-    Updates(LateUpdates),
+    Updates(Box<LateUpdates>),
     /// Rows of a source are read and made a database's own.
     Mirror(Box<Mirroring>),
     /// A conversion follows what has been committed since it began.
