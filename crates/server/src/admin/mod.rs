@@ -166,7 +166,7 @@ impl Admin {
         self.compaction_check_us
     }
 
-    /// They are looked at now.
+    /// The rules for automatic compaction are being looked at.
     pub(crate) fn note_compaction_check(&mut self, shell: &Shell) {
         self.compaction_check_us = shell.now_us() + COMPACTION_CHECK_US;
     }
