@@ -7,6 +7,8 @@
 mod bare;
 mod big;
 mod faults;
+mod held;
+mod limit;
 mod members;
 mod paced;
 mod ports;
@@ -16,10 +18,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::limit::Limit;
 use crate::Error;
 use crate::args::Args;
 use crate::dbfile;
-use crate::error::fail;
 use crate::peer::Peer;
 use crate::ports::SCHEMA;
 use crate::report::{About, Figures, Report};
@@ -33,6 +35,12 @@ const QUICK: usize = 50;
 /// One writer adds so many times fewer.
 const ONE_WRITER: usize = 10;
 const MEMBERS: usize = 3;
+/// Seconds that a line may take.
+const LIMIT: f64 = 1_800.0;
+/// The part of a section that tells of the members together.
+const CLUSTER: &str = "cluster";
+/// The figure of a line that did not come to its end.
+const FAILED: &str = "failed";
 /// Sections of the one writer.
 const AT_LEADER: &str = "1 writer at the leader";
 const AT_FOLLOWER: &str = "1 writer at a follower";
@@ -69,6 +77,7 @@ pub(crate) const OPTIONS: &[&str] = &[
     "  follower-killed, returns, compaction, rolling (all of them)",
     "--members 3|5 (3) --rows N  ports, and as many load balancers (30000)",
     "--drain-us N --quick  a fiftieth of everything",
+    "--limit SECONDS  of a line: beyond it its servers are killed (1800)",
 ];
 
 /// What the lines go by, and what they found.
@@ -112,6 +121,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let members = args.value("--members")?.unwrap_or(MEMBERS);
     let rows = args.value("--rows")?.unwrap_or(ROWS / divisor).max(1);
     let drain_every = drain_every(args)?;
+    let seconds: f64 = args.value("--limit")?.unwrap_or(LIMIT);
     let schema = args.text("--schema")?.unwrap_or_else(|| SCHEMA.into());
     args.finish("cluster")?;
     if bench.is_tls() {
@@ -119,6 +129,11 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     }
     if !matches!(members, 3 | 5) {
         return Err(Error::Usage(format!("--members {members}: there are 3 or 5")));
+    }
+    let limit = Duration::try_from_secs_f64(seconds)
+        .map_err(|e| Error::Usage(format!("--limit {seconds}: {e}")))?;
+    if bench.has_running() {
+        return Err(Error::Usage("cluster: it starts its servers: --peer, not --server".into()));
     }
     let schema = dbfile::read_schema(schema.as_ref(), "of Debian's package ovn-common")?;
     let about = About {
@@ -137,15 +152,14 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             bare::run(&mut scene)?;
             return Ok(scene.figures);
         }
-        if peer.program().is_none() {
-            fail!("cluster: it starts its servers itself: it wants --peer, not --server");
-        }
         for line in &lines {
             bench.progress.note(&format!(" {}", line.name));
+            let limit = Limit::start(limit);
             if let Err(error) = (line.run)(&mut scene) {
                 // The others go on: one server's failure is a figure too.
-                scene.figures.push(line.name, "failed", 0, 1.0);
-                bench.progress.note(&format!("  {}: {error}", line.name));
+                scene.figures.push(line.name, FAILED, 0, 1.0);
+                let late = if limit.is_over() { "it took too long: " } else { "" };
+                bench.progress.note(&format!("  {}: {late}{error}", line.name));
             }
         }
         Ok(scene.figures)

@@ -84,6 +84,11 @@ fn send(pids: &[u32], signal: Signal) {
     }
 }
 
+/// Kills the servers that run now: who waits for one of them waits no longer.
+pub(crate) fn kill_servers() {
+    send(&ours().servers, Signal::KILL);
+}
+
 /// Starts a server. No signal is heeded between its start and the note of it.
 pub(crate) fn start_server(spawn: impl FnOnce() -> Result<Child, Error>) -> Result<Child, Error> {
     let mut ours = ours();

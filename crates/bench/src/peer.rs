@@ -87,6 +87,11 @@ impl Peers {
         self.pki.is_some() || self.peers.iter().any(ssl)
     }
 
+    /// Whether one of the servers runs already, so that it is not ours.
+    pub(crate) fn has_running(&self) -> bool {
+        self.peers.iter().any(|peer| matches!(peer.how, How::Connect { .. }))
+    }
+
     /// Starts a server on a database of its own, or finds it running.
     pub(crate) fn start(&self, peer: &Peer, source: Source<'_>) -> Result<Running, Error> {
         peer.start(&self.dir, self.pki.as_ref(), source)

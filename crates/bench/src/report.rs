@@ -4,6 +4,7 @@ mod goals;
 mod html;
 mod json;
 mod plot;
+mod strip;
 mod table;
 
 use std::fs;
@@ -58,7 +59,7 @@ impl Figures {
         values.find(|(of, metric, _)| of == section && metric.name == name).map(|found| found.2)
     }
 
-    /// The same figures and plots as part of something.
+    /// These figures and plots as part of something.
     pub(crate) fn within(mut self, what: &str) -> Self {
         self.values.iter_mut().for_each(|(section, ..)| *section = format!("{what}, {section}"));
         self.curves.iter_mut().for_each(|curve| curve.plot = format!("{what}, {}", curve.plot));
@@ -128,6 +129,27 @@ impl Report {
             Some(column) => column.runs.push(figures),
             None => self.columns.push(Column { name: name.into(), floor, runs: vec![figures] }),
         }
+    }
+
+    /// The titles of all plots of the last runs.
+    fn plots(&self) -> Vec<&str> {
+        let mut titles: Vec<&str> = Vec::new();
+        for run in self.columns.iter().filter_map(|column| column.runs.last()) {
+            for curve in &run.curves {
+                if !titles.contains(&curve.plot.as_str()) {
+                    titles.push(&curve.plot);
+                }
+            }
+        }
+        titles
+    }
+
+    /// The curves of a plot, each with the number of its column.
+    fn curves_of(&self, title: &str) -> impl Iterator<Item = (usize, &Curve)> {
+        self.columns.iter().enumerate().flat_map(move |(n, column)| {
+            let curves = column.runs.last().into_iter().flat_map(|run| &run.curves);
+            curves.filter(move |curve| curve.plot == title).map(move |curve| (n, curve))
+        })
     }
 
     /// The two columns that the ratio compares: the last server with the first one, or a lone

@@ -58,6 +58,11 @@ impl Bench {
         self.peers.is_tls()
     }
 
+    /// Whether a server is measured that runs already.
+    pub(crate) fn has_running(&self) -> bool {
+        self.peers.has_running()
+    }
+
     /// Runs `run` for every server in turn, as often as asked for.
     pub(crate) fn rounds(
         &self,

@@ -198,6 +198,11 @@ impl Running {
         self.own.is_none()
     }
 
+    /// Whether the process is known to have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.pid.is_some_and(procfs::has_ended)
+    }
+
     /// CPU time so far in nanoseconds, where the process is known.
     pub(crate) fn cpu_nanos(&self) -> Result<Option<u64>, Error> {
         self.pid.map(procfs::cpu_nanos).transpose()

@@ -83,12 +83,51 @@ fn the_other_scenarios_hold_too() {
         &["snapshot-memory", "--megabytes=1"],
         &["steps", "--megabytes=1", "--monitors=3", "--ops=500"],
         &["unfair", "--quick", "--seconds=0.05"],
-        &["cluster", "--quick", "--rows=40", "--lines=ports,one-writer,big,rolling"],
         &["unfair", "--quick", "--minutes=0.02", "--lines=swap,waits,drip,gone,sum-locks,broken"],
     ];
     for scenario in scenarios {
         let words = [*scenario, &[peer.as_str(), "--no-floor"][..]].concat();
         bench(&words).unwrap_or_else(|error| panic!("{scenario:?}: {error}"));
+    }
+}
+
+/// A cluster's lines go on when one fails, so what they found is looked at.
+#[test]
+fn a_cluster_of_the_reference_keeps_what_it_acknowledges() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let json = std::env::temp_dir().join(format!("weir-bench-c-{}.json", std::process::id()));
+    let (peer, out) = (format!("--peer=ref={SERVERS}"), format!("--json={}", json.display()));
+    let lines =
+        "--lines=ports,one-writer,big,leader-killed,follower-killed,returns,compaction,rolling";
+    bench(&["cluster", "--quick", "--rows=40", "--no-floor", lines, &peer, &out]).unwrap();
+    let text = std::fs::read_to_string(&json).unwrap();
+    let _ = std::fs::remove_file(json);
+    let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let sections = figures["reports"][0]["servers"]["ref"][0].as_object().unwrap();
+    let failed: Vec<_> = sections.iter().filter(|(_, of)| !of["failed"].is_null()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let held =
+        sections.values().filter_map(|of| of["acknowledged writes that a member lacks"].as_f64());
+    assert_eq!(held.collect::<Vec<_>>(), [0.0; 5]);
+    assert!(sections["leader killed"]["elections"].as_f64().unwrap() >= 1.0);
+}
+
+#[test]
+fn what_a_cluster_cannot_be_is_refused() {
+    let peer = "--peer=ref=/bin/false";
+    for (words, text) in [
+        (["--members=4", peer], "--members 4: there are 3 or 5"),
+        (["--lines=ports,nothing", peer], "--lines nothing: there are ports, one-writer, big"),
+        (["--limit=never", peer], "--limit: 'never' is not a number"),
+        (["--limit=-1", peer], "--limit -1"),
+        (["--writers=3", peer], "cluster: unexpected '--writers=3'"),
+        (["--tls", peer], "do not speak TLS"),
+        (["--server=unix:/none", peer], "it starts its servers"),
+    ] {
+        let error = bench(&[&["cluster"], &words[..]].concat()).unwrap_err();
+        assert!(error.contains(text), "{words:?}: {error}");
     }
 }
 

@@ -223,26 +223,94 @@ fn a_cluster_is_loaded_and_loses_members() {
     let sections = figures.as_object().expect("sections");
     let failed: Vec<_> = sections.iter().filter(|(_, of)| !of["failed"].is_null()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
-    for load in ["50 writers", "1 writer at the leader", "1 writer at a follower", "10 monitors"] {
+    let mut loads: Vec<_> =
+        ["50 writers", "1 writer at the leader", "1 writer at a follower"].map(String::from).into();
+    loads.extend(["10", "100", "1000"].map(|monitors| format!("{monitors} monitors")));
+    if has_strace() {
+        for delay in [1, 5] {
+            let writers = ["50 writers", "1 writer at the leader"];
+            loads.extend(writers.map(|w| format!("fdatasync {delay} ms slower, {w}")));
+        }
+    }
+    for load in loads {
         for step in ["port add", "LB add", "port delete", "LB delete"] {
-            positive(&figures, &format!("{load}, {step}"), "server CPU us/tx");
+            let section = format!("{load}, {step}");
+            for figure in ["tx/s, all drained", "server CPU us/tx", "driver CPU us/tx", "p99 us"] {
+                positive(&figures, &section, figure);
+            }
         }
         for member in 1..=3 {
-            let section = format!("{load}, memory and disk of member {member}");
-            positive(&figures, &section, "peak RSS MB");
-            positive(&figures, &section, "file MB");
+            positive(&figures, &format!("{load}, memory and disk of member {member}"), "file MB");
         }
     }
     positive(&figures, "50 writers, memory and disk", "largest member / lone server");
     positive(&figures, "100 KB", "tx/s, all drained");
-    positive(&figures, "leader killed", "writes again, election timers, worst");
-    positive(&figures, "member returns by a snapshot", "has everything after s");
-    for section in ["leader killed", "follower killed", "compaction of each member"] {
-        positive(&figures, section, "longest stall of a writer ms");
-    }
+    members_that_go_lose_nothing(&figures);
     let report = report(&["cluster", "--quick", "--rows=20", "--members=5", "--lines=one-writer"]);
     positive(&report["servers"]["floor"][0], "floor of one writer", "fdatasync p50 us");
     positive(&report["servers"]["weir"][0], "1 writer at a follower, port add", "p50 us");
+}
+
+/// Whether the disks of members can be slowed here.
+fn has_strace() -> bool {
+    std::process::Command::new("strace").arg("--version").output().is_ok()
+}
+
+fn members_that_go_lose_nothing(figures: &serde_json::Value) {
+    for section in [
+        "leader killed",
+        "follower killed",
+        "member returns by a snapshot",
+        "compaction of each member",
+        "rolling restart",
+    ] {
+        for figure in ["writes a second", "longest stall of a writer ms", "server CPU us/tx"] {
+            positive(figures, section, figure);
+        }
+        for figure in [
+            "acknowledged writes that a member lacks",
+            "writes answered with an error that a member has",
+        ] {
+            assert_eq!(figures[section][figure].as_f64(), Some(0.0), "{section}: {figure}");
+        }
+        for member in 1..=3 {
+            let section = format!("{section}, member {member}");
+            positive(figures, &section, "peak RSS MB");
+            positive(figures, &section, "file MB");
+        }
+    }
+    positive(figures, "leader killed", "writes again, election timers, worst");
+    positive(figures, "leader killed", "elections");
+    positive(figures, "member returns by a snapshot", "has everything after s");
+}
+
+#[test]
+fn rates_over_time_are_drawn_as_text() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let peer = format!("--peer=weir={WEIR}");
+    let lines = "--lines=follower-killed";
+    let output = scratch.run(weir_bench(), &["cluster", "--quick", "--rows=20", lines, &peer]);
+    let text = support::out(&output);
+    let drawn = text.split_once("follower killed, writes over time: ");
+    let (_, drawn) = drawn.unwrap_or_else(|| panic!("{text}\n{}", support::err(&output)));
+    let bars = drawn.lines().find_map(|line| line.strip_prefix("  weir  "));
+    assert!(bars.is_some_and(|bars| bars.contains('█')), "{drawn}");
+}
+
+/// A line that takes too long has its servers killed, and the next one has servers of its own.
+#[test]
+fn a_line_beyond_its_limit_fails_and_leaves_nothing() {
+    if !installed(NORTHBOUND) {
+        return;
+    }
+    let words = ["cluster", "--rows=1000000", "--limit=0.5", "--lines=ports,rolling"];
+    let figures = bench(&words);
+    for line in ["ports", "rolling"] {
+        assert_eq!(figures[line]["failed"].as_f64(), Some(1.0), "{figures:#}");
+    }
 }
 
 #[test]
@@ -375,30 +443,57 @@ fn a_server_that_runs_already_is_reached_over_tls_with_the_users_own_certificate
 /// TERM in the middle of a run leaves neither a server nor a file.
 #[test]
 fn an_interrupted_run_stops_its_servers() {
+    interrupted(&["growth"], 1);
+    if installed(NORTHBOUND) {
+        interrupted(&["cluster", "--lines=ports", "--rows=1000000"], 3);
+    }
+}
+
+/// Interrupts a run that has started so many servers.
+fn interrupted(words: &[&str], servers: usize) {
     use std::process::{Command, Stdio};
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     std::fs::create_dir(&dir).expect("a folder for the servers");
     let mut run = Command::new(weir_bench())
-        .args(["growth", "--no-floor", &format!("--peer=weir={WEIR}")])
+        .args(words)
+        .args(["--no-floor", &format!("--peer=weir={WEIR}")])
         .arg(format!("--dir={}", dir.display()))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("weir-bench");
     let entries = || std::fs::read_dir(&dir).expect("the folder").flatten();
-    let socket = || entries().map(|entry| entry.path().join("sock")).find(|path| path.exists());
-    let begin = std::time::Instant::now();
-    while socket().is_none() && begin.elapsed().as_secs() < 60 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    let socket = socket().expect("a server");
+    let sockets =
+        || entries().map(|entry| entry.path().join("sock")).filter(|path| path.exists()).count();
+    support::eventually("the servers listen", || sockets() == servers);
+    let children = children(run.id());
+    assert_eq!(children.len(), servers, "{children:?}");
     let stopped = Command::new("kill").args(["-TERM", &run.id().to_string()]).status();
     assert!(stopped.expect("kill").success());
     let status = run.wait().expect("its end");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
-    assert!(!socket.exists(), "the server's folder is still there");
     assert_eq!(entries().count(), 0, "files are left");
+    // Whoever adopts them reaps them.
+    let is_gone = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    };
+    assert!(children.iter().all(is_gone), "servers are left");
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let is_child = |process: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        parent.is_some_and(|parent| parent == pid.to_string())
+    };
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(is_child)
+        .collect()
 }
 
 /// The programs of both sides, each result equal to the other's.

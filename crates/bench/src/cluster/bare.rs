@@ -1,6 +1,6 @@
 //! What one writer waits for at least, measured in the same run: its own round trip to a server, a
-//! round trip from one member to another, and an fdatasync. Each is measured alone, and the floor is
-//! their sum.
+//! round trip from one member to another, and an fdatasync. Each is measured alone, and the floor
+//! is their sum.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -13,6 +13,7 @@ const SECTION: &str = "100 KB";
 pub(super) fn run(scene: &mut Scene<'_>) -> Result<(), Error> {
     let mut cluster = Cluster::start(scene.bench, scene.peer, scene.schema, scene.members)?;
     cluster.place_leader(true)?;
+    let term = cluster.term()?;
     let load = big::Config::new(scene.count(OPS), WRITERS, scene.drain_every);
     let monitors = scene.count(MONITORS).max(scene.members);
     let tally = load.measure(scene.bench, &cluster.members, monitors);
@@ -22,6 +23,7 @@ pub(super) fn run(scene: &mut Scene<'_>) -> Result<(), Error> {
     for (n, member) in cluster.members.iter().enumerate() {
         member.finish(&format!("{SECTION}, member {}", n + 1), &mut figures)?;
     }
+    cluster.fared(term, &format!("{SECTION}, {}", super::CLUSTER), &mut figures)?;
     scene.bench.progress.note(&format!("  {SECTION}: {:.1} s", tally.seconds));
     scene.figures.append(figures);
     Ok(())

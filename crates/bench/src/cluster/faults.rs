@@ -1,16 +1,19 @@
-//! Members that go while clients write at a steady pace: the leader is killed, a follower is killed,
-//! one that was away returns by a snapshot, all are compacted, all are restarted one by one.
+//! Members that go while clients write at a steady pace: the leader is killed, a follower is
+//! killed, one that was away returns by a snapshot, all are compacted, all are restarted one by
+//! one.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Scene;
 use super::members::Cluster;
-use super::paced::{self, Paced};
+use super::paced::Paced;
+use super::{Scene, held};
 use crate::Error;
 use crate::client::Client;
 use crate::ports::DB;
+use crate::procfs;
+use crate::report::Figures;
 use crate::running::End;
 use crate::stats::median;
 
@@ -33,6 +36,9 @@ const MEGABYTES: usize = 50;
 struct Stage<'a> {
     cluster: Cluster<'a>,
     paced: Paced,
+    /// The term when it began, and CPU time in nanoseconds of members and driver until then.
+    term: f64,
+    cpu: [u64; 2],
 }
 
 impl<'a> Stage<'a> {
@@ -40,17 +46,16 @@ impl<'a> Stage<'a> {
         let cluster = Cluster::start(scene.bench, scene.peer, scene.schema, scene.members)?;
         let leader = cluster.settle()?;
         let mut control = Client::connect(&cluster.members[leader].target)?;
-        let insert =
-            |name: String| json!({"op": "insert", "table": "Address_Set", "row": {"name": name}});
-        control.transact(&transaction(paced::rows(scene.members).map(insert)))?;
         fill(&mut control, "before", megabytes)?;
         cluster.settle()?;
         let paced = Paced::start(cluster.targets());
-        paced.await_all(0.0, PATIENCE)?;
+        paced.await_all(0.0, PATIENCE).map_err(|e| cluster.explain_all(&e))?;
         std::thread::sleep(QUIET);
-        // What it took to connect is nobody's wait.
-        paced.waited();
-        Ok(Self { cluster, paced })
+        paced.begin();
+        let (term, cpu) = (cluster.term()?, cpu(&cluster)?);
+        // What is usual is drawn too.
+        std::thread::sleep(QUIET);
+        Ok(Self { cluster, paced, term, cpu })
     }
 
     /// Waits until all members are there again, and each client has been answered.
@@ -60,19 +65,43 @@ impl<'a> Stage<'a> {
         all.map_err(|e| self.cluster.explain_all(&e))
     }
 
-    /// What the clients waited for, and the plot.
+    /// What the clients waited for, what the members have of it, and what it took them.
     fn end(self, scene: &mut Scene<'_>, section: &str) -> Result<(), Error> {
+        let Self { cluster, paced, term, cpu: before } = self;
         std::thread::sleep(QUIET);
-        let waited = self.paced.waited();
+        let (stall, after) = (paced.stall(), cpu(&cluster)?);
+        let done = paced.stop(&format!("{section}, writes over time"))?;
+        scene.bench.progress.note(&format!("  {section}: longest stall {stall:.0} ms"));
         let figures = &mut scene.figures;
-        figures.push(section, "longest stall of a writer ms", 0, waited.stall);
-        figures.push(section, "writes answered with an error", 0, waited.refused as f64);
-        figures.push(section, "connections that ended", 0, waited.lost as f64);
-        figures.push(section, "writes without an answer", 0, waited.unanswered as f64);
-        figures.draw(self.paced.stop(&format!("{section}, writes over time"))?);
-        scene.bench.progress.note(&format!("  {section}: longest stall {:.0} ms", waited.stall));
+        let writes = done.latencies.count() as f64;
+        let mut push = |name, digits, value| figures.push(section, name, digits, value);
+        push("longest stall of a writer ms", 0, stall);
+        push("writes a second", 0, writes / done.seconds);
+        push("p50 ms", 2, done.latencies.percentile(50.0) / 1e3);
+        push("p99 ms", 2, done.latencies.percentile(99.0) / 1e3);
+        push("writes answered with an error", 0, done.refused.len() as f64);
+        push("connections that ended", 0, done.lost as f64);
+        push("writes without an answer", 0, done.unanswered as f64);
+        for (name, n) in [("server CPU us/tx", 0), ("driver CPU us/tx", 1)] {
+            push(name, 1, after[n].saturating_sub(before[n]) as f64 / 1e3 / writes.max(1.0));
+        }
+        cluster.fared(term, section, figures)?;
+        let kept = held::compare(&cluster, &done, PATIENCE)?;
+        figures.push(section, held::MISSING, 0, kept.missing as f64);
+        figures.push(section, held::REFUSED, 0, kept.refused as f64);
+        figures.draw(done.curve);
+        for (n, member) in cluster.members.iter().enumerate() {
+            let mut own = Figures::default();
+            member.finish(&format!("member {}", n + 1), &mut own)?;
+            figures.append(own.within(section));
+        }
         Ok(())
     }
+}
+
+/// CPU time so far in nanoseconds, of all members and of the driver.
+fn cpu(cluster: &Cluster<'_>) -> Result<[u64; 2], Error> {
+    Ok([cluster.cpu_nanos()?, procfs::cpu_nanos(std::process::id())?])
 }
 
 /// The leader is killed and started again, many times.
@@ -127,27 +156,16 @@ pub(super) fn returns(scene: &mut Scene<'_>) -> Result<(), Error> {
     }
     stage.cluster.settle_among(&others)?;
     stage.paced.await_all(stage.paced.now(), PATIENCE)?;
-    let filling = stage.paced.waited();
+    let filling = stage.paced.stall();
     let begun = stage.paced.now();
     stage.cluster.start_again(away)?;
     stage.cluster.settle()?;
     let mut push = |name, digits, value| scene.figures.push(SECTION, name, digits, value);
     push("MB that it missed", 0, megabytes as f64);
-    push("longest stall of a writer before ms", 0, filling.stall);
+    push("longest stall of a writer before ms", 0, filling);
     push("has everything after s", 2, stage.paced.now() - begun);
-    for (n, member) in stage.cluster.members.iter().enumerate() {
-        let role = if n == away {
-            "that returned"
-        } else if n == leader {
-            "that led"
-        } else {
-            ""
-        };
-        if let (Some(memory), false) = (member.memory()?, role.is_empty()) {
-            let name = format!("peak RSS of the member {role} MB");
-            scene.figures.push(SECTION, &name, 1, memory.peak as f64 / 1e6);
-        }
-    }
+    push("the member that returned", 0, (away + 1) as f64);
+    push("the member that led", 0, (leader + 1) as f64);
     stage.end(scene, SECTION)
 }
 

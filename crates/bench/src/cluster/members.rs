@@ -14,6 +14,7 @@ use crate::client::{Client, Target};
 use crate::error::fail;
 use crate::peer::Peer;
 use crate::ports::DB;
+use crate::report::Figures;
 use crate::rounds::Bench;
 use crate::running::{End, Running, Source};
 use crate::tools::programs::Programs;
@@ -31,6 +32,8 @@ pub(super) struct Cluster<'a> {
     bench: &'a Bench,
     peer: Peer,
     pub(super) members: Vec<Running>,
+    /// CPU time in nanoseconds of processes that have been stopped.
+    stopped_cpu: u64,
 }
 
 /// What a member says of itself.
@@ -51,7 +54,7 @@ impl<'a> Cluster<'a> {
         count: usize,
     ) -> Result<Self, Error> {
         let addresses = addresses(count);
-        let mut cluster = Self { bench, peer: peer.clone(), members: Vec::new() };
+        let mut cluster = Self { bench, peer: peer.clone(), members: Vec::new(), stopped_cpu: 0 };
         for (n, address) in addresses.iter().enumerate() {
             let first = (n > 0).then(|| addresses[0].as_str());
             let make = |file: &Path| make_file(peer, schema, file, address, first);
@@ -82,6 +85,10 @@ impl<'a> Cluster<'a> {
             let is_whole = wanted.is_some() && said.iter().all(is_there);
             if let (Some(leader), true) = (leader, is_whole) {
                 return Ok(members[leader]);
+            }
+            let ended = members.iter().find(|&&n| self.members[n].has_ended());
+            if let Some(&ended) = ended {
+                return Err(self.explain(ended, &Error::Check("the process has ended".into())));
             }
             if start.elapsed() > PATIENCE {
                 let error = Error::Check(format!("the cluster does not become whole: {said:?}"));
@@ -117,7 +124,49 @@ impl<'a> Cluster<'a> {
     }
 
     pub(super) fn stop(&mut self, member: usize, end: End) {
+        // What it does from now on until it has ended is not counted.
+        self.stopped_cpu += self.members[member].cpu_nanos().ok().flatten().unwrap_or(0);
         self.members[member].stop(end);
+    }
+
+    /// CPU time of all members in nanoseconds, that of processes that have been stopped too.
+    pub(super) fn cpu_nanos(&self) -> Result<u64, Error> {
+        let of_each: Result<Vec<_>, _> = self.members.iter().map(Running::cpu_nanos).collect();
+        Ok(self.stopped_cpu + of_each?.into_iter().flatten().sum::<u64>())
+    }
+
+    /// The latest term that a member knows: each election begins one.
+    pub(super) fn term(&self) -> Result<f64, Error> {
+        Ok(self.told("Term: ")?.into_iter().fold(0.0, f64::max))
+    }
+
+    /// How members' cluster has fared since this term.
+    pub(super) fn fared(
+        &self,
+        term: f64,
+        section: &str,
+        figures: &mut Figures,
+    ) -> Result<(), Error> {
+        figures.push(section, "elections", 0, self.term()? - term);
+        // The reference does not say this.
+        let delays = self.told("Worst heartbeat delay: ")?.into_iter();
+        if let Some(worst) = delays.reduce(f64::max) {
+            figures.push(section, "worst heartbeat delay ms", 0, worst);
+        }
+        Ok(())
+    }
+
+    /// The numbers behind these words in the members' `cluster/status`.
+    fn told(&self, words: &str) -> Result<Vec<f64>, Error> {
+        let mut told = Vec::new();
+        for (n, member) in self.members.iter().enumerate() {
+            let Some(control) = member.control() else { continue };
+            let status = Client::connect(&control)
+                .and_then(|mut client| client.call("cluster/status", &json!([DB])));
+            let status = status.map_err(|e| self.explain(n, &e))?;
+            told.extend(number_behind(words, status.as_str().unwrap_or_default()));
+        }
+        Ok(told)
     }
 
     /// Starts a member again; it listens when this returns.
@@ -136,6 +185,12 @@ impl<'a> Cluster<'a> {
         let text = error.to_string();
         (0..self.members.len()).fold(Error::Check(text), one)
     }
+}
+
+/// The number that a line has behind these words.
+fn number_behind(words: &str, text: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(words))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 /// Addresses that nobody listens on.
@@ -183,6 +238,14 @@ fn make_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_tells_its_numbers() {
+        let text = "Status: cluster member\nTerm: 17\nWorst heartbeat delay: 3 ms\n";
+        assert_eq!(number_behind("Term: ", text), Some(17.0));
+        assert_eq!(number_behind("Worst heartbeat delay: ", text), Some(3.0));
+        assert_eq!(number_behind("Worst fdatasync: ", text), None);
+    }
 
     #[test]
     fn addresses_are_of_ports_of_their_own() {

@@ -1,7 +1,8 @@
 //! Clients that write at a steady pace through all members, and what they waited for it.
 //!
 //! A client whose connection ends goes on at the next member, as one does that has been given all
-//! of them; what it was not answered is not asked again. One thread does it all.
+//! of them; what it was not answered is not asked again. Every write is a row of its own, so that
+//! in the end each can be looked for at every member. One thread does it all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use crate::crowd::{Crowd, Kind};
 use crate::error::fail;
 use crate::ports::DB;
 use crate::report::Curve;
+use crate::stats::Latencies;
 
 /// Clients at each member in the beginning.
 const CLIENTS: usize = 4;
@@ -25,6 +27,8 @@ const GIVES_UP: f64 = 10.0;
 const TURN: Duration = Duration::from_millis(2);
 /// Seconds that a point of the plot stands for.
 const BUCKET: f64 = 0.1;
+/// What the names of the clients' rows begin with.
+const PREFIX: &str = "paced_";
 /// Between two looks at who has been answered.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -41,29 +45,41 @@ struct Shared {
     heard: Mutex<Heard>,
 }
 
+/// A write that succeeded.
+struct Write {
+    number: u64,
+    /// Seconds since the start: when it was sent and answered.
+    asked: f64,
+    answered: f64,
+}
+
 /// What the clients have been told.
 #[derive(Default)]
 struct Heard {
-    /// Seconds since the start: when each write that succeeded was sent and answered.
-    writes: Vec<(f64, f64)>,
+    writes: Vec<Write>,
     /// When each client last succeeded, and its longest wait since this was asked for.
     clients: Vec<(f64, f64)>,
-    refused: u64,
+    /// The numbers of writes that were answered with an error.
+    refused: Vec<u64>,
     lost: u64,
     unanswered: u64,
+    /// From when on writes are counted.
+    begun: f64,
 }
 
-/// What the clients waited for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waited {
-    /// The longest time between two writes of one client, in milliseconds.
-    pub(super) stall: f64,
-    /// Writes that were answered with an error.
-    pub(super) refused: u64,
+/// What the clients did from when it was to be counted.
+pub(super) struct Done {
+    /// The numbers of all writes that succeeded, and of those that were answered with an error.
+    pub(super) written: Vec<u64>,
+    pub(super) refused: Vec<u64>,
     /// Connections that ended.
     pub(super) lost: u64,
     /// Writes that had no answer in time, where the connection was open all the while.
     pub(super) unanswered: u64,
+    pub(super) seconds: f64,
+    pub(super) latencies: Latencies,
+    /// Writes a second over time.
+    pub(super) curve: Curve,
 }
 
 impl Shared {
@@ -92,8 +108,8 @@ impl Paced {
     /// milliseconds.
     pub(super) fn await_after(&self, moment: f64, patience: Duration) -> Result<f64, Error> {
         self.await_that(patience, |heard| {
-            let late = heard.writes.iter().rev().take_while(|(_, answered)| *answered > moment);
-            let first = late.filter(|(sent, _)| *sent > moment).map(|(_, answered)| *answered);
+            let late = heard.writes.iter().rev().take_while(|write| write.answered > moment);
+            let first = late.filter(|write| write.asked > moment).map(|write| write.answered);
             first.reduce(f64::min).map(|answered| 1e3 * (answered - moment))
         })
     }
@@ -122,42 +138,56 @@ impl Paced {
         }
     }
 
-    /// What the clients waited for since the start or the last call, waits under way included.
-    pub(super) fn waited(&self) -> Waited {
+    /// The longest time between two writes of one client in milliseconds, since the start or the
+    /// last call; waits under way are included.
+    pub(super) fn stall(&self) -> f64 {
         let now = self.now();
         let mut heard = self.shared.heard();
         let waits = heard.clients.iter().map(|(last, longest)| longest.max(now - last));
         let stall = 1e3 * waits.fold(0.0, f64::max);
         heard.clients.iter_mut().for_each(|(_, longest)| *longest = 0.0);
-        let [refused, lost, unanswered] = {
-            let Heard { refused, lost, unanswered, .. } = &mut *heard;
-            [refused, lost, unanswered].map(std::mem::take)
-        };
-        Waited { stall, refused, lost, unanswered }
+        stall
     }
 
-    /// Ends; writes a second over time.
-    pub(super) fn stop(mut self, plot: &str) -> Result<Curve, Error> {
+    /// From now on writes count. What it took to connect is nobody's wait.
+    pub(super) fn begin(&self) {
+        self.stall();
+        self.shared.heard().begun = self.now();
+    }
+
+    /// Ends; what the clients have done.
+    pub(super) fn stop(mut self, plot: &str) -> Result<Done, Error> {
         self.shared.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(done)) => done?,
             _ => fail!("the clients that write at a steady pace have failed"),
         }
-        let heard = self.shared.heard();
-        let mut counts = vec![0.0; (self.now() / BUCKET) as usize + 1];
-        for (_, answered) in &heard.writes {
-            if let Some(count) = counts.get_mut((answered / BUCKET) as usize) {
+        let mut heard = self.shared.heard();
+        let (begun, seconds) = (heard.begun, self.now() - heard.begun);
+        let mut counts = vec![0.0; (seconds / BUCKET) as usize + 1];
+        let mut latencies = Latencies::default();
+        for write in heard.writes.iter().filter(|write| write.answered >= begun) {
+            latencies.push(Duration::from_secs_f64(write.answered - write.asked));
+            if let Some(count) = counts.get_mut(((write.answered - begun) / BUCKET) as usize) {
                 *count += 1.0 / BUCKET;
             }
         }
         // The last one is not over.
         counts.pop();
         let point = |(n, count): (usize, f64)| ((n as f64 + 0.5) * BUCKET, count);
-        Ok(Curve {
-            plot: plot.to_owned(),
-            axes: ["seconds".into(), "writes a second".into()],
-            log: [false; 2],
-            points: counts.into_iter().enumerate().map(point).collect(),
+        Ok(Done {
+            written: heard.writes.iter().map(|write| write.number).collect(),
+            refused: std::mem::take(&mut heard.refused),
+            lost: heard.lost,
+            unanswered: heard.unanswered,
+            seconds,
+            latencies,
+            curve: Curve {
+                plot: plot.to_owned(),
+                axes: ["seconds".into(), "writes a second".into()],
+                log: [false; 2],
+                points: counts.into_iter().enumerate().map(point).collect(),
+            },
         })
     }
 }
@@ -185,8 +215,8 @@ struct Writer {
     /// Where it is, or tries to be.
     target: usize,
     token: Option<usize>,
-    /// Since when an answer is awaited.
-    asked: Option<f64>,
+    /// The write whose answer is awaited, and since when.
+    asked: Option<(u64, f64)>,
     due: f64,
 }
 
@@ -225,12 +255,12 @@ impl<'a> Writers<'a> {
                 continue;
             }
             match (message.edges.kind(), client.asked.take()) {
-                (Kind::Answer, Some(asked)) => {
+                (Kind::Answer, Some((number, asked))) => {
                     let (last, longest) = heard.clients[n];
                     heard.clients[n] = (now, longest.max(now - last));
-                    heard.writes.push((asked, now));
+                    heard.writes.push(Write { number, asked, answered: now });
                 }
-                (Kind::Refusal, Some(_)) => heard.refused += 1,
+                (Kind::Refusal, Some((number, _))) => heard.refused.push(number),
                 (_, asked) => client.asked = asked,
             }
         }
@@ -239,7 +269,7 @@ impl<'a> Writers<'a> {
     /// Sends what is due, or connects to the next member.
     fn go_on(&mut self, n: usize, now: f64, shared: &Shared) -> Result<(), Error> {
         let client = &mut self.clients[n];
-        if let (Some(token), Some(asked)) = (client.token, client.asked)
+        if let (Some(token), Some((_, asked))) = (client.token, client.asked)
             && now - asked > GIVES_UP
             && self.crowd.is_open(token)
         {
@@ -266,23 +296,40 @@ impl<'a> Writers<'a> {
             },
         };
         if client.asked.is_none() && client.due <= now {
-            (client.asked, client.due) = (Some(now), now + PACE.as_secs_f64());
             self.sent += 1;
-            let request = format!(
-                concat!(
-                    r#"{{"id":{},"method":"transact","params":["{}",{{"op":"update","#,
-                    r#""table":"Address_Set","where":[["name","==","paced-{:02}"]],"#,
-                    r#""row":{{"addresses":"{:010}"}}}}]}}"#
-                ),
-                self.sent, DB, n, self.sent
-            );
-            self.crowd.send(token, request.as_bytes())?;
+            (client.asked, client.due) = (Some((self.sent, now)), now + PACE.as_secs_f64());
+            self.crowd.send(token, request(self.sent).as_bytes())?;
         }
         Ok(())
     }
 }
 
-/// The names of the rows that the clients change, which must be there.
-pub(super) fn rows(members: usize) -> impl Iterator<Item = String> {
-    (0..CLIENTS * members).map(|n| format!("paced-{n:02}"))
+/// The write of this number: a row that no other write makes, so that one that is lost is missed,
+/// and one that runs twice is refused.
+fn request(number: u64) -> String {
+    format!(
+        concat!(
+            r#"{{"id":{},"method":"transact","params":["{}",{{"op":"insert","#,
+            r#""table":"Address_Set","row":{{"name":"{}{}"}}}}]}}"#
+        ),
+        number, DB, PREFIX, number
+    )
+}
+
+/// The number of the write that has made the row of this name.
+pub(super) fn number(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_tells_which_write_made_it() {
+        let request: serde_json::Value = serde_json::from_str(&request(17)).unwrap();
+        let name = request["params"][1]["row"]["name"].as_str().unwrap();
+        assert_eq!(number(name), Some(17));
+        assert_eq!(number("before-17"), None);
+    }
 }

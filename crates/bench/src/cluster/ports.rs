@@ -74,9 +74,9 @@ pub(super) fn at_cluster(
 ) -> Result<Figures, Error> {
     let mut cluster = Cluster::start(scene.bench, scene.peer, scene.schema, scene.members)?;
     cluster.place_leader(is_at_leader)?;
+    let term = cluster.term()?;
     let measured = config.measure(&cluster.members, &scene.bench.progress);
     let mut figures = measured.map_err(|e| cluster.explain_all(&e))?;
-    let leads = cluster.settle()? == if is_at_leader { 0 } else { scene.members - 1 };
-    figures.push(SPACE, "one leader all the time (1: yes)", 0, f64::from(u8::from(leads)));
+    cluster.fared(term, super::CLUSTER, &mut figures)?;
     Ok(figures)
 }

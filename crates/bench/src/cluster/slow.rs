@@ -1,5 +1,6 @@
 //! Members whose disk is slow: `strace` starts them and holds up each fdatasync. It sees no other
-//! system call (`--seccomp-bpf`), and is not their parent (`-D`), so that what is measured is theirs.
+//! system call (`--seccomp-bpf`), and is not their parent (`-D`), so that what is measured is
+//! theirs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

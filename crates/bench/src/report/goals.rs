@@ -36,6 +36,9 @@ const COMMIT: &str = "commit longest wait ms";
 const ECHO_MS: f64 = 100.0;
 const COMMIT_MS: f64 = 250.0;
 
+/// How often a cluster has begun another term while there was no need.
+const ELECTIONS: &str = "elections";
+
 const GOALS: &[Goal] = &[
     ("ports", "port add", CPU, MostOrFloorPlus(22.0, 12.0)),
     ("ports", "port add", CPU, TimesFirst(1.0 / 15.0)),
@@ -117,6 +120,14 @@ const GOALS: &[Goal] = &[
     ("cluster", "leader killed", "writes again, election timers, median", Most(1.5)),
     ("cluster", "leader killed", "writes again, election timers, worst", Most(2.5)),
     // An election timer, and 300 ms.
+    ("cluster", "50 writers, cluster", ELECTIONS, Most(0.0)),
+    ("cluster", "100 KB, cluster", ELECTIONS, Most(0.0)),
+    ("cluster", "follower killed", ELECTIONS, Most(0.0)),
+    ("cluster", "member returns by a snapshot", ELECTIONS, Most(0.0)),
+    ("cluster", "compaction of each member", ELECTIONS, Most(0.0)),
+    ("cluster", "*", "acknowledged writes that a member lacks", Most(0.0)),
+    ("cluster", "*", "writes answered with an error that a member has", Most(0.0)),
+    ("cluster", "*", "failed", Most(0.0)),
     ("cluster", "rolling restart", "longest stall of a writer ms", Most(1_300.0)),
     ("unfair", "clauses", "monitor_cond*", TimesFirst(1.0 / 3.0)),
     ("unfair", "swap", "answer p50 ms", TimesFirst(1.0 / 3.0)),

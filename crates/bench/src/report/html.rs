@@ -69,24 +69,13 @@ fn bars(report: &Report, metric: &str, out: &mut String) {
 
 /// One plot for each title, with the curves of the last run of every server.
 fn curves(report: &Report, out: &mut String) {
-    let mut titles: Vec<&str> = Vec::new();
-    for run in report.columns.iter().filter_map(|column| column.runs.last()) {
-        for curve in &run.curves {
-            if !titles.contains(&curve.plot.as_str()) {
-                titles.push(&curve.plot);
-            }
-        }
-    }
-    for title in titles {
+    for title in report.plots() {
         let mut shape = None;
         let mut series = Vec::new();
-        for (n, column) in report.columns.iter().enumerate() {
-            let curves = column.runs.last().into_iter().flat_map(|run| &run.curves);
-            for curve in curves.filter(|curve| curve.plot == title) {
-                shape.get_or_insert((&curve.axes, curve.log));
-                let (name, points) = (column.name.clone(), curve.points.clone());
-                series.push(Series { name, colour: n % COLOURS, points });
-            }
+        for (n, curve) in report.curves_of(title) {
+            shape.get_or_insert((&curve.axes, curve.log));
+            let (name, points) = (report.columns[n].name.clone(), curve.points.clone());
+            series.push(Series { name, colour: n % COLOURS, points });
         }
         if let Some((axes, log)) = shape {
             figure(title, &plot::lines(axes, log, &series), out);

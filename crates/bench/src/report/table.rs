@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Report, goals};
 
 impl Report {
-    /// Title, machine, figures and goals.
+    /// Title, machine, figures, rates over time and goals.
     pub(super) fn table(&self) -> String {
         let mut text = format!("{}\n{}\n", self.about.title, self.machine);
         if !self.command.is_empty() {
@@ -13,6 +13,7 @@ impl Report {
         }
         text.push('\n');
         text.push_str(&align(&self.lines()));
+        text.push_str(&self.strips());
         text.push_str(&self.goals());
         text
     }
