@@ -46,10 +46,11 @@ fn file(shell: &Shell) -> String {
 #[test]
 fn a_conversion_rewrites_the_file_and_disconnects_whoever_cannot_know() {
     let mut shell = Shell::start();
-    let (asking, unaware) = (shell.connect(), shell.connect());
+    let (asking, unaware, silent) = (shell.connect(), shell.connect(), shell.connect());
     shell.call(asking, &transact(1, &insert("p1")));
+    shell.call(unaware, r#"{"id":1,"method":"list_dbs","params":[]}"#);
     assert_eq!(shell.call(asking, &convert(WIDER)), CONVERTED);
-    assert_eq!(shell.disconnected, [asking, unaware]);
+    assert_eq!(shell.disconnected, [asking, unaware], "{silent:?} knows nothing of the old schema");
     assert!(
         shell.log.contains(
             &"unix#1: disconnecting (committed Net database schema conversion)".to_owned()

@@ -173,6 +173,7 @@ fn adding_a_database_disconnects_who_cannot_be_told() {
     let mut shell = Shell::start();
     let (aware, unaware) = (shell.connect(), shell.connect());
     shell.call(aware, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    shell.call(unaware, r#"{"id":1,"method":"list_dbs","params":[]}"#);
     let other = shell::SCHEMA.replace("\"Net\"", "\"Other\"");
     let mut file = Vec::new();
     let schema = weir_data::Schema::parse_bytes(other.as_bytes()).unwrap();

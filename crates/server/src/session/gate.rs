@@ -195,6 +195,11 @@ impl Gate {
         self.handled_in = Some(round);
     }
 
+    /// Whether any message of the session has been handled.
+    pub(super) fn has_passed(&self) -> bool {
+        self.handled_in.is_some()
+    }
+
     /// Whether the session's message of the round has been handled.
     pub(super) fn is_spent(&self, round: u64) -> bool {
         self.handled_in == Some(round)

@@ -65,6 +65,11 @@ impl Session {
         self.is_db_change_aware
     }
 
+    /// Whether the client has asked for anything yet.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.gate.has_passed()
+    }
+
     /// Names of the locks that the session owns or waits for.
     pub(crate) fn locks(&self) -> &BTreeMap<String, LockMode> {
         &self.locks
