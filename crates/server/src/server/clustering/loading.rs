@@ -124,6 +124,7 @@ impl Server {
             unreachable!("what is installed was loaded, without any tables")
         };
         let path = part.path.clone();
+        self.shell.ask(Effect::TrimMemory);
         let storage = Storage::Clustered(Clustered::new(path));
         let (tables, nonce) = (database.schema().tables.len(), self.shell.uuids().next_u64());
         let history = History::of_cluster(receiving.eid, tables, nonce);
