@@ -4,6 +4,7 @@
 mod check;
 mod messages;
 mod node;
+mod older;
 mod servers;
 mod store;
 

@@ -13,6 +13,7 @@ use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
+use super::older::Older;
 use crate::entry::{Content, Entry, Held, Logged, Place, Text};
 use crate::ids::Position;
 
@@ -38,14 +39,14 @@ pub(crate) struct Store {
     hard: HardState,
     /// Those who voted when the file was opened.
     first_voters: ConfState,
-    /// What follows the snapshot.
-    entries: VecDeque<Slot>,
+    /// What follows the snapshot, up to the last entry whose text has left memory.
+    older: Older,
+    /// What follows that.
+    recent: VecDeque<Slot>,
     /// What entries say that the library has and this log has not got yet.
     incoming: BTreeMap<Position, Content>,
-    /// Bytes that entries hold in memory.
+    /// Bytes that entries hold in memory, but for what each of the older ones takes.
     bytes: usize,
-    /// Up to this one no entry has a text in memory.
-    in_file_to: u64,
     /// Texts that have been read back, by index, until those who lack them are sent them.
     fetched: BTreeMap<u64, Text>,
     /// Where the library wants to read entries whose texts are not in memory.
@@ -54,27 +55,64 @@ pub(crate) struct Store {
 
 /// An entry.
 #[derive(Debug)]
-struct Slot {
-    term: u64,
-    held: Held,
+pub(super) struct Slot {
+    pub(super) term: u64,
+    pub(super) held: Held,
     /// Where the file has its text, once it does.
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
+}
+
+/// An entry, wherever it is kept.
+pub(super) struct Seen<'a> {
+    pub(super) term: u64,
+    pub(super) said: Said<'a>,
+    pub(super) place: Option<Place>,
+}
+
+/// What an entry says, in memory or in the file.
+pub(super) enum Said<'a> {
+    Here(&'a Content),
+    InFile(Uuid),
 }
 
 impl Slot {
+    pub(super) fn seen(&self) -> Seen<'_> {
+        let said = match &self.held {
+            Held::Here(content) => Said::Here(content),
+            Held::InFile { eid } => Said::InFile(*eid),
+        };
+        Seen { term: self.term, said, place: self.place }
+    }
+
     /// Bytes in memory.
-    fn bytes(&self) -> usize {
-        match &self.held {
+    pub(super) fn bytes(&self) -> usize {
+        let text = match &self.held {
             Held::Here(content) => content.len(),
             Held::InFile { .. } => 0,
+        };
+        size_of::<Self>() + text
+    }
+}
+
+impl Seen<'_> {
+    /// Bytes on the wire.
+    pub(super) fn len(&self) -> u64 {
+        match (&self.said, self.place) {
+            (Said::Here(content), _) => content.len() as u64,
+            (Said::InFile(_), place) => place.map_or(0, |place| place.len),
         }
     }
 
-    /// Bytes on the wire.
-    fn len(&self) -> u64 {
-        match (&self.held, self.place) {
-            (Held::Here(content), _) => content.len() as u64,
-            (Held::InFile { .. }, place) => place.map_or(0, |place| place.len),
+    /// Whether what it says are servers.
+    pub(super) fn changes_servers(&self) -> bool {
+        matches!(self.said, Said::Here(Content::Servers(_)))
+    }
+
+    /// The id of what it says, if that is data.
+    pub(super) fn eid(&self) -> Option<Uuid> {
+        match self.said {
+            Said::Here(content) => content.eid(),
+            Said::InFile(eid) => Some(eid),
         }
     }
 }
@@ -99,34 +137,20 @@ impl Store {
         hard: HardState,
         entries: Vec<Logged>,
     ) -> Self {
-        let (mut slots, mut bytes) = (VecDeque::with_capacity(entries.len()), 0);
-        let (mut in_file_to, mut has_text) = (mark.last.index, false);
+        let (mut recent, mut bytes) = (VecDeque::new(), 0);
+        let mut older = Older::new(mark.last.index + 1);
         for (index, Logged { at, held, place }) in (mark.last.index + 1..).zip(entries) {
             assert_eq!(at.index, index, "the file's entries are without gaps");
-            if let Held::InFile { .. } = held {
-                assert!(!has_text, "the oldest texts leave memory first");
-                in_file_to = index;
+            let is_in_file = matches!(held, Held::InFile { .. });
+            recent.push_back(Slot { term: at.term, held, place });
+            if is_in_file {
+                bytes += recent.drain(..).map(|slot| older.push(slot)).sum::<usize>();
             }
-            has_text |= matches!(held, Held::Here(Content::Data { .. }));
-            let slot = Slot { term: at.term, held, place };
-            bytes += slot.bytes();
-            slots.push_back(slot);
         }
+        bytes += recent.iter().map(Slot::bytes).sum::<usize>();
         let incoming = BTreeMap::new();
         let (fetched, wanted) = (BTreeMap::new(), RefCell::default());
-        let entries = slots;
-        Self {
-            mark,
-            voters,
-            hard,
-            first_voters,
-            entries,
-            incoming,
-            bytes,
-            in_file_to,
-            fetched,
-            wanted,
-        }
+        Self { mark, voters, hard, first_voters, older, recent, incoming, bytes, fetched, wanted }
     }
 
     pub(super) fn mark(&self) -> &Mark {
@@ -143,24 +167,23 @@ impl Store {
     }
 
     pub(super) fn last(&self) -> u64 {
-        self.mark.last.index + self.entries.len() as u64
+        self.older.last() + self.recent.len() as u64
     }
 
+    /// Where a recent entry is.
     fn offset(&self, index: u64) -> Option<usize> {
-        usize::try_from(index.checked_sub(self.mark.last.index + 1)?).ok()
+        usize::try_from(index.checked_sub(self.older.last() + 1)?).ok()
     }
 
-    fn slot(&self, index: u64) -> Option<&Slot> {
-        self.entries.get(self.offset(index)?)
-    }
-
-    fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
-        let offset = self.offset(index)?;
-        self.entries.get_mut(offset)
+    fn slot(&self, index: u64) -> Option<Seen<'_>> {
+        match self.offset(index) {
+            Some(offset) => self.recent.get(offset).map(Slot::seen),
+            None => self.older.get(index),
+        }
     }
 
     /// The entry that stands at this place, if it does.
-    fn slot_at(&self, at: Position) -> Option<&Slot> {
+    fn slot_at(&self, at: Position) -> Option<Seen<'_>> {
         self.slot(at.index).filter(|slot| slot.term == at.term)
     }
 
@@ -181,13 +204,13 @@ impl Store {
         if let Some(content) = self.incoming.get(&at) {
             return content.clone();
         }
-        match self.slot_at(at).map(|slot| &slot.held) {
+        match self.slot_at(at).map(|slot| slot.said) {
             None => Content::Empty,
-            Some(Held::Here(content)) => content.clone(),
-            Some(Held::InFile { eid }) => {
+            Some(Said::Here(content)) => content.clone(),
+            Some(Said::InFile(eid)) => {
                 let text = self.fetched.get(&at.index);
                 let text = text.expect("texts that left memory are read before they are needed");
-                Content::Data { eid: *eid, text: Arc::clone(text) }
+                Content::Data { eid, text: Arc::clone(text) }
             }
         }
     }
@@ -197,10 +220,7 @@ impl Store {
         if let Some(content) = self.incoming.get(&at) {
             return content.eid();
         }
-        match &self.slot_at(at)?.held {
-            Held::Here(content) => content.eid(),
-            Held::InFile { eid } => Some(*eid),
-        }
+        self.slot_at(at)?.eid()
     }
 
     /// The library's entry becomes the log's last one; those from its index on are gone.
@@ -208,24 +228,25 @@ impl Store {
         self.truncate(at.index);
         assert_eq!(at.index, self.last() + 1, "entries come without gaps");
         let content = self.incoming.remove(&at).unwrap_or(Content::Empty);
-        self.bytes += content.len();
-        let held = Held::Here(content.clone());
-        self.entries.push_back(Slot { term: at.term, held, place: None });
+        let slot = Slot { term: at.term, held: Held::Here(content.clone()), place: None };
+        self.bytes += slot.bytes();
+        self.recent.push_back(slot);
         Entry { at, content }
     }
 
     fn truncate(&mut self, from: u64) {
-        assert!(from > self.mark.last.index, "what is in the snapshot is committed");
+        assert!(from > self.older.last(), "what has taken effect stays");
         while self.last() >= from {
-            let slot = self.entries.pop_back().expect("the last one is there");
+            let slot = self.recent.pop_back().expect("the last one is there");
             self.bytes -= slot.bytes();
         }
-        assert!(from > self.in_file_to, "what has taken effect stays");
     }
 
     /// The file has the text of an entry.
     pub(super) fn placed(&mut self, at: Position, place: Place) {
-        if let Some(slot) = self.slot_mut(at.index).filter(|slot| slot.term == at.term) {
+        // One that was overwritten and came back is in the file twice, and may have left memory.
+        let Some(offset) = self.offset(at.index) else { return };
+        if let Some(slot) = self.recent.get_mut(offset).filter(|slot| slot.term == at.term) {
             slot.place = Some(place);
         }
     }
@@ -233,18 +254,18 @@ impl Store {
     /// Texts of entries up to this one leave memory, oldest first, while entries hold more than so
     /// many bytes.
     pub(super) fn release(&mut self, upto: u64, bytes_max: usize) {
-        while self.bytes > bytes_max && self.in_file_to < upto {
-            let index = self.in_file_to + 1;
-            let Some(slot) = self.slot_mut(index) else { break };
-            let mut freed = 0;
-            if let Held::Here(Content::Data { eid, text }) = &slot.held {
+        while self.bytes > bytes_max && self.older.last() < upto {
+            let Some(mut slot) = self.recent.pop_front() else { break };
+            let bytes = slot.bytes();
+            if let Held::Here(Content::Data { eid, .. }) = slot.held {
                 // It is not in the file yet.
-                let Some(_) = slot.place else { break };
-                freed = text.len();
-                slot.held = Held::InFile { eid: *eid };
+                if slot.place.is_none() {
+                    self.recent.push_front(slot);
+                    break;
+                }
+                slot.held = Held::InFile { eid };
             }
-            self.bytes -= freed;
-            self.in_file_to = index;
+            self.bytes = self.bytes - bytes + self.older.push(slot);
         }
     }
 
@@ -263,9 +284,9 @@ impl Store {
     fn fetch(&self, from: u64) -> Option<Fetch> {
         let mut texts = Vec::new();
         let mut all: Option<Place> = None;
-        for index in from..=self.in_file_to {
-            let Some(slot) = self.slot(index) else { break };
-            let Held::InFile { .. } = slot.held else { continue };
+        for index in from..=self.older.last() {
+            let Some(slot) = self.older.get(index) else { break };
+            let Said::InFile(_) = slot.said else { continue };
             let place = slot.place.expect("it has left memory because the file has it");
             let begins = all.map_or(place.offset, |all| all.offset);
             let end = place.offset + place.len;
@@ -315,14 +336,15 @@ impl Store {
     /// this log.
     pub(super) fn compact(&mut self, mark: Mark, voters: ConfState) {
         let is_ours = self.slot_at(mark.last).is_some();
-        let keep_from = if is_ours { mark.last.index + 1 } else { u64::MAX };
-        let mut index = self.mark.last.index + 1;
-        while index < keep_from {
-            let Some(slot) = self.entries.pop_front() else { break };
-            self.bytes -= slot.bytes();
-            index += 1;
+        let upto = if is_ours { mark.last.index } else { self.last() };
+        for _ in self.mark.last.index..upto {
+            let older = self.older.pop_front();
+            let bytes = older.or_else(|| Some(self.recent.pop_front()?.bytes()));
+            self.bytes -= bytes.expect("the log has all of them");
         }
-        self.in_file_to = self.in_file_to.max(mark.last.index);
+        if self.older.len() == 0 {
+            self.older = Older::new(mark.last.index + 1);
+        }
         (self.mark, self.voters) = (mark, voters);
     }
 }
@@ -359,7 +381,7 @@ impl Storage for Store {
             if size > max_size && !entries.is_empty() {
                 break;
             }
-            let is_away = matches!(slot.held, Held::InFile { .. }) && !self.has_fetched(index);
+            let is_away = matches!(slot.said, Said::InFile(_)) && !self.has_fetched(index);
             if is_away && context.can_async() {
                 if !entries.is_empty() {
                     break;
@@ -367,8 +389,8 @@ impl Storage for Store {
                 self.wanted.borrow_mut().insert(low);
                 return Err(Error::Store(StorageError::LogTemporarilyUnavailable));
             }
-            let changes_servers = matches!(slot.held, Held::Here(Content::Servers(_)));
-            entries.push(raft_entry(Position { term: slot.term, index }, changes_servers));
+            let at = Position { term: slot.term, index };
+            entries.push(raft_entry(at, slot.changes_servers()));
         }
         Ok(entries)
     }

@@ -85,9 +85,11 @@ impl Snapshots {
         self.is_installing
     }
 
-    /// Texts behind this entry must stay in memory: a copy of the file has to end with them.
+    /// Texts behind this entry must stay in memory: a copy of the file has to end with them, and
+    /// until it is in the file's place, nobody knows where they are.
     pub(super) fn keeps_behind(&self) -> u64 {
-        self.copied_to.unwrap_or(u64::MAX)
+        let finishing = self.finishing.as_ref().map(|(mark, _)| mark.last.index);
+        self.copied_to.or(finishing).unwrap_or(u64::MAX)
     }
 
     /// Something could not be written; perhaps it was the end of a copy.
