@@ -240,6 +240,11 @@ impl Db {
         self.commits.batch.is_some()
     }
 
+    /// Whether a batch of the cluster is under way, and nothing of it has taken effect yet.
+    pub(super) fn has_untouched_batch(&self) -> bool {
+        self.commits.batch.as_ref().is_some_and(|batch| batch.applied == 0)
+    }
+
     /// The batch leaves to be decided by the cluster: until then its changes have not happened.
     pub(super) fn begin_batch(&mut self) -> Vec<Proposal> {
         assert!(self.commits.batch.is_none(), "one batch is under way at a time");

@@ -23,6 +23,9 @@ const FLUSH_DELAY_US_MIN: u64 = 500;
 /// than a fifth of the time.
 const FLUSH_DELAY_US_EACH: u64 = 16;
 
+/// What each monitor adds to that in a cluster, where a transaction takes some milliseconds anyway.
+const CLUSTERED_FLUSH_DELAY_US_EACH: u64 = 64;
+
 /// Longest that updates wait however many monitors there are, in microseconds.
 const FLUSH_DELAY_US_MAX: u64 = 2000;
 
@@ -70,25 +73,30 @@ pub(super) struct Watch {
     since_us: Option<u64>,
     /// When updates were last sent.
     flushed_us: u64,
+    /// What each monitor adds to how long updates wait, in microseconds.
+    delay_us_each: u64,
     /// The position up to which the monitors have been shown what is decided: how many changes,
     /// across conversions.
     pub(super) shown: u64,
 }
 
 impl Watch {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, is_clustered: bool) -> Self {
+        let delay_us_each =
+            if is_clustered { CLUSTERED_FLUSH_DELAY_US_EACH } else { FLUSH_DELAY_US_EACH };
         Self {
             monitors: Monitors::new(seed),
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
+            delay_us_each,
             shown: 0,
         }
     }
 
     /// When updates must leave that wait for an idle moment.
     fn deadline_us(&self) -> Option<u64> {
-        let of_all = self.monitors.len() as u64 * FLUSH_DELAY_US_EACH;
+        let of_all = self.monitors.len() as u64 * self.delay_us_each;
         Some(self.since_us? + of_all.clamp(FLUSH_DELAY_US_MIN, FLUSH_DELAY_US_MAX))
     }
 
@@ -135,9 +143,10 @@ impl Db {
         }
     }
 
-    /// Whether updates can be composed: the rows are those of the last commit.
+    /// Whether updates can be composed: the rows are those of the last commit. While a cluster
+    /// decides on a batch they are: a busy leader would not get to it otherwise.
     fn can_compose(&self) -> bool {
-        !self.tables.is_away() && self.is_decided()
+        !self.tables.is_away() && (self.is_decided() || self.has_untouched_batch())
     }
 
     /// Who has heard nothing for long is told the id of a newer state.
