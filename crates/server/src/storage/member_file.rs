@@ -16,7 +16,7 @@ const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
 
 /// Bytes of entries that stay in memory once they have taken effect, for members that lack them: who
 /// lacks more is sent what is read back from the file.
-const TEXTS_BYTES_MAX: usize = 4 << 20;
+const TEXTS_BYTES_MAX: usize = 2 << 20;
 
 /// A member of a cluster as its file told.
 pub(crate) struct MemberFile {
