@@ -4,14 +4,14 @@
 //! `WEIR_CLUSTER_ROUNDS` repeats what is random that often.
 
 mod support;
-mod trio;
+mod group;
 
 use std::time::Duration;
 
+use group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{Running, err, out, reference};
-use trio::{ALL, Program, SCHEMA, Trio};
 
 /// How often to repeat what depends on when things happen.
 fn rounds(by_itself: u32) -> u32 {
@@ -28,7 +28,7 @@ fn name_in(round: u32, row: u32) -> String {
 }
 
 /// Waits until every member has the rows of all rounds up to this one, and no others.
-fn each_row_is_there_once(trio: &Trio, round: u32, rows: u32) {
+fn each_row_is_there_once(trio: &Group, round: u32, rows: u32) {
     let names_in = |round| (0..rows).map(move |row| name_in(round, row));
     let expected: Vec<String> = (0..=round).flat_map(names_in).collect();
     support::eventually("all members have each row once", || {
@@ -38,7 +38,7 @@ fn each_row_is_there_once(trio: &Trio, round: u32, rows: u32) {
 
 #[test]
 fn files_of_packaged_members_are_served_and_go_back() {
-    let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
+    let Some(mut trio) = Group::packaged(SCHEMA) else { return };
     ALL.into_iter().for_each(|at| trio.insert(at, &format!("packaged {at}")));
     trio.stop_all();
     trio.complaints();
@@ -68,45 +68,55 @@ fn files_of_packaged_members_are_served_and_go_back() {
 
 #[test]
 fn members_change_their_program_one_by_one_under_load() {
-    let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
-    let load = trio.load();
+    change_one_by_one(3);
+}
+
+#[test]
+fn five_members_change_their_program_one_by_one_under_load() {
+    change_one_by_one(5);
+}
+
+/// A cluster of so many packaged members becomes one of Weir, and goes back.
+fn change_one_by_one(count: usize) {
+    let Some(mut group) = Group::packaged_of(count, SCHEMA) else { return };
+    let (all, majority) = (group.all(), count / 2 + 1);
+    let load = group.load();
     load.led_by_packaged(true);
-    load.go_on(20, &ALL);
-    trio.complaints();
+    load.go_on(20, &all);
+    group.complaints();
     for program in [Program::Weir, Program::Packaged] {
-        for at in ALL {
-            // With the second one the majority changes.
-            if at == 1 && program == Program::Packaged {
+        for at in all.iter().copied() {
+            // With this one the majority changes.
+            let flips = at + 1 == majority;
+            if flips && program == Program::Packaged {
                 load.led_by_packaged(true);
             }
-            trio.stop(at);
-            trio.start(at, program);
-            // Whoever is of the program that two members run does its work.
-            match at {
-                0 => load.go_on(10, &[1, 2]),
-                1 => {
-                    load.go_on(10, &[0, 1]);
-                    load.led_by_packaged(program == Program::Packaged);
-                    load.go_on(10, &[0, 1]);
-                }
-                _ => load.go_on(10, &ALL),
+            group.stop(at);
+            group.start(at, program);
+            // Whoever is of the program that the majority runs does its work.
+            let (changed, others) = all.split_at(at + 1);
+            let serving = if at + 1 < majority { others } else { changed };
+            load.go_on(10, serving);
+            if flips {
+                load.led_by_packaged(program == Program::Packaged);
+                load.go_on(10, serving);
             }
         }
-        trio.settle(&ALL);
+        group.settle(&all);
     }
-    println!("longest waits: {:?}", load.check(&trio));
-    trio.stop_all();
-    trio.check_files();
+    println!("longest waits: {:?}", load.check(&group));
+    group.stop_all();
+    group.check_files();
     // That who stops ends its connections, and how they elect each other, packaged servers may say.
     let usual = ["Connection reset by peer", "Broken pipe", "ignoring vote request received after"];
-    let mut complaints = trio.complaints();
+    let mut complaints = group.complaints();
     complaints.retain(|line| !usual.iter().any(|words| line.contains(words)));
     assert_eq!(complaints, [""; 0]);
 }
 
 #[test]
 fn a_killed_member_takes_nothing_with_it() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     load.go_on(20, &ALL);
     for round in 0..rounds(3) {
@@ -125,7 +135,7 @@ fn a_killed_member_takes_nothing_with_it() {
 
 #[test]
 fn clients_of_followers_notice_no_change_of_the_leader() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     for round in 0..rounds(2) {
         let leader = trio.settle(&ALL);
         let mut client = trio.client(others(leader)[0]);
@@ -159,7 +169,7 @@ fn clients_of_followers_notice_no_change_of_the_leader() {
 
 #[test]
 fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     for round in 0..rounds(2) {
         let leader = trio.settle(&ALL);
         let mut client = trio.client(others(leader)[0]);
@@ -192,7 +202,7 @@ fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
 
 #[test]
 fn big_transactions_go_through_any_member() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     trio.settle(&ALL);
     for (at, len) in [(0, 1_100_000), (1, 2_000_000), (2, 3_000_000)] {
         let insert = json!({"op": "insert", "table": "T", "row": {"name": "x".repeat(len)}});
@@ -206,7 +216,7 @@ fn big_transactions_go_through_any_member() {
 
 #[test]
 fn a_leader_that_stands_still_is_followed_by_another() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     load.go_on(20, &ALL);
     for _ in 0..rounds(1) {
@@ -225,7 +235,7 @@ fn a_leader_that_stands_still_is_followed_by_another() {
 
 #[test]
 fn a_leader_that_is_stopped_hands_leadership_over() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     for _ in 0..rounds(2) {
         let leader = trio.settle(&ALL);
         trio.stop(leader);
@@ -238,7 +248,7 @@ fn a_leader_that_is_stopped_hands_leadership_over() {
 
 #[test]
 fn a_member_that_was_away_gets_what_the_others_have() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     load.go_on(20, &ALL);
     for round in 0..rounds(3) {
@@ -270,7 +280,7 @@ fn a_member_that_was_away_gets_what_the_others_have() {
 /// The log behind the file's snapshot is longer than what stays in memory of it.
 #[test]
 fn a_member_that_was_away_gets_entries_that_are_in_files_only() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     trio.settle(&ALL);
     trio.insert(0, "the row");
     for round in 0..2 {
@@ -304,7 +314,7 @@ fn a_member_that_was_away_gets_entries_that_are_in_files_only() {
 
 #[test]
 fn tools_read_the_files_while_they_are_written() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     let tool = reference("ovsdb-tool").expect("it has been used before");
     let load = trio.load();
     load.go_on(5, &ALL);
@@ -334,7 +344,7 @@ fn tools_read_the_files_while_they_are_written() {
 
 #[test]
 fn followers_serve_monitors_waits_and_locks() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     let followers = others(leader);
     let (near, far) = (followers[0], followers[1]);
@@ -382,10 +392,10 @@ fn followers_serve_monitors_waits_and_locks() {
 
 #[test]
 fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let since = |id: &Value| json!(["Odd", "m", {"T": [{"columns": ["name"]}]}, id]);
     let zero = json!("00000000-0000-0000-0000-000000000000");
-    let ask = |trio: &Trio, at: usize, id: &Value| {
+    let ask = |trio: &Group, at: usize, id: &Value| {
         let reply = trio.client(at).request("monitor_cond_since", &since(id)).expect("a reply");
         let [found, last, rows] = [0, 1, 2].map(|n| reply["result"][n].clone());
         let mut names: Vec<String> = rows["T"]
@@ -453,7 +463,7 @@ fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
 
 #[test]
 fn operators_ask_and_change_what_they_want() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     let ask = |at: usize, args: &[&str]| {
         let answer = trio.appctl(at, args);
@@ -502,9 +512,9 @@ fn operators_ask_and_change_what_they_want() {
 fn ovn_northd_works_on_a_pair_of_clusters() {
     let Some(northd) = reference("ovn-northd") else { return };
     let schemas = ["/usr/share/ovn/ovn-nb.ovsschema", "/usr/share/ovn/ovn-sb.ovsschema"];
-    let [Some(mut north), Some(south)] = schemas.map(Trio::weir) else { return };
+    let [Some(mut north), Some(south)] = schemas.map(Group::weir) else { return };
     let remotes =
-        |trio: &Trio| ALL.map(|at| format!("unix:{}", trio.socket(at).display())).join(",");
+        |trio: &Group| ALL.map(|at| format!("unix:{}", trio.socket(at).display())).join(",");
     let (nb, sb) = (remotes(&north), remotes(&south));
     let control = north.scratch.text("northd.ctl");
     let mut daemon = north.scratch.command(northd);
@@ -512,7 +522,7 @@ fn ovn_northd_works_on_a_pair_of_clusters() {
     daemon.arg(format!("--ovnnb-db={nb}")).arg(format!("--ovnsb-db={sb}"));
     let _daemon = Running::start(&mut daemon);
     let nbctl = reference("ovn-nbctl").expect("it comes with ovn-northd");
-    let run = |trio: &Trio, args: &[&str]| {
+    let run = |trio: &Group, args: &[&str]| {
         let done = trio.scratch.run(&nbctl, &[&["-t", "60", "--db", nb.as_str()], args].concat());
         assert!(done.status.success(), "ovn-nbctl {args:?}: {}", err(&done));
         out(&done)

@@ -2,14 +2,14 @@
 //! or away, and on files that change their program.
 
 mod support;
-mod trio;
+mod group;
 
 use std::path::Path;
 use std::sync::Barrier;
 
+use group::{ALL, Group, Program, SCHEMA};
 use serde_json::{Value, json};
 use support::{err, eventually, out, reference};
-use trio::{ALL, Program, SCHEMA, Trio};
 use weir_testkit::client::{Client, Trouble};
 
 /// `SCHEMA` with a column more, and of another version.
@@ -37,7 +37,7 @@ fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()
 }
 
-impl Trio {
+impl Group {
     /// Converts through a member, which answers that it has.
     fn convert(&self, at: usize, schema: &Value) {
         let mut client = self.client(at);
@@ -67,7 +67,7 @@ impl Trio {
 
 #[test]
 fn a_conversion_through_any_member_reaches_all() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     ALL.into_iter().for_each(|at| trio.insert(at, &format!("before {at}")));
     for (version, at) in [(2, leader), (3, others(leader)[0])] {
@@ -102,7 +102,7 @@ fn a_conversion_through_any_member_reaches_all() {
 
 #[test]
 fn hosts_that_upgrade_at_once_convert_once() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     load.go_on(20, &ALL);
     let schema = trio.scratch.write("wider", &wider(2).to_string()).display().to_string();
@@ -133,7 +133,7 @@ fn hosts_that_upgrade_at_once_convert_once() {
 
 #[test]
 fn a_conversion_that_fails_changes_nothing() {
-    let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
+    let Some(mut trio) = Group::packaged(SCHEMA) else { return };
     let row = json!({"op": "insert", "table": "T", "row": {"name": "much", "n": 7}});
     trio.client(0).transact("Odd", &[row]).expect("a row");
     let other = json!({"name": "Even", "version": "1.0.0", "tables": {}});
@@ -146,7 +146,7 @@ fn a_conversion_that_fails_changes_nothing() {
         json!(["Even", other]),
         json!(["Odd", 1]),
     ];
-    let answers = |trio: &Trio| {
+    let answers = |trio: &Group| {
         let answer = |(at, params): (usize, &Value)| {
             let refused = trio.client(at).request("convert", params).expect("a reply");
             assert!(refused["error"].is_object(), "{refused}");
@@ -175,7 +175,7 @@ fn a_conversion_that_fails_changes_nothing() {
 
 #[test]
 fn members_that_are_killed_during_conversions_lose_nothing() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     load.go_on(20, &ALL);
     for round in 0..6 {
@@ -202,7 +202,7 @@ fn members_that_are_killed_during_conversions_lose_nothing() {
 
 #[test]
 fn a_member_that_was_away_over_a_conversion_has_it_then() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();
     for (round, with_snapshot) in [false, true].into_iter().enumerate() {
         let version = 2 + u32::try_from(round).expect("few");
@@ -234,7 +234,7 @@ fn a_member_that_was_away_over_a_conversion_has_it_then() {
 
 #[test]
 fn a_big_conversion_goes_without_rows_and_its_files_are_written_anew() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     // More than goes with an entry.
     let leader = trio.settle(&ALL);
     for row in 0..3 {
@@ -263,7 +263,7 @@ fn a_big_conversion_goes_without_rows_and_its_files_are_written_anew() {
 
 #[test]
 fn clients_learn_of_a_conversion_wherever_they_are() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     trio.insert(0, "row");
     let leader = trio.settle(&ALL);
     let mut unaware = ALL.map(|at| trio.client(at));

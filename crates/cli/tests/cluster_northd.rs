@@ -2,15 +2,15 @@
 //! twenty times, one daemon at most is active, and the flows are those that one alone makes.
 
 mod support;
-mod trio;
+mod group;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use group::{ALL, Group, Program};
 use support::{Running, Scratch, err, eventually, out, reference};
-use trio::{ALL, Program, Trio};
 
 const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";
@@ -167,7 +167,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(|word| word.replace('\u{1}', " ")).collect()
 }
 
-fn hand_over(way: Handover, daemons: &mut Daemons, north: &mut Trio, south: &mut Trio) {
+fn hand_over(way: Handover, daemons: &mut Daemons, north: &mut Group, south: &mut Group) {
     let (trio, is_killed) = match way {
         Handover::DaemonKilled | Handover::DaemonStopped => {
             let one = daemons.wait_for_one();
@@ -196,11 +196,11 @@ fn three_daemons_take_turns_and_make_the_flows_of_one() {
     if reference("ovn-northd").is_none() {
         return;
     }
-    let [Some(mut north), Some(mut south)] = [NORTHBOUND, SOUTHBOUND].map(Trio::weir) else {
+    let [Some(mut north), Some(mut south)] = [NORTHBOUND, SOUTHBOUND].map(Group::weir) else {
         return;
     };
     let remotes =
-        |trio: &Trio| ALL.map(|at| format!("unix:{}", trio.socket(at).display())).join(",");
+        |trio: &Group| ALL.map(|at| format!("unix:{}", trio.socket(at).display())).join(",");
     let databases = [remotes(&north), remotes(&south)];
     let [nb, sb] = databases.clone();
     let mut daemons = Daemons { scratch: Scratch::new(), databases, children: [const { None }; 3] };
@@ -248,7 +248,7 @@ fn three_daemons_take_turns_and_make_the_flows_of_one() {
 }
 
 /// What one daemon makes of the same northbound rows on a server of its own.
-fn flows_of_one(north: &Trio) -> BTreeSet<String> {
+fn flows_of_one(north: &Group) -> BTreeSet<String> {
     let scratch = Scratch::new();
     let tool = reference("ovsdb-tool").expect("it comes with the server");
     let file = north.scratch.text(&north.file(0));

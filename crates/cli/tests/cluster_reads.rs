@@ -2,25 +2,25 @@
 //! (`weir_sync`), or for the state of an id (`weir_wait_id`).
 
 mod support;
-mod trio;
+mod group;
 
 use std::time::Duration;
 
+use group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use trio::{ALL, Program, SCHEMA, Trio};
 
 fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()
 }
 
-fn sync(trio: &Trio, at: usize, ms: u64) -> Value {
+fn sync(trio: &Group, at: usize, ms: u64) -> Value {
     trio.client(at).request("weir_sync", &json!(["Odd", ms])).expect("a reply")
 }
 
 #[test]
 fn who_asks_for_what_is_committed_reads_it() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     for round in 0..30 {
         let (from, to) = (ALL[round % 3], ALL[(round + 1) % 3]);
@@ -49,7 +49,7 @@ fn who_asks_for_what_is_committed_reads_it() {
 
 #[test]
 fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
-    let Some(trio) = Trio::weir(SCHEMA) else { return };
+    let Some(trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     trio.signal(leader, Signal::STOP);
     let at = others(leader)[0];
@@ -62,7 +62,7 @@ fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
 
 #[test]
 fn who_has_written_reads_that_from_another_member() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     trio.settle(&ALL);
     let zero = "00000000-0000-0000-0000-000000000000";
     for round in 0..10 {

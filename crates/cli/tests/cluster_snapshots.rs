@@ -2,14 +2,14 @@
 //! they have then, and what their clients are told.
 
 mod support;
-mod trio;
+mod group;
 
 use std::collections::BTreeMap;
 
+use group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{err, eventually, out, reference};
-use trio::{ALL, Program, SCHEMA, Trio};
 use weir_testkit::client::Client;
 
 /// Rows, each with a name of so many bytes.
@@ -27,7 +27,7 @@ fn all_rows() -> Value {
     json!({"op": "select", "table": "T", "where": [], "columns": ["_uuid", "name", "n"]})
 }
 
-impl Trio {
+impl Group {
     /// Fills the table.
     fn fill(&self, at: usize) {
         let mut client = self.client(at);
@@ -107,7 +107,7 @@ fn updates(client: &mut Client, until: &str) -> BTreeMap<String, Value> {
 
 #[test]
 fn clients_of_a_member_that_was_away_are_told_what_differs() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     trio.fill(leader);
     let before = trio.await_equal(&ALL);
@@ -156,7 +156,7 @@ fn clients_of_a_member_that_was_away_are_told_what_differs() {
 
 #[test]
 fn a_snapshot_whose_sender_is_killed_comes_from_the_next_leader() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     trio.fill(leader);
     let away = others(leader)[0];
@@ -186,7 +186,7 @@ fn a_snapshot_whose_sender_is_killed_comes_from_the_next_leader() {
 
 #[test]
 fn a_server_joins_a_cluster_of_many_rows() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     trio.fill(leader);
     trio.await_equal(&ALL);

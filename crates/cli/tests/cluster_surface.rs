@@ -2,15 +2,15 @@
 //! connect, certificates that are renewed, remotes of a local database.
 
 mod support;
-mod trio;
+mod group;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::json;
 use support::{Scratch, err, eventually, out, reference};
-use trio::{ALL, Program, SCHEMA, Trio};
 use weir_testkit::client::Client;
 use weir_testkit::pki::{LEAF, Pki, Shape};
 
@@ -19,7 +19,7 @@ fn others(of: usize) -> Vec<usize> {
 }
 
 /// What a member answers to an admin command, and whether it is done.
-fn ask(trio: &Trio, at: usize, args: &[&str]) -> (bool, String) {
+fn ask(trio: &Group, at: usize, args: &[&str]) -> (bool, String) {
     let answer = trio.appctl(at, args);
     let said = format!("{}{}", out(&answer), err(&answer));
     let said = said.lines().next().unwrap_or_default().to_owned();
@@ -27,24 +27,24 @@ fn ask(trio: &Trio, at: usize, args: &[&str]) -> (bool, String) {
 }
 
 /// The line of `cluster/status` that names the term.
-fn term(trio: &Trio, at: usize) -> Option<String> {
+fn term(trio: &Group, at: usize) -> Option<String> {
     let status = trio.status(at);
     status.lines().find(|line| line.starts_with("Term: ")).map(str::to_owned)
 }
 
-fn engage(trio: &Trio, at: usize, scenario: &str) {
+fn engage(trio: &Group, at: usize, scenario: &str) {
     let done = ask(trio, at, &["cluster/failure-test", scenario]);
     assert_eq!(done, (true, "test engaged".to_owned()), "{scenario}");
 }
 
-fn dismiss(trio: &Trio, at: usize) {
+fn dismiss(trio: &Group, at: usize) {
     let done = ask(trio, at, &["cluster/failure-test", "clear"]);
     assert_eq!(done, (true, "test dismissed".to_owned()));
 }
 
 #[test]
 fn admin_commands_answer_what_the_reference_does() {
-    let Some(mut trio) = Trio::packaged(SCHEMA) else { return };
+    let Some(mut trio) = Group::packaged(SCHEMA) else { return };
     let questions: [&[&str]; 9] = [
         &["ovsdb-server/get-db-storage-status", "Odd"],
         &["ovsdb-server/get-db-storage-status", "Even"],
@@ -57,8 +57,8 @@ fn admin_commands_answer_what_the_reference_does() {
         &["cluster/failure-test", "clear"],
     ];
     let answers =
-        |trio: &Trio| questions.map(|question| (question, ask(trio, 0, question))).to_vec();
-    let words = |trio: &Trio| -> Vec<String> {
+        |trio: &Group| questions.map(|question| (question, ask(trio, 0, question))).to_vec();
+    let words = |trio: &Group| -> Vec<String> {
         let said = ask(trio, 0, &["memory/show"]).1;
         said.split(' ').map(|word| word.split(':').next().unwrap_or_default().to_owned()).collect()
     };
@@ -87,7 +87,7 @@ fn admin_commands_answer_what_the_reference_does() {
 
 #[test]
 fn members_that_crash_on_purpose_take_nothing_with_them() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     // Of whom, and whether that one leads.
     let scenarios = [
         ("crash-before-sending-append-request", true, "crash before sending append_request."),
@@ -150,7 +150,7 @@ fn members_that_crash_on_purpose_take_nothing_with_them() {
 
 #[test]
 fn a_member_that_crashes_behind_a_snapshot_has_it() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     let rest = others(leader);
     let (away, near) = (rest[0], rest[1]);
@@ -177,7 +177,7 @@ fn a_member_that_crashes_behind_a_snapshot_has_it() {
 
 #[test]
 fn elections_go_where_failures_on_purpose_send_them() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let mut does_other_win = |scenario: &str| {
         let leader = trio.settle(&ALL);
         let rest = others(leader);
@@ -220,7 +220,7 @@ fn elections_go_where_failures_on_purpose_send_them() {
     let leader = trio.settle(&ALL);
     let first = term(&trio, leader);
     let follower = others(leader)[0];
-    let begun = |trio: &Trio| trio.log(follower).matches(", starting prevote").count();
+    let begun = |trio: &Group| trio.log(follower).matches(", starting prevote").count();
     let before = begun(&trio);
     engage(&trio, follower, "force-election");
     eventually("an election has begun", || begun(&trio) > before);
@@ -231,7 +231,7 @@ fn elections_go_where_failures_on_purpose_send_them() {
 
 #[test]
 fn a_member_leaves_and_returns_as_another_server() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     let gone = others(leader)[0];
     let tool = reference("ovsdb-tool").expect("it has been used before");
@@ -277,7 +277,7 @@ fn a_member_leaves_and_returns_as_another_server() {
 
 #[test]
 fn strangers_get_one_line_in_the_log_and_nothing_else() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);
     trio.complaints();
     let own = ask(&trio, leader, &["cluster/sid", "Odd"]).1;
@@ -349,7 +349,7 @@ fn certificates_are_renewed_member_by_member_without_an_election() {
             format!("--ca-cert={}", pki.path(&name("trusted", at))),
         ]
     };
-    let Some(mut trio) = Trio::packaged_with(SCHEMA, "ssl", options) else { return };
+    let Some(mut trio) = Group::packaged_with(SCHEMA, "ssl", options) else { return };
     trio.stop_all();
     trio.start_all(Program::Weir);
     let leader = trio.settle(&ALL);
@@ -407,7 +407,7 @@ fn certificates_are_renewed_member_by_member_without_an_election() {
 #[test]
 fn clustered_servers_take_their_remotes_from_a_local_database() {
     const LOCAL: &str = "/usr/share/openvswitch/local-config.ovsschema";
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let follower = others(trio.settle(&ALL))[0];
     let tool = reference("ovsdb-tool").expect("it has been used before");
     let made = trio.scratch.run(&tool, &["create", "local.db", LOCAL]);
@@ -444,13 +444,13 @@ fn clustered_servers_take_their_remotes_from_a_local_database() {
 
 #[test]
 fn a_configuration_file_serves_clustered_databases() {
-    let Some(mut trio) = Trio::weir(SCHEMA) else { return };
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let follower = others(trio.settle(&ALL))[0];
     trio.stop(follower);
     trio.complaints();
     let socket = format!("punix:{}", trio.socket(follower).display());
     let file = trio.scratch.text(&trio.file(follower));
-    let write = |trio: &Trio, model: &str| {
+    let write = |trio: &Group, model: &str| {
         let config =
             json!({"remotes": {&socket: null}, "databases": {&file: {"service-model": model}}});
         trio.scratch.write("config.json", &config.to_string()).display().to_string()
@@ -487,7 +487,7 @@ fn ovn_ctl_makes_clusters_of_weir() {
     }
     let path = format!("{}:{}", scratch.text("bin"), std::env::var("PATH").unwrap_or_default());
     for method in ["tcp", "ssl"] {
-        let ports = trio::free_ports();
+        let ports = group::free_ports(ALL.len());
         let run = |member: usize, args: &[String]| {
             let folder = scratch.path(&format!("{method}{member}"));
             std::fs::create_dir_all(&folder).expect("a folder");

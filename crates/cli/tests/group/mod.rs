@@ -1,5 +1,5 @@
-//! A cluster of three servers on files of their own, each of them Weir or the packaged server, and
-//! clients that write all the while.
+//! A cluster of servers on files of their own, three as a rule, each of them Weir or the packaged
+//! server, and clients that write all the while.
 
 #![allow(dead_code, reason = "every test uses another part")]
 
@@ -23,15 +23,15 @@ pub(crate) enum Program {
     Weir,
 }
 
-/// All members.
+/// All members of three.
 pub(crate) const ALL: [usize; 3] = [0, 1, 2];
 
 /// A table without indexes: what is written twice is there twice.
 pub(crate) const SCHEMA: &str = r#"{"name":"Odd","version":"1.0.0","tables":{"T":{"isRoot":true,
     "columns":{"name":{"type":"string"},"n":{"type":"integer"}}}}}"#;
 
-/// Three members.
-pub(crate) struct Trio {
+/// The members.
+pub(crate) struct Group {
     pub(crate) scratch: Scratch,
     /// The database's name.
     pub(crate) db: String,
@@ -45,10 +45,10 @@ pub(crate) struct Trio {
 }
 
 /// Ports that nobody listens on, outside of those that the system gives to clients.
-pub(crate) fn free_ports() -> Vec<u16> {
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut ports = vec![];
-    while ports.len() < ALL.len() {
+    while ports.len() < count {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (std::process::id().wrapping_mul(31) + step) % 20_000;
         let port = u16::try_from(port).expect("below 30,000");
@@ -59,15 +59,29 @@ pub(crate) fn free_ports() -> Vec<u16> {
     ports
 }
 
-impl Trio {
-    /// A cluster of packaged servers that run, for a database with this schema; `None`, and said so,
-    /// where there are none.
+impl Group {
+    /// A cluster of three packaged servers that run, for a database with this schema; `None`, and
+    /// said so, where there are none.
     pub(crate) fn packaged(schema: &str) -> Option<Self> {
-        Self::packaged_with(schema, "tcp", |_| vec![])
+        Self::packaged_of(ALL.len(), schema)
+    }
+
+    /// A cluster of so many packaged servers.
+    pub(crate) fn packaged_of(count: usize, schema: &str) -> Option<Self> {
+        Self::make(count, schema, "tcp", |_| vec![])
     }
 
     /// Three packaged servers whose members speak to each other by these means, with these options.
     pub(crate) fn packaged_with(
+        schema: &str,
+        method: &str,
+        options: impl Fn(usize) -> Vec<String>,
+    ) -> Option<Self> {
+        Self::make(ALL.len(), schema, method, options)
+    }
+
+    fn make(
+        count: usize,
         schema: &str,
         method: &str,
         options: impl Fn(usize) -> Vec<String>,
@@ -81,25 +95,29 @@ impl Trio {
         };
         let schema = schema.display().to_string();
         let db = out(&scratch.run(&tool, &["schema-name", &schema])).trim().to_owned();
-        let addresses: Vec<String> =
-            free_ports().into_iter().map(|port| format!("{method}:127.0.0.1:{port}")).collect();
-        let mut trio = Self::of(scratch, db, addresses);
-        trio.options = ALL.map(options).into();
-        let [first, second, third] = trio.addresses.clone().try_into().expect("three");
-        let (files, name) = (ALL.map(|at| trio.file(at)), trio.db.clone());
-        for args in [
-            &["create-cluster", &files[0], &schema, &first][..],
-            &["join-cluster", &files[1], &name, &second, &first],
-            &["join-cluster", &files[2], &name, &third, &first],
-        ] {
-            let made = trio.scratch.run(&tool, args);
+        let address = |port: u16| format!("{method}:127.0.0.1:{port}");
+        let addresses: Vec<String> = free_ports(count).into_iter().map(address).collect();
+        let mut group = Self::of(scratch, db, addresses);
+        group.options = (0..count).map(options).collect();
+        for at in group.all() {
+            let (file, name, own) = (group.file(at), &group.db, group.address(at));
+            let args = match at {
+                0 => vec!["create-cluster", &file, &schema, own],
+                _ => vec!["join-cluster", &file, name, own, group.address(0)],
+            };
+            let made = group.scratch.run(&tool, &args);
             assert!(made.status.success(), "{}", err(&made));
         }
-        for at in ALL {
-            trio.start(at, Program::Packaged);
-            trio.settle(&ALL[..=at]);
+        for at in group.all() {
+            group.start(at, Program::Packaged);
+            group.settle(&group.all()[..=at]);
         }
-        Some(trio)
+        Some(group)
+    }
+
+    /// The numbers of all members.
+    pub(crate) fn all(&self) -> Vec<usize> {
+        (0..self.addresses.len()).collect()
     }
 
     /// A cluster of packaged servers that has been stopped, its files served by Weir.
@@ -111,8 +129,9 @@ impl Trio {
     }
 
     fn of(scratch: Scratch, db: String, addresses: Vec<String>) -> Self {
-        let children = ALL.map(|_| None).into();
-        let (options, read) = (vec![vec![]; ALL.len()], vec![0; ALL.len()]);
+        let count = addresses.len();
+        let children = addresses.iter().map(|_| None).collect();
+        let (options, read) = (vec![vec![]; count], vec![0; count]);
         Self { scratch, prefix: "m".to_owned(), db, addresses, children, options, read }
     }
 
@@ -185,8 +204,8 @@ impl Trio {
     }
 
     pub(crate) fn start_all(&mut self, program: Program) {
-        ALL.into_iter().for_each(|at| self.start(at, program));
-        self.settle(&ALL);
+        self.all().into_iter().for_each(|at| self.start(at, program));
+        self.settle(&self.all());
     }
 
     /// Asks a member to end, and waits for that.
@@ -203,7 +222,7 @@ impl Trio {
     }
 
     pub(crate) fn stop_all(&mut self) {
-        ALL.into_iter().for_each(|at| self.stop(at));
+        self.all().into_iter().for_each(|at| self.stop(at));
     }
 
     /// Ends a member as a power cut would.
@@ -280,7 +299,7 @@ impl Trio {
     /// Warnings and errors in the logs since this was asked last.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
         let mut complaints = vec![];
-        for at in ALL {
+        for at in self.all() {
             let log = self.log(at);
             let new = log.get(self.read[at]..).unwrap_or_default();
             let is_bad = |line: &&str| {
@@ -298,7 +317,7 @@ impl Trio {
     /// `ovsdb-tool check-cluster` accepts each of the files, and all together.
     pub(crate) fn check_files(&self) {
         let tool = reference("ovsdb-tool").expect("it has been used before");
-        let files = ALL.map(|at| self.file(at));
+        let files: Vec<String> = self.all().into_iter().map(|at| self.file(at)).collect();
         let check = |files: &[&str]| {
             let checked = self.scratch.run(&tool, &[&["check-cluster"], files].concat());
             let said = format!("{}{}", out(&checked), err(&checked));
@@ -307,23 +326,24 @@ impl Trio {
             assert!(checked.status.success() && !is_bad, "check-cluster {files:?}: {said}");
         };
         files.iter().for_each(|file| check(&[file]));
-        check(&files.each_ref().map(String::as_str));
+        check(&files.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
     /// Load through each member.
     pub(crate) fn load(&self) -> Load {
-        Load::start(&ALL.map(|at| self.socket(at)), &self.db)
+        let sockets: Vec<PathBuf> = self.all().into_iter().map(|at| self.socket(at)).collect();
+        Load::start(&sockets, &self.db)
     }
 }
 
-impl Drop for Trio {
+impl Drop for Group {
     fn drop(&mut self) {
         for child in self.children.iter_mut().flatten() {
             let _ = child.kill();
             let _ = child.wait();
         }
         if std::thread::panicking() {
-            for at in ALL {
+            for at in self.all() {
                 let log = self.log(at);
                 let lines: Vec<&str> = log.lines().collect();
                 let tail = lines.len().saturating_sub(40);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use weir_testkit::client::{Client, Trouble};
 
-use super::Trio;
+use super::Group;
 use crate::support::eventually;
 
 /// A client that has no answer for so long connects anew.
@@ -80,16 +80,17 @@ impl Load {
 
     /// Ends the load. Each member then has every row that was acknowledged once, and no row twice;
     /// what no answer came to may be there or not. The longest time that a client of each waited.
-    pub(crate) fn check(self, trio: &Trio) -> Vec<Duration> {
+    pub(crate) fn check(self, group: &Group) -> Vec<Duration> {
         self.is_over.store(true, Ordering::Relaxed);
         let written = self.writers.into_iter().map(|writer| writer.join().expect("a writer"));
         let written: Vec<Written> = written.collect();
-        let all = trio.names(super::ALL[0]).len();
+        let count = group.names(0).len();
         eventually("all members have the same rows", || {
-            let rows = super::ALL.map(|at| names(&trio.socket(at), &trio.db).unwrap_or_default());
-            rows[0].len() >= all && rows[1] == rows[0] && rows[2] == rows[0]
+            let names = |at: usize| names(&group.socket(at), &group.db).unwrap_or_default();
+            let first = names(0);
+            first.len() >= count && group.all().into_iter().all(|at| names(at) == first)
         });
-        let rows = trio.names(super::ALL[0]);
+        let rows = group.names(0);
         let is_twice = |pair: &&[String]| pair[0] == pair[1] && !pair[0].starts_with(PACKAGED);
         let twice: Vec<_> = rows.windows(2).filter(is_twice).collect();
         assert!(twice.is_empty(), "rows that are there twice: {twice:?}");
@@ -99,15 +100,15 @@ impl Load {
             let lost: Vec<_> = acknowledged.iter().filter(is_lost).collect();
             assert!(lost.is_empty(), "rows that were acknowledged and are not there: {lost:?}");
         }
-        for at in super::ALL {
-            let (rows, counted) = rows_and_counter(trio, at);
+        for at in group.all() {
+            let (rows, counted) = rows_and_counter(group, at);
             assert_eq!(counted, rows, "rows and how often they were counted, member {at}");
         }
         let longest = |at: usize| {
-            let of_member = written.iter().skip(at).step_by(super::ALL.len());
+            let of_member = written.iter().skip(at).step_by(group.all().len());
             of_member.map(|written| written.longest).max().unwrap_or_default()
         };
-        super::ALL.into_iter().map(longest).collect()
+        group.all().into_iter().map(longest).collect()
     }
 }
 
@@ -156,13 +157,13 @@ const COUNTER: &str = "counter";
 
 /// How many rows there are, and what the row says that counts them: read together, for what no answer
 /// came to may still be under way.
-fn rows_and_counter(trio: &Trio, at: usize) -> (usize, usize) {
+fn rows_and_counter(group: &Group, at: usize) -> (usize, usize) {
     let select = |function: &str| {
         json!({"op": "select", "table": "T", "where": [["name", function, COUNTER]],
             "columns": ["_uuid", "n"]})
     };
     let asked = [select("!="), select("==")];
-    let result = trio.client(at).transact(&trio.db, &asked).expect("a reply");
+    let result = group.client(at).transact(&group.db, &asked).expect("a reply");
     let rows = result[0]["rows"].as_array().map_or(0, Vec::len);
     let counted = result[1]["rows"][0]["n"].as_u64().expect("the row that counts is there");
     (rows, usize::try_from(counted).expect("not many"))
