@@ -10,6 +10,10 @@ use crate::wire::Step;
 /// A step that has entries.
 pub(crate) const APPEND: u8 = 1;
 
+/// An [`APPEND`] without entries that says how far all is committed, to who needs not answer: each
+/// batch would have two answers from each member otherwise.
+pub(crate) const COMMIT: u8 = 12;
+
 /// A step that makes its receiver campaign at once.
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
@@ -17,7 +21,7 @@ pub(crate) const TIMEOUT_NOW: u8 = 7;
 pub(crate) const VOTES: [u8; 2] = [3, 10];
 
 /// What comes from a peer and goes to the library, with its number on the wire.
-const KINDS: [(u8, MessageType); 9] = [
+const KINDS: [(u8, MessageType); 10] = [
     (APPEND, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),
     (3, MessageType::MsgRequestVote),
@@ -27,6 +31,7 @@ const KINDS: [(u8, MessageType); 9] = [
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
     (10, MessageType::MsgRequestPreVote),
     (11, MessageType::MsgRequestPreVoteResponse),
+    (COMMIT, MessageType::MsgAppend),
 ];
 
 /// Whether a message says nothing that must be on the disk first.
@@ -64,7 +69,7 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
 /// The message that a step says; `None` if no member says so.
 pub(super) fn to_message(step: &Step) -> Option<Message> {
     let (_, kind) = KINDS.iter().find(|(number, _)| *number == step.kind)?;
-    let has_entries = *kind == MessageType::MsgAppend;
+    let has_entries = step.kind == APPEND;
     if !has_entries && !step.entries.is_empty() {
         return None;
     }

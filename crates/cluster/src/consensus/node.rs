@@ -11,7 +11,7 @@ use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
 use super::check::{self, Odd};
-use super::messages::{is_free, to_message, to_step};
+use super::messages::{APPEND, COMMIT, is_free, to_message, to_step};
 use super::servers::Numbers;
 use super::store::{Fetch, Mark, Store};
 use super::{ELECTION_TICKS, ELECTION_TICKS_MORE, HEARTBEAT_TICKS};
@@ -321,10 +321,24 @@ impl Node {
                 store.expect(at, content);
             }
         });
+        let accepted = (step.kind == COMMIT).then_some((message.term, message.index));
         // What is left to refuse is an answer that comes too late.
         let _ = self.raw.step(message);
+        if let Some(accepted) = accepted {
+            self.swallow_answer(accepted);
+        }
         self.draw();
         Ok(remark)
+    }
+
+    /// Nobody waits for the answer to a [`COMMIT`], unless it is that the log has another entry there.
+    fn swallow_answer(&mut self, accepted: (u64, u64)) {
+        let is_acceptance = |answer: &mut Message| {
+            answer.get_msg_type() == MessageType::MsgAppendResponse
+                && !answer.reject
+                && (answer.term, answer.index) == accepted
+        };
+        self.raw.raft.msgs.pop_if(is_acceptance);
     }
 
     /// Whether a snapshot of a peer can be one of this log.
@@ -470,10 +484,18 @@ impl Node {
 
     fn outgoing(&self, message: &Message, is_now: bool, ready: &mut Ready) {
         let to = self.numbers.id(message.to).expect("messages go to somebody");
-        let Some(step) = to_step(message, self.raw.store()) else {
+        let Some(mut step) = to_step(message, self.raw.store()) else {
             assert_eq!(message.get_msg_type(), MessageType::MsgSnapshot, "all others are steps");
             return ready.behind.push(to);
         };
+        // In any other state the library learns from the answer where the member is.
+        let is_followed = |to| {
+            let progress = self.raw.raft.prs().get(to);
+            progress.is_some_and(|progress| progress.state == ProgressState::Replicate)
+        };
+        if step.kind == APPEND && step.entries.is_empty() && is_followed(message.to) {
+            step.kind = COMMIT;
+        }
         let queue = if is_now { &mut ready.messages } else { &mut ready.acknowledgements };
         queue.push((to, step));
     }

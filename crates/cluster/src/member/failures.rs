@@ -4,7 +4,7 @@
 use weir_data::Uuid;
 
 use super::Member;
-use crate::consensus::{APPEND, VOTES};
+use crate::consensus::{APPEND, COMMIT, VOTES};
 use crate::effect::{Effect, Level};
 use crate::wire::{Frame, Lane, Step};
 
@@ -134,7 +134,8 @@ impl Member {
         if VOTES.contains(&step.kind) && self.is_failing(Failure::NoVoteRequests) {
             return;
         }
-        let lane = if step.kind == APPEND { Lane::Log } else { Lane::Control };
+        let is_of_log = matches!(step.kind, APPEND | COMMIT);
+        let lane = if is_of_log { Lane::Log } else { Lane::Control };
         if !self.peers.send(to, lane, &Frame::Step(step)) {
             self.node.unreachable(to);
         }
