@@ -108,6 +108,7 @@ fn faults(seed: u64) -> Faults {
         reset: 1000,
         compact: 1500,
         disk: 200,
+        full: 5000,
         snapshot: 30,
         pause: 5000,
         jump: 30_000,
@@ -175,10 +176,15 @@ fn seen_after(lie: Lie) -> Option<u64> {
     (1..=LIE_SEEDS).find(|seed| {
         let mut world = match lie {
             Lie::ForgetsVotes => world_of_elections(*seed),
+            Lie::IgnoresOrder => world_of_bad_disks(*seed),
             _ => bad_world(*seed),
         };
         world = world.with_lie(lie);
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a_bad_minute(&mut world))).is_err()
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match lie {
+            Lie::IgnoresOrder => many_writes(&mut world),
+            _ => a_bad_minute(&mut world),
+        }))
+        .is_err()
     })
 }
 
@@ -186,6 +192,22 @@ fn seen_after(lie: Lie) -> Option<u64> {
 fn world_of_elections(seed: u64) -> World {
     let faults = Faults { crash: 150, down: 20, delay: 150, sync: 5, ..Faults::default() };
     World::new(seed, 5, 0, faults)
+}
+
+/// Writes fail often, while others are under way, and crashes show what is in the files.
+fn world_of_bad_disks(seed: u64) -> World {
+    let faults =
+        Faults { crash: 1000, down: 500, disk: 20, delay: 5, sync: 50, ..Faults::default() };
+    World::new(seed, 3, 0, faults)
+}
+
+/// Several writes are under way at once.
+fn many_writes(world: &mut World) {
+    for _ in 0..3000 {
+        (0..world.len()).for_each(|n| _ = world.propose(n, 1));
+        world.run_for(5);
+    }
+    world.settle();
 }
 
 /// A broken promise is seen within so many seeds.
@@ -208,6 +230,77 @@ fn a_broken_promise_is_seen() {
         let after = seen_after(lie);
         println!("{lie:?}: {after:?}");
         assert!(after.is_some(), "nobody sees in {LIE_SEEDS} seeds that a shell {lie:?}");
+    }
+}
+
+/// Three members, of which one has a full disk and another one is lost, at some moments of writing.
+/// Of the two that are left the one with room leads, the other one takes no entry, and when there is room
+/// all goes on.
+fn a_full_disk_and_a_lost_member(world: &mut World) {
+    world.run_for(3000);
+    let full = world.chance(3) as usize;
+    let lost = (full + 1 + world.chance(2) as usize) % 3;
+    let left = 3 - full - lost;
+    let (before, after) = (world.chance(40), world.chance(40));
+    for n in 0..before + after {
+        if n == before {
+            world.fill(full, 1_000_000);
+        }
+        (0..3).for_each(|n| _ = world.propose(n, 1));
+        let ms = world.chance(100);
+        world.run_for(ms);
+    }
+    if after == 0 {
+        world.fill(full, 1_000_000);
+    }
+    world.stop(lost);
+    world.run_for(FULL_TIMERS * 1000);
+    let id = world.id(left);
+    for n in [left, full] {
+        let leader = world.member(n).expect("it runs").leader();
+        assert_eq!(leader, Some(id), "{n} follows the member with room, {left}");
+    }
+    assert!(!world.member(full).expect("it runs").is_connected(), "{full} says that it is behind");
+    world.fill(full, 0);
+    world.run_for(3000);
+    let acknowledged = world.checks.counts.acknowledged;
+    assert!(world.propose(left, 3), "there is room again");
+    world.run_for(1000);
+    assert_eq!(world.checks.counts.acknowledged, acknowledged + 3);
+    assert!(world.member(full).expect("it runs").is_connected());
+    world.settle();
+}
+
+/// After so many election timers the member with room leads: it may have to be led first by the one
+/// without, to get what it lacks, which waits for longer than others before it campaigns.
+const FULL_TIMERS: u64 = 12;
+
+fn world_of_full_disks(seed: u64) -> World {
+    let compact = if seed.is_multiple_of(3) { 500 } else { 0 };
+    World::new(seed, 3, 0, Faults { delay: 20, sync: 20, compact, ..Faults::default() })
+}
+
+#[test]
+fn a_member_with_a_full_disk_votes() {
+    for seed in seeds(40) {
+        with_trace(seed, world_of_full_disks(seed), a_full_disk_and_a_lost_member);
+    }
+}
+
+#[test]
+fn without_room_for_votes_a_full_disk_stops_a_cluster() {
+    let is_stopped = |seed| {
+        let mut world = world_of_full_disks(seed).with_lie(Lie::KeepsNoRoom);
+        let run = || a_full_disk_and_a_lost_member(&mut world);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    assert!((1..=LIE_SEEDS).any(is_stopped), "nobody votes where nothing can be written");
+}
+
+#[test]
+fn writes_that_fail_all_the_time_lose_nothing() {
+    for seed in seeds(10) {
+        with_trace(seed, world_of_bad_disks(seed), many_writes);
     }
 }
 

@@ -158,6 +158,8 @@ pub enum Effect {
         bytes: Bytes,
         /// Something depends on their being on the disk.
         sync: bool,
+        /// Room is kept on the disk for such records, and others are refused rather than to take it.
+        is_urgent: bool,
     },
     /// Read a piece of the file in a helper, as the file is now: what is appended does not matter,
     /// nor that another file takes its place meanwhile. Answer with `Event::FileRead`, those of one

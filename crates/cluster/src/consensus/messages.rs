@@ -20,12 +20,15 @@ pub(crate) const TIMEOUT_NOW: u8 = 7;
 /// Steps that ask for votes, and those that ask whether there would be any.
 pub(crate) const VOTES: [u8; 2] = [3, 10];
 
+/// A step that answers who asked for a vote.
+pub(crate) const VOTE_ANSWER: u8 = 4;
+
 /// What comes from a peer and goes to the library, with its number on the wire.
 const KINDS: [(u8, MessageType); 10] = [
     (APPEND, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),
     (3, MessageType::MsgRequestVote),
-    (4, MessageType::MsgRequestVoteResponse),
+    (VOTE_ANSWER, MessageType::MsgRequestVoteResponse),
     (5, MessageType::MsgHeartbeat),
     (6, MessageType::MsgHeartbeatResponse),
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),

@@ -9,7 +9,7 @@ mod servers;
 mod store;
 
 pub(crate) use check::Odd;
-pub(crate) use messages::{APPEND, COMMIT, TIMEOUT_NOW, VOTES};
+pub(crate) use messages::{APPEND, COMMIT, TIMEOUT_NOW, VOTE_ANSWER, VOTES};
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
 pub(crate) use store::Fetch;
 pub use store::Mark;

@@ -90,30 +90,14 @@ impl Node {
     pub(crate) fn new(start: Start) -> Self {
         let mut numbers = Numbers::default();
         let id = numbers.of(start.id);
+        let commit = start.commit;
         let voters = numbers.voters(&start.mark.servers);
         let first_voters = numbers.voters(&start.servers);
         let vote = start.vote.map_or(0, |vote| numbers.of(vote));
         let hard =
             HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
-        let ticks = |n: u64| usize::try_from(n).expect("ticks are few");
-        let config = Config {
-            id,
-            election_tick: ticks(ELECTION_TICKS),
-            heartbeat_tick: ticks(HEARTBEAT_TICKS),
-            min_election_tick: ticks(ELECTION_TICKS),
-            max_election_tick: ticks(ELECTION_TICKS + ELECTION_TICKS_MORE + 1),
-            applied: start.commit,
-            max_size_per_msg: MESSAGE_BYTES_MAX,
-            max_inflight_msgs: MESSAGES_IN_FLIGHT,
-            check_quorum: true,
-            pre_vote: true,
-            batch_append: false,
-            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
-            ..Config::default()
-        };
         let store = Store::new(start.mark, (voters, first_voters), hard, start.entries);
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&config, store, &logger).expect("a file that was read makes sense");
+        let raw = raw_node(id, commit, store);
         let mut node = Self { raw, numbers, seed: start.seed };
         node.draw();
         node
@@ -511,6 +495,25 @@ impl Node {
         self.raw.advance_apply_to(index);
     }
 
+    /// What has not been written is as if it had never come: the node is as after a start from what
+    /// is on the disk, but knows its term, its vote and who leads. What it wanted to be written
+    /// before has no meaning any more, nor have the numbers of [`Ready`].
+    pub(crate) fn forget_unwritten(&mut self) {
+        assert!(!self.is_leader(), "what a leader has proposed is with others");
+        let raft = &self.raw.raft;
+        let is_following = raft.state == StateRole::Follower;
+        let leader = if is_following { raft.leader_id } else { raft::INVALID_ID };
+        let (id, term, vote) = (raft.id, raft.term, raft.vote);
+        let (applied, last) = (raft.raft_log.applied, raft.raft_log.persisted);
+        assert!(applied <= last, "what takes effect is on the disk");
+        let voters = raft.prs().conf().to_conf_state();
+        let hard = HardState { term, vote, commit: applied, ..HardState::default() };
+        let store = self.raw.mut_store().take_until(last, voters, hard);
+        self.raw = raw_node(id, applied, store);
+        self.raw.raft.leader_id = leader;
+        self.draw();
+    }
+
     /// What was sent to a member may not have come.
     pub(crate) fn unreachable(&mut self, id: Uuid) {
         let number = self.numbers.of(id);
@@ -560,6 +563,27 @@ impl Node {
         let voters = self.numbers.voters(&mark.servers);
         self.raw.mut_store().compact(mark, voters);
     }
+}
+
+fn raw_node(id: u64, applied: u64, store: Store) -> RawNode<Store> {
+    let ticks = |n: u64| usize::try_from(n).expect("ticks are few");
+    let config = Config {
+        id,
+        election_tick: ticks(ELECTION_TICKS),
+        heartbeat_tick: ticks(HEARTBEAT_TICKS),
+        min_election_tick: ticks(ELECTION_TICKS),
+        max_election_tick: ticks(ELECTION_TICKS + ELECTION_TICKS_MORE + 1),
+        applied,
+        max_size_per_msg: MESSAGE_BYTES_MAX,
+        max_inflight_msgs: MESSAGES_IN_FLIGHT,
+        check_quorum: true,
+        pre_vote: true,
+        batch_append: false,
+        max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+        ..Config::default()
+    };
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&config, store, &logger).expect("a log that was read makes sense")
 }
 
 /// What a list of servers changes.

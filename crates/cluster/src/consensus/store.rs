@@ -242,6 +242,16 @@ impl Store {
         }
     }
 
+    /// The log up to this entry, for a node that starts from it; nothing stays here.
+    pub(super) fn take_until(&mut self, last: u64, voters: ConfState, hard: HardState) -> Self {
+        self.truncate(last + 1);
+        self.incoming.clear();
+        let nobody = (ConfState::default(), ConfState::default());
+        let empty = Self::new(self.mark.clone(), nobody, HardState::default(), vec![]);
+        let log = std::mem::replace(self, empty);
+        Self { hard, first_voters: voters, ..log }
+    }
+
     /// The file has the text of an entry.
     pub(super) fn placed(&mut self, at: Position, place: Place) {
         // One that was overwritten and came back is in the file twice, and may have left memory.

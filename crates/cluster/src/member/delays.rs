@@ -64,7 +64,9 @@ impl Delays {
 impl Member {
     /// A tick has passed.
     pub(super) fn tick(&mut self) {
-        if self.is_failing(Failure::DelayElection) && !self.node.is_leader() {
+        // Others can do what one cannot whose file refuses entries.
+        let is_slow = self.is_failing(Failure::DelayElection) || self.steps.is_failing();
+        if is_slow && !self.node.is_leader() {
             let is_about_to_campaign = self.node.ticks_left() <= 1;
             if self.clock.puts_off(is_about_to_campaign) {
                 return;

@@ -152,6 +152,10 @@ impl Member {
                     return Ok(());
                 }
                 self.note_leaders_delay(from, step.term);
+                if is_append && self.steps.is_closed(self.now_us) {
+                    // The leader sends it again; its heartbeats are heard.
+                    return Ok(());
+                }
                 let is_given_lead = step.kind == TIMEOUT_NOW;
                 if !is_given_lead || !self.snapshots.is_installing() {
                     let remark = self.node.step(from, step)?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use crate::consensus::{Change, Mark, Node, Start};
+use crate::consensus::{Change, Mark, Node, Start, VOTE_ANSWER};
 use crate::effect::{Effect, Level};
 use crate::entry::{Content, Entry, Held, Logged, Proposal};
 use crate::event::Event;
@@ -364,6 +364,7 @@ impl Member {
             while let Some(ready) = self.node.ready() {
                 self.process(ready);
             }
+            self.give_up_unwritten();
             self.node.forget_fetched();
             if !self.go_on() {
                 break;
@@ -494,6 +495,21 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Entries that the file refuses must not keep votes from it: who does not lead is as if they had
+    /// never come. The leader of the day sends them again.
+    fn give_up_unwritten(&mut self) {
+        let is_free = !self.node.is_leader() && !self.snapshots.is_installing();
+        if !is_free || !self.steps.may_give_up() {
+            return;
+        }
+        self.node.forget_unwritten();
+        let (term, vote, commit) = (self.node.term(), self.node.vote(), self.node.commit());
+        let is_vote = |step: &Step| step.kind == VOTE_ANSWER && step.term == term;
+        let effect = self.steps.give_up((term, vote), commit, is_vote, self.now_us);
+        self.gather();
+        self.effects.extend(effect);
     }
 
     /// All up to what the library calls `number` is on the disk: what waited for that leaves.

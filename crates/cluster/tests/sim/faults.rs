@@ -20,6 +20,8 @@ pub struct Faults {
     pub compact: u64,
     /// A write to a disk fails: one in so many writes.
     pub disk: u64,
+    /// A disk is full for up to ten seconds.
+    pub full: u64,
     /// A piece of a snapshot cannot be read, or its data not loaded: one in so many.
     pub snapshot: u64,
     /// A process stands still, for up to three seconds.
@@ -83,6 +85,11 @@ impl World {
         if happens(&mut self.rng, f.compact) {
             let n = self.some_server();
             self.compact(n);
+        }
+        if happens(&mut self.rng, f.full) {
+            let n = self.some_server();
+            let ms = self.rng.below(10_000);
+            self.fill(n, ms);
         }
         if happens(&mut self.rng, f.pause) {
             let n = self.some_server();
@@ -155,6 +162,12 @@ impl World {
         self.rng.below(self.servers.len() as u64) as usize
     }
 
+    /// The disk of a server is full for so long.
+    pub fn fill(&mut self, n: usize, ms: u64) {
+        self.tell(format!("the disk of {n} is full for {ms} ms"));
+        self.servers[n].full_until = self.now_us + 1000 * ms;
+    }
+
     /// No more faults; whoever is down comes up.
     pub fn calm(&mut self) {
         let delay = self.faults.delay.min(2);
@@ -162,6 +175,7 @@ impl World {
         self.heal();
         self.tell("calm".to_owned());
         for n in 0..self.servers.len() {
+            self.servers[n].full_until = 0;
             self.start(n);
         }
     }

@@ -31,6 +31,8 @@ pub enum Lie {
     LosesTailOfCopy,
     /// A snapshot has older data than it says.
     SnapshotLacksData,
+    /// No room of the disk is kept for terms and votes.
+    KeepsNoRoom,
 }
 
 /// Texts that members keep in memory: few, so that they are read back often.
@@ -62,6 +64,8 @@ pub struct Server {
     /// The step that puts a snapshot of another member in the file's place.
     installing: u64,
     pub has_left: bool,
+    /// Until when the disk is full.
+    pub(super) full_until: u64,
 }
 
 impl Server {
@@ -84,6 +88,7 @@ impl Server {
             finish: 0,
             installing: 0,
             has_left: false,
+            full_until: 0,
         }
     }
 }
@@ -186,8 +191,8 @@ impl World {
 
     fn execute(&mut self, n: usize, effect: Effect) {
         match effect {
-            Effect::Persist { step, behind, bytes, sync } => {
-                self.persist(n, (step, behind), &bytes, sync);
+            Effect::Persist { step, behind, bytes, sync, is_urgent } => {
+                self.persist(n, (step, behind), &bytes, sync, is_urgent);
             }
             Effect::Connect { link, address } => self.connect(n, link, &address),
             Effect::Send { link, bytes } => self.send(End { server: n, link }, &bytes),
@@ -223,7 +228,7 @@ impl World {
             }
             Effect::LoadSnapshot { last } => {
                 let at = self.now_us + 1000 * (1 + self.rng.below(20));
-                let is_bad = self.fails(self.faults.snapshot);
+                let is_bad = self.fails(self.faults.snapshot) || self.is_full(n);
                 let result = if is_bad { Err("no JSON".into()) } else { Ok(()) };
                 self.later(at, n, Due::Event(Event::SnapshotLoaded { last, result }));
             }
@@ -249,13 +254,26 @@ impl World {
         rate > 0 && self.rng.one_in(rate)
     }
 
+    /// Whether the disk is full; room is kept for what is urgent.
+    fn is_full(&self, n: usize) -> bool {
+        self.servers[n].full_until > self.now_us
+    }
+
     fn refuse(&mut self, n: usize, step: u64, error: &str) {
         let result = Err(error.to_owned());
         self.answer(self.now_us + 10, n, Due::Synced { step, upto: 0, result });
     }
 
-    fn persist(&mut self, n: usize, (step, behind): (u64, u64), bytes: &[u8], sync: bool) {
-        let is_full = self.fails(self.faults.disk);
+    fn persist(
+        &mut self,
+        n: usize,
+        (step, behind): (u64, u64),
+        bytes: &[u8],
+        sync: bool,
+        is_urgent: bool,
+    ) {
+        let has_room = is_urgent && self.lie != Some(Lie::KeepsNoRoom);
+        let is_full = self.fails(self.faults.disk) || self.is_full(n) && !has_room;
         let mut took = 1000 * self.rng.below(self.faults.sync.max(1)) + 50;
         let is_out_of_order =
             self.servers[n].disk.step != behind && self.lie != Some(Lie::IgnoresOrder);
@@ -280,7 +298,7 @@ impl World {
     }
 
     fn finish_copy(&mut self, n: usize, step: u64, tail: &[u8]) {
-        let is_full = self.fails(self.faults.disk);
+        let is_full = self.fails(self.faults.disk) || self.is_full(n);
         let server = &mut self.servers[n];
         server.finish = step;
         let is_whole = |front: &Front| front.mark.last.index <= server.applied_to;
@@ -303,7 +321,7 @@ impl World {
         last: Position,
         tail: &Arc<Vec<u8>>,
     ) {
-        let is_full = self.fails(self.faults.disk);
+        let is_full = self.fails(self.faults.disk) || self.is_full(n);
         let server = &mut self.servers[n];
         if is_full || server.disk.step != behind {
             return self.refuse(n, step, "No space left on device");

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::FallocateFlags;
 use weir_net::error::strerror;
 
 use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
 use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
+use crate::disk::room::Room;
 use crate::disk::side_file;
 use crate::disk::tail::{keep_tail, tail_message};
 
@@ -45,6 +47,8 @@ pub(crate) struct DatabaseFile {
     promised: bool,
     /// The file took another's place, and its directory may not say so after a power failure.
     renamed: Arc<AtomicBool>,
+    /// What is kept for records that must find room.
+    room: Room,
     lock: LockFile,
     /// The file whose place it took, to be closed elsewhere.
     replaced: Option<File>,
@@ -73,6 +77,7 @@ impl DatabaseFile {
             suspect: false,
             promised: false,
             renamed: Arc::default(),
+            room: Room::default(),
             lock,
             replaced: None,
         })
@@ -133,8 +138,30 @@ impl DatabaseFile {
     pub(crate) fn append(&mut self, records: &[u8], sync: bool) -> Result<(), String> {
         self.try_append(records, sync).map_err(|error| {
             self.torn = self.file.set_len(self.valid_len).is_err();
+            self.room.forget();
             strerror(&error)
         })
+    }
+
+    /// Appends whole records of a file that keeps room on a full disk for those that are urgent;
+    /// others are refused rather than to take it.
+    ///
+    /// # Errors
+    /// As strerror(3) puts it.
+    pub(crate) fn append_keeping_room(
+        &mut self,
+        records: &[u8],
+        is_urgent: bool,
+    ) -> Result<(), String> {
+        let end = self.valid_len + records.len() as u64;
+        let file = &self.file;
+        let kept = self.room.keep((self.valid_len, end), |start, len| {
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len)
+        });
+        match kept {
+            Err(error) if !is_urgent => Err(strerror(&error)),
+            _ => self.append(records, false),
+        }
     }
 
     fn try_append(&mut self, records: &[u8], sync: bool) -> io::Result<()> {
@@ -145,6 +172,7 @@ impl DatabaseFile {
             self.keep_unread();
             self.file.set_len(self.valid_len)?;
             self.torn = false;
+            self.room.forget();
         }
         self.file.write_all_at(records, self.valid_len)?;
         if sync {
@@ -261,6 +289,7 @@ impl DatabaseFile {
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
         self.replaced = Some(mem::replace(&mut self.file, file));
         (self.valid_len, self.torn, self.suspect) = (len, false, false);
+        self.room.forget();
         let is_shown = sync && sync_directory(&self.path).is_ok();
         self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)

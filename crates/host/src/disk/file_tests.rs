@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::*;
+use crate::disk::room::ROOM_BYTES;
 use crate::disk::tail::{TAIL_BYTES_MAX, TAILS_MAX};
 
 /// A fresh directory with a database file that holds `content`.
@@ -291,5 +292,29 @@ fn after_a_failed_sync_nothing_is_appended_until_the_file_is_replaced() {
     assert!(!file.is_suspect());
     file.append(b"more\n", true).unwrap();
     assert_eq!(text(&path), "all\nmore\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn room_is_kept_behind_the_end_and_does_not_count() {
+    use std::os::unix::fs::MetadataExt;
+    let (directory, path) = database("room", "");
+    let mut file = opened(&path, 0);
+    file.append_keeping_room(b"entry\n", false).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(text(&path), "entry\n");
+    // A file system that keeps no room keeps only what is written.
+    if !file.room.is_unknown() {
+        assert!(metadata.blocks() * 512 >= 6 + ROOM_BYTES, "{}", metadata.blocks());
+    }
+    // A disk that is full by now: what is urgent is in the room that is there.
+    file.room.fill();
+    let full = Err("No space left on device".to_owned());
+    assert_eq!(file.append_keeping_room(b"another entry\n", false), full);
+    file.append_keeping_room(b"vote\n", true).unwrap();
+    assert_eq!(text(&path), "entry\nvote\n");
+    file.room.forget();
+    file.append_keeping_room(b"entry\n", false).unwrap();
+    assert_eq!(text(&path), "entry\nvote\nentry\n");
     fs::remove_dir_all(directory).unwrap();
 }

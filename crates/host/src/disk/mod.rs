@@ -3,6 +3,7 @@
 mod file;
 mod lock;
 mod replacement;
+mod room;
 mod side_file;
 mod tail;
 

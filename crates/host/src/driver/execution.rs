@@ -159,11 +159,11 @@ impl Execution {
                 }
                 databases.append(db, &bytes, sync, coverage, log, events);
             }
-            Effect::Persist { db, step, bytes, sync } => {
+            Effect::Persist { db, step, bytes, sync, is_urgent } => {
                 // A replay hears from the recording what came of it.
-                let sync = sync && outside.is_some();
+                let how = (sync && outside.is_some(), is_urgent);
                 let is_written =
-                    databases.persist(db, step, &bytes, sync, jobs, coverage, log, events);
+                    databases.persist(db, step, &bytes, how, jobs, coverage, log, events);
                 if let Some(recorder) = &self.recorder {
                     let (length, digest) = (bytes.len() as u64, digest(&bytes));
                     let step = step.number;

@@ -34,7 +34,7 @@ struct Waiting {
 enum What {
     Append {
         bytes: Arc<Vec<u8>>,
-        sync: bool,
+        records: Records,
         texts: Texts,
     },
     Install {
@@ -48,12 +48,43 @@ enum What {
     },
 }
 
+/// What records are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Records {
+    /// A term and a vote in it.
+    Term,
+    /// Entries; `has_term` if the term is in front of them.
+    Entries { has_term: bool },
+    /// A commit index, on which nothing depends.
+    Commit,
+    /// The end of the file's use.
+    Note,
+}
+
+impl Records {
+    fn has_term(self) -> bool {
+        matches!(self, Self::Term | Self::Entries { has_term: true })
+    }
+}
+
 impl What {
+    /// Whether entries are in it, or may be.
+    fn has_entries(&self) -> bool {
+        match self {
+            Self::Append { records, .. } => matches!(records, Records::Entries { .. }),
+            Self::Install { .. } | Self::Finish { .. } => true,
+        }
+    }
+
     fn effect(&self, step: u64, behind: u64) -> Effect {
         match self {
-            Self::Append { bytes, sync, .. } => {
-                Effect::Persist { step, behind, bytes: Arc::clone(bytes), sync: *sync }
-            }
+            Self::Append { bytes, records, .. } => Effect::Persist {
+                step,
+                behind,
+                bytes: Arc::clone(bytes),
+                sync: *records != Records::Commit,
+                is_urgent: matches!(records, Records::Term | Records::Note),
+            },
             Self::Install { last, tail } => {
                 Effect::InstallSnapshot { step, behind, last: *last, tail: Arc::clone(tail) }
             }
@@ -114,6 +145,8 @@ pub(crate) struct Steps {
     pub(super) again_us: Option<u64>,
     /// Since when nothing could be written, monotonic.
     failing_since_us: Option<u64>,
+    /// Entries could not be written, and were given up: none are taken in before this, monotonic.
+    closed_until_us: Option<u64>,
     /// The longest fdatasync(2) seen, in microseconds.
     pub(crate) worst_us: u64,
 }
@@ -126,7 +159,12 @@ impl Steps {
 
     /// Whether the file refuses what must be in it.
     pub(super) fn is_failing(&self) -> bool {
-        self.again_us.is_some()
+        self.again_us.is_some() || self.closed_until_us.is_some()
+    }
+
+    /// Whether entries of a leader would be in vain.
+    pub(super) fn is_closed(&self, now_us: u64) -> bool {
+        self.closed_until_us.is_some_and(|until_us| until_us > now_us)
     }
 
     /// Whether the file has refused everything for so long.
@@ -156,7 +194,11 @@ impl Steps {
         let commit = self.commit.take().map(|(commit, _)| commit);
         let texts = file::write_step(vote, entries, commit, &mut bytes);
         let bytes = Arc::new(bytes);
-        Written::Step(self.begin(number, What::Append { bytes, sync: true, texts }))
+        let records = match entries {
+            [] => Records::Term,
+            _ => Records::Entries { has_term: vote.is_some() },
+        };
+        Written::Step(self.begin(number, What::Append { bytes, records, texts }))
     }
 
     /// The commit index, if the file does not have it for a while and nothing else is on its way:
@@ -169,7 +211,7 @@ impl Steps {
         self.commit = None;
         let mut bytes = Vec::new();
         file::write_step(None, &[], Some(commit), &mut bytes);
-        self.push(0, bytes, false)
+        self.push(bytes, Records::Commit)
     }
 
     /// A snapshot that has more takes the file's place.
@@ -179,7 +221,7 @@ impl Steps {
 
     /// The last record of a file.
     pub(super) fn write_note(&mut self, note: Vec<u8>) -> Option<Effect> {
-        self.push(0, note, true)
+        self.push(note, Records::Note)
     }
 
     /// Whether anything is on its way.
@@ -193,9 +235,9 @@ impl Steps {
     }
 
     /// Puts bytes on their way, unless the file refuses what comes before them.
-    fn push(&mut self, number: u64, bytes: Vec<u8>, sync: bool) -> Option<Effect> {
+    fn push(&mut self, bytes: Vec<u8>, records: Records) -> Option<Effect> {
         let (bytes, texts) = (Arc::new(bytes), Texts::new());
-        self.begin(number, What::Append { bytes, sync, texts })
+        self.begin(0, What::Append { bytes, records, texts })
     }
 
     /// A snapshot that is here takes the file's place, with records behind it.
@@ -204,9 +246,9 @@ impl Steps {
     }
 
     fn begin(&mut self, number: u64, what: What) -> Option<Effect> {
-        let behind = self.last;
+        let behind = self.waiting.back().map_or(self.good, |waiting| waiting.step);
         self.last += 1;
-        let (step, has_failed) = (self.last, self.is_failing());
+        let (step, has_failed) = (self.last, self.again_us.is_some());
         let effect = (!has_failed).then(|| what.effect(step, behind));
         let acknowledgements = vec![];
         self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
@@ -226,15 +268,21 @@ impl Steps {
         let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
         assert!(at == 0 || is_whole, "steps are answered in order");
         let texts = self.grow(at);
-        let has_recovered = self.failing_since_us.take().is_some();
-        let mut persisted = Persisted { texts, has_recovered, ..Persisted::default() };
+        let mut persisted = Persisted { texts, ..Persisted::default() };
+        let mut has_room = self.closed_until_us.is_none();
         for waiting in self.waiting.drain(..=at) {
+            // A short record that finds room says nothing of entries.
+            has_room |= waiting.what.has_entries();
             persisted.number = persisted.number.max(waiting.number);
             persisted.acknowledgements.extend(waiting.acknowledgements);
             persisted.has_installed |= matches!(waiting.what, What::Install { .. });
             persisted.has_finished |= matches!(waiting.what, What::Finish { .. });
         }
         self.good = step;
+        if has_room {
+            self.closed_until_us = None;
+            persisted.has_recovered = self.failing_since_us.take().is_some();
+        }
         if is_whole && self.again_us.is_some() {
             let has_more = self.waiting.iter().any(|waiting| waiting.has_failed);
             self.again_us = has_more.then_some(0);
@@ -295,6 +343,50 @@ impl Steps {
         self.failing_since_us.get_or_insert(now_us);
         self.again_us = Some(now_us + AGAIN_US);
         failed
+    }
+
+    /// Whether all that waits was refused, and it is not only what can wait for nothing else: then a
+    /// member that does not lead goes on without it.
+    pub(super) fn may_give_up(&self) -> bool {
+        let records = |waiting: &Waiting| match waiting.what {
+            What::Append { records, .. } if waiting.has_failed => Some(records),
+            _ => None,
+        };
+        let is_needed = |waiting| matches!(records(waiting), None | Some(Records::Note));
+        let is_term = |waiting| records(waiting) == Some(Records::Term);
+        !self.waiting.iter().any(is_needed) && !self.waiting.iter().all(is_term)
+    }
+
+    /// Nothing of what was refused is tried again, but for the term: it is written now, and what
+    /// `is_kept` of what waited leaves behind it. See [`Steps::may_give_up`].
+    pub(super) fn give_up(
+        &mut self,
+        vote: (u64, Option<Uuid>),
+        commit: u64,
+        is_kept: impl Fn(&Step) -> bool,
+        now_us: u64,
+    ) -> Option<Effect> {
+        let (mut has_term, mut has_entries, mut kept) = (false, false, vec![]);
+        for Waiting { what, acknowledgements, .. } in self.waiting.drain(..) {
+            let What::Append { records, .. } = what else { unreachable!("a copy is not given up") };
+            has_term |= records.has_term();
+            has_entries |= matches!(records, Records::Entries { .. });
+            kept.extend(acknowledgements.into_iter().filter(|(_, step)| is_kept(step)));
+        }
+        self.again_us = None;
+        if has_entries {
+            self.closed_until_us = Some(now_us + AGAIN_US);
+        }
+        // A commit index that finds room shows that there is some, if no entry waits to show it.
+        self.commit = self.closed_until_us.is_none().then_some((commit, now_us));
+        if !has_term {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file::write_step(Some(vote), &[], None, &mut bytes);
+        let effect = self.push(bytes, Records::Term);
+        self.wait(kept);
+        effect
     }
 
     /// Writes again what could not be written, if it is time: under new numbers.

@@ -112,6 +112,66 @@ fn a_commit_index_waits_for_something_to_go_with() {
     assert_eq!(steps.write_commit_if_old(NOW + 9 * COMMIT_US), None);
 }
 
+/// The effect of a term and a vote, with what waits for it.
+fn vote(steps: &mut Steps, number: u64, term: u64) -> Option<Effect> {
+    let written = steps.write(number, Some((term, None)), &[], None, NOW);
+    steps.wait(vec![acknowledgement(4), acknowledgement(2)]);
+    match written {
+        Written::Step(effect) => effect,
+        other => panic!("a term is written: {other:?}"),
+    }
+}
+
+#[test]
+fn a_vote_does_not_wait_behind_entries_that_are_refused() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    steps.persisted(1, 10);
+    write(&mut steps, 2);
+    write(&mut steps, 3);
+    assert!(!steps.may_give_up(), "they may yet be written");
+    steps.failed(2, NOW);
+    assert_eq!(vote(&mut steps, 4, 7), None);
+    assert!(steps.may_give_up());
+    let effect = steps.give_up((7, None), 1, |step| step.kind == 4, NOW);
+    let Some(Effect::Persist { step: 5, behind: 1, bytes, sync: true, is_urgent: true }) = effect
+    else {
+        panic!("the term is written behind what is there: {effect:?}")
+    };
+    assert!(String::from_utf8_lossy(&bytes).contains("\"term\":7"));
+    assert_eq!(steps.failed(3, NOW).is_news, false, "nobody waits for it any more");
+    let persisted = steps.persisted(5, 10).expect("waited for");
+    assert_eq!((kinds(&persisted), persisted.number), (vec![4], 0));
+    assert!(!persisted.has_recovered, "a short record says nothing of entries");
+    assert!(steps.is_failing() && steps.is_closed(NOW + AGAIN_US - 1));
+    assert!(!steps.is_closed(NOW + AGAIN_US), "the next entries are tried");
+    assert_eq!(place(write(&mut steps, 1)), (6, 5));
+    assert!(steps.persisted(6, 10).expect("waited for").has_recovered);
+    assert!(!steps.is_failing());
+}
+
+#[test]
+fn a_vote_that_is_refused_is_tried_again() {
+    let mut steps = Steps::default();
+    vote(&mut steps, 1, 7);
+    steps.failed(1, NOW);
+    assert!(!steps.may_give_up());
+    assert_eq!(steps.again(NOW + AGAIN_US).len(), 1);
+    assert!(steps.persisted(2, 10).expect("waited for").has_recovered);
+}
+
+#[test]
+fn a_commit_index_that_is_refused_shows_later_that_there_is_room() {
+    let mut steps = Steps::default();
+    steps.write(1, None, &[], Some(7), NOW);
+    steps.write_commit_if_old(NOW + COMMIT_US);
+    steps.failed(1, NOW);
+    assert!(steps.may_give_up());
+    assert_eq!(steps.give_up((1, None), 7, |_| true, NOW), None);
+    assert_eq!(place(steps.write_commit_if_old(NOW + COMMIT_US)), (2, 0));
+    assert!(steps.persisted(2, 10).expect("waited for").has_recovered);
+}
+
 #[test]
 fn a_copy_answers_all_that_came_before_it() {
     let mut steps = Steps::default();

@@ -157,7 +157,7 @@ impl Databases {
         db: DbId,
         step: Step,
         records: &[u8],
-        sync: bool,
+        (sync, is_urgent): (bool, bool),
         jobs: &Jobs,
         coverage: &mut Coverage,
         log: &Vlog,
@@ -167,7 +167,7 @@ impl Databases {
         coverage.add(Counter::BytesAppended, records.len() as u64);
         let entry = self.files.get_mut(&db).expect("the core appends to files that are open");
         let checked = entry.steps.check(step);
-        let result = checked.and_then(|()| entry.file.append(records, false));
+        let result = checked.and_then(|()| entry.file.append_keeping_room(records, is_urgent));
         log_notice(&mut entry.file, log);
         let is_written = result.is_ok();
         entry.steps.note(step.number, result, sync);

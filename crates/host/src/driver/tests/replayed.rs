@@ -13,7 +13,13 @@ use crate::recording::{Item, Reader, Recorded, Recorder, Start, Writer};
 fn effects() -> Vec<Effect> {
     let persist = |number, text: &str| {
         let step = Step { number, behind: None };
-        Effect::Persist { db: DB, step, bytes: Arc::new(text.as_bytes().to_vec()), sync: true }
+        Effect::Persist {
+            db: DB,
+            step,
+            bytes: Arc::new(text.as_bytes().to_vec()),
+            sync: true,
+            is_urgent: false,
+        }
     };
     vec![
         persist(1, "a\n"),

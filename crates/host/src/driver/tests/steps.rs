@@ -10,7 +10,13 @@ use super::*;
 
 fn persist(number: u64, behind: u64, text: &str, sync: bool) -> Effect {
     let step = Step { number, behind: Some(behind) };
-    Effect::Persist { db: DB, step, bytes: Arc::new(text.as_bytes().to_vec()), sync }
+    Effect::Persist {
+        db: DB,
+        step,
+        bytes: Arc::new(text.as_bytes().to_vec()),
+        sync,
+        is_urgent: false,
+    }
 }
 
 fn read(id: u64, offset: u64, len: u64) -> Effect {

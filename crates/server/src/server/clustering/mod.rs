@@ -147,10 +147,10 @@ impl Server {
 
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {
         match wanted {
-            Wanted::Persist { step, behind, bytes, sync } => {
+            Wanted::Persist { step, behind, bytes, sync, is_urgent } => {
                 self.clusters.part_mut(db).growth.note(bytes.len());
                 let step = Step { number: step, behind: Some(behind) };
-                self.shell.ask(Effect::Persist { db, step, bytes, sync });
+                self.shell.ask(Effect::Persist { db, step, bytes, sync, is_urgent });
             }
             Wanted::Connect { link, address } => {
                 let link = self.clusters.shell_link(db, link);
