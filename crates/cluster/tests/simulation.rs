@@ -241,7 +241,8 @@ fn a_full_disk_and_a_lost_member(world: &mut World) {
     let full = world.chance(3) as usize;
     let lost = (full + 1 + world.chance(2) as usize) % 3;
     let left = 3 - full - lost;
-    let (before, after) = (world.chance(40), world.chance(40));
+    // Who is asked to write nothing does not know that it could not.
+    let (before, after) = (world.chance(40), 1 + world.chance(40));
     for n in 0..before + after {
         if n == before {
             world.fill(full, 1_000_000);
@@ -249,9 +250,6 @@ fn a_full_disk_and_a_lost_member(world: &mut World) {
         (0..3).for_each(|n| _ = world.propose(n, 1));
         let ms = world.chance(100);
         world.run_for(ms);
-    }
-    if after == 0 {
-        world.fill(full, 1_000_000);
     }
     world.stop(lost);
     world.run_for(FULL_TIMERS * 1000);

@@ -496,21 +496,22 @@ impl Node {
     }
 
     /// What has not been written is as if it had never come: the node is as after a start from what
-    /// is on the disk, but knows its term, its vote and who leads. What it wanted to be written
-    /// before has no meaning any more, nor have the numbers of [`Ready`].
+    /// is on the disk, but knows its term, its vote, who leads and since when that was not heard. What
+    /// it wanted to be written before has no meaning any more, nor have the numbers of [`Ready`].
     pub(crate) fn forget_unwritten(&mut self) {
         assert!(!self.is_leader(), "what a leader has proposed is with others");
         let raft = &self.raw.raft;
         let is_following = raft.state == StateRole::Follower;
         let leader = if is_following { raft.leader_id } else { raft::INVALID_ID };
-        let (id, term, vote) = (raft.id, raft.term, raft.vote);
+        let (id, term, vote, elapsed) = (raft.id, raft.term, raft.vote, raft.election_elapsed);
         let (applied, last) = (raft.raft_log.applied, raft.raft_log.persisted);
         assert!(applied <= last, "what takes effect is on the disk");
         let voters = raft.prs().conf().to_conf_state();
         let hard = HardState { term, vote, commit: applied, ..HardState::default() };
         let store = self.raw.mut_store().take_until(last, voters, hard);
         self.raw = raw_node(id, applied, store);
-        self.raw.raft.leader_id = leader;
+        // Who goes on refusing must notice all the same that its leader is gone.
+        (self.raw.raft.leader_id, self.raw.raft.election_elapsed) = (leader, elapsed);
         self.draw();
     }
 

@@ -81,7 +81,7 @@ impl Room {
     /// The disk has room for nothing more, as far as the file asks.
     #[cfg(test)]
     pub(super) fn fill(&mut self) {
-        self.is_full = true;
+        (self.is_full, self.upto) = (true, 0);
     }
 }
 

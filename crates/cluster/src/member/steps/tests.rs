@@ -139,7 +139,7 @@ fn a_vote_does_not_wait_behind_entries_that_are_refused() {
         panic!("the term is written behind what is there: {effect:?}")
     };
     assert!(String::from_utf8_lossy(&bytes).contains("\"term\":7"));
-    assert_eq!(steps.failed(3, NOW).is_news, false, "nobody waits for it any more");
+    assert!(!steps.failed(3, NOW).is_news, "nobody waits for it any more");
     let persisted = steps.persisted(5, 10).expect("waited for");
     assert_eq!((kinds(&persisted), persisted.number), (vec![4], 0));
     assert!(!persisted.has_recovered, "a short record says nothing of entries");
