@@ -78,6 +78,12 @@ impl Load {
         });
     }
 
+    /// Ends the load where something else changes the clients' rows as well.
+    pub(crate) fn end(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.writers.into_iter().for_each(|writer| drop(writer.join().expect("a writer")));
+    }
+
     /// Ends the load. Each member then has every row that was acknowledged once, and no row twice;
     /// what no answer came to may be there or not. The longest time that a client of each waited.
     pub(crate) fn check(self, group: &Group) -> Vec<Duration> {
