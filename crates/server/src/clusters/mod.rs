@@ -142,6 +142,11 @@ impl Growth {
         Self { records: 0, size, size_before: size, since_us: now_us, is_bare: false }
     }
 
+    /// The file has been written anew. What was to be written anew since then still is.
+    pub(crate) fn end_copy(&mut self, size: u64, now_us: u64) {
+        *self = Self { is_bare: self.is_bare, ..Self::new(size, now_us) };
+    }
+
     /// A step is appended.
     pub(crate) fn note(&mut self, bytes: usize) {
         self.records += 1;
@@ -345,5 +350,27 @@ impl Clusters {
     /// A member has been told something; it is to be asked what it wants.
     pub(crate) fn tell(&mut self, shell: &Shell, db: DbId, event: Happened) {
         self.part_mut(db).member.handle(shell.now_us(), event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Growth;
+
+    /// A member that starts has its file written anew for an entry that takes effect only meanwhile.
+    #[test]
+    fn what_comes_while_the_file_is_written_anew_makes_it_be_written_once_more() {
+        let is_due = |growth: &Growth| growth.is_due(1_000_000, 0);
+        let mut growth = Growth::new(100, 0);
+        assert!(!is_due(&growth));
+        growth.note_bare();
+        assert!(is_due(&growth));
+        growth.begin_copy();
+        growth.note_bare();
+        growth.end_copy(90, 500_000);
+        assert!(is_due(&growth));
+        growth.begin_copy();
+        growth.end_copy(80, 600_000);
+        assert!(!is_due(&growth));
     }
 }

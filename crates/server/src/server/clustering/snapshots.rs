@@ -3,8 +3,8 @@
 use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::Uuid;
 
+use crate::clusters::Copy;
 use crate::clusters::receiving::{Receiving, Stage};
-use crate::clusters::{Copy, Growth};
 use crate::effect::{Effect, MemberHeader, Step};
 use crate::ids::{Bytes, CommandId, DbId};
 use crate::server::Server;
@@ -177,7 +177,7 @@ impl Server {
                 let now_us = self.shell.now_us();
                 let part = self.clusters.part_mut(db);
                 part.snapshot_offset = copy.data_offset;
-                part.growth = Growth::new(size, now_us);
+                part.growth.end_copy(size, now_us);
                 self.end_copy_command(copy.command, Ok(String::new()));
             }
         } else if let Some(copy) = part.copy.take() {
