@@ -59,7 +59,7 @@ impl Figures {
         values.find(|(of, metric, _)| of == section && metric.name == name).map(|found| found.2)
     }
 
-    /// These figures and plots as part of something.
+    /// The figures and plots as part of something.
     pub(crate) fn within(mut self, what: &str) -> Self {
         self.values.iter_mut().for_each(|(section, ..)| *section = format!("{what}, {section}"));
         self.curves.iter_mut().for_each(|curve| curve.plot = format!("{what}, {}", curve.plot));

@@ -36,7 +36,7 @@ pub enum Effect {
         bytes: Arc<Vec<u8>>,
         /// Something depends on their being on the disk.
         sync: bool,
-        /// They say a term, a vote or the end: room that is kept for such records may be used.
+        /// The records say a term, a vote or the end: room that is kept for such may be used.
         is_urgent: bool,
     },
     /// Connect; answer with `Connected` or `Lost`.

@@ -1,6 +1,6 @@
 //! What rows that come one after the other, from another server, change in those that there are.
 //!
-//! Those that are equal leave a mark that they were there, so what is kept follows the change, and
+//! Rows that are equal leave a mark that they were there, so what is kept follows the change, and
 //! not the rows. At the end, rows that have no mark are gone.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Difference {
     /// A row has come, under an equal schema.
     ///
     /// # Errors
-    /// It has come before, which is not always noticed at once.
+    /// The row has come before, which is not always noticed at once.
     pub fn row(&mut self, table: TableId, row: Row) -> Result<(), Error> {
         let (uuid, noted) = (row.uuid(), &mut self.tables[table.index()]);
         let schema = self.before.schema().table(table);

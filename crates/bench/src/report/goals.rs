@@ -119,7 +119,6 @@ const GOALS: &[Goal] = &[
     ("cluster", "1 writer at the leader, *", "p50 us", TimesFloor(1.3)),
     ("cluster", "leader killed", "writes again, election timers, median", Most(1.5)),
     ("cluster", "leader killed", "writes again, election timers, worst", Most(2.5)),
-    // An election timer, and 300 ms.
     ("cluster", "50 writers, cluster", ELECTIONS, Most(0.0)),
     ("cluster", "100 KB, cluster", ELECTIONS, Most(0.0)),
     ("cluster", "follower killed", ELECTIONS, Most(0.0)),
@@ -128,6 +127,7 @@ const GOALS: &[Goal] = &[
     ("cluster", "*", "acknowledged writes that a member lacks", Most(0.0)),
     ("cluster", "*", "writes answered with an error that a member has", Most(0.0)),
     ("cluster", "*", "failed", Most(0.0)),
+    // An election timer, and 300 ms.
     ("cluster", "rolling restart", "longest stall of a writer ms", Most(1_300.0)),
     ("unfair", "clauses", "monitor_cond*", TimesFirst(1.0 / 3.0)),
     ("unfair", "swap", "answer p50 ms", TimesFirst(1.0 / 3.0)),

@@ -28,7 +28,7 @@ pub(crate) enum Stage {
     Coming(ReceivedSnapshot),
     /// All is there, and on its way to the disk.
     Written,
-    /// It is on the disk.
+    /// The whole snapshot is on the disk.
     Synced,
     /// A helper compares it with tables as they were then.
     Loading(Base),
@@ -80,7 +80,7 @@ impl Receiving {
         (offset, tail, head)
     }
 
-    /// It is given up: what a helper has made of it.
+    /// The snapshot is given up: what a helper has made of it.
     pub(crate) fn into_rows(self) -> Option<Rows> {
         match self.stage {
             Stage::Loaded(_, rows) => Some(rows),

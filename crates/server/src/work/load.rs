@@ -43,7 +43,7 @@ pub(crate) enum Rows {
     Fresh(Box<Database>),
     /// This is to change.
     Changed(Delta),
-    /// They become these, of another schema.
+    /// The tables become these, of another schema.
     Recast(Box<Converted>),
 }
 
