@@ -6,12 +6,13 @@
 mod support;
 mod group;
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{Running, err, out, reference};
+use support::{Running, err, eventually, out, reference};
 
 /// How often to repeat what depends on when things happen.
 fn rounds(by_itself: u32) -> u32 {
@@ -31,7 +32,7 @@ fn name_in(round: u32, row: u32) -> String {
 fn each_row_is_there_once(trio: &Group, round: u32, rows: u32) {
     let names_in = |round| (0..rows).map(move |row| name_in(round, row));
     let expected: Vec<String> = (0..=round).flat_map(names_in).collect();
-    support::eventually("all members have each row once", || {
+    eventually("all members have each row once", || {
         ALL.into_iter().all(|at| trio.names(at) == expected)
     });
 }
@@ -59,7 +60,7 @@ fn files_of_packaged_members_are_served_and_go_back() {
         .iter()
         .flat_map(|word| ALL.map(|at| format!("{word} {at}")))
         .collect();
-    support::eventually("each packaged member has everything", || {
+    eventually("each packaged member has everything", || {
         ALL.into_iter().all(|at| trio.names(at) == expected)
     });
     trio.stop_all();
@@ -209,9 +210,55 @@ fn big_transactions_go_through_any_member() {
         let result = trio.client(at).transact("Odd", &[insert]).expect("a reply");
         assert!(result[0]["uuid"].is_array(), "member {at}: {result}");
     }
-    support::eventually("all members have all of it", || {
+    eventually("all members have all of it", || {
         ALL.into_iter().all(|at| trio.names(at).iter().map(String::len).sum::<usize>() == 6_100_000)
     });
+}
+
+/// What others have committed has not taken effect while a helper has the tables; who leads then does
+/// not put its own on top of rows that are too old.
+#[test]
+fn a_member_begins_to_lead_while_it_is_busy_with_a_big_transaction() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let [busy, other] = others(leader)[..] else { panic!("three members") };
+    let rows: Vec<Value> = (0..30_000)
+        .map(|n| json!({"op": "insert", "table": "T", "row": {"name": format!("row {n:05}")}}))
+        .collect();
+    trio.client(busy).transact(&trio.db, &rows).expect("a reply");
+    // One that may wait is tried where it was asked; this one looks at all rows thousands of times.
+    let at_once = json!({"op": "wait", "timeout": 1, "table": "T", "columns": ["name"],
+        "where": [["name", "==", "none"]], "until": "==", "rows": []});
+    let look = json!({"op": "update", "table": "T", "where": [["n", "==", 1]], "row": {"n": 2}});
+    let insert = json!({"op": "insert", "table": "T", "row": {"name": "big"}});
+    let mut big = vec![at_once, insert];
+    big.resize(10_000, look);
+    let mut client = trio.client(busy);
+    client.set_patience(Duration::from_secs(120)).expect("a socket");
+    let db = trio.db.clone();
+    let asked = std::thread::spawn(move || client.transact(&db, &big));
+    // As long as that runs, others go on.
+    for n in 0..20 {
+        sleep(Duration::from_millis(20));
+        trio.insert(other, &format!("small {n:02}"));
+    }
+    assert!(trio.appctl(other, &["cluster/failure-test", "delay-election"]).status.success());
+    trio.kill(leader);
+    for n in 20..40 {
+        trio.insert(other, &format!("small {n:02}"));
+    }
+    let result = asked.join().expect("a client").expect("a reply");
+    assert!(result.as_array().is_some_and(|results| results.len() == 10_000), "{result}");
+    trio.start(leader, Program::Weir);
+    trio.settle(&ALL);
+    for at in ALL {
+        eventually("each row is there once", || {
+            let names = trio.names(at);
+            names.len() == 30_041 && names.windows(2).all(|pair| pair[0] != pair[1])
+        });
+    }
+    trio.stop_all();
+    trio.check_files();
 }
 
 #[test]
@@ -224,7 +271,7 @@ fn a_leader_that_stands_still_is_followed_by_another() {
         trio.signal(leader, Signal::STOP);
         let stopped = std::time::Instant::now();
         load.go_on(20, &others(leader));
-        std::thread::sleep(Duration::from_secs(3).saturating_sub(stopped.elapsed()));
+        sleep(Duration::from_secs(3).saturating_sub(stopped.elapsed()));
         trio.signal(leader, Signal::CONT);
         load.go_on(20, &ALL);
     }
@@ -301,7 +348,7 @@ fn a_member_that_was_away_gets_entries_that_are_in_files_only() {
         trio.start(away, Program::Weir);
         trio.settle(&ALL);
         let last = "29".repeat(500_000);
-        support::eventually("it has what it missed", || trio.names(away) == [last.as_str()]);
+        eventually("it has what it missed", || trio.names(away) == [last.as_str()]);
         for at in ALL {
             let log = trio.log(at);
             assert!(!log.contains("cannot read entries back"), "{log}");
@@ -385,7 +432,7 @@ fn followers_serve_monitors_waits_and_locks() {
     let done = other.transact("Odd", &[assert_lock, insert("other")]).expect("a reply");
     assert_eq!(done[0]["error"], "not owner", "{done}");
     monitor.line_with("owner");
-    support::eventually("all members have the same", || {
+    eventually("all members have the same", || {
         ALL.into_iter().all(|at| trio.names(at) == ["begin", "far", "near", "owner"])
     });
 }
@@ -410,9 +457,7 @@ fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
     };
     let leader = trio.settle(&ALL);
     trio.insert(leader, "first");
-    support::eventually("all have the first row", || {
-        ALL.into_iter().all(|at| trio.names(at) == ["first"])
-    });
+    eventually("all have the first row", || ALL.into_iter().all(|at| trio.names(at) == ["first"]));
     // All members call the state by one name, and none of them knows another one.
     let (found, known, names) = ask(&trio, leader, &zero);
     assert_eq!((found, names), (false, vec!["first".to_owned()]));
@@ -421,9 +466,7 @@ fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
         assert_eq!(ask(&trio, at, &known), (true, known.clone(), vec![]), "member {at}");
     }
     trio.insert(others(leader)[0], "second");
-    support::eventually("all have the second row", || {
-        ALL.into_iter().all(|at| trio.names(at).len() == 2)
-    });
+    eventually("all have the second row", || ALL.into_iter().all(|at| trio.names(at).len() == 2));
     for at in ALL {
         let (found, _, names) = ask(&trio, at, &known);
         assert_eq!((found, names), (true, vec!["second".to_owned()]), "member {at}");
@@ -437,9 +480,7 @@ fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
     let (.., known, _) = ask(&trio, leader, &zero);
     // The next processes find in their files what came behind the snapshot, and the snapshot itself.
     trio.insert(leader, "third");
-    support::eventually("all have the third row", || {
-        ALL.into_iter().all(|at| trio.names(at).len() == 3)
-    });
+    eventually("all have the third row", || ALL.into_iter().all(|at| trio.names(at).len() == 3));
     trio.stop_all();
     trio.start_all(Program::Weir);
     for at in ALL {
@@ -451,9 +492,7 @@ fn clients_come_back_to_any_member_and_are_told_what_they_missed() {
     trio.complaints();
     trio.start_all(Program::Packaged);
     trio.insert(leader, "fourth");
-    support::eventually("all have the fourth row", || {
-        ALL.into_iter().all(|at| trio.names(at).len() == 4)
-    });
+    eventually("all have the fourth row", || ALL.into_iter().all(|at| trio.names(at).len() == 4));
     trio.stop_all();
     trio.start_all(Program::Weir);
     for at in ALL {
@@ -484,14 +523,14 @@ fn operators_ask_and_change_what_they_want() {
     assert!(!is_done && said.contains("should not exceed the current value x 2"), "{said}");
     let (is_done, said) = ask(leader, &["cluster/change-election-timer", "Odd", "2000"]);
     assert!(is_done && said == "change of election timer initiated.\n", "{said}");
-    support::eventually("all members have the new timer", || {
+    eventually("all members have the new timer", || {
         ALL.into_iter().all(|at| trio.status(at).contains("\nElection timer: 2000\n"))
     });
 
     // A follower goes, then the leader throws the other one out.
     assert_eq!(ask(follower, &["cluster/leave", "Odd"]), (true, String::new()));
     let rest = others(follower);
-    support::eventually("the others are two", || {
+    eventually("the others are two", || {
         let servers =
             |at: usize| trio.status(at).lines().filter(|line| line.contains(" at tcp:")).count();
         rest.iter().all(|at| servers(*at) == 2)
@@ -502,7 +541,7 @@ fn operators_ask_and_change_what_they_want() {
     assert!(!is_done && said.contains("unknown server"), "{said}");
     let (is_done, said) = ask(leader, &["cluster/kick", "Odd", trio.address(last)]);
     assert!(is_done && said == "started removal\n", "{said}");
-    support::eventually("the leader is alone", || {
+    eventually("the leader is alone", || {
         trio.status(leader).lines().filter(|line| line.contains(" at tcp:")).count() == 1
     });
     trio.insert(leader, "alone");
@@ -549,7 +588,7 @@ fn ovn_northd_works_on_a_pair_of_clusters() {
     let select = json!({"op": "select", "table": "Datapath_Binding", "where": [],
         "columns": ["external_ids"]});
     for at in ALL {
-        support::eventually("the member of the southbound cluster has all datapaths", || {
+        eventually("the member of the southbound cluster has all datapaths", || {
             let rows = south.client(at).transact("OVN_Southbound", std::slice::from_ref(&select));
             let rows = rows.expect("a reply").to_string();
             expected.iter().all(|name| rows.contains(name))

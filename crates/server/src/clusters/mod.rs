@@ -25,7 +25,7 @@ pub(crate) mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Entry, Event as Happened, Mark, Member};
+use weir_cluster::{Content, Entry, Event as Happened, Mark, Member};
 use weir_data::Uuid;
 use weir_log::compact;
 
@@ -112,6 +112,12 @@ impl Part {
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
+    }
+
+    /// Whether rows are committed that the tables do not have.
+    pub(crate) fn lacks_rows(&self) -> bool {
+        let is_data = |entry: &Entry| matches!(entry.content, Content::Data { .. });
+        self.loaded.is_some() || self.to_apply.iter().any(is_data)
     }
 }
 

@@ -138,11 +138,21 @@ impl Server {
         {
             self.carry_out(db, wanted);
         }
-        if let Some(part) = self.clusters.part(db) {
-            self.databases.set_may_write(db, part.member.may_propose());
+        self.settle_who_writes(db);
+        if self.clusters.part(db).is_some() {
             self.freeze_while_converting(db);
         }
         self.apply_entries(db);
+        self.settle_who_writes(db);
+    }
+
+    /// The cluster takes what this member has run, or not: a leader may have got that while a helper
+    /// had the tables, and entries of others before its own have not taken effect there.
+    fn settle_who_writes(&mut self, db: DbId) {
+        let Some(part) = self.clusters.part(db) else { return };
+        let may_write =
+            part.member.may_propose() && (self.databases.has_batch(db) || !part.lacks_rows());
+        self.databases.set_may_write(db, may_write);
     }
 
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {
