@@ -44,6 +44,7 @@
 
 pub mod event;
 pub mod effect;
+mod once;
 mod options;
 mod server;
 

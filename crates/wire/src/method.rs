@@ -43,6 +43,12 @@ pub enum Method {
     /// `weir_sync`: until the database has all that was committed when it was asked
     /// (docs/decisions/013-wire-extensions.md).
     Sync,
+    /// `weir_transact`: a transaction that is committed at most once, under an id that its client chose
+    /// (docs/decisions/013-wire-extensions.md).
+    TransactOnce,
+    /// `weir_outcome`: what has come of such a transaction
+    /// (docs/decisions/013-wire-extensions.md).
+    Outcome,
     /// `weir_features`: which methods that are not the reference's the server has
     /// (docs/decisions/013-wire-extensions.md).
     Features,
@@ -50,7 +56,7 @@ pub enum Method {
     Log,
 }
 
-const METHODS: [(&str, Method); 21] = [
+const METHODS: [(&str, Method); 23] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -69,7 +75,9 @@ const METHODS: [(&str, Method); 21] = [
     ("convert", Method::Convert),
     ("weir_features", Method::Features),
     ("weir_log", Method::Log),
+    ("weir_outcome", Method::Outcome),
     ("weir_sync", Method::Sync),
+    ("weir_transact", Method::TransactOnce),
     ("weir_wait_id", Method::WaitId),
     ("weir_wait_delivered", Method::WaitDelivered),
 ];

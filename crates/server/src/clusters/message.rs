@@ -9,6 +9,7 @@
 use weir_cluster::Position;
 use weir_data::Uuid;
 
+use crate::once::{Chosen, Once};
 use crate::origin::Identity;
 
 /// A request of a client, for the leader to run.
@@ -27,6 +28,8 @@ pub(crate) struct Request {
     pub(crate) identity: Identity,
     /// Locks that its session owned.
     pub(crate) locks: Vec<String>,
+    /// What it asks for that `transact` does not know.
+    pub(crate) once: Option<Once>,
     /// The whole `transact` request.
     pub(crate) text: Vec<u8>,
 }
@@ -78,7 +81,7 @@ impl Message {
                 index.iter().for_each(|index| number(&mut out, *index));
             }
             Self::Request(request) => {
-                let Request { eid, since, attempt, term, elapsed_ms, identity, locks, text } =
+                let Request { eid, since, attempt, term, elapsed_ms, identity, locks, once, text } =
                     &**request;
                 head(&mut out, 0, *eid);
                 number(&mut out, *since);
@@ -93,6 +96,7 @@ impl Message {
                 bytes(&mut out, client.as_deref().unwrap_or_default().as_bytes());
                 number(&mut out, locks.len() as u64);
                 locks.iter().for_each(|lock| bytes(&mut out, lock.as_bytes()));
+                write_once(&mut out, *once);
                 bytes(&mut out, text);
             }
             Self::Reply { eid, attempt, outcome } => {
@@ -153,7 +157,7 @@ impl Message {
 
 fn head(out: &mut Vec<u8>, kind: u8, eid: Uuid) {
     out.push(kind);
-    out.extend_from_slice(&eid.to_u128().to_be_bytes());
+    uuid(out, eid);
 }
 
 fn number(out: &mut Vec<u8>, n: u64) {
@@ -170,6 +174,24 @@ fn position(out: &mut Vec<u8>, at: Position) {
     number(out, at.index);
 }
 
+fn uuid(out: &mut Vec<u8>, uuid: Uuid) {
+    out.extend_from_slice(&uuid.to_u128().to_be_bytes());
+}
+
+fn write_once(out: &mut Vec<u8>, once: Option<Once>) {
+    let (kind, chosen) = match once {
+        None => (0, None),
+        Some(Once::Plain) => (1, None),
+        Some(Once::Transact(chosen)) => (2, Some(chosen)),
+        Some(Once::Outcome(chosen)) => (3, Some(chosen)),
+    };
+    out.push(kind);
+    if let Some(Chosen { id, since }) = chosen {
+        uuid(out, id);
+        uuid(out, since);
+    }
+}
+
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
@@ -181,8 +203,31 @@ impl<'a> Body<'a> {
         let count = self.number()?;
         let locks = (0..count).map(|_| self.string()).collect::<Option<_>>()?;
         let identity = Identity { name, read_only, role, client: has_client.then_some(client) };
+        let once = self.once()?;
         let text = self.bytes()?.to_vec();
-        Some(Request { eid, since, attempt, term, elapsed_ms, identity, locks, text })
+        Some(Request { eid, since, attempt, term, elapsed_ms, identity, locks, once, text })
+    }
+
+    fn once(&mut self) -> Option<Option<Once>> {
+        let (kind, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(match kind {
+            0 => None,
+            1 => Some(Once::Plain),
+            2 => Some(Once::Transact(self.chosen()?)),
+            3 => Some(Once::Outcome(self.chosen()?)),
+            _ => return None,
+        })
+    }
+
+    fn chosen(&mut self) -> Option<Chosen> {
+        Chosen::new(self.uuid()?, self.uuid()?).ok()
+    }
+
+    fn uuid(&mut self) -> Option<Uuid> {
+        let (head, rest) = self.0.split_first_chunk::<16>()?;
+        self.0 = rest;
+        Some(Uuid::from_u128(u128::from_be_bytes(*head)))
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -220,6 +265,8 @@ mod tests {
             role: "r".into(),
             client: Some("c".into()),
         };
+        let id = Uuid::from_u128(4 << 76 | 2 << 62);
+        let chosen = Chosen::new(id, Uuid::from_u128(8)).expect("a random one");
         let request = Request {
             eid: Uuid::from_u128(5),
             since: 7,
@@ -228,6 +275,7 @@ mod tests {
             elapsed_ms: 8,
             identity,
             locks: vec!["a".into(), "b".into()],
+            once: Some(Once::Outcome(chosen)),
             text: b"{}".to_vec(),
         };
         let mut all = vec![Message::Request(Box::new(request))];

@@ -109,13 +109,11 @@ impl Databases {
         assert!(db.commits.is_decided(), "what others have committed comes behind all that ran");
         let database = db.tables.here_mut().expect("entries take effect on tables that are here");
         let delta = db.commits.follower.follow(database, transaction, shell.uuids())?;
-        let change = (!delta.is_empty()).then(|| {
-            let note = Note::of_beginning(transaction.as_bytes());
-            let date_ms = note.date_ms.unwrap_or_default();
-            let recorded = Recorded::of_entry(eid, len, (date_ms, note.comment));
-            (delta, Some(recorded))
-        });
-        db.file_done(request, change);
+        let note = Note::of_beginning(transaction.as_bytes());
+        let date_ms = note.date_ms.unwrap_or_default();
+        // One that changes nothing is a state, too: its id may mean something.
+        let recorded = Recorded::of_entry(eid, len, (date_ms, note.comment));
+        db.file_done(request, Some((delta, Some(recorded))));
         Ok(())
     }
 
@@ -153,8 +151,9 @@ impl Databases {
     /// The rows have become those of another member, as of the state of this id.
     pub(crate) fn have_rows_of(&mut self, shell: &Shell, id: DbId, delta: Delta, eid: Uuid) {
         let recorded = Recorded::of_entry(eid, 0, (shell.wall_ms(), None));
-        let change = (!delta.is_empty()).then_some((delta, Some(recorded)));
-        self.open(id).file_done(None, change);
+        let db = self.open(id);
+        db.history.note_skipped();
+        db.file_done(None, Some((delta, Some(recorded))));
     }
 
     /// A transaction is answered that changed nothing.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_cluster::{Position, Proposal};
 use weir_data::{Delta, Error, Uuid};
 use weir_history::{Name, Record};
+use weir_json::object;
 use weir_log::standalone::{self, Form, Style};
 
 use crate::database::Db;
@@ -217,6 +218,14 @@ impl Db {
         }
         text.push(b']');
         Some(self.propose_text(eid, text, (date_ms, comment)))
+    }
+
+    /// Adds an entry that changes nothing.
+    pub(super) fn propose_nothing(&mut self, shell: &Shell, eid: Uuid, comment: &str) -> Recorded {
+        let date_ms = shell.wall_ms();
+        let record = object([("_date", date_ms.into()), ("_comment", comment.into())]);
+        let text = format!("[null,{record}]").into_bytes();
+        self.propose_text(eid, text, (date_ms, Some(comment.to_owned())))
     }
 
     fn propose_text(

@@ -10,8 +10,10 @@ use weir_monitor::MonitorKey;
 
 use crate::asked::{Asked, Memory};
 use crate::database::commits::{Done, Recorded};
+use crate::database::once::{ChosenIds, Verdict};
 use crate::database::{Databases, Db};
 use crate::ids::DbId;
+use crate::once::Chosen;
 use crate::origin::Identity;
 use crate::storage::Storage;
 use crate::work::{Search, Wanted};
@@ -25,11 +27,34 @@ pub(crate) struct ChangeLog {
     history: Option<History>,
     /// Who asked for the changes.
     memory: Memory,
+    /// Ids that clients chose for them.
+    chosen: ChosenIds,
 }
 
 impl ChangeLog {
-    pub(super) fn new(history: Option<History>) -> Self {
-        Self { history, memory: Memory::default() }
+    pub(super) fn new(history: Option<History>, is_clustered: bool) -> Self {
+        // A member's file has all ids, another one has none that clients chose.
+        let place = history.as_ref().filter(|_| !is_clustered).map(History::place);
+        let chosen = ChosenIds::from(place.unwrap_or_default());
+        Self { history, memory: Memory::default(), chosen }
+    }
+
+    /// What has come of a transaction whose id its client chose.
+    pub(super) fn judge(&self, chosen: Chosen) -> Verdict {
+        let history = self.history.as_ref().filter(|history| history.is_enabled());
+        history.map_or(Verdict::Unknown, |history| self.chosen.judge(history, chosen))
+    }
+
+    /// A transaction of this id will never be.
+    pub(super) fn promise_never(&mut self, id: Uuid) {
+        let place = self.history.as_ref().map(History::place).expect("it has just been asked");
+        self.chosen.push(id, false, place);
+    }
+
+    /// The rows have become those of a state with entries before it that did not come here.
+    pub(super) fn note_skipped(&mut self) {
+        let place = self.history.as_ref().map(History::place).unwrap_or_default();
+        self.chosen.skip_to(Place(place.0 + 1));
     }
 
     /// Whether records are to say that they belong to the log.
@@ -39,13 +64,19 @@ impl ChangeLog {
 
     /// What is decided goes to the log; the ids of the state behind it.
     pub(super) fn push(&mut self, done: &[Done], schema: &Schema) -> Ids {
-        let Self { history: Some(history), memory } = self else { return Ids::default() };
+        let Self { history: Some(history), memory, chosen } = self else {
+            return Ids::default();
+        };
         for Done { delta, record, request, .. } in done {
             let Some(delta) = delta else { continue };
             history.push(Some(delta), schema, record.as_ref().map(|recorded| recorded.record));
             if let Some(recorded) = record {
                 let client = request.as_ref().map(|(trigger, _)| &trigger.origin.identity);
                 remember(memory, history, recorded, client);
+                let asked = request.as_ref().and_then(|(trigger, _)| trigger.chosen());
+                if let (Some(asked), Name::Hash(_)) = (asked, recorded.record.name) {
+                    chosen.push(asked.id, true, history.place());
+                }
             }
         }
         history.ids()
@@ -127,6 +158,8 @@ impl ChangeLog {
         let Some(history) = &mut self.history else { return Ids::default() };
         let chain = history.chain().behind(Name::Entry(eid));
         history.convert(&|_| None, schema.tables.len(), chain, BUDGET_BYTES_MAX);
+        // It may have come in a snapshot, and entries before it have not.
+        self.chosen.skip_to(history.place());
         history.ids()
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Answer {
     pub(crate) result: Vec<u8>,
     /// What comes behind that.
     pub(crate) rest: Option<Rest>,
+    /// And what comes behind all.
+    pub(crate) behind: &'static [u8],
     /// Why the session is held until the answer has left.
     pub(crate) holds: Option<Reason>,
 }
@@ -244,11 +246,12 @@ impl Databases {
                     return None;
                 };
                 note_waited(sessions, &mut trigger);
-                let Trigger { origin, message, holds, .. } = trigger;
+                let Trigger { origin, message, holds, once, .. } = trigger;
                 shell.free(Garbage::Text(message));
                 let rest = done.late.map(Rest::results);
-                let (id, result, db) = (origin.id, done.reply, origin.db);
-                return Some((db, Answer { session, id, result, rest, holds }));
+                let (id, db) = (origin.id, origin.db);
+                let (result, behind) = self.result_of(db, once.as_deref(), done.reply);
+                return Some((db, Answer { session, id, result, rest, behind, holds }));
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 // What it waits for may have come since.
@@ -284,18 +287,13 @@ impl Databases {
         let committed = match outcome {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
-                let db = self.open(id);
-                if let Some(delta) = done.delta.as_ref().filter(|_| !db.storage.may_write()) {
-                    let database = db.tables.here_mut();
-                    database.expect("the tables have just come home").revert(delta);
-                    self.forward(sessions, trigger);
-                    false
-                } else {
-                    let eid = trigger.origin.eid;
+                self.judge(shell, sessions, trigger, done).is_some_and(|(trigger, done)| {
+                    let (db, eid) = (self.open(id), trigger.entry_id());
+                    let record = record.filter(|_| done.delta.is_some());
                     let record = db.add_record(record, (eid, done.comment), done.durable);
                     let change = done.delta.map(|delta| (delta, record));
                     db.file_done(Some((trigger, done.reply)), change)
-                }
+                })
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 self.make_wait(shell, sessions, trigger, (timeout_ms, reads), None);

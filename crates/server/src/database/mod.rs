@@ -13,6 +13,7 @@ mod delivered;
 mod history;
 mod late;
 mod long;
+mod once;
 mod pacing;
 mod recasting;
 pub(crate) mod server_db;
@@ -90,8 +91,8 @@ impl Db {
             waiting: Waiting::new(seed),
             attempts: Attempts::default(),
             watch: Watch::new(seed, storage.is_clustered()),
+            history: ChangeLog::new(history, storage.is_clustered()),
             storage,
-            history: ChangeLog::new(history),
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),
             is_backup: false,

@@ -277,18 +277,14 @@ impl Databases {
             }
         };
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
+        let Some((trigger, done)) = self.judge(shell, sessions, trigger, done) else {
+            return false;
+        };
         let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);
         let db = self.open(trigger.origin.db);
-        if let Some(change) = delta.as_ref().filter(|_| !db.storage.may_write()) {
-            // Only the leader of the cluster does: it is asked, and what was tried here is undone.
-            let database = db.tables.here_mut();
-            database.expect("the change has just been made there").revert(change);
-            self.forward(sessions, trigger);
-            return false;
-        }
         let mut record = None;
         if let Some(change) = &delta {
-            let eid = trigger.origin.eid;
+            let eid = trigger.entry_id();
             match db.record(shell, change, (eid, comment), done.durable, writes) {
                 Ok(written) => record = written,
                 Err(error) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
+use crate::once::Once;
 use crate::origin::Origin;
 use crate::session::gate::Reason;
 use crate::work::operations;
@@ -43,6 +44,8 @@ pub(crate) struct Trigger {
     pub(crate) refused: Option<String>,
     /// In a cluster: it may have become an entry behind this index, and nobody here can know.
     pub(crate) since: Option<u64>,
+    /// What it asks for that `transact` does not know.
+    pub(crate) once: Option<Box<Once>>,
 }
 
 impl Trigger {
@@ -64,6 +67,7 @@ impl Trigger {
             locks: None,
             refused: None,
             since: None,
+            once: None,
         }
     }
 
@@ -75,11 +79,11 @@ impl Trigger {
 
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
-        weir_engine::is_read_only(&operations(self.message.text()))
+        !self.is_judged() && weir_engine::is_read_only(&operations(self.message.text()))
     }
 
     /// Whether no operation can change anything, or wait.
     pub(super) fn reads_once(&self) -> bool {
-        weir_engine::only_reads_once(&operations(self.message.text()))
+        !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
     }
 }

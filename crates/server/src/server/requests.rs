@@ -12,6 +12,7 @@ use crate::database::cancel::tell_canceled;
 use crate::database::{Trigger, conversion_bytes};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
+use crate::once::Transaction;
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::{Handled, Reply, exactly};
 use crate::server::Server;
@@ -160,7 +161,8 @@ impl Server {
                 // One without a database is refused, in its turn among all.
                 let mut params = params.elements()?;
                 let db = by_name(params.next()?)?;
-                let is_for_leader = || self.is_for_leader(db, &params.collect::<Vec<_>>());
+                let operations = || params.collect::<Vec<_>>();
+                let is_for_leader = || self.is_for_leader(db, &operations(), None);
                 Some(if self.clusters.part(db).is_some() && is_for_leader() {
                     Lane::Leader(db)
                 } else {
@@ -198,16 +200,19 @@ impl Server {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),
             Ok(Message::Error { id: reply, .. }) => return self.unasked(id, "error", reply),
-            Ok(Message::Request { method: "transact", params, id: request }) => {
-                let mut params = params.elements();
-                let name = params.as_mut().and_then(Iterator::next);
-                if let Some(origin) = self.transaction_origin(id, name, request) {
-                    let operations: Vec<_> = params.map_or_else(Vec::new, Iterator::collect);
+            Ok(Message::Request { method, params, id: request })
+                if let Some(Ok(asked)) = Transaction::of(method, params) =>
+            {
+                if let Some(origin) = self.transaction_origin(id, asked.name, request) {
+                    let plain = asked.message();
+                    let Transaction { operations, once, .. } = asked;
                     let is_clustered = !self.clusters.is_empty();
-                    if is_clustered && self.is_for_leader(origin.db, &operations) {
+                    if is_clustered && self.is_for_leader(origin.db, &operations, once) {
                         drop(operations);
+                        let message = plain.unwrap_or(message);
                         let mut trigger = Trigger::new(origin, Arc::new(message));
                         trigger.locks = locks;
+                        trigger.set_once(once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
                     let follows = is_clustered && self.sessions.has_forwarded(id, origin.db);
@@ -220,18 +225,21 @@ impl Server {
                             let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
                             return self.sessions.put_back(id, message, lane, marks);
                         }
-                        if self.read_beside(&origin, &operations, &locks) {
+                        if once.is_none() && self.read_beside(&origin, &operations, &locks) {
                             return;
                         }
                         drop(operations);
-                        return self.await_tables(id, origin, message, locks);
+                        let is_plain = once.is_none();
+                        return self.await_tables(id, origin, (message, is_plain), locks);
                     }
                     let Self { shell, sessions, databases, .. } = self;
                     let owned = locks.as_deref();
                     let outcome = databases.execute(shell, sessions, &origin, owned, &operations);
                     drop(operations);
+                    let message = plain.unwrap_or(message);
                     let mut trigger = Trigger::new(origin, Arc::new(message));
                     trigger.locks = locks;
+                    trigger.set_once(once);
                     return databases.transact(shell, sessions, trigger, outcome);
                 }
                 None
@@ -289,12 +297,12 @@ impl Server {
         &mut self,
         id: SessionId,
         origin: Origin,
-        message: TextBuf,
+        (message, is_plain): (TextBuf, bool),
         locks: Vec<String>,
     ) {
         let db = origin.db;
         let is_away = self.databases.get(db).is_some_and(|db| db.tables().is_away());
-        if is_away && weir_engine::only_reads_once(&operations(message.text())) {
+        if is_plain && is_away && weir_engine::only_reads_once(&operations(message.text())) {
             let mut trigger = Trigger::new(origin, Arc::new(message));
             (trigger.is_read_only, trigger.locks) = (Some(true), Some(locks));
             return self.databases.set_aside_new(&mut self.sessions, trigger);
@@ -335,7 +343,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, is_read_only } => {
+            Content::Transact { db, id: request, is_read_only, once } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
@@ -343,9 +351,14 @@ impl Server {
                 let origin = db.map(|db| self.origin(id, request, db));
                 if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
                     let origin = Origin { created_us: came_us, ..origin };
+                    let (once, message) = match once {
+                        Some((once, plain)) => (Some(once), plain),
+                        None => (None, message),
+                    };
                     let mut trigger = Trigger::new(origin, Arc::new(message));
                     trigger.is_read_only = Some(is_read_only);
                     trigger.locks = Some(locks);
+                    trigger.set_once(once);
                     return self.databases.set_aside_new(&mut self.sessions, trigger);
                 }
                 self.take_checked(id, message, Some(locks));
@@ -443,6 +456,12 @@ impl Server {
             Method::Transact => {
                 self.lookup(params, name)?;
                 Err(Error::syntax(params, "transact: duplicate request ID").into())
+            }
+            Method::TransactOnce | Method::Outcome => {
+                Transaction::of(name, params).transpose()?;
+                self.lookup(params, name)?;
+                let details = format!("{name}: duplicate request ID");
+                Err(Error::syntax(params, details).into())
             }
             Method::Echo => {
                 let mut result = Vec::new();

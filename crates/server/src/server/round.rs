@@ -191,11 +191,13 @@ impl Server {
         for Done { request, delta, .. } in done.drain(..) {
             delta.into_iter().for_each(|delta| self.shell.free(Garbage::Delta(delta)));
             let Some((trigger, result)) = request else { continue };
-            let Trigger { origin, message, holds, .. } = trigger;
+            let Trigger { origin, message, holds, once, .. } = trigger;
             self.shell.free(Garbage::Text(message));
             // The server itself needs no answer.
             if let Some(session) = origin.session() {
-                self.give(id, Answer { session, id: origin.id, result, rest: None, holds });
+                let (result, behind) = self.databases.result_of(id, once.as_deref(), result);
+                let answer = Answer { session, id: origin.id, result, rest: None, behind, holds };
+                self.give(id, answer);
             }
         }
         self.databases.reuse(id, done);
@@ -325,17 +327,18 @@ impl Server {
     /// Answers a transaction whose session has been told what it changed.
     fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        let Answer { session, id, result, rest, holds } = answer;
+        let Answer { session, id, mut result, rest, behind, holds } = answer;
         if rest.is_none() || !sessions.has(session) {
             if let Some(reason) = holds {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
+            result.extend_from_slice(behind);
             subscriptions.send_result(shell, sessions, session, &id, result);
             return rest.into_iter().for_each(|rest| shell.free(Garbage::Rest(vec![rest])));
         }
         assert_eq!(holds, Some(Reason::Work), "only helpers leave results to be written later");
         let (head, tail) = weir_wire::reply_result_around(&id);
-        let receiver = Receiver::new(session, db, head, tail.to_vec());
+        let receiver = Receiver::new(session, db, head, [behind, tail].concat());
         let piece = Piece { bytes: Arc::new(result), rest };
         subscriptions.begin_results(shell, sessions, databases, piece, receiver);
     }

@@ -62,9 +62,11 @@ impl<'m> About<'m> {
     /// Looks at a message that comes behind others.
     pub(crate) fn of(message: &'m Incoming) -> Self {
         match message.text().map(Message::parse) {
-            Some(Ok(Message::Request { method: "transact", params, id })) => {
-                Self::Transaction { id, params }
-            }
+            Some(Ok(Message::Request {
+                method: "transact" | "weir_transact" | "weir_outcome",
+                params,
+                id,
+            })) => Self::Transaction { id, params },
             Some(Ok(Message::Request { method, params, .. })) => Self::of_request(method, params),
             Some(Ok(Message::Notification { method: "cancel", .. })) => Self::None,
             Some(Ok(Message::Reply { .. } | Message::Error { .. })) => Self::Probe,
@@ -78,6 +80,8 @@ impl<'m> About<'m> {
         match Method::parse(method) {
             Some(
                 Method::Transact
+                | Method::TransactOnce
+                | Method::Outcome
                 | Method::GetSchema
                 | Method::Monitor
                 | Method::MonitorCond

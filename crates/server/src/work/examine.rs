@@ -3,7 +3,7 @@
 use weir_json::{Text, TextBuf};
 use weir_wire::Message;
 
-use crate::work::operations;
+use crate::once::{Once, Transaction};
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
@@ -12,7 +12,13 @@ pub struct Examined(pub(crate) Result<(TextBuf, Content), String>);
 /// What a big message turned out to be.
 pub(crate) enum Content {
     /// A transaction on the database of this name; the request's id as JSON text.
-    Transact { db: String, id: Vec<u8>, is_read_only: bool },
+    Transact {
+        db: String,
+        id: Vec<u8>,
+        is_read_only: bool,
+        /// What `transact` does not know, and the message without that.
+        once: Option<(Once, TextBuf)>,
+    },
     /// `echo`: the request's id, and the result.
     Echo { id: Vec<u8>, result: Vec<u8> },
     /// Anything else.
@@ -27,13 +33,13 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
     };
     let mut request = Vec::new();
     id.write(&mut request);
+    if let Some(Ok(asked)) = Transaction::of(method, params) {
+        let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
+        let is_read_only = weir_engine::is_read_only(&asked.operations);
+        let once = asked.once.zip(asked.message());
+        return Content::Transact { db: db.into_owned(), id: request, is_read_only, once };
+    }
     match method {
-        "transact" => {
-            let name = params.elements().into_iter().flatten().next().and_then(Text::str);
-            let Some(db) = name.map(|name| name.into_owned()) else { return Content::Other };
-            let is_read_only = weir_engine::is_read_only(&operations(text));
-            Content::Transact { db, id: request, is_read_only }
-        }
         "echo" => {
             let mut result = Vec::new();
             params.write(&mut result);

@@ -44,7 +44,11 @@ impl Server {
                 trigger.origin.is_of_peer()
             };
             let Some((trigger, reply)) = request.take_if(is_of_peer) else { continue };
-            let outcome = if is_entry { Outcome::Entry(reply) } else { Outcome::Empty(at, reply) };
+            // Under an id that a client chose others may have asked for the same.
+            let outcome = match is_entry && !trigger.is_judged() {
+                true => Outcome::Entry(reply),
+                false => Outcome::Empty(at, reply),
+            };
             replies.push((trigger.origin.asker, trigger.origin.eid, outcome));
         }
         for (asker, eid, outcome) in replies {

@@ -13,6 +13,7 @@ use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Told};
 use crate::database::{Answer, Trigger, server_db};
 use crate::ids::DbId;
+use crate::once::Once;
 use crate::origin::{Asker, Origin};
 use crate::server::Server;
 
@@ -50,11 +51,17 @@ impl Server {
 
     /// Whether a transaction of a client goes to the leader of its cluster as it is. One that may
     /// wait is tried here first: what it waits for comes here, too.
-    pub(in crate::server) fn is_for_leader(&self, db: DbId, operations: &[Text<'_>]) -> bool {
+    pub(in crate::server) fn is_for_leader(
+        &self,
+        db: DbId,
+        operations: &[Text<'_>],
+        once: Option<Once>,
+    ) -> bool {
         let Some(part) = self.clusters.part(db) else { return false };
         let leader = part.member.leader();
+        let is_judged = || once.is_some_and(Once::is_judged);
         leader.is_some_and(|leader| leader != part.member.id())
-            && !weir_engine::is_read_only(operations)
+            && (!weir_engine::is_read_only(operations) || is_judged())
             && !weir_engine::may_wait(operations)
     }
 
@@ -76,7 +83,8 @@ impl Server {
         let Executed::Done(done) = outcome else { return false };
         assert!(done.delta.is_none(), "what reads changes nothing");
         let (id, result) = (origin.id.clone(), done.reply);
-        self.give(origin.db, Answer { session, id, result, rest: None, holds: None });
+        let answer = Answer { session, id, result, rest: None, behind: b"", holds: None };
+        self.give(origin.db, answer);
         true
     }
 
@@ -88,7 +96,11 @@ impl Server {
         let part = self.clusters.part_mut(db);
         let forward = part.forwards.number(number);
         let eid = forward.trigger.origin.eid;
-        let found = forward.since.map_or(Found::No, |since| part.member.find(eid, since));
+        let found = match forward.since {
+            // The id that its client chose is looked for when it has run.
+            Some(since) if !forward.trigger.is_judged() => part.member.find(eid, since),
+            _ => Found::No,
+        };
         match found {
             Found::Yes => part.forwards.number(number).state = State::Entry(None),
             Found::No => {
@@ -119,6 +131,7 @@ impl Server {
             elapsed_ms: now_us.saturating_sub(origin.created_us) / 1000,
             identity: (*origin.identity).clone(),
             locks: trigger.locks.clone().unwrap_or_default(),
+            once: trigger.once.as_deref().copied(),
             text: trigger.message.text().as_bytes().to_vec(),
         };
         let body = Message::Request(Box::new(request)).write();
@@ -196,8 +209,10 @@ impl Server {
                 continue;
             }
             let part = self.clusters.part_mut(db);
+            let is_judged = request.once.is_some_and(Once::is_judged);
             let found = match request.attempt {
                 0 => Found::No,
+                _ if is_judged => Found::No,
                 _ => part.member.find(request.eid, request.since),
             };
             let outcome = match found {
@@ -214,7 +229,7 @@ impl Server {
     }
 
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
-        let Request { eid, attempt, elapsed_ms, identity, locks, text, .. } = request;
+        let Request { eid, attempt, elapsed_ms, identity, locks, once, text, .. } = request;
         let Ok(message) = TextBuf::validate(text) else {
             return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
         };
@@ -229,6 +244,7 @@ impl Server {
         };
         let mut trigger = Trigger::new(origin, Arc::new(message));
         trigger.locks = Some(locks);
+        trigger.set_once(once);
         let Self { shell, sessions, databases, .. } = self;
         databases.run_again_here(shell, sessions, trigger);
     }

@@ -1,0 +1,269 @@
+//! `weir_transact` and `weir_outcome`: a transaction under an id that its client chose is committed
+//! at most once, and what has come of it can be asked (`docs/decisions/013`).
+//!
+//! A client that chooses an id also names a state that it knew before. Ids of what was committed
+//! behind a state are known as far back as the change log reaches, so the answer is one of four:
+//! committed, never to be, not yet, or nobody can say any more.
+//!
+//! 1. In a cluster the chosen id is that of the entry, and only the leader judges, with everything
+//!    applied. Elsewhere the server remembers the ids itself, until it ends.
+//! 2. `weir_outcome` makes "not committed" a promise: an entry that changes nothing stands in the log
+//!    under an id that follows from the chosen one, and who comes late finds that.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_data::{Delta, Error, IdKind, Uuid};
+use weir_engine::Done as Executed;
+use weir_history::{History, Name, Place};
+
+use crate::database::commits::{Done, Writes};
+use crate::database::trigger::Trigger;
+use crate::database::{Databases, Db};
+use crate::ids::DbId;
+use crate::once::{Chosen, Once};
+use crate::session::Sessions;
+use crate::shell::Shell;
+
+/// Most chosen ids that a server without a cluster remembers of a database; the oldest goes first.
+const CHOSEN_MAX: usize = 16_384;
+
+/// What is known of a chosen id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Committed,
+    /// It has been promised that the transaction will never be.
+    Never,
+    /// It has run, and is not decided.
+    UnderWay,
+    /// It has not been committed.
+    Open,
+    /// The state that the client knew is older than what is remembered.
+    Unknown,
+}
+
+impl Verdict {
+    /// The answer to `weir_outcome`.
+    fn outcome(self) -> &'static [u8] {
+        match self {
+            Self::Committed => b"\"committed\"",
+            Self::Never => b"\"not committed\"",
+            Self::UnderWay | Self::Open | Self::Unknown => b"\"unknown\"",
+        }
+    }
+
+    /// The results of a transaction that is not to run.
+    fn results(self, chosen: Chosen) -> Vec<u8> {
+        let Chosen { id, since } = chosen;
+        let error = match self {
+            // What its results were is not remembered.
+            Self::Committed => return b"null".to_vec(),
+            Self::Never => {
+                let details = format!("weir_outcome has answered that {id} is not committed");
+                Error::new("not committed", details)
+            }
+            Self::UnderWay | Self::Open | Self::Unknown => {
+                let details = format!(
+                    "whether {id} was committed is not known: this server does not remember all \
+                     that has happened since {since}"
+                );
+                Error::new("unknown state", details)
+            }
+        };
+        let mut results = b"[".to_vec();
+        error.write(&mut results);
+        results.push(b']');
+        results
+    }
+}
+
+/// Which chosen ids are known, where no cluster has entries under them.
+#[derive(Debug, Default)]
+pub(super) struct ChosenIds {
+    /// Whether each was committed; else it never will be.
+    by_id: BTreeMap<Uuid, bool>,
+    /// In the order in which they were decided, with the place behind that.
+    order: VecDeque<(Uuid, Place)>,
+    /// What was decided before this place is not known.
+    known_from: Place,
+}
+
+impl ChosenIds {
+    /// What was decided before this place is not known.
+    pub(super) fn from(place: Place) -> Self {
+        Self { known_from: place, ..Self::default() }
+    }
+
+    /// Entries have come without their ids.
+    pub(super) fn skip_to(&mut self, place: Place) {
+        self.known_from = place;
+    }
+
+    /// An id is decided.
+    pub(super) fn push(&mut self, id: Uuid, is_committed: bool, place: Place) {
+        if self.order.len() == CHOSEN_MAX
+            && let Some((oldest, place)) = self.order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+            self.known_from = Place(place.0 + 1);
+        }
+        self.by_id.insert(id, is_committed);
+        self.order.push_back((id, place));
+    }
+
+    pub(super) fn judge(&self, history: &History, chosen: Chosen) -> Verdict {
+        let find = |id| history.find(id, IdKind::Recorded, std::iter::empty());
+        match self.by_id.get(&chosen.id) {
+            Some(true) => Verdict::Committed,
+            Some(false) => Verdict::Never,
+            None if find(chosen.id).is_some() => Verdict::Committed,
+            None if find(chosen.never()).is_some() => Verdict::Never,
+            None if find(chosen.since).is_some_and(|since| since >= self.known_from) => {
+                Verdict::Open
+            }
+            None => Verdict::Unknown,
+        }
+    }
+}
+
+impl Trigger {
+    /// The id of the entry that it becomes in a cluster if it changes something.
+    pub(super) fn entry_id(&self) -> Uuid {
+        match self.once.as_deref() {
+            Some(Once::Transact(chosen)) => chosen.id,
+            Some(Once::Outcome(chosen)) => chosen.never(),
+            Some(Once::Plain) | None => self.origin.eid,
+        }
+    }
+
+    pub(super) fn chosen(&self) -> Option<Chosen> {
+        self.once.as_deref().and_then(|once| once.chosen())
+    }
+
+    /// Whether its client has chosen the id of the entry that it becomes.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.chosen().is_some()
+    }
+
+    fn is_outcome(&self) -> bool {
+        matches!(self.once.as_deref(), Some(Once::Outcome(_)))
+    }
+
+    /// What the request asks for that `transact` does not know.
+    pub(crate) fn set_once(&mut self, once: Option<Once>) {
+        if once.is_some_and(Once::is_judged) {
+            // What has come of it is decided in its turn, whatever it asks for.
+            self.is_read_only = Some(false);
+        }
+        self.once = once.map(Box::new);
+    }
+}
+
+impl Databases {
+    /// The id of the state that a database shows, to be told to a client: from now on what changes
+    /// behind it is kept. Zeros where there are none.
+    fn state_to_tell(&mut self, id: DbId) -> Uuid {
+        let Some(db) = self.get_mut(id) else { return Uuid::ZERO };
+        db.history.kept_mut().map_or(Uuid::ZERO, |history| {
+            history.keep(IdKind::Recorded);
+            history.ids().recorded
+        })
+    }
+
+    /// What a request is answered, with what comes behind all of it.
+    pub(crate) fn result_of(
+        &mut self,
+        id: DbId,
+        once: Option<&Once>,
+        results: Vec<u8>,
+    ) -> (Vec<u8>, &'static [u8]) {
+        let Some(once) = once else { return (results, b"") };
+        let (mut result, behind) = once.around(self.state_to_tell(id));
+        result.extend_from_slice(&results);
+        (result, behind)
+    }
+
+    /// A transaction has run: what is to be filed of it. `None` if it runs elsewhere or later, or has
+    /// been filed already.
+    pub(super) fn judge(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        trigger: Trigger,
+        mut executed: Executed,
+    ) -> Option<(Trigger, Executed)> {
+        let chosen = trigger.chosen();
+        let db = self.open(trigger.origin.db);
+        let may_write = db.storage.may_write();
+        if may_write && chosen.is_none() || executed.delta.is_none() && chosen.is_none() {
+            return Some((trigger, executed));
+        }
+        let verdict = chosen.filter(|_| may_write).map(|chosen| (chosen, db.verdict(chosen)));
+        if let Some((_, Verdict::Open)) = verdict
+            && !trigger.is_outcome()
+        {
+            return Some((trigger, executed));
+        }
+        if let Some(delta) = executed.delta.take() {
+            let database = db.tables.here_mut();
+            database.expect("the change has just been made there").revert(&delta);
+        }
+        let Some((chosen, verdict)) = verdict else {
+            // Only the leader of the cluster decides: it is asked.
+            self.forward(sessions, trigger);
+            return None;
+        };
+        let may_ask = db.read_only(&trigger.origin.identity).is_none();
+        match verdict {
+            Verdict::UnderWay if may_ask => {
+                self.set_aside(sessions, trigger, Writes::Accepted);
+                None
+            }
+            Verdict::Open if may_ask => {
+                db.promise_never(shell, trigger, chosen);
+                None
+            }
+            verdict => {
+                executed.reply = match trigger.is_outcome() {
+                    true => verdict.outcome().to_vec(),
+                    false => verdict.results(chosen),
+                };
+                Some((trigger, executed))
+            }
+        }
+    }
+}
+
+impl Db {
+    fn verdict(&self, chosen: Chosen) -> Verdict {
+        let is_it = |done: &Done| {
+            let of_request = done.request.as_ref().and_then(|(trigger, _)| trigger.chosen());
+            let name = done.record.as_ref().map(|recorded| recorded.record.name);
+            let of_entry = [chosen.id, chosen.never()].map(|id| Some(Name::Entry(id)));
+            done.delta.is_some()
+                && (of_request.is_some_and(|other| other.id == chosen.id)
+                    || of_entry.contains(&name))
+        };
+        if self.commits.done().iter().any(is_it) {
+            return Verdict::UnderWay;
+        }
+        self.history.judge(chosen)
+    }
+
+    /// A transaction is not committed, and will never be.
+    fn promise_never(&mut self, shell: &Shell, trigger: Trigger, chosen: Chosen) {
+        let reply = Verdict::Never.outcome().to_vec();
+        let change = if self.storage.is_clustered() {
+            let recorded = self.propose_nothing(shell, trigger.entry_id(), &never_text(chosen.id));
+            Some((Delta::default(), Some(recorded)))
+        } else {
+            self.history.promise_never(chosen.id);
+            None
+        };
+        self.file_done(Some((trigger, reply)), change);
+    }
+}
+
+/// What the log says of a transaction that is not to be.
+fn never_text(id: Uuid) -> String {
+    format!("weir_outcome: transaction {id} is not committed")
+}

@@ -1,0 +1,160 @@
+//! What `weir_transact` and `weir_outcome` ask for (`docs/decisions/013`): from the parameters of a
+//! request to an id that its client chose, and to a plain transaction.
+
+use weir_data::{Error, Uuid};
+use weir_json::{Text, TextBuf};
+use weir_wire::Method;
+
+/// Bits of a UUID that say how it was made (RFC 4122 section 4.1.3), and what random ones have there.
+const VERSION_MASK: u128 = 0xf << 76 | 3 << 62;
+const RANDOM: u128 = 4 << 76 | 2 << 62;
+
+/// What tells the id of an entry by which a transaction is never to be from the transaction's own.
+/// Both are random ones, as all ids of states are.
+const NEVER: u128 = 0x6e65_7665_7220_0e69_1d73_2074_6f20_6265;
+
+/// An id that a client chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) id: Uuid,
+    /// A state that the client knew before it chose the id.
+    pub(crate) since: Uuid,
+}
+
+/// What a request asks for that `transact` does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Once {
+    /// `weir_transact` without an id: the answer names the state.
+    Plain,
+    /// `weir_transact` under an id.
+    Transact(Chosen),
+    /// `weir_outcome`: there are no operations.
+    Outcome(Chosen),
+}
+
+/// A request that is a transaction, or about one.
+pub(crate) struct Transaction<'m> {
+    /// The database's name.
+    pub(crate) name: Option<Text<'m>>,
+    pub(crate) operations: Vec<Text<'m>>,
+    /// `None` for `transact`.
+    pub(crate) once: Option<Once>,
+}
+
+impl<'m> Transaction<'m> {
+    /// `None` if a request asks for something else.
+    ///
+    /// # Errors
+    /// What is wrong with the parameters, for the client. Those of `transact` are looked at later.
+    pub(crate) fn of(method: &str, params: Text<'m>) -> Option<Result<Self, Error>> {
+        let mut rest = params.elements().into_iter().flatten();
+        match Method::parse(method)? {
+            Method::Transact => {
+                let name = rest.next();
+                Some(Ok(Self { name, operations: rest.collect(), once: None }))
+            }
+            Method::TransactOnce => Some(Self::of_transact(params)),
+            Method::Outcome => Some(Self::of_outcome(params)),
+            _ => None,
+        }
+    }
+
+    /// `[DB, {"id": UUID, "since": UUID}, OPERATION...]`
+    fn of_transact(params: Text<'m>) -> Result<Self, Error> {
+        let wrong = |details: &str| Error::syntax(params, format!("weir_transact: {details}"));
+        let mut rest = params.elements().into_iter().flatten();
+        let name = rest.next();
+        let options = rest.next().and_then(Text::members);
+        let options = options.ok_or_else(|| wrong("an object with options expected"))?;
+        let (mut id, mut since) = (None, None);
+        for (key, value) in options {
+            let value = uuid(value).ok_or_else(|| wrong("options are UUIDs"))?;
+            match &*key {
+                b"id" => id = Some(value),
+                b"since" => since = Some(value),
+                _ => return Err(wrong("the options are \"id\" and \"since\"")),
+            }
+        }
+        let once = match (id, since) {
+            (None, None) => Once::Plain,
+            (Some(id), Some(since)) => Once::Transact(Chosen::new(id, since).map_err(wrong)?),
+            _ => return Err(wrong("\"id\" and \"since\" go together")),
+        };
+        let operations: Vec<Text<'m>> = rest.collect();
+        // What changes nothing needs no id.
+        let once = if weir_engine::is_read_only(&operations) { Once::Plain } else { once };
+        Ok(Self { name, operations, once: Some(once) })
+    }
+
+    /// `[DB, UUID, UUID]`
+    fn of_outcome(params: Text<'m>) -> Result<Self, Error> {
+        let wrong = |details: &str| Error::syntax(params, format!("weir_outcome: {details}"));
+        let mut rest = params.elements().into_iter().flatten();
+        let name = rest.next();
+        let mut next = || rest.next().and_then(uuid);
+        let (Some(id), Some(since)) = (next(), next()) else {
+            return Err(wrong("the id of a transaction and that of a state expected"));
+        };
+        if rest.next().is_some() {
+            return Err(wrong("three parameters expected"));
+        }
+        let chosen = Chosen::new(id, since).map_err(wrong)?;
+        Ok(Self { name, operations: Vec::new(), once: Some(Once::Outcome(chosen)) })
+    }
+
+    /// The request as one for `transact`; `None` if it is one.
+    pub(crate) fn message(&self) -> Option<TextBuf> {
+        self.once?;
+        let mut text = b"{\"method\":\"transact\",\"params\":[".to_vec();
+        let name = self.name.iter();
+        for (at, param) in name.chain(&self.operations).enumerate() {
+            text.extend_from_slice(if at == 0 { b"" } else { b"," });
+            text.extend_from_slice(param.as_bytes());
+        }
+        text.extend_from_slice(b"],\"id\":null}");
+        Some(TextBuf::validate(text).expect("it is made of JSON"))
+    }
+}
+
+fn uuid(text: Text<'_>) -> Option<Uuid> {
+    Uuid::parse_bytes(text.str()?.as_bytes())
+}
+
+impl Chosen {
+    /// # Errors
+    /// Why nobody can have chosen it.
+    pub(crate) fn new(id: Uuid, since: Uuid) -> Result<Self, &'static str> {
+        let is_random = id.to_u128() & VERSION_MASK == RANDOM;
+        is_random.then_some(Self { id, since }).ok_or("the id of a transaction is a random UUID")
+    }
+
+    /// The id of the entry by which the transaction is never to be.
+    pub(crate) fn never(self) -> Uuid {
+        Uuid::from_u128(self.id.to_u128() ^ NEVER & !VERSION_MASK)
+    }
+}
+
+impl Once {
+    pub(crate) fn chosen(self) -> Option<Chosen> {
+        match self {
+            Self::Plain => None,
+            Self::Transact(chosen) | Self::Outcome(chosen) => Some(chosen),
+        }
+    }
+
+    /// Whether operations that change nothing, or would fail, mean nothing before it is known what
+    /// has come of the id.
+    pub(crate) fn is_judged(self) -> bool {
+        self.chosen().is_some()
+    }
+
+    /// What the client is answered, in front of the results and behind them.
+    pub(crate) fn around(self, state: Uuid) -> (Vec<u8>, &'static [u8]) {
+        match self {
+            Self::Outcome(_) => (Vec::new(), b""),
+            Self::Plain | Self::Transact(_) => {
+                (format!("{{\"id\":\"{state}\",\"results\":").into_bytes(), b"}")
+            }
+        }
+    }
+}
