@@ -26,16 +26,17 @@ impl Databases {
         if is_clustered { shell.uuids().next_uuid() } else { Uuid::ZERO }
     }
 
-    /// The cluster takes what this server proposes, or not.
-    pub(crate) fn set_may_write(&mut self, id: DbId, may_write: bool) {
+    /// The cluster takes what this server proposes, in which term, or not.
+    pub(crate) fn set_leads(&mut self, id: DbId, term: Option<u64>) {
         if let Some(db) = self.get_mut(id) {
-            db.storage.set_may_write(may_write);
+            db.storage.set_leads(term);
         }
     }
 
     /// A transaction is for the leader of the cluster: what its session asks next about the database
     /// follows it there, or waits for it.
     pub(crate) fn forward(&mut self, sessions: &mut Sessions, mut trigger: Trigger) {
+        assert!(!trigger.origin.is_of_peer(), "who was asked as the leader asks nobody else");
         let id = trigger.origin.db;
         if let (Some(session), None) = (trigger.origin.session(), trigger.holds) {
             let text = trigger.message.text();
@@ -56,6 +57,11 @@ impl Databases {
     /// Requests of other members that would wait.
     pub(crate) fn take_peers_waiting(&mut self, id: DbId) -> Vec<Origin> {
         self.get_mut(id).map_or_else(Vec::new, |db| std::mem::take(&mut db.commits.peers_waiting))
+    }
+
+    /// Requests of other members that have run too late: they ask the next leader, or have.
+    pub(crate) fn take_peers_too_late(&mut self, id: DbId) -> Vec<Origin> {
+        self.get_mut(id).map_or_else(Vec::new, |db| std::mem::take(&mut db.commits.peers_too_late))
     }
 
     /// The batch leaves to be decided by the cluster.

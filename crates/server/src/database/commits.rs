@@ -82,6 +82,8 @@ pub(super) struct Commits {
     pub(super) to_forward: Vec<Trigger>,
     /// In a cluster: requests of other members that would wait.
     pub(super) peers_waiting: Vec<Origin>,
+    /// In a cluster: requests of other members to one that does not lead any more.
+    pub(super) peers_too_late: Vec<Origin>,
 }
 
 /// Entries that have been proposed. The changes that they stand for are undone meanwhile.

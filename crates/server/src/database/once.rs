@@ -193,6 +193,12 @@ impl Databases {
     ) -> Option<(Trigger, Executed)> {
         let chosen = trigger.chosen();
         let db = self.open(trigger.origin.db);
+        if trigger.origin.is_of_peer() && !db.storage.leads_since(trigger.term) {
+            // It has been asked of the next leader, or will be.
+            take_back(db, &mut executed);
+            db.commits.peers_too_late.push(trigger.origin);
+            return None;
+        }
         let may_write = db.storage.may_write();
         if may_write && chosen.is_none() || executed.delta.is_none() && chosen.is_none() {
             return Some((trigger, executed));
@@ -203,10 +209,7 @@ impl Databases {
         {
             return Some((trigger, executed));
         }
-        if let Some(delta) = executed.delta.take() {
-            let database = db.tables.here_mut();
-            database.expect("the change has just been made there").revert(&delta);
-        }
+        take_back(db, &mut executed);
         let Some((chosen, verdict)) = verdict else {
             // Only the leader of the cluster decides: it is asked.
             self.forward(sessions, trigger);
@@ -230,6 +233,14 @@ impl Databases {
                 Some((trigger, executed))
             }
         }
+    }
+}
+
+/// Undoes what has just run.
+fn take_back(db: &mut Db, executed: &mut Executed) {
+    if let Some(delta) = executed.delta.take() {
+        let database = db.tables.here_mut();
+        database.expect("the change has just been made there").revert(&delta);
     }
 }
 

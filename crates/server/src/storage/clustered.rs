@@ -6,25 +6,25 @@
 pub(crate) struct Clustered {
     /// As the user gave it, absolute.
     path: String,
-    /// The cluster takes what this server proposes.
-    may_write: bool,
+    /// The cluster takes what this server proposes, in this term.
+    leads: Option<u64>,
 }
 
 impl Clustered {
     /// The file that a database was loaded from.
     pub(crate) fn new(path: String) -> Self {
-        Self { path, may_write: false }
+        Self { path, leads: None }
     }
 
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    pub(super) fn may_write(&self) -> bool {
-        self.may_write
+    pub(super) fn leads(&self) -> Option<u64> {
+        self.leads
     }
 
-    pub(super) fn set_may_write(&mut self, may_write: bool) {
-        self.may_write = may_write;
+    pub(super) fn set_leads(&mut self, term: Option<u64>) {
+        self.leads = term;
     }
 }

@@ -46,14 +46,19 @@ impl Storage {
     pub(crate) fn may_write(&self) -> bool {
         match self {
             Self::Reserved | Self::Standalone(_) => true,
-            Self::Clustered(clustered) => clustered.may_write(),
+            Self::Clustered(clustered) => clustered.leads().is_some(),
         }
     }
 
-    /// The cluster takes what this server proposes, or not.
-    pub(crate) fn set_may_write(&mut self, may_write: bool) {
+    /// Whether this server leads a cluster, and has since this term began.
+    pub(crate) fn leads_since(&self, term: u64) -> bool {
+        matches!(self, Self::Clustered(clustered) if clustered.leads() == Some(term))
+    }
+
+    /// The cluster takes what this server proposes, in which term, or not.
+    pub(crate) fn set_leads(&mut self, term: Option<u64>) {
         if let Self::Clustered(clustered) = self {
-            clustered.set_may_write(may_write);
+            clustered.set_leads(term);
         }
     }
 

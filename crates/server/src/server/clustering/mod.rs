@@ -150,9 +150,10 @@ impl Server {
     /// had the tables, and entries of others before its own have not taken effect there.
     fn settle_who_writes(&mut self, db: DbId) {
         let Some(part) = self.clusters.part(db) else { return };
-        let may_write =
+        let leads =
             part.member.may_propose() && (self.databases.has_batch(db) || !part.lacks_rows());
-        self.databases.set_may_write(db, may_write);
+        let term = leads.then(|| part.member.term());
+        self.databases.set_leads(db, term);
     }
 
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {

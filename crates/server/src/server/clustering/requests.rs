@@ -22,6 +22,7 @@ impl Server {
     pub(in crate::server) fn dispatch(&mut self, db: DbId) {
         let triggers = self.databases.take_to_forward(db);
         let waiting = self.databases.take_peers_waiting(db);
+        let too_late = self.databases.take_peers_too_late(db);
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         triggers.into_iter().for_each(|trigger| part.forwards.push(trigger));
         let at = part.member.last_position();
@@ -29,6 +30,11 @@ impl Server {
         for origin in waiting {
             if let Asker::Peer(number) = origin.asker {
                 self.answer_peer(number, origin.eid, Outcome::Waits(at));
+            }
+        }
+        for origin in too_late {
+            if let Asker::Peer(number) = origin.asker {
+                self.answer_peer(number, origin.eid, Outcome::NotLeader);
             }
         }
         self.run_arrived(db);
@@ -229,7 +235,7 @@ impl Server {
     }
 
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
-        let Request { eid, attempt, elapsed_ms, identity, locks, once, text, .. } = request;
+        let Request { eid, attempt, term, elapsed_ms, identity, locks, once, text, .. } = request;
         let Ok(message) = TextBuf::validate(text) else {
             return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
         };
@@ -244,6 +250,7 @@ impl Server {
         };
         let mut trigger = Trigger::new(origin, Arc::new(message));
         trigger.locks = Some(locks);
+        trigger.term = term;
         trigger.set_once(once);
         let Self { shell, sessions, databases, .. } = self;
         databases.run_again_here(shell, sessions, trigger);

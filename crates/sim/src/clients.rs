@@ -1,0 +1,423 @@
+//! Clients: those that write and read through one server after the other, and those that watch.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use weir_json::Framer;
+use weir_server::event::{Event, SessionId};
+
+use crate::checks::{COUNTER, Known};
+use crate::world::{Due, World};
+
+/// Who has no answer for so long gives up, in microseconds.
+const PATIENCE_US: u64 = 8_000_000;
+
+/// Zeros: no state.
+const NONE: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A row that is to be written once, under an id that its client chose.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    name: String,
+    id: String,
+    since: String,
+    /// The answer did not come: it is to be asked what has come of it.
+    is_lost: bool,
+}
+
+impl Chosen {
+    fn told(&self) -> String {
+        format!("{} as {} since {}", self.name, &self.id[..8], &self.since[..8])
+    }
+}
+
+/// What a client waits for the answer to.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// Whether the first row is there, or is now.
+    Counter,
+    Insert(String),
+    State,
+    Chosen(Chosen),
+    Outcome(Chosen),
+    Sync(Known),
+    Read(Known),
+    Monitor,
+}
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) number: usize,
+    /// It watches, and does nothing else.
+    pub(crate) watches: bool,
+    /// Its session: with which process.
+    session: Option<(usize, u64, SessionId)>,
+    asked: Option<(Asked, u64)>,
+    requests: u64,
+    rows: u64,
+    /// A row whose fate it wants to know.
+    chosen: Option<Chosen>,
+    /// The counter is there.
+    has_counter: bool,
+    /// What a watcher has, and as of which state.
+    pub(crate) replica: BTreeMap<String, (String, u64)>,
+    state: String,
+}
+
+impl Client {
+    pub(crate) fn new(number: usize, watches: bool) -> Self {
+        Self {
+            number,
+            watches,
+            session: None,
+            asked: None,
+            requests: 0,
+            rows: 0,
+            chosen: None,
+            has_counter: false,
+            replica: BTreeMap::new(),
+            state: NONE.to_owned(),
+        }
+    }
+
+    /// The answer will not come.
+    fn lose(&mut self) -> Option<Asked> {
+        self.session = None;
+        self.asked.take().map(|(asked, _)| asked)
+    }
+
+    /// What a watcher is told.
+    fn update(&mut self, updates: &Value, is_begin: bool) {
+        for (uuid, update) in updates["T"].as_object().into_iter().flatten() {
+            let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
+            let n = |row: &Value| row["n"].as_u64().unwrap_or(0);
+            if let Some(row) = update.get("initial").or_else(|| update.get("insert")) {
+                let before = self.replica.insert(uuid.clone(), (name(row), n(row)));
+                assert!(is_begin || before.is_none(), "{uuid} is inserted twice");
+            } else if let Some(row) = update.get("modify") {
+                let mine = self.replica.get_mut(uuid).expect("what is modified is there");
+                if row["n"].is_u64() {
+                    mine.1 = n(row);
+                }
+                if row["name"].is_string() {
+                    mine.0 = name(row);
+                }
+            } else {
+                self.replica.remove(uuid).expect("what is deleted is there");
+            }
+        }
+    }
+}
+
+fn count(name: &str) -> [Value; 2] {
+    let insert = json!({"op": "insert", "table": "T", "row": {"name": name}});
+    let one_more = json!({"op": "mutate", "table": "T", "where": [["name", "==", COUNTER]],
+        "mutations": [["n", "+=", 1]]});
+    [insert, one_more]
+}
+
+/// A `wait` that is true already: what has one is tried where it was asked.
+fn wait() -> Value {
+    json!({"op": "wait", "timeout": 5000, "table": "T", "columns": ["name"],
+        "where": [["name", "==", COUNTER]], "until": "==", "rows": [{"name": COUNTER}]})
+}
+
+fn select() -> Value {
+    json!({"op": "select", "table": "T", "where": [], "columns": ["_uuid", "name", "n"]})
+}
+
+impl World {
+    /// A client has thought, or has waited long enough.
+    pub(crate) fn client_goes_on(&mut self, number: usize) {
+        let pause_us = 1000 + self.rng.below(40_000) as u64;
+        self.due(self.now_us + pause_us, 0, Due::Client(number));
+        let now_us = self.now_us;
+        let client = &mut self.clients[number];
+        if let Some((_, since_us)) = &client.asked {
+            let is_patient = client.watches || since_us + PATIENCE_US > now_us;
+            if !is_patient && let Some((node, _, session)) = client.session {
+                self.event_at(now_us, node, Event::Closed { session, error: None });
+                self.session_lost(number);
+            }
+            return;
+        }
+        match self.clients[number].session {
+            _ if self.is_over && !self.clients[number].watches => {}
+            None => self.connect_client(number),
+            Some(_) if self.clients[number].watches => self.move_watcher(number),
+            Some(_) => self.next_request(number),
+        }
+    }
+
+    fn connect_client(&mut self, number: usize) {
+        let n = self.rng.below(self.nodes.len());
+        let now_us = self.now_us;
+        let node = &mut self.nodes[n];
+        let (Some(remote), Some(_), true) =
+            (node.remote, node.db, node.paused_until_us <= now_us && node.server.is_some())
+        else {
+            return;
+        };
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        node.sessions.insert(session);
+        let life = node.life;
+        self.clients[number].session = Some((n, life, session));
+        let name = format!("unix#{}", self.sessions);
+        self.event_at(now_us, n, Event::Accepted { session, remote, name, client: None });
+        if self.clients[number].watches {
+            let state = self.clients[number].state.clone();
+            let tables = json!({"T": [{"columns": ["name", "n"]}]});
+            let params = json!(["Sim", "m", tables, state]);
+            self.ask(number, Asked::Monitor, "monitor_cond_since", &params);
+        }
+    }
+
+    /// A watcher goes to another server now and then.
+    fn move_watcher(&mut self, number: usize) {
+        if self.is_calm || !self.rng.chance(2) {
+            return;
+        }
+        if let Some((n, _, session)) = self.clients[number].session {
+            self.event_at(self.now_us, n, Event::Closed { session, error: None });
+            self.session_lost(number);
+        }
+    }
+
+    fn next_request(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        let process = client.session.map(|(n, life, _)| (n, life)).expect("it is connected");
+        if let Some(chosen) = client.chosen.clone() {
+            if chosen.is_lost && self.rng.chance(70) {
+                let params = json!(["Sim", chosen.id, chosen.since]);
+                return self.ask(number, Asked::Outcome(chosen), "weir_outcome", &params);
+            }
+            return self.send_chosen(number, chosen);
+        }
+        if !client.has_counter {
+            if number == 0 {
+                let counter = json!({"op": "insert", "table": "T", "row": {"name": COUNTER}});
+                let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
+                    "where": [["name", "==", COUNTER]], "until": "==", "rows": []});
+                let params = json!(["Sim", none, counter]);
+                return self.ask(number, Asked::Counter, "transact", &params);
+            }
+            let params = json!(["Sim", select()]);
+            return self.ask(number, Asked::Counter, "transact", &params);
+        }
+        match self.rng.below(10) {
+            0..4 => {
+                client.rows += 1;
+                let name = format!("row {number}-{}", client.rows);
+                let mut params = vec![json!("Sim")];
+                if self.rng.chance(20) {
+                    params.push(wait());
+                }
+                params.extend(count(&name));
+                self.ask(number, Asked::Insert(name), "transact", &Value::Array(params));
+            }
+            4..7 => self.ask(number, Asked::State, "weir_transact", &json!(["Sim", {}])),
+            7 => {
+                let known = self.checks.known(process, true);
+                self.ask(number, Asked::Sync(known), "weir_sync", &json!(["Sim", 60_000]));
+            }
+            _ => {
+                let known = self.checks.known(process, false);
+                self.ask(number, Asked::Read(known), "transact", &json!(["Sim", select()]));
+            }
+        }
+    }
+
+    fn send_chosen(&mut self, number: usize, chosen: Chosen) {
+        let options = json!({"id": chosen.id, "since": chosen.since});
+        let mut params = vec![json!("Sim"), options];
+        if self.rng.chance(20) {
+            params.push(wait());
+        }
+        params.extend(count(&chosen.name));
+        self.ask(number, Asked::Chosen(chosen), "weir_transact", &Value::Array(params));
+    }
+
+    fn ask(&mut self, number: usize, asked: Asked, method: &str, params: &Value) {
+        let now_us = self.now_us;
+        let client = &mut self.clients[number];
+        client.requests += 1;
+        let id = client.requests;
+        client.asked = Some((asked, now_us));
+        let (n, _, session) = client.session.expect("it is connected");
+        let message = json!({"id": id, "method": method, "params": params}).to_string();
+        let at = now_us + 20 + self.rng.below(200) as u64;
+        self.event_at(at, n, Event::Message { session, bytes: message.into_bytes() });
+    }
+
+    /// A server has ended a session, or its process has ended.
+    pub(crate) fn session_ended(&mut self, n: usize, session: SessionId) {
+        self.nodes[n].received.remove(&session);
+        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
+        if let Some(number) = self.clients.iter().position(is_it) {
+            self.session_lost(number);
+        }
+    }
+
+    fn session_lost(&mut self, number: usize) {
+        match self.clients[number].lose() {
+            Some(Asked::Insert(name)) => self.checks.unknown(&name),
+            Some(Asked::Chosen(chosen)) => {
+                self.note(0, &format!("client {number}: {}: lost", chosen.told()));
+                self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
+            }
+            _ => {}
+        }
+    }
+
+    /// A client takes what it has been sent.
+    pub(crate) fn sent(&mut self, n: usize, session: SessionId) {
+        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
+        while let Some(number) = self.clients.iter().position(is_it) {
+            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
+            let Ok(Some(end)) = whole(stream) else { return };
+            let message: Vec<u8> = stream.drain(..end).collect();
+            let message: Value = serde_json::from_slice(&message).expect("JSON");
+            match message["method"].as_str() {
+                Some("echo") => {
+                    let reply =
+                        json!({"id": message["id"], "result": message["params"], "error": null});
+                    let bytes = reply.to_string().into_bytes();
+                    self.event_at(self.now_us, n, Event::Message { session, bytes });
+                }
+                Some("update3") => {
+                    let client = &mut self.clients[number];
+                    client.update(&message["params"][2], false);
+                    client.state = message["params"][1].as_str().expect("an id").to_owned();
+                }
+                Some(other) => panic!("{other}"),
+                None => self.answered(number, &message),
+            }
+        }
+    }
+
+    fn answered(&mut self, number: usize, message: &Value) {
+        let client = &mut self.clients[number];
+        assert_eq!(message["id"], json!(client.requests), "answers come in order");
+        let (asked, _) = client.asked.take().expect("it has asked");
+        let (n, life, _) = client.session.expect("it has a session");
+        assert_eq!(message["error"], Value::Null, "{asked:?}: {message}");
+        let result = &message["result"];
+        match asked {
+            Asked::Counter => {
+                let rows = result[0]["rows"].as_array();
+                client.has_counter = match rows {
+                    Some(rows) => !rows.is_empty(),
+                    // It was there before, or is there now.
+                    None => true,
+                };
+            }
+            Asked::Insert(name) => {
+                self.note(n, &format!("client {number} is told of {name}"));
+                let done = result.as_array().expect("results");
+                let is_refused = done.iter().any(|done| done["error"].is_string());
+                assert!(!is_refused, "{name}: {result}");
+                self.checks.acknowledged((n, life), &name);
+            }
+            Asked::State => {
+                client.rows += 1;
+                let (name, id) = (format!("once {number}-{}", client.rows), self.rng.uuid());
+                let since = result["id"].as_str().expect("an id").to_owned();
+                let chosen = Chosen { name, id, since, is_lost: false };
+                self.clients[number].chosen = Some(chosen);
+            }
+            Asked::Chosen(chosen) => self.chosen_answered(number, (n, life), chosen, result),
+            Asked::Outcome(chosen) => {
+                client.chosen = None;
+                self.note(n, &format!("client {number}: {}: {result}", chosen.told()));
+                match result.as_str() {
+                    Some("committed") => {
+                        self.checks.counts.found += 1;
+                        self.checks.acknowledged((n, life), &chosen.name);
+                    }
+                    Some("not committed") => self.checks.refused(&chosen.name),
+                    Some("unknown") => self.checks.unknown(&chosen.name),
+                    _ => panic!("{message}"),
+                }
+                if self.rng.chance(30) && result.as_str() == Some("not committed") {
+                    // Who does not believe it is told once more.
+                    self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
+                }
+            }
+            Asked::Sync(known) => {
+                self.ask(number, Asked::Read(known), "transact", &json!(["Sim", select()]));
+            }
+            Asked::Read(known) => {
+                if client.has_counter && !result[0]["rows"].as_array().is_none_or(Vec::is_empty) {
+                    self.note(n, &format!("client {number} reads"));
+                    self.checks.read((n, life), known, &result[0]["rows"]);
+                }
+            }
+            Asked::Monitor => {
+                let is_found = result[0] == json!(true);
+                if is_found {
+                    self.checks.counts.resumed += 1;
+                } else {
+                    client.replica.clear();
+                    self.checks.counts.began_anew += 1;
+                }
+                let client = &mut self.clients[number];
+                client.update(&result[2], !is_found);
+                client.state = result[1].as_str().expect("an id").to_owned();
+            }
+        }
+    }
+
+    fn chosen_answered(
+        &mut self,
+        number: usize,
+        process: (usize, u64),
+        chosen: Chosen,
+        result: &Value,
+    ) {
+        self.clients[number].chosen = None;
+        let results = &result["results"];
+        self.note(process.0, &format!("client {number}: {}: {results}", chosen.told()));
+        match results.as_array() {
+            // What its operations answered is not remembered.
+            None => self.checks.acknowledged(process, &chosen.name),
+            Some(done) => match done.iter().find_map(|done| done["error"].as_str()) {
+                None => self.checks.acknowledged(process, &chosen.name),
+                Some("not committed") => self.checks.refused(&chosen.name),
+                Some("unknown state") => self.checks.unknown(&chosen.name),
+                Some(other) => panic!("{chosen:?}: {other}"),
+            },
+        }
+    }
+
+    /// All rows of a server, as a client reads them.
+    pub(crate) fn rows_of(&mut self, n: usize) -> Value {
+        let (remote, session) = (self.nodes[n].remote, SessionId(self.sessions + 1));
+        self.sessions += 1;
+        let remote = remote.expect("it listens");
+        self.nodes[n].sessions.insert(session);
+        let name = format!("unix#{}", self.sessions);
+        self.handle(n, Event::Accepted { session, remote, name, client: None });
+        let message = json!({"id": 1, "method": "transact", "params": ["Sim", select()]});
+        let bytes = message.to_string().into_bytes();
+        self.handle(n, Event::Message { session, bytes });
+        for _ in 0..100 {
+            let stream = self.nodes[n].received.get(&session);
+            if let Some(message) = stream.filter(|stream| matches!(whole(stream), Ok(Some(_)))) {
+                let message: Value = serde_json::from_slice(message).expect("JSON");
+                return message["result"][0]["rows"].clone();
+            }
+            self.run_for(50);
+        }
+        panic!("server {n} does not answer");
+    }
+}
+
+/// Where the first whole message ends.
+fn whole(stream: &[u8]) -> Result<Option<usize>, String> {
+    if stream.is_empty() {
+        return Ok(None);
+    }
+    let end = Framer::new().feed(stream).map_err(|error| error.to_string())?;
+    Ok(end)
+}

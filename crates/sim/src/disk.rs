@@ -1,0 +1,89 @@
+//! The files of one server, as far as a crash may lose what is in them.
+
+use weir_testkit::rng::Rng;
+
+/// A database's file, and the copy that may take its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) file: Vec<u8>,
+    /// So much of it is there for good.
+    pub(crate) synced: usize,
+    /// The step that was written last by the process that has it open.
+    pub(crate) step: u64,
+    /// Behind a torn tail the next append goes here.
+    valid: Option<usize>,
+    /// A complete copy.
+    pub(crate) copy: Option<Vec<u8>>,
+    /// A file that comes from elsewhere.
+    pub(crate) received: Option<Vec<u8>>,
+    /// What was in this file's place, while the directory may still show it.
+    replaced: Option<(Vec<u8>, usize)>,
+    /// Copies so far: what comes of one that has been let go is not told.
+    pub(crate) copies: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(file: Vec<u8>) -> Self {
+        Self { synced: file.len(), file, ..Self::default() }
+    }
+
+    /// The file is opened: what is in it is on the disk from then on.
+    pub(crate) fn open(&mut self, valid: u64) {
+        (self.synced, self.step) = (self.file.len(), 0);
+        self.valid = Some(usize::try_from(valid).expect("it is in memory"));
+    }
+
+    /// Where the file ends once this has been written.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> usize {
+        if let Some(valid) = self.valid.take() {
+            self.file.truncate(valid);
+            self.synced = self.synced.min(valid);
+        }
+        self.file.extend_from_slice(bytes);
+        self.file.len()
+    }
+
+    /// All up to there is on the disk, if that is still the same file.
+    pub(crate) fn sync(&mut self, upto: usize) {
+        self.synced = self.synced.max(upto.min(self.file.len()));
+        self.replaced = None;
+    }
+
+    /// The copy takes the file's place, with this behind it.
+    pub(crate) fn replace(&mut self, tail: &[u8]) -> Result<u64, String> {
+        let mut copy = self.copy.take().ok_or("there is no copy")?;
+        copy.extend_from_slice(tail);
+        self.valid = None;
+        let old = std::mem::replace(&mut self.file, copy);
+        self.replaced.get_or_insert((old, self.synced));
+        self.synced = self.file.len();
+        Ok(self.file.len() as u64)
+    }
+
+    /// The directory shows the new file for good.
+    pub(crate) fn has_replaced(&mut self) {
+        self.replaced = None;
+    }
+
+    /// No copy is to take the file's place.
+    pub(crate) fn discard(&mut self) {
+        self.copies += 1;
+        (self.copy, self.received) = (None, None);
+    }
+
+    /// The process has ended: what it had written is there.
+    pub(crate) fn kill(&mut self) {
+        self.discard();
+    }
+
+    /// The power has gone: of what was not synced any beginning is there.
+    pub(crate) fn crash(&mut self, rng: &mut Rng) {
+        self.discard();
+        if let Some((file, synced)) = self.replaced.take_if(|_| rng.chance(50)) {
+            (self.file, self.synced) = (file, synced);
+        }
+        self.replaced = None;
+        let unsynced = self.file.len() - self.synced;
+        self.file.truncate(self.synced + rng.below(unsynced + 1));
+    }
+}

@@ -1,0 +1,22 @@
+//! A cluster of whole servers in one thread: the core that the program runs, with a disk, a network,
+//! helpers, clocks and clients that are made of a seed.
+//!
+//! Where `weir-cluster` simulates members alone, this has all that stands on them: tables that are with
+//! a helper, forwarded requests, monitors, snapshots that are loaded, ids that clients chose. Reading
+//! order:
+//!
+//! 1. [`world`]: time, what is due when, faults, and what ends a run.
+//! 2. `node`: one server with its files; carries out what the core asks for.
+//! 3. `disk`: what of a file is there after a crash.
+//! 4. `network`: connections between the servers.
+//! 5. `clients`: who writes and reads, and knows what it has been told.
+//! 6. `checks`: what must be true of all that.
+
+mod checks;
+mod clients;
+mod disk;
+mod network;
+mod node;
+pub mod world;
+
+pub use world::{Counts, Faults, World};

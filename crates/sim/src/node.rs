@@ -1,0 +1,440 @@
+//! One server with its files: what the core asks for is carried out, sooner or later.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_server::effect::{Effect, MemberHeader};
+use weir_server::event::{
+    CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, SyncTime, WorkId,
+};
+use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
+use weir_server::work::{Watcher, Word, Work};
+use weir_server::{Config, Server};
+
+use crate::disk::Disk;
+use crate::network::End;
+use crate::world::{Due, World};
+
+/// Where every server has its database.
+pub(crate) const PATH: &str = "/db/sim.db";
+
+/// Bytes of a file that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A server, whether its process runs or not.
+pub(crate) struct Node {
+    pub(crate) address: String,
+    /// The process.
+    pub(crate) server: Option<Server>,
+    /// How often the process has been started: what was due to an earlier one is not told.
+    pub(crate) life: u64,
+    pub(crate) disk: Disk,
+    pub(crate) db: Option<DbId>,
+    /// Where its peers reach it.
+    pub(crate) port: Option<PeerPortId>,
+    /// Through which its clients come.
+    pub(crate) remote: Option<RemoteId>,
+    /// Connections to peers that have not ended, as far as it knows.
+    pub(crate) links: BTreeSet<LinkId>,
+    pub(crate) sessions: BTreeSet<SessionId>,
+    /// What came on sessions, until whole messages are taken out.
+    pub(crate) received: BTreeMap<SessionId, Vec<u8>>,
+    work: BTreeMap<WorkId, Work>,
+    said: BTreeMap<WorkId, Word>,
+    /// Nothing happens here before (SIGSTOP).
+    pub(crate) paused_until_us: u64,
+    /// How far its clock is from that of the world.
+    pub(crate) skew_ms: i64,
+    /// When the last step is answered.
+    last_step_us: u64,
+    /// When it is to be looked at though nothing happens.
+    pub(crate) wakeup_us: Option<u64>,
+    pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
+}
+
+impl Node {
+    pub(crate) fn new(address: String, file: Vec<u8>) -> Self {
+        Self {
+            address,
+            server: None,
+            life: 0,
+            disk: Disk::new(file),
+            db: None,
+            port: None,
+            remote: None,
+            links: BTreeSet::new(),
+            sessions: BTreeSet::new(),
+            received: BTreeMap::new(),
+            work: BTreeMap::new(),
+            said: BTreeMap::new(),
+            paused_until_us: 0,
+            skew_ms: 0,
+            last_step_us: 0,
+            wakeup_us: None,
+            replies: BTreeMap::new(),
+        }
+    }
+
+    /// The process has ended, with all that was under way.
+    pub(crate) fn end(&mut self) {
+        let disk = std::mem::take(&mut self.disk);
+        let (life, skew_ms) = (self.life + 1, self.skew_ms);
+        *self = Self { disk, life, skew_ms, ..Self::new(self.address.clone(), Vec::new()) };
+    }
+
+    /// Whether an event is news to a process: what it has closed is not told any more.
+    fn is_news(&self, event: &Event) -> bool {
+        match event {
+            Event::LinkBytes { link, .. }
+            | Event::LinkDown { link, .. }
+            | Event::LinkUp { link } => self.links.contains(link),
+            Event::Message { session, .. } | Event::Closed { session, .. } => {
+                self.sessions.contains(session)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl World {
+    /// Starts the process of a server.
+    pub(crate) fn start(&mut self, n: usize) {
+        let seed = [0; 4].map(|_| self.rng.bits());
+        let config = Config {
+            seed,
+            server_name: "ovsdb-server",
+            remotes: vec!["punix:/sock".into()],
+            databases: vec![PATH.into()],
+            ..Config::default()
+        };
+        let step_cost_max = match self.rng.below(3) {
+            0 => 0,
+            1 => 200,
+            _ => u64::MAX,
+        };
+        let now = self.now(n);
+        let mut server = Server::new(now, config);
+        server.set_step_cost_max(step_cost_max);
+        self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
+        self.nodes[n].server = Some(server);
+        self.settle_node(n);
+    }
+
+    pub(crate) fn now(&self, n: usize) -> Now {
+        let wall_ms =
+            1_700_000_000_000 + (self.now_us / 1000).cast_signed() + self.nodes[n].skew_ms;
+        Now { monotonic_us: self.now_us, wall_ms }
+    }
+
+    /// Something has happened to a server.
+    pub(crate) fn handle(&mut self, n: usize, event: Event) {
+        let now = self.now(n);
+        let node = &mut self.nodes[n];
+        if !node.is_news(&event) {
+            return;
+        }
+        match &event {
+            Event::LinkDown { link, .. } => drop(node.links.remove(link)),
+            Event::LinkAccepted { link, .. } => drop(node.links.insert(*link)),
+            Event::Closed { session, .. } => drop(node.sessions.remove(session)),
+            Event::CompactionFinished { .. } => node.disk.has_replaced(),
+            _ => {}
+        }
+        let Some(server) = &mut node.server else { return };
+        server.handle(now, event);
+        self.settle_node(n);
+    }
+
+    /// Rounds of a server's loop until it waits for something.
+    pub(crate) fn settle_node(&mut self, n: usize) {
+        let mut effects = Vec::new();
+        loop {
+            let now = self.now(n);
+            let Some(server) = &mut self.nodes[n].server else { return };
+            server.end_round(now);
+            server.poll_effects(&mut effects);
+            if effects.is_empty() {
+                if !server.has_pending_updates() {
+                    break;
+                }
+                server.flush_updates(now);
+                server.poll_effects(&mut effects);
+                if effects.is_empty() {
+                    break;
+                }
+            }
+            for effect in effects.drain(..) {
+                self.carry_out(n, effect);
+            }
+        }
+        let Some(server) = &self.nodes[n].server else { return };
+        if let Some(at_us) = server.next_wakeup_us() {
+            let at_us = at_us.max(self.now_us + 1);
+            if self.nodes[n].wakeup_us.is_none_or(|before| before > at_us) {
+                self.nodes[n].wakeup_us = Some(at_us);
+                self.due(at_us, n, Due::Wakeup);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, n: usize, effect: Effect) {
+        if self.nodes[n].server.is_none() {
+            return;
+        }
+        match effect {
+            Effect::Persist { db, step, bytes, sync, .. } => {
+                self.persist(n, db, (step.number, step.behind), &bytes, sync);
+            }
+            Effect::ReadFile { db, id, offset, len } => {
+                let range = offset as usize..(offset + len) as usize;
+                let bytes = self.nodes[n].disk.file.get(range).map(<[u8]>::to_vec);
+                let result = bytes.ok_or_else(|| "Unexpected end of file".to_owned());
+                let at = self.now_us + 100 + self.rng.below(2000) as u64;
+                let at = at.max(self.nodes[n].last_step_us);
+                self.event_at(at, n, Event::FileRead { db, id, result });
+            }
+            Effect::Send { to, head, body } => {
+                for session in to {
+                    let stream = self.nodes[n].received.entry(session).or_default();
+                    stream.extend_from_slice(&head);
+                    stream.extend_from_slice(&body);
+                    self.due(self.now_us + 50, n, Due::Sent(session));
+                }
+            }
+            Effect::TellDrained { to } => {
+                for session in to {
+                    self.event_at(self.now_us + 10, n, Event::Drained { session });
+                }
+            }
+            Effect::Disconnect { session } => {
+                self.nodes[n].sessions.remove(&session);
+                self.due(self.now_us + 100, n, Due::Ended(session));
+            }
+            Effect::Listen { remote, .. } => {
+                self.nodes[n].remote = Some(remote);
+                self.event_at(self.now_us, n, Event::Listening { remote, result: Ok(None) });
+            }
+            Effect::ListenForPeers { port, .. } => {
+                self.nodes[n].port = Some(port);
+                self.event_at(self.now_us, n, Event::PeerPort { port, result: Ok(()) });
+            }
+            Effect::CloseForPeers { .. } => self.nodes[n].port = None,
+            Effect::Connect { link, target, .. } => {
+                self.nodes[n].links.insert(link);
+                self.connect(n, link, &target);
+            }
+            Effect::SendTo { link, bytes } => self.send(End { node: n, link }, &bytes),
+            Effect::CloseLink { link } => {
+                self.nodes[n].links.remove(&link);
+                self.close(End { node: n, link });
+            }
+            Effect::Work { id, work, .. } => self.send_out(n, id, work),
+            Effect::Load { id, is_received, load, .. } => {
+                let disk = &self.nodes[n].disk;
+                let file = if is_received { disk.copy.clone() } else { Some(disk.file.clone()) };
+                let file = file.unwrap_or_default();
+                let read_at = move |offset: u64, room: &mut [u8]| {
+                    let left = file.get(offset as usize..).unwrap_or_default();
+                    let count = left.len().min(room.len()).min(10_000);
+                    room[..count].copy_from_slice(&left[..count]);
+                    Ok(count)
+                };
+                self.send_out(n, id, Work::Load(load.in_file(Box::new(read_at))));
+            }
+            Effect::Say { id, word } => {
+                let node = &mut self.nodes[n];
+                if node.work.contains_key(&id) {
+                    node.said.insert(id, word);
+                }
+            }
+            Effect::Open { db, path, seed } => {
+                let result = load(&path, seed, &self.nodes[n].disk.file);
+                if let Ok(loaded) = &result {
+                    self.nodes[n].disk.open(loaded.valid_len());
+                    self.nodes[n].db = Some(db);
+                }
+                let at = self.now_us + 1000 + self.rng.below(20_000) as u64;
+                self.event_at(at, n, Event::Opened { db, result });
+            }
+            Effect::Compact { db, snapshot, comment, date_ms, member, .. } => {
+                let header: Box<MemberHeader> = member.expect("the only file is a member's");
+                let mut copy = Vec::new();
+                let mut sink = |bytes: &[u8]| {
+                    copy.extend_from_slice(bytes);
+                    Ok(())
+                };
+                write_member_snapshot(&header, &snapshot, &comment, date_ms, &mut sink)
+                    .expect("memory takes all");
+                let len = copy.len() as u64;
+                self.nodes[n].disk.copy = Some(copy);
+                let event = Event::CompactionWritten { db, result: Ok(len) };
+                self.copy_done(n, event);
+            }
+            Effect::FinishCompaction { db, tail, step, .. } => {
+                self.finish_copy(n, db, &tail, step.map(|step| (step.number, step.behind)));
+            }
+            Effect::BeginReceived { head, .. } => {
+                self.nodes[n].disk.discard();
+                self.nodes[n].disk.received = Some(head);
+            }
+            Effect::WriteReceived { offset, bytes, .. } => {
+                let file = self.nodes[n].disk.received.as_mut().expect("it has begun");
+                assert_eq!(file.len() as u64, offset, "pieces come in order");
+                file.extend_from_slice(&bytes);
+            }
+            Effect::PatchReceived { offset, bytes, .. } => {
+                let file = self.nodes[n].disk.received.as_mut().expect("it has begun");
+                file[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            Effect::SyncReceived { db } => {
+                let disk = &mut self.nodes[n].disk;
+                disk.copy = disk.received.take();
+                let len = disk.copy.as_ref().map_or(0, Vec::len) as u64;
+                self.copy_done(n, Event::ReceivedSynced { db, result: Ok(len) });
+            }
+            Effect::DiscardCopy { .. } => self.nodes[n].disk.discard(),
+            Effect::CommandReply { id, reply } => drop(self.nodes[n].replies.insert(id, reply)),
+            Effect::Log { text, level, .. } => {
+                self.note(n, &format!("{level:?}: {text}"));
+                // Rows that are not what they are elsewhere.
+                assert!(!text.contains("cannot apply"), "server {n} says: {text}");
+            }
+            Effect::Close { .. } => {
+                self.note(n, "closes its database");
+                self.nodes[n].db = None;
+            }
+            Effect::LookAtOutboxes { .. }
+            | Effect::StopReading { .. }
+            | Effect::GoOnReading { .. }
+            | Effect::LimitLink { .. }
+            | Effect::Tls(_)
+            | Effect::TrimMemory
+            | Effect::Unlisten { .. }
+            | Effect::SaveConfiguration { .. } => {}
+            Effect::Append { .. }
+            | Effect::Search { .. }
+            | Effect::ConnectRemote { .. }
+            | Effect::ReadConfiguration { .. }
+            | Effect::Convert { .. }
+            | Effect::Crash { .. } => unreachable!("nobody asks for {effect:?} here"),
+        }
+    }
+
+    fn send_out(&mut self, n: usize, id: WorkId, work: Work) {
+        self.nodes[n].work.insert(id, work);
+        let most = if self.rng.chance(self.faults.slow_helper) { 2_000_000 } else { 3000 };
+        let at = self.now_us + 10 + self.rng.below(most) as u64;
+        self.due(at, n, Due::Work(id));
+    }
+
+    /// A helper is done.
+    pub(crate) fn do_work(&mut self, n: usize, id: WorkId) {
+        let node = &mut self.nodes[n];
+        let Some(work) = node.work.remove(&id) else { return };
+        let word = node.said.remove(&id).unwrap_or(Word::GoOn);
+        let watcher = Watcher::new(move || word);
+        let finished = match word {
+            Word::Stop => work.stopped(),
+            _ => work.run_watched(Some(&watcher)),
+        };
+        self.handle(n, Event::WorkDone { id, finished: Box::new(finished) });
+    }
+
+    /// A copy is complete, unless it is let go before its helper says so.
+    fn copy_done(&mut self, n: usize, event: Event) {
+        let copies = self.nodes[n].disk.copies;
+        let at = self.now_us + 1000 + self.rng.below(500_000) as u64;
+        self.due(at, n, Due::Copy(copies, event));
+    }
+
+    fn persist(
+        &mut self,
+        n: usize,
+        db: DbId,
+        (step, behind): (u64, Option<u64>),
+        bytes: &[u8],
+        sync: bool,
+    ) {
+        let delay = 20 + self.rng.below(self.faults.sync_us) as u64;
+        let now_us = self.now_us;
+        let node = &mut self.nodes[n];
+        if behind.is_some_and(|behind| behind != node.disk.step) {
+            let result = Err("Input/output error".to_owned());
+            let at = node.last_step_us.max(now_us);
+            node.last_step_us = at;
+            return self.event_at(at, n, Event::Persisted { db, step, result });
+        }
+        let upto = node.disk.append(bytes);
+        node.disk.step = step;
+        let begin = node.last_step_us.max(now_us);
+        let at = if sync { begin + delay } else { begin };
+        node.last_step_us = at;
+        let copies = node.disk.copies;
+        let synced = sync.then_some((upto, copies));
+        self.due(at, n, Due::Persisted { db, step, synced, took_us: delay });
+    }
+
+    pub(crate) fn persisted(
+        &mut self,
+        n: usize,
+        (db, step): (DbId, u64),
+        synced: Option<(usize, u64)>,
+        took_us: u64,
+    ) {
+        let disk = &mut self.nodes[n].disk;
+        // Where another file has taken the place it was on the disk from the beginning.
+        if let Some((upto, _)) = synced.filter(|(_, copies)| *copies == disk.copies) {
+            disk.sync(upto);
+        }
+        self.handle(n, Event::Persisted { db, step, result: Ok(SyncTime(took_us)) });
+    }
+
+    fn finish_copy(&mut self, n: usize, db: DbId, tail: &[u8], step: Option<(u64, Option<u64>)>) {
+        let now_us = self.now_us;
+        let disk = &mut self.nodes[n].disk;
+        let follows = step.is_none_or(|(_, behind)| behind.is_none_or(|b| b == disk.step));
+        let result = match follows {
+            true => disk.replace(tail),
+            false => Err("Input/output error".to_owned()),
+        };
+        if let (Ok(_), Some((number, _))) = (&result, step) {
+            disk.step = number;
+            disk.copies += 1;
+        }
+        let at = self.nodes[n].last_step_us.max(now_us) + 500;
+        self.nodes[n].last_step_us = at;
+        self.event_at(at, n, Event::CompactionFinished { db, result });
+    }
+}
+
+/// What a server finds in its file.
+fn load(path: &str, seed: u64, file: &[u8]) -> Result<Box<Loaded>, String> {
+    let mut loader = Loader::seekable(path, seed);
+    let mut at = 0;
+    loop {
+        let from = |offset: u64| usize::try_from(offset).expect("it is in memory");
+        let left = file.get(at..).unwrap_or_default();
+        let piece = &left[..left.len().min(PIECE_BYTES)];
+        at += piece.len();
+        if !piece.is_empty() {
+            loader.feed(piece)?;
+            if let Some(offset) = loader.again_from() {
+                at = from(offset);
+            }
+            continue;
+        }
+        match loader.finish()? {
+            Finished::Again(mut again) => {
+                at = from(again.again_from().unwrap_or(0));
+                loader = again;
+            }
+            Finished::Loaded(mut loaded) => {
+                let mut read = |offset: u64, len: u64| {
+                    let text = file.get(from(offset)..from(offset + len));
+                    text.map(<[u8]>::to_vec).ok_or_else(|| "too short".to_owned())
+                };
+                loaded.read_texts(&mut read)?;
+                return Ok(loaded);
+            }
+        }
+    }
+}

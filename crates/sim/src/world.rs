@@ -1,0 +1,370 @@
+//! Time, what is due when, faults, and what ends a run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use weir_cluster::{Mark, Position};
+use weir_data::{Schema, Uuid};
+use weir_engine::Database;
+use weir_server::effect::MemberHeader;
+use weir_server::event::{CommandId, DbId, Event, SessionId, WorkId};
+use weir_server::load::write_member_snapshot;
+use weir_testkit::rng::Rng;
+
+use crate::checks::Checks;
+use crate::clients::Client;
+use crate::network::Network;
+use crate::node::Node;
+
+/// A table without indexes: what is written twice is there twice.
+const SCHEMA: &str = r#"{"name":"Sim","version":"1.0.0","tables":{"T":{"isRoot":true,
+    "columns":{"name":{"type":"string"},"n":{"type":"integer"}}}}}"#;
+
+/// The election timer, in milliseconds.
+const TIMER_MS: u64 = 1000;
+
+/// How often faults are thought of, in microseconds.
+const FAULTS_US: u64 = 20_000;
+
+/// Lines of the trace that are kept.
+const TRACE_MAX: usize = 20_000;
+
+/// Clients that write and read, and clients that watch.
+const CLIENTS: usize = 6;
+const WATCHERS: usize = 3;
+
+/// What may happen: each is thought of fifty times a second, and happens in so many of 10,000 cases.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// The power of a server goes.
+    pub crash: usize,
+    /// A process is killed; its files are as it wrote them.
+    pub kill: usize,
+    /// A server hears nothing of another one for a while.
+    pub cut: usize,
+    /// A connection between servers ends.
+    pub reset: usize,
+    /// A process stands still for a while.
+    pub pause: usize,
+    /// A file is compacted.
+    pub compact: usize,
+    /// A clock jumps.
+    pub jump: usize,
+    /// A server that leads is asked to end.
+    pub stop: usize,
+    /// Of 100 pieces of work of helpers so many take up to 2 s.
+    pub slow_helper: usize,
+    /// How long fdatasync(2) takes at most, in microseconds.
+    pub sync_us: usize,
+    /// How long the network takes at most, in microseconds.
+    pub delay_us: usize,
+}
+
+/// How often something has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions that their clients were told are committed.
+    pub acknowledged: u64,
+    /// Transactions of which nobody knows.
+    pub unknown: u64,
+    /// Answers that a transaction is never to be.
+    pub refused: u64,
+    /// Transactions that were committed, by what `weir_outcome` says.
+    pub found: u64,
+    /// Reads that were compared.
+    pub reads: u64,
+    /// Reads behind a `weir_sync`.
+    pub synced_reads: u64,
+    /// Times that a watcher came back and was told what it had missed.
+    pub resumed: u64,
+    /// Times that a watcher came back and was told all again.
+    pub began_anew: u64,
+    /// Crashes, kills, cuts, pauses, compactions.
+    pub faults: [u64; 5],
+}
+
+/// What is due.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// Something has happened to a server.
+    Event(Event),
+    /// A helper is done.
+    Work(WorkId),
+    /// A helper has written a copy, unless that many have been begun or let go since.
+    Copy(u64, Event),
+    /// A step is in the file; up to where the file is synced, and which file.
+    Persisted { db: DbId, step: u64, synced: Option<(usize, u64)>, took_us: u64 },
+    /// A server's own time has come.
+    Wakeup,
+    /// A client has been sent something.
+    Sent(SessionId),
+    /// A session has been ended by the server.
+    Ended(SessionId),
+    /// A process that was asked to end does, and starts again after so long.
+    End { while_us: u64 },
+    /// A process starts.
+    Start,
+    /// A client goes on.
+    Client(usize),
+    /// Faults are thought of.
+    Faults,
+    /// All cuts end.
+    Heal,
+}
+
+/// Everything.
+pub struct World {
+    pub(crate) rng: Rng,
+    /// The time, in microseconds.
+    pub now_us: u64,
+    queue: BTreeMap<(u64, u64), (usize, u64, Due)>,
+    next: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Network,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) checks: Checks,
+    pub(crate) faults: Faults,
+    /// Faults are over.
+    pub(crate) is_calm: bool,
+    /// Nobody writes any more.
+    pub(crate) is_over: bool,
+    pub(crate) sessions: u64,
+    commands: u64,
+    trace: VecDeque<String>,
+}
+
+impl World {
+    /// A cluster of so many servers, with clients.
+    pub fn new(seed: u64, servers: usize, faults: Faults) -> Self {
+        let mut rng = Rng::new(seed);
+        let ids: Vec<Uuid> = (0..servers)
+            .map(|_| Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id"))
+            .collect();
+        let address = |n: usize| format!("tcp:10.0.0.{}:6643", n + 1);
+        let members = ids.iter().enumerate().map(|(n, id)| (*id, address(n))).collect();
+        let cluster = Uuid::parse_bytes(rng.uuid().as_bytes());
+        let eid = Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id");
+        let last = Position { term: 1, index: 1 };
+        let mark = Mark { last, eid, servers: Arc::new(members), election_timer: TIMER_MS };
+        let schema = Arc::new(Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema"));
+        let rows = Database::new(schema, 1).snapshot();
+        let file = |n: usize| {
+            let (server, name, mark) = (ids[n], "Sim".to_owned(), mark.clone());
+            let header = MemberHeader { server, address: address(n), name, cluster, mark };
+            let mut file = Vec::new();
+            let mut sink = |bytes: &[u8]| {
+                file.extend_from_slice(bytes);
+                Ok(())
+            };
+            write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
+            file
+        };
+        let nodes = (0..servers).map(|n| Node::new(address(n), file(n))).collect();
+        let mut world = Self {
+            rng,
+            now_us: 1_000_000,
+            queue: BTreeMap::new(),
+            next: 0,
+            nodes,
+            network: Network::default(),
+            clients: Vec::new(),
+            checks: Checks::default(),
+            faults,
+            is_calm: false,
+            is_over: false,
+            sessions: 0,
+            commands: 0,
+            trace: VecDeque::new(),
+        };
+        for n in 0..servers {
+            world.due(world.now_us, n, Due::Start);
+        }
+        for number in 0..CLIENTS + WATCHERS {
+            world.clients.push(Client::new(number, number >= CLIENTS));
+            world.due(world.now_us + 1_500_000, 0, Due::Client(number));
+        }
+        world.due(world.now_us + 2_000_000, 0, Due::Faults);
+        world
+    }
+
+    /// What has happened last, for people.
+    pub fn trace(&self, lines: usize) -> String {
+        let from = self.trace.len().saturating_sub(lines);
+        self.trace.iter().skip(from).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn note(&mut self, n: usize, text: &str) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(format!("{:>10.3} ms  {n}  {text}", self.now_us as f64 / 1000.0));
+    }
+
+    pub(crate) fn delay_us(&mut self) -> u64 {
+        self.rng.below(self.faults.delay_us.max(1)) as u64
+    }
+
+    pub(crate) fn due(&mut self, at_us: u64, n: usize, due: Due) {
+        self.next += 1;
+        self.queue.insert((at_us, self.next), (n, self.nodes[n].life, due));
+    }
+
+    pub(crate) fn event_at(&mut self, at_us: u64, n: usize, event: Event) {
+        self.due(at_us, n, Due::Event(event));
+    }
+
+    /// Lets so many milliseconds go by.
+    pub fn run_for(&mut self, ms: u64) {
+        let end_us = self.now_us + ms * 1000;
+        while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= end_us) {
+            let ((at_us, _), (n, life, due)) = entry.remove_entry();
+            self.now_us = self.now_us.max(at_us);
+            self.run(n, life, due);
+        }
+        self.now_us = end_us;
+    }
+
+    fn run(&mut self, n: usize, life: u64, due: Due) {
+        match due {
+            Due::Client(number) => return self.client_goes_on(number),
+            Due::Faults => return self.think_of_faults(),
+            Due::Heal => return self.heal(),
+            _ => {}
+        }
+        let node = &self.nodes[n];
+        if node.life != life {
+            return;
+        }
+        if node.paused_until_us > self.now_us {
+            return self.due(node.paused_until_us, n, due);
+        }
+        match due {
+            Due::Event(event) => self.handle(n, event),
+            Due::Work(id) => self.do_work(n, id),
+            Due::Copy(copies, event) if copies == node.disk.copies => self.handle(n, event),
+            Due::Copy(..) => {}
+            Due::Persisted { db, step, synced, took_us } => {
+                self.persisted(n, (db, step), synced, took_us);
+            }
+            Due::Wakeup => {
+                self.nodes[n].wakeup_us = None;
+                self.settle_node(n);
+            }
+            Due::Sent(session) => self.sent(n, session),
+            Due::Ended(session) => self.session_ended(n, session),
+            Due::End { while_us } => {
+                self.end_process(n, false);
+                self.due(self.now_us + while_us, n, Due::Start);
+            }
+            Due::Start if node.server.is_none() => self.start(n),
+            Due::Start => {}
+            Due::Client(_) | Due::Faults | Due::Heal => unreachable!("it concerns no server"),
+        }
+    }
+
+    fn think_of_faults(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        self.due(self.now_us + FAULTS_US, 0, Due::Faults);
+        let faults = self.faults.clone();
+        let n = self.rng.below(self.nodes.len());
+        let other = self.rng.below(self.nodes.len());
+        let while_us = 100_000 + self.rng.below(3_000_000) as u64;
+        let mut happens = |chance: usize| self.rng.below(10_000) < chance;
+        let [crash, kill, cut, reset] =
+            [faults.crash, faults.kill, faults.cut, faults.reset].map(&mut happens);
+        let [pause, compact, jump, stop] =
+            [faults.pause, faults.compact, faults.jump, faults.stop].map(&mut happens);
+        if crash || kill {
+            self.end_process(n, crash);
+            self.due(self.now_us + while_us, n, Due::Start);
+        }
+        if cut && n != other {
+            self.checks.counts.faults[2] += 1;
+            self.note(n, &format!("is not heard by {other} for {} ms", while_us / 1000));
+            self.network.cut.insert((n, other));
+            if self.rng.chance(50) {
+                self.network.cut.insert((other, n));
+            }
+            self.due(self.now_us + while_us, 0, Due::Heal);
+        }
+        if reset {
+            self.reset_one();
+        }
+        // What has come meanwhile is handled in its order.
+        if pause && self.nodes[n].paused_until_us <= self.now_us {
+            self.checks.counts.faults[3] += 1;
+            self.note(n, &format!("stands still for {} ms", while_us / 1000));
+            self.nodes[n].paused_until_us = self.now_us + while_us;
+        }
+        if compact {
+            self.checks.counts.faults[4] += 1;
+            self.command(n, "ovsdb-server/compact", &["Sim"]);
+        }
+        if jump {
+            self.nodes[n].skew_ms += self.rng.below(7_200_000) as i64 - 3_600_000;
+        }
+        if stop && self.nodes[n].server.is_some() {
+            self.note(n, "is asked to end");
+            self.event_at(self.now_us, n, Event::Stopping);
+            self.due(self.now_us + 300_000, n, Due::End { while_us });
+        }
+    }
+
+    pub(crate) fn end_process(&mut self, n: usize, is_crash: bool) {
+        if self.nodes[n].server.is_none() {
+            return;
+        }
+        self.checks.counts.faults[usize::from(!is_crash)] += 1;
+        self.note(n, if is_crash { "has no power" } else { "is killed" });
+        self.close_all(n);
+        let sessions: Vec<SessionId> = self.nodes[n].sessions.iter().copied().collect();
+        self.nodes[n].end();
+        match is_crash {
+            true => self.nodes[n].disk.crash(&mut self.rng),
+            false => self.nodes[n].disk.kill(),
+        }
+        sessions.into_iter().for_each(|session| self.session_ended(n, session));
+    }
+
+    pub(crate) fn command(&mut self, n: usize, name: &str, args: &[&str]) -> CommandId {
+        self.commands += 1;
+        let id = CommandId(self.commands);
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.event_at(self.now_us, n, Event::Command { id, name: name.to_owned(), args });
+        id
+    }
+
+    /// Ends all faults: every server runs, and everybody hears everybody.
+    pub fn calm(&mut self) {
+        self.is_calm = true;
+        self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
+        self.heal();
+        for n in 0..self.nodes.len() {
+            self.nodes[n].paused_until_us = 0;
+            if self.nodes[n].server.is_none() {
+                self.nodes[n].life += 1;
+                self.due(self.now_us, n, Due::Start);
+            }
+        }
+    }
+
+    /// What `cluster/status` says of each server that runs.
+    pub fn status(&mut self) -> String {
+        let mut all = String::new();
+        for n in 0..self.nodes.len() {
+            let id = self.command(n, "cluster/status", &["Sim"]);
+            self.run_for(1);
+            if let Some(Ok(status)) = self.nodes[n].replies.remove(&id) {
+                all.push_str(&format!("--- server {n}\n{status}\n"));
+            }
+        }
+        all
+    }
+
+    /// How often something has happened.
+    pub fn counts(&self) -> Counts {
+        self.checks.counts
+    }
+}

@@ -1,0 +1,96 @@
+//! Whole clusters under faults: nothing acknowledged is lost, nothing is there twice, who asks is
+//! told the truth, and all goes on when the faults end.
+//!
+//! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on, `WEIR_TRACE` how many lines of its
+//! trace a failing one shows.
+
+use weir_sim::{Counts, Faults, World};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let first = number("WEIR_SEED").unwrap_or(1);
+    first..first + number("WEIR_SEEDS").unwrap_or(default)
+}
+
+/// Runs with its seed; what it did last is printed if it fails.
+fn with_trace(seed: u64, world: World, run: impl FnOnce(&mut World)) {
+    struct Tell(u64, World);
+    impl Drop for Tell {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let lines = number("WEIR_TRACE").unwrap_or(80) as usize;
+                println!("seed {}:\n{}", self.0, self.1.trace(lines));
+                println!("{}", self.1.status());
+            }
+        }
+    }
+    let mut tell = Tell(seed, world);
+    run(&mut tell.1);
+}
+
+#[test]
+fn a_calm_cluster_commits_what_its_clients_write() {
+    let faults = Faults { sync_us: 300, delay_us: 300, ..Faults::default() };
+    with_trace(1, World::new(1, 3, faults), |world| {
+        world.run_for(10_000);
+        world.calm();
+        world.run_for(3000);
+        world.check_converged();
+        let Counts { acknowledged, unknown, reads, .. } = world.counts();
+        assert!(acknowledged > 500 && reads > 100, "{:?}", world.counts());
+        assert_eq!(unknown, 0, "{:?}", world.counts());
+    });
+}
+
+/// Everything at once, now and then.
+fn faults(seed: u64) -> Faults {
+    Faults {
+        crash: 30,
+        kill: 30,
+        cut: 60,
+        reset: 60,
+        pause: 50,
+        compact: 40,
+        jump: 20,
+        stop: 20,
+        slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
+        sync_us: 3000,
+        delay_us: 5000,
+    }
+}
+
+#[test]
+fn whatever_happens_clients_are_told_the_truth() {
+    let mut sum = Counts::default();
+    for seed in seeds(8) {
+        let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
+        with_trace(seed, World::new(seed, servers, faults(seed)), |world| {
+            world.run_for(30_000);
+            let before = world.counts().acknowledged;
+            world.calm();
+            world.run_for(15_000);
+            let counts = world.counts();
+            assert!(counts.acknowledged > before + 100, "it does not go on: {counts:?}");
+            world.check_converged();
+            add(&mut sum, counts);
+        });
+    }
+    println!("{sum:?}");
+}
+
+fn add(sum: &mut Counts, more: Counts) {
+    sum.acknowledged += more.acknowledged;
+    sum.unknown += more.unknown;
+    sum.refused += more.refused;
+    sum.found += more.found;
+    sum.reads += more.reads;
+    sum.synced_reads += more.synced_reads;
+    sum.resumed += more.resumed;
+    sum.began_anew += more.began_anew;
+    for (sum, more) in sum.faults.iter_mut().zip(more.faults) {
+        *sum += more;
+    }
+}
