@@ -265,7 +265,10 @@ impl Db {
         let reply = Verdict::Never.outcome().to_vec();
         let change = if self.storage.is_clustered() {
             let recorded = self.propose_nothing(shell, trigger.entry_id(), &never_text(chosen.id));
-            Some((Delta::default(), Some(recorded)))
+            let (nothing, database) = (Delta::default(), self.tables.here_mut());
+            // It is undone and done like others.
+            database.expect("tables are here when something has run").apply(&nothing);
+            Some((nothing, Some(recorded)))
         } else {
             self.history.promise_never(chosen.id);
             None
