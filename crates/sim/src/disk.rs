@@ -5,6 +5,8 @@ use weir_testkit::rng::Rng;
 /// A database's file, and the copy that may take its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
+    /// What it began with.
+    first: Vec<u8>,
     pub(crate) file: Vec<u8>,
     /// So much of it is there for good.
     pub(crate) synced: usize,
@@ -24,7 +26,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(file: Vec<u8>) -> Self {
-        Self { synced: file.len(), file, ..Self::default() }
+        Self { first: file.clone(), synced: file.len(), file, ..Self::default() }
     }
 
     /// The file is opened: what is in it is on the disk from then on.
@@ -74,6 +76,11 @@ impl Disk {
     /// The process has ended: what it had written is there.
     pub(crate) fn kill(&mut self) {
         self.discard();
+    }
+
+    /// The file is as it was in the beginning.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new(std::mem::take(&mut self.first));
     }
 
     /// The power has gone: of what was not synced any beginning is there.

@@ -19,4 +19,4 @@ mod network;
 mod node;
 pub mod world;
 
-pub use world::{Counts, Faults, World};
+pub use world::{Counts, Faults, Lie, World};

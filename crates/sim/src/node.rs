@@ -380,9 +380,10 @@ impl World {
         synced: Option<(usize, u64)>,
         took_us: u64,
     ) {
+        let is_honest = self.faults.lie != Some(crate::world::Lie::SkipsSync);
         let disk = &mut self.nodes[n].disk;
         // Where another file has taken the place it was on the disk from the beginning.
-        if let Some((upto, _)) = synced.filter(|(_, copies)| *copies == disk.copies) {
+        if let Some((upto, _)) = synced.filter(|(_, copies)| *copies == disk.copies && is_honest) {
             disk.sync(upto);
         }
         self.handle(n, Event::Persisted { db, step, result: Ok(SyncTime(took_us)) });

@@ -33,6 +33,15 @@ const TRACE_MAX: usize = 20_000;
 const CLIENTS: usize = 6;
 const WATCHERS: usize = 3;
 
+/// What servers do wrong on purpose, for the checks to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// What is said to be on the disk is not.
+    SkipsSync,
+    /// A server that has lost its power begins with an empty file.
+    ForgetsAll,
+}
+
 /// What may happen: each is thought of fifty times a second, and happens in so many of 10,000 cases.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
@@ -58,6 +67,8 @@ pub struct Faults {
     pub sync_us: usize,
     /// How long the network takes at most, in microseconds.
     pub delay_us: usize,
+    /// What is wrong.
+    pub lie: Option<Lie>,
 }
 
 /// How often something has happened.
@@ -322,6 +333,7 @@ impl World {
         let sessions: Vec<SessionId> = self.nodes[n].sessions.iter().copied().collect();
         self.nodes[n].end();
         match is_crash {
+            true if self.faults.lie == Some(Lie::ForgetsAll) => self.nodes[n].disk.forget(),
             true => self.nodes[n].disk.crash(&mut self.rng),
             false => self.nodes[n].disk.kill(),
         }
@@ -342,7 +354,6 @@ impl World {
         self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
         self.heal();
         for n in 0..self.nodes.len() {
-            self.nodes[n].paused_until_us = 0;
             if self.nodes[n].server.is_none() {
                 self.nodes[n].life += 1;
                 self.due(self.now_us, n, Due::Start);

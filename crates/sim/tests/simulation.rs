@@ -4,7 +4,7 @@
 //! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on, `WEIR_TRACE` how many lines of its
 //! trace a failing one shows.
 
-use weir_sim::{Counts, Faults, World};
+use weir_sim::{Counts, Faults, Lie, World};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -59,7 +59,33 @@ fn faults(seed: u64) -> Faults {
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         sync_us: 3000,
         delay_us: 5000,
+        lie: None,
     }
+}
+
+/// Whether what servers do wrong is found in one of these seeds.
+fn is_found(lie: Lie, seeds: std::ops::Range<u64>) -> bool {
+    seeds.into_iter().any(|seed| {
+        let run = || {
+            let faults = Faults { lie: Some(lie), crash: 200, ..faults(seed) };
+            let mut world = World::new(seed, 3, faults);
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(5000);
+            world.check_converged();
+        };
+        std::panic::catch_unwind(run).is_err()
+    })
+}
+
+#[test]
+fn files_that_are_not_synced_are_found() {
+    assert!(is_found(Lie::SkipsSync, 1..20));
+}
+
+#[test]
+fn servers_that_forget_everything_are_found() {
+    assert!(is_found(Lie::ForgetsAll, 1..20));
 }
 
 #[test]
