@@ -11,6 +11,7 @@
 
 mod background;
 mod checks;
+mod clusters;
 mod events;
 mod fuzz;
 mod instructions;
@@ -30,7 +31,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test [--no-install]   install what is missing where possible, then run all tests
-  soak [--no-install]   what takes longer: instructions, events, thread sanitizer, every parser fuzzed
+  soak [--no-install]   what takes longer: instructions, events, simulated clusters, thread sanitizer, fuzzing
   ci [--no-install]     fmt, clippy, doc, deny, tidy
   run-tests [WORD...]   the tests whose names contain a word, each with a time limit
   tidy [--arrows CRATE | --docs]
