@@ -42,6 +42,7 @@ enum Asked {
     Outcome(Chosen),
     Sync(Known),
     Read(Known),
+    Convert,
     Monitor,
 }
 
@@ -107,6 +108,18 @@ impl Client {
             }
         }
     }
+}
+
+/// A schema; the second one has another column, the third one another table.
+pub(crate) fn schema(version: &str) -> Value {
+    let mut schema = json!({"name": "Sim", "version": version, "tables": {"T": {"isRoot": true,
+        "columns": {"name": {"type": "string"}, "n": {"type": "integer"}}}}});
+    match version {
+        "1.0.1" => schema["tables"]["T"]["columns"]["x"] = json!({"type": "boolean"}),
+        "1.0.2" => schema["tables"]["U"] = json!({"columns": {"name": {"type": "string"}}}),
+        _ => {}
+    }
+    schema
 }
 
 fn count(name: &str) -> [Value; 2] {
@@ -205,6 +218,13 @@ impl World {
             let params = json!(["Sim", select()]);
             return self.ask(number, Asked::Counter, "transact", &params);
         }
+        if self.rng.below(10_000) < self.faults.convert {
+            // Another schema, or the one that is there already.
+            let version = format!("1.0.{}", self.rng.below(3));
+            let params = json!(["Sim", schema(&version)]);
+            return self.ask(number, Asked::Convert, "convert", &params);
+        }
+        let client = &mut self.clients[number];
         match self.rng.below(10) {
             0..4 => {
                 client.rows += 1;
@@ -301,7 +321,8 @@ impl World {
         assert_eq!(message["id"], json!(client.requests), "answers come in order");
         let (asked, _) = client.asked.take().expect("it has asked");
         let (n, life, _) = client.session.expect("it has a session");
-        assert_eq!(message["error"], Value::Null, "{asked:?}: {message}");
+        let is_conversion = matches!(asked, Asked::Convert);
+        assert!(is_conversion || message["error"].is_null(), "{asked:?}: {message}");
         let result = &message["result"];
         match asked {
             Asked::Counter => {
@@ -352,6 +373,11 @@ impl World {
                     self.note(n, &format!("client {number} reads"));
                     self.checks.read((n, life), known, &result[0]["rows"]);
                 }
+            }
+            Asked::Convert => {
+                let is_done = message["error"].is_null();
+                self.checks.counts.conversions += u64::from(is_done);
+                self.note(n, &format!("client {number}: conversion: {message}"));
             }
             Asked::Monitor => {
                 let is_found = result[0] == json!(true);

@@ -12,13 +12,9 @@ use weir_server::load::write_member_snapshot;
 use weir_testkit::rng::Rng;
 
 use crate::checks::Checks;
-use crate::clients::Client;
+use crate::clients::{Client, schema};
 use crate::network::Network;
 use crate::node::Node;
-
-/// A table without indexes: what is written twice is there twice.
-const SCHEMA: &str = r#"{"name":"Sim","version":"1.0.0","tables":{"T":{"isRoot":true,
-    "columns":{"name":{"type":"string"},"n":{"type":"integer"}}}}}"#;
 
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
@@ -61,6 +57,8 @@ pub struct Faults {
     pub jump: usize,
     /// A server that leads is asked to end.
     pub stop: usize,
+    /// Instead of a request a client asks for a conversion, in so many of 10,000 cases.
+    pub convert: usize,
     /// Of 100 pieces of work of helpers so many take up to 2 s.
     pub slow_helper: usize,
     /// How long fdatasync(2) takes at most, in microseconds.
@@ -90,6 +88,8 @@ pub struct Counts {
     pub resumed: u64,
     /// Times that a watcher came back and was told all again.
     pub began_anew: u64,
+    /// Conversions that were answered.
+    pub conversions: u64,
     /// Crashes, kills, cuts, pauses, compactions.
     pub faults: [u64; 5],
 }
@@ -157,7 +157,10 @@ impl World {
         let eid = Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id");
         let last = Position { term: 1, index: 1 };
         let mark = Mark { last, eid, servers: Arc::new(members), election_timer: TIMER_MS };
-        let schema = Arc::new(Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema"));
+        // Without indexes: what is written twice is there twice.
+        let schema = Arc::new(
+            Schema::parse_bytes(schema("1.0.0").to_string().as_bytes()).expect("a schema"),
+        );
         let rows = Database::new(schema, 1).snapshot();
         let file = |n: usize| {
             let (server, name, mark) = (ids[n], "Sim".to_owned(), mark.clone());

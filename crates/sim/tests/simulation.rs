@@ -56,6 +56,7 @@ fn faults(seed: u64) -> Faults {
         compact: 40,
         jump: 20,
         stop: 20,
+        convert: if seed.is_multiple_of(3) { 40 } else { 0 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         sync_us: 3000,
         delay_us: 5000,
@@ -116,6 +117,7 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.synced_reads += more.synced_reads;
     sum.resumed += more.resumed;
     sum.began_anew += more.began_anew;
+    sum.conversions += more.conversions;
     for (sum, more) in sum.faults.iter_mut().zip(more.faults) {
         *sum += more;
     }
