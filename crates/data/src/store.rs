@@ -111,6 +111,19 @@ impl Table {
         (self.hasher.hash_one(uuid) >> 32) as u32
     }
 
+    /// A short name of the row called `uuid`, whether or not the table has it: the same in whatever
+    /// slot the row is. Two rows may share one.
+    pub fn row_number(&self, uuid: Uuid) -> u32 {
+        self.hash(uuid)
+    }
+
+    /// The slots of the rows with this [`Table::row_number`]: nearly always one.
+    pub fn slots_of_number(&self, number: u32) -> impl Iterator<Item = Slot> {
+        let wanted = IndexEntry { slot: Slot(0), hash: number };
+        let found = self.slots.iter_hash(wanted.hash());
+        found.filter(move |entry| entry.hash == number).map(|entry| entry.slot)
+    }
+
     /// The row in a slot.
     pub fn at(&self, slot: Slot) -> Option<&Row> {
         self.pages.get(slot.page())?.get(slot.row())?.as_ref()
@@ -292,6 +305,13 @@ impl Store {
     /// table that has few left.
     pub fn shrink(&mut self) {
         self.tables.iter_mut().for_each(Table::shrink);
+    }
+
+    /// The rows of one table as they are now; in the snapshot the other tables are empty.
+    pub fn snapshot_of(&self, table: TableId) -> Snapshot {
+        let mut tables = vec![Vec::new(); self.tables.len()];
+        tables[table.index()].clone_from(&self.table(table).pages);
+        Snapshot { schema: Arc::clone(&self.schema), tables, atoms: self.atoms }
     }
 
     /// All rows as they are now.

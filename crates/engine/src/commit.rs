@@ -79,7 +79,7 @@ fn run_phases(
     Ok(Some(counts))
 }
 
-/// The infallible part: counts, back-links and indexes follow the rows.
+/// The infallible part: counts, back-links, indexes and keys follow the rows.
 fn take_effect(txn: Transaction<'_>, counts: &StrongCounts) -> Delta {
     let (db, delta) = txn.finish();
     if delta.is_empty() {
@@ -88,6 +88,7 @@ fn take_effect(txn: Transaction<'_>, counts: &StrongCounts) -> Delta {
     counts.apply(&mut db.links);
     db.links.apply_weak_only(&delta);
     db.indexes.apply(&db.store, &delta);
+    db.keys.apply(&db.store, &delta);
     db.position += 1;
     delta
 }

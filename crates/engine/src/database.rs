@@ -1,7 +1,7 @@
 //! A database: its rows, and what is derived from them.
 //!
 //! Rows live in the [`Store`]; reference counts and back-links in `Links`, unique indexes in
-//! `Indexes`. A transaction edits rows in place and keeps a journal; the derived structures
+//! `Indexes`, other keys in `Keys`. A transaction edits rows in place and keeps a journal; the derived structures
 //! follow only when it commits. [`Database::apply`] and [`Database::revert`] do rows and derived
 //! structures alike: log replay, replication and undo are made of them.
 
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weir_data::{DatumRef, Delta, Error, Schema, Snapshot, Store, TableId, Uuid};
 
 use crate::index::Indexes;
+use crate::keys::Keys;
 use crate::links::Links;
 use crate::load;
 
@@ -19,6 +20,9 @@ pub struct Database {
     pub(crate) store: Store,
     pub(crate) links: Links,
     pub(crate) indexes: Indexes,
+    pub(crate) keys: Keys,
+    /// Whether `links` says what refers to what: not in a view of a snapshot.
+    pub(crate) has_links: bool,
     pub(crate) position: u64,
     pub(crate) seed: u64,
 }
@@ -43,6 +47,7 @@ impl Database {
     /// can be found. What a commit needs is not there.
     pub(crate) fn view(snapshot: &Snapshot, tables: &[TableId], seed: u64) -> Self {
         let mut view = Self::bare(snapshot.to_store(tables, seed), seed);
+        view.has_links = false;
         let Self { store, indexes, .. } = &mut view;
         for &table in tables {
             for at in 0..indexes.of(table).len() {
@@ -57,7 +62,8 @@ impl Database {
     pub(crate) fn bare(store: Store, seed: u64) -> Self {
         let links = Links::new(store.schema(), seed);
         let indexes = Indexes::new(store.schema(), seed);
-        Self { store, links, indexes, position: 0, seed }
+        let keys = Keys::new(store.schema(), seed);
+        Self { store, links, indexes, keys, has_links: true, position: 0, seed }
     }
 
     /// All rows, as the last transaction left them.
@@ -118,14 +124,15 @@ impl Database {
         self.position -= 1;
     }
 
-    /// Counts, back-links and indexes follow rows that have changed already.
+    /// Counts, back-links, indexes and keys follow rows that have changed already.
     fn derive(&mut self, delta: &Delta) {
         self.links.apply(delta);
         self.indexes.apply(&self.store, delta);
+        self.keys.apply(&self.store, delta);
     }
 
-    /// A hash over rows, counts, back-links, indexes and the position: equal for equal states of
-    /// databases of one seed, whatever led there. Visits everything; made for tests.
+    /// A hash over rows, counts, back-links, unique indexes and the position: equal for equal states
+    /// of databases of one seed, whatever led there and whatever keys they have. Visits everything; made for tests.
     pub fn state_hash(&self) -> u64 {
         let mut sum = crate::digest::Sum::default();
         for (id, schema) in self.schema().table_ids() {

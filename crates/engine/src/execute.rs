@@ -175,7 +175,9 @@ fn run_all(
     let budget = env.budget;
     let mut run = Run::new(db, env);
     run.late = late;
-    let failed = match run_operations(&mut run, &schema, operations, (read_only, has_role)) {
+    let ended = run_operations(&mut run, &schema, operations, (read_only, has_role));
+    run.txn.note_keys(std::mem::take(&mut run.planner.notes));
+    let failed = match ended {
         Ok(failed) => failed,
         Err(unanswered) => return unanswered.outcome(run.txn.abort()),
     };

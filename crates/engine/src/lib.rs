@@ -5,7 +5,8 @@
 //! 1. [`database`]: rows, and what is derived from them.
 //! 2. `transaction`: rows changed in place, with a journal to undo it.
 //! 3. `commit` and its phases: references, garbage, `maxRows`, weak references, uniqueness.
-//! 4. `links`, `index`: strong counts, weak back-links and unique indexes.
+//! 4. `links`, `index`: strong counts, weak back-links and unique indexes; [`keys`]: which rows have
+//!    a value in a column that no unique index covers.
 //! 5. `load`: all of that for rows from a file.
 //! 6. `meter`: what all of it costs, and the most it may.
 //! 7. [`execute()`]: a request's operations in order; each is a file in `ops`.
@@ -29,6 +30,7 @@ mod digest;
 pub mod execute;
 mod follow;
 mod index;
+pub mod keys;
 pub mod late;
 mod links;
 mod load;
@@ -53,6 +55,7 @@ pub use execute::{
     read,
 };
 pub use follow::follow;
+pub use keys::{KeyBudget, KeyEvent, KeyKind, KeyName};
 pub use late::LateReply;
 pub use meter::{Watcher, Word};
 pub use planner::Work;

@@ -111,6 +111,26 @@ impl Links {
         self.weak[table.index()].range(first..).take_while(move |link| link.to == to)
     }
 
+    /// Rows of table `from` whose column refers weakly to a row; one may come several times.
+    pub(crate) fn weak_from(
+        &self,
+        from: TableId,
+        column: ColumnId,
+        (table, to): (TableId, Uuid),
+    ) -> impl Iterator<Item = Uuid> {
+        let first = Link { to, table: from, row: Uuid::ZERO, column: ColumnId(0), key: None };
+        let links = self.weak[table.index()].range(first..);
+        let links = links.take_while(move |link| (link.to, link.table) == (to, from));
+        links.filter(move |link| link.column == column).map(|link| link.row)
+    }
+
+    /// Whether any column of the table refers to rows weakly.
+    pub(crate) fn refers_weakly(&self, table: TableId) -> bool {
+        let is_weak = |(_, kind): &(TableId, RefKind)| *kind == RefKind::Weak;
+        let mut columns = self.columns[table.index()].iter();
+        columns.any(|(_, refs)| [refs.key, refs.value].iter().flatten().any(is_weak))
+    }
+
     /// Number of weak references between different rows.
     pub(crate) fn weak_refs(&self) -> usize {
         self.weak.iter().map(BTreeSet::len).sum()

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 /// Checking a condition on a row, for each of the condition's clauses.
 pub(crate) const CLAUSE: u64 = 1;
+/// Going to a row that a key has found, wherever in memory it is.
+pub(crate) const CANDIDATE: u64 = 3;
+/// Walking so many entries of a key costs a unit.
+pub(crate) const ENTRIES: u64 = 4;
 /// Dispatching an operation.
 pub(crate) const OPERATION: u64 = 20;
 /// Text of a request that is parsed costs a unit for so many bytes.

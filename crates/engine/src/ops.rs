@@ -157,13 +157,15 @@ impl<'db, 'e> Run<'db, 'e> {
     }
 
     fn insert(&mut self, table: TableId, row: Row) {
-        self.planner.row_moved(self.txn.schema().table(table), table, row.uuid(), None);
+        let known = (self.txn.schema().table(table), &self.txn.db().keys);
+        self.planner.row_moved(known, table, row.uuid(), None);
         self.txn.insert(table, row);
     }
 
     fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {
         self.txn.change(table, uuid, column, change);
-        self.planner.row_moved(self.txn.schema().table(table), table, uuid, Some(column));
+        let known = (self.txn.schema().table(table), &self.txn.db().keys);
+        self.planner.row_moved(known, table, uuid, Some(column));
     }
 
     /// Writes the result of an operation that counts rows.

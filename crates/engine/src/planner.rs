@@ -1,35 +1,57 @@
-//! Finding the rows that satisfy a condition: by UUID, by a unique index, or by looking at all.
+//! Finding the rows that satisfy a condition: by UUID, by a unique index, by a key or by weak
+//! references, or by looking at all (`docs/decisions/015`).
 //!
 //! Whatever finds candidates, each is checked against the whole condition, so a plan decides only
 //! how many rows are visited. The result is in slot order under every plan.
 //!
-//! Indexes hold committed values. What the transaction itself has moved in them, rows that it
-//! inserted or changed in an index column, is found through `Moved`.
+//! Indexes, keys and links hold committed values. What the transaction itself has moved in them is
+//! found besides, through `moved`.
 
-use std::hash::{BuildHasher, Hasher};
+mod moved;
+mod sources;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use smallvec::{SmallVec, smallvec};
 use weir_data::condition::{Clause, Condition, Function};
+use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
 use crate::attempt::Reads;
-use crate::digest;
+use crate::keys::{KeyKind, Keys, Note, ROWS_MIN};
 use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
+use moved::Moved;
+use sources::{Candidates, Source, Sources};
 
 /// What finding rows took, for tests and coverage counters: work, not time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Rows that a condition was checked on.
     pub rows_visited: u64,
+    /// Entries of keys, and weak references, that were walked on the way to rows.
+    pub entries_walked: u64,
     /// Searches by `_uuid`.
     pub by_uuid: u64,
     /// Searches by a unique index.
     pub by_index: u64,
+    /// Searches by a hash key or an ordered one.
+    pub by_alternate: u64,
+    /// Searches by an inverted key, or by weak references.
+    pub by_inverted: u64,
     /// Searches that looked at every row of a table.
     pub scans: u64,
+}
+
+impl Work {
+    /// How often rows were found in each way, by the names of the coverage counters.
+    pub fn counters(&self) -> [(&'static str, u64); 5] {
+        [
+            ("query_uuid", self.by_uuid),
+            ("query_primary", self.by_index),
+            ("query_alternate", self.by_alternate),
+            ("query_inverted", self.by_inverted),
+            ("query_linear", self.scans),
+        ]
+    }
 }
 
 /// Finds rows for the operations of one transaction.
@@ -37,29 +59,10 @@ pub(crate) struct Planner {
     pub(crate) work: Work,
     /// What was looked for, if somebody wants to know.
     pub(crate) reads: Option<Reads>,
-    moved: Vec<Moved>,
-    hasher: FixedState,
+    /// What there is to say about keys, each key once.
+    pub(crate) notes: Vec<Note>,
+    moved: Moved,
 }
-
-/// Rows of one table that may have values that the table's indexes do not know.
-struct Moved {
-    table: TableId,
-    /// The moved rows in the order in which they got such values; a row may be there more than
-    /// once.
-    uuids: Vec<Uuid>,
-    lookups: Vec<Lookup>,
-}
-
-/// The moved rows by the hash of their values in one index, as far as somebody asked.
-struct Lookup {
-    index: usize,
-    /// How many of [`Moved::uuids`] are in.
-    done: usize,
-    by_hash: HashMap<u64, Vec<Uuid>, FixedState>,
-}
-
-/// So many moved rows, at most, are all looked at without a [`Lookup`].
-const LOOK_AT_ALL: usize = 8;
 
 /// A few things: there is usually one, and seldom more than four.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
@@ -69,13 +72,13 @@ enum Plan<'c> {
     Nothing,
     Uuid(Uuid),
     Index { index: usize, values: Few<DatumRef<'c>> },
-    Scan,
+    /// By what is neither `_uuid` nor a unique index, or else by a scan.
+    Other,
 }
 
 impl Planner {
     pub(crate) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self { work: Work::default(), reads: None, moved: Vec::new(), hasher }
+        Self { work: Work::default(), reads: None, notes: Vec::new(), moved: Moved::new(seed) }
     }
 
     /// The rows that satisfy every clause, in slot order, unless looking for them costs more than
@@ -91,7 +94,7 @@ impl Planner {
         if let Some(reads) = &mut self.reads {
             reads.note(table, condition);
         }
-        let candidates = match plan(condition, txn.schema().table(table)) {
+        let candidates: Few<Uuid> = match plan(condition, txn.schema().table(table)) {
             Plan::Nothing => Few::new(),
             Plan::Uuid(uuid) => {
                 self.work.by_uuid += 1;
@@ -99,95 +102,146 @@ impl Planner {
             }
             Plan::Index { index, values } => {
                 self.work.by_index += 1;
-                self.candidates(txn, table, index, &values)
+                let found = txn.db().lookup(table, index, &values);
+                let mut candidates = found.into_iter().collect();
+                self.moved.by_index(txn, table, (index, &values), &mut candidates);
+                candidates
             }
-            Plan::Scan => {
-                txn.meter.afford_each(rows.len(), meter::CLAUSE * clauses)?;
-                self.work.scans += 1;
-                self.work.rows_visited += rows.len() as u64;
-                return Ok(rows.iter().filter(|row| condition.matches_all(row)).collect());
-            }
+            Plan::Other => return self.otherwise(txn, table, condition),
         };
-        let mut slots: Few<_> = Few::new();
-        for uuid in &candidates {
-            slots.extend(rows.slot(*uuid));
-        }
-        if slots.len() > 1 {
-            slots.sort_unstable();
-            slots.dedup();
-        }
+        let slots = candidates.iter().filter_map(|uuid| rows.slot(*uuid)).collect();
+        let slots = in_order(slots);
         self.work.rows_visited += slots.len() as u64;
         txn.meter.spend_each(slots.len(), meter::CLAUSE * clauses);
-        let found = slots.into_iter().filter_map(|slot| rows.at(slot));
-        Ok(found.filter(|row| condition.matches_all(row)).collect())
+        Ok(matching(rows, slots, condition))
+    }
+
+    /// As [`Planner::rows`], by keys or weak references, or else by a scan.
+    fn otherwise<'t>(
+        &mut self,
+        txn: &'t Transaction<'_>,
+        table: TableId,
+        condition: &Condition,
+    ) -> Result<Few<&'t Row>, TooLong> {
+        let schema = txn.schema().table(table);
+        let rows = txn.store().table(table);
+        let sources = match Sources::of(txn, (table, schema), condition) {
+            Sources::None => return self.scan(txn, table, condition),
+            Sources::Nothing => return Ok(Few::new()),
+            Sources::Some(sources) => sources,
+        };
+        let chosen = sources::choose(&sources, table, rows);
+        let walked = chosen.as_ref().map_or_else(|walked| *walked, |chosen| chosen.walked);
+        self.work.entries_walked += walked;
+        txn.meter.spend(walked / meter::ENTRIES);
+        let Ok(chosen) = chosen else { return self.scan(txn, table, condition) };
+
+        let source = &sources[chosen.source];
+        let slots = self.slots(txn, table, &sources, &chosen);
+        let clauses = condition.clauses.len().max(1) as u64;
+        txn.meter.afford_each(slots.len(), meter::CANDIDATE + meter::CLAUSE * clauses)?;
+        match source.kind {
+            KeyKind::Hash | KeyKind::Ordered => self.work.by_alternate += 1,
+            KeyKind::Inverted => self.work.by_inverted += 1,
+        }
+        self.work.rows_visited += slots.len() as u64;
+        if let Some(name) = source.key() {
+            let saved = rows.len().saturating_sub(slots.len()) as u64;
+            self.note(Note::Saved(name, saved));
+        }
+        Ok(matching(rows, slots, condition))
+    }
+
+    /// Where the candidates are, and the rows that the transaction has moved.
+    fn slots(
+        &mut self,
+        txn: &Transaction<'_>,
+        table: TableId,
+        sources: &[Source<'_>],
+        chosen: &Candidates,
+    ) -> Few<Slot> {
+        let rows = txn.store().table(table);
+        let source = &sources[chosen.source];
+        let mut slots: Few<Slot> =
+            chosen.rows.iter().flat_map(|number| rows.slots_of_number(*number)).collect();
+        if sources.iter().any(Source::is_links) {
+            slots.extend(txn.touched(table).filter_map(|uuid| rows.slot(uuid)));
+        } else {
+            let what = (source.column, source.kind);
+            let moved = self.moved.by_key(txn, table, what, source.numbers);
+            slots.extend(moved.iter().filter_map(|uuid| rows.slot(*uuid)));
+        }
+        in_order(slots)
+    }
+
+    fn scan<'t>(
+        &mut self,
+        txn: &'t Transaction<'_>,
+        table: TableId,
+        condition: &Condition,
+    ) -> Result<Few<&'t Row>, TooLong> {
+        let clauses = condition.clauses.len().max(1) as u64;
+        let rows = txn.store().table(table);
+        let wanted = (rows.len() as u64 >= ROWS_MIN).then(|| {
+            let schema = txn.schema().table(table);
+            let is_linked = |column| txn.db().has_links && sources::is_linked(schema, column);
+            txn.db().keys.wanted(schema, table, condition, is_linked)
+        });
+        let n_rows = rows.len() as u64;
+        let scanned = wanted.flatten().map(|name| Note::Scanned(name, n_rows));
+        if let Err(error) = txn.meter.afford_each(rows.len(), meter::CLAUSE * clauses) {
+            // Somebody else will: what is found is not known here.
+            scanned.into_iter().for_each(|note| self.note(note));
+            return Err(error);
+        }
+        self.work.scans += 1;
+        self.work.rows_visited += n_rows;
+        let found: Few<_> = rows.iter().filter(|row| condition.matches_all(row)).collect();
+        if let Some(note) = scanned.filter(|_| sources::is_few(found.len(), rows)) {
+            self.note(note);
+        }
+        Ok(found)
+    }
+
+    /// Keeps a note, together with those of the same kind about the same key.
+    fn note(&mut self, note: Note) {
+        for known in &mut self.notes {
+            match (known, note) {
+                (Note::Scanned(name, rows), Note::Scanned(other, more)) if *name == other => {
+                    return *rows = rows.saturating_add(more);
+                }
+                (Note::Saved(name, rows), Note::Saved(other, more)) if *name == other => {
+                    return *rows = rows.saturating_add(more);
+                }
+                _ => {}
+            }
+        }
+        self.notes.push(note);
     }
 
     /// Takes note that a row was inserted, or changed in `column`.
     pub(crate) fn row_moved(
         &mut self,
-        schema: &TableSchema,
+        known: (&TableSchema, &Keys),
         table: TableId,
         uuid: Uuid,
         column: Option<ColumnId>,
     ) {
-        let concerns = |index: &Vec<ColumnId>| column.is_none_or(|column| index.contains(&column));
-        if !schema.indexes.iter().any(concerns) {
-            return;
-        }
-        match self.moved.iter_mut().find(|moved| moved.table == table) {
-            Some(moved) => moved.uuids.push(uuid),
-            None => self.moved.push(Moved { table, uuids: vec![uuid], lookups: Vec::new() }),
-        }
-    }
-
-    /// Rows that may have these values in a unique index.
-    fn candidates(
-        &mut self,
-        txn: &Transaction<'_>,
-        table: TableId,
-        index: usize,
-        values: &[DatumRef<'_>],
-    ) -> Few<Uuid> {
-        let mut candidates: Few<Uuid> = txn.db().lookup(table, index, values).into_iter().collect();
-        if let Some(moved) = self.moved.iter_mut().find(|moved| moved.table == table) {
-            if moved.uuids.len() <= LOOK_AT_ALL {
-                candidates.extend_from_slice(&moved.uuids);
-            } else {
-                let lookup = moved.lookup(txn, index, &self.hasher);
-                let hash = hash(&self.hasher, values.iter().copied());
-                candidates.extend(lookup.by_hash.get(&hash).into_iter().flatten().copied());
-            }
-        }
-        candidates
+        self.moved.note(known, table, uuid, column);
     }
 }
 
-impl Moved {
-    /// The lookup for an index, with all moved rows in it.
-    fn lookup(&mut self, txn: &Transaction<'_>, index: usize, hasher: &FixedState) -> &Lookup {
-        let at = self.lookups.iter().position(|lookup| lookup.index == index);
-        let at = at.unwrap_or_else(|| {
-            let by_hash = HashMap::with_hasher(hasher.clone());
-            self.lookups.push(Lookup { index, done: 0, by_hash });
-            self.lookups.len() - 1
-        });
-        let lookup = &mut self.lookups[at];
-        let columns = &txn.schema().table(self.table).indexes[index];
-        for uuid in &self.uuids[lookup.done..] {
-            if let Some(row) = txn.store().get(self.table, *uuid) {
-                let hash = hash(hasher, columns.iter().map(|column| row.get(*column)));
-                lookup.by_hash.entry(hash).or_default().push(*uuid);
-            }
-        }
-        lookup.done = self.uuids.len();
-        lookup
+fn in_order(mut slots: Few<Slot>) -> Few<Slot> {
+    if slots.len() > 1 {
+        slots.sort_unstable();
+        slots.dedup();
     }
+    slots
 }
 
-fn hash<'a>(hasher: &FixedState, values: impl Iterator<Item = DatumRef<'a>>) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    values.for_each(|value| digest::datum(value, &mut hasher));
-    hasher.finish()
+fn matching<'t>(rows: &'t Table, slots: Few<Slot>, condition: &Condition) -> Few<&'t Row> {
+    let found = slots.into_iter().filter_map(|slot| rows.at(slot));
+    found.filter(|row| condition.matches_all(row)).collect()
 }
 
 /// Chooses how to find the rows that satisfy a condition.
@@ -205,7 +259,7 @@ fn plan<'c>(condition: &'c Condition, schema: &TableSchema) -> Plan<'c> {
             return Plan::Index { index, values };
         }
     }
-    Plan::Scan
+    Plan::Other
 }
 
 /// The value that a condition demands of a column.

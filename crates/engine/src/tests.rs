@@ -3,6 +3,7 @@
 mod difference;
 mod follow;
 mod golden;
+mod keys;
 mod load;
 mod scale;
 mod scenario;

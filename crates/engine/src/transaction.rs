@@ -16,6 +16,7 @@ use weir_data::{
 };
 
 use crate::database::Database;
+use crate::keys::Note;
 use crate::meter::{self, Meter};
 use crate::ordered::Ordered;
 
@@ -167,6 +168,17 @@ impl<'db> Transaction<'db> {
         let rows = self.journal.table(table).into_iter().flat_map(Ordered::iter);
         rows.filter(|(_, touch)| matches!(touch, Touch::Inserted | Touch::Changed(_)))
             .map(|(uuid, _)| *uuid)
+    }
+
+    /// How many rows of the table the transaction has touched at all.
+    pub(crate) fn n_touched(&self, table: TableId) -> usize {
+        self.journal.table(table).map_or(0, |rows| rows.iter().len())
+    }
+
+    /// Hands on what searches have to say about keys.
+    pub(crate) fn note_keys(&mut self, notes: Vec<Note>) {
+        let Database { keys, store, position, .. } = &mut *self.db;
+        notes.into_iter().for_each(|note| keys.note(note, store, *position));
     }
 
     /// What was done to one row.

@@ -1,0 +1,209 @@
+//! The entries of a key: pairs of a value's number and a row's number, in ascending order.
+//!
+//! An entry says that a row may have a value; whoever follows it looks at the row. So different
+//! values or rows may share a number, and what is filed is a bag: an entry may be there several
+//! times, and, while a key is built, less than not at all.
+
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+
+use super::KeyKind;
+
+/// Bytes of an entry with its share of the tree, at most: measured with entries that came in
+/// random and in ascending order.
+const SHORT_BYTES: usize = 16;
+const LONG_BYTES: usize = 24;
+
+/// The entries of one key.
+#[derive(Debug)]
+pub(crate) enum Entries {
+    /// Values have numbers of 32 bits.
+    Short(Bag<u64>),
+    /// Values have numbers of 64 bits: their two halves, then the row's number.
+    Long(Bag<[u32; 3]>),
+}
+
+/// A sorted bag.
+///
+/// **Invariant:** what is in `counts` with a positive number is in `tree`, too; what is there with
+/// a negative one is not.
+#[derive(Debug)]
+pub(crate) struct Bag<E> {
+    tree: BTreeSet<E>,
+    /// How often an entry is there beyond what `tree` says, where that is not 0.
+    counts: BTreeMap<E, i64>,
+}
+
+/// The numbers of the rows of a range of entries, in the order of the entries.
+#[derive(Debug)]
+pub(crate) enum Rows<'a> {
+    Short(btree_set::Range<'a, u64>),
+    Long(btree_set::Range<'a, [u32; 3]>),
+}
+
+impl<E: Ord + Copy> Bag<E> {
+    fn new() -> Self {
+        Self { tree: BTreeSet::new(), counts: BTreeMap::new() }
+    }
+
+    fn add(&mut self, entry: E) {
+        if self.counts.get(&entry).is_some_and(|count| *count < 0) || !self.tree.insert(entry) {
+            self.count(entry, 1);
+        }
+    }
+
+    fn remove(&mut self, entry: E) {
+        if self.counts.get(&entry).is_some_and(|count| *count > 0) || !self.tree.remove(&entry) {
+            self.count(entry, -1);
+        }
+    }
+
+    #[cold]
+    fn count(&mut self, entry: E, by: i64) {
+        let count = self.counts.entry(entry).or_insert(0);
+        *count += by;
+        if *count == 0 {
+            self.counts.remove(&entry);
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.counts.values().all(|count| *count > 0)
+    }
+
+    fn is_equal(&self, other: &Self) -> bool {
+        self.tree == other.tree && self.counts == other.counts
+    }
+}
+
+impl Entries {
+    /// No entries, for a key of this kind.
+    pub(crate) fn new(kind: KeyKind) -> Self {
+        match kind {
+            KeyKind::Hash | KeyKind::Inverted => Self::Short(Bag::new()),
+            KeyKind::Ordered => Self::Long(Bag::new()),
+        }
+    }
+
+    /// Adds an entry.
+    pub(crate) fn add(&mut self, value: u64, row: u32) {
+        match self {
+            Self::Short(bag) => bag.add(short(value, row)),
+            Self::Long(bag) => bag.add(long(value, row)),
+        }
+    }
+
+    /// Takes an entry out, perhaps before it is put in.
+    pub(crate) fn remove(&mut self, value: u64, row: u32) {
+        match self {
+            Self::Short(bag) => bag.remove(short(value, row)),
+            Self::Long(bag) => bag.remove(long(value, row)),
+        }
+    }
+
+    /// Rows filed under the values from `first` to `last`, which is not below `first`.
+    pub(crate) fn rows(&self, first: u64, last: u64) -> Rows<'_> {
+        match self {
+            Self::Short(bag) => Rows::Short(bag.tree.range(short(first, 0)..=short(last, u32::MAX))),
+            Self::Long(bag) => Rows::Long(bag.tree.range(long(first, 0)..=long(last, u32::MAX))),
+        }
+    }
+
+    /// Number of different entries.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Short(bag) => bag.tree.len(),
+            Self::Long(bag) => bag.tree.len(),
+        }
+    }
+
+    /// Bytes that the entries take, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Short(bag) => bag.tree.len() * SHORT_BYTES,
+            Self::Long(bag) => bag.tree.len() * LONG_BYTES,
+        }
+    }
+
+    /// Whether all that was taken out has been put in.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Short(bag) => bag.is_whole(),
+            Self::Long(bag) => bag.is_whole(),
+        }
+    }
+
+    /// Whether the same entries are in both, equally often.
+    pub(crate) fn is_equal(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Short(a), Self::Short(b)) => a.is_equal(b),
+            (Self::Long(a), Self::Long(b)) => a.is_equal(b),
+            _ => false,
+        }
+    }
+}
+
+/// Bytes of the entries of a key, for each row or element, at most.
+pub(crate) fn bytes_each(kind: KeyKind) -> usize {
+    match kind {
+        KeyKind::Hash | KeyKind::Inverted => SHORT_BYTES,
+        KeyKind::Ordered => LONG_BYTES,
+    }
+}
+
+const fn short(value: u64, row: u32) -> u64 {
+    value << 32 | row as u64
+}
+
+const fn long(value: u64, row: u32) -> [u32; 3] {
+    [(value >> 32) as u32, value as u32, row]
+}
+
+impl Iterator for Rows<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        match self {
+            Self::Short(range) => range.next().map(|entry| *entry as u32),
+            Self::Long(range) => range.next().map(|entry| entry[2]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use weir_data::UuidSource;
+
+    /// The dumb twin is a list of counts, which may be negative on the way.
+    #[test]
+    fn a_bag_counts_what_comes_and_goes_in_any_order() {
+        for (kind, values) in [(KeyKind::Hash, 5), (KeyKind::Ordered, 5)] {
+            let mut random = UuidSource::new([9, 9, 9, values]);
+            let mut entries = Entries::new(kind);
+            let mut twin: BTreeMap<(u64, u32), i64> = BTreeMap::new();
+            let mut negative = 0;
+            for _ in 0..20_000 {
+                let value = random.next_u64() % values * (u64::from(u32::MAX) / 5);
+                let row = (random.next_u64() % 4) as u32;
+                let count = twin.entry((value, row)).or_insert(0);
+                if random.next_u64().is_multiple_of(2) && *count > -3 || *count > 3 {
+                    entries.remove(value, row);
+                    *count -= 1;
+                } else {
+                    entries.add(value, row);
+                    *count += 1;
+                }
+                negative += usize::from(*count < 0);
+                assert_eq!(entries.is_whole(), twin.values().all(|count| *count >= 0));
+                let there = |(entry, count): (&(u64, u32), &i64)| (*count > 0).then_some(entry.1);
+                let from = twin.range((value, 0)..=(value, u32::MAX)).filter_map(there);
+                assert!(entries.rows(value, value).eq(from));
+                let all = twin.iter().filter_map(there);
+                assert!(entries.rows(0, u64::from(u32::MAX)).eq(all));
+            }
+            assert!(negative > 100, "{negative}");
+        }
+    }
+}
