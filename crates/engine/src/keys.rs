@@ -21,9 +21,7 @@ mod api;
 mod entries;
 mod numbers;
 
-use weir_data::{
-    ColumnId, Delta, RowDelta, Schema, Snapshot, Store, TableId, TableSchema, Uuid,
-};
+use weir_data::{ColumnId, Delta, RowDelta, Schema, Snapshot, Store, TableId, TableSchema, Uuid};
 
 pub use advice::KeyBudget;
 pub use api::{DroppedKey, KeyError, KeyEvent, KeyState, Why};

@@ -71,7 +71,10 @@ pub(crate) type Few<T> = SmallVec<[T; 4]>;
 enum Plan<'c> {
     Nothing,
     Uuid(Uuid),
-    Index { index: usize, values: Few<DatumRef<'c>> },
+    Index {
+        index: usize,
+        values: Few<DatumRef<'c>>,
+    },
     /// By what is neither `_uuid` nor a unique index, or else by a scan.
     Other,
 }

@@ -103,7 +103,9 @@ impl Entries {
     /// Rows filed under the values from `first` to `last`, which is not below `first`.
     pub(crate) fn rows(&self, first: u64, last: u64) -> Rows<'_> {
         match self {
-            Self::Short(bag) => Rows::Short(bag.tree.range(short(first, 0)..=short(last, u32::MAX))),
+            Self::Short(bag) => {
+                Rows::Short(bag.tree.range(short(first, 0)..=short(last, u32::MAX)))
+            }
             Self::Long(bag) => Rows::Long(bag.tree.range(long(first, 0)..=long(last, u32::MAX))),
         }
     }

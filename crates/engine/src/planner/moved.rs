@@ -151,13 +151,7 @@ impl MovedRows {
 
 impl KeyLookup {
     /// Files the rows that have moved since somebody asked last.
-    fn follow(
-        &mut self,
-        txn: &Transaction<'_>,
-        table: TableId,
-        uuids: &[Uuid],
-        numbers: &Numbers,
-    ) {
+    fn follow(&mut self, txn: &Transaction<'_>, table: TableId, uuids: &[Uuid], numbers: &Numbers) {
         for (place, uuid) in uuids.iter().enumerate().skip(self.done) {
             let Ok(place) = u32::try_from(place) else { continue };
             if let Some(row) = txn.store().get(table, *uuid) {

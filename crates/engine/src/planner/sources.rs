@@ -252,7 +252,8 @@ pub(super) fn choose(
                 if rows.len() > INTERSECT_MIN {
                     sort(&sources[at], &mut rows);
                     for other in (0..walks.len()).filter(|other| *other != at) {
-                        let room = (INTERSECT_SHARE * rows.len()).saturating_sub(found[other].len());
+                        let room =
+                            (INTERSECT_SHARE * rows.len()).saturating_sub(found[other].len());
                         let before = found[other].len();
                         found[other].extend(walks[other].by_ref().take(room + 1));
                         walked += (found[other].len() - before) as u64;
