@@ -111,17 +111,15 @@ impl Links {
         self.weak[table.index()].range(first..).take_while(move |link| link.to == to)
     }
 
-    /// Rows of table `from` whose column refers weakly to a row; one may come several times.
+    /// Rows of table `from` that refer weakly to a row, in whatever column; each once a reference.
     pub(crate) fn weak_from(
         &self,
         from: TableId,
-        column: ColumnId,
         (table, to): (TableId, Uuid),
     ) -> impl Iterator<Item = Uuid> {
         let first = Link { to, table: from, row: Uuid::ZERO, column: ColumnId(0), key: None };
         let links = self.weak[table.index()].range(first..);
-        let links = links.take_while(move |link| (link.to, link.table) == (to, from));
-        links.filter(move |link| link.column == column).map(|link| link.row)
+        links.take_while(move |link| (link.to, link.table) == (to, from)).map(|link| link.row)
     }
 
     /// Whether any column of the table refers to rows weakly.

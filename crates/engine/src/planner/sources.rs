@@ -198,7 +198,8 @@ impl<'a> Source<'a> {
         match self.by {
             By::Key(key) => Walk::Key(key.entries.rows(self.numbers.0, self.numbers.1)),
             By::Links(links, (target, to)) => {
-                let from = links.weak_from(table, self.column, (target, to));
+                // Those of other columns, too: what is walked is counted.
+                let from = links.weak_from(table, (target, to));
                 // A reference of a row to itself is not filed.
                 let itself = (target == table).then_some(to);
                 let uuids = itself.into_iter().chain(from);
@@ -215,7 +216,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether the source knows nothing of what the transaction has moved, and nobody else does.
+    /// Whether what the transaction has moved is filed nowhere.
     pub(super) fn is_links(&self) -> bool {
         matches!(self.by, By::Links(..))
     }
