@@ -11,7 +11,7 @@
 //!    a step. Entries are numbers that add up, so it does not matter which came first.
 //! 3. With the last of them the key serves.
 //!
-//! `entries` has the structure, `numbers` what values are filed under, `advice` which keys the
+//! `entries` and `runs` have the structure, `numbers` what values are filed under, `advice` which keys the
 //! engine keeps on its own account.
 //!
 //! **Invariant:** a key that serves has what a walk over all committed rows would file.
@@ -20,6 +20,7 @@ mod advice;
 mod api;
 mod entries;
 mod numbers;
+mod runs;
 
 use weir_data::{ColumnId, Delta, RowDelta, Schema, Snapshot, Store, TableId, TableSchema, Uuid};
 
@@ -36,7 +37,7 @@ pub(crate) use advice::ROWS_MIN;
 pub enum KeyKind {
     /// `==`, and `includes`, in columns of at most one element.
     Hash,
-    /// The same, and `<`, `<=`, `>`, `>=`, in columns of at most one integer or real.
+    /// `==`, `includes`, `<`, `<=`, `>` and `>=` in columns of at most one integer or real.
     Ordered,
     /// `includes`, and `==`, in sets and maps.
     Inverted,
@@ -268,7 +269,7 @@ impl Key {
         (done, true)
     }
 
-    /// Bytes that the key takes, at most.
+    /// Bytes that the key takes, about.
     fn bytes(&self) -> usize {
         self.entries.bytes()
     }

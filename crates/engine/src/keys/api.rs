@@ -34,15 +34,15 @@ pub struct KeyState {
     pub key: KeyName,
     /// Who wants it.
     pub origin: Origin,
-    /// Whether it serves; else it is being built.
+    /// Whether the key serves; else it is being built.
     pub serves: bool,
     /// Number of entries.
     pub entries: usize,
-    /// Bytes that it takes, at most.
+    /// Bytes that the key takes, about.
     pub bytes: usize,
-    /// Rows that nobody had to look at thanks to it, and
+    /// Rows that nobody had to look at thanks to it, since it was made or last found to pay.
     pub saved: u64,
-    /// entries that commits have filed in it: both since it was made, or last found to pay.
+    /// Entries that commits have filed in it, since then.
     pub filed: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct DroppedKey(#[expect(dead_code, reason = "it is only there to be freed
 /// What the engine did to its keys.
 #[derive(Debug)]
 pub enum KeyEvent {
-    /// It began to build one of its own.
+    /// A key of the engine's own is being built from now on.
     Begun {
         /// Which one.
         key: KeyName,
@@ -66,12 +66,12 @@ pub enum KeyEvent {
         key: KeyName,
         /// Who wanted it.
         origin: Origin,
-        /// Bytes that it takes, at most.
+        /// Bytes that the key takes, about.
         bytes: usize,
         /// Rows that scans had looked at for want of the key; 0 if it was declared.
         scanned: u64,
     },
-    /// It dropped one of its own.
+    /// A key of the engine's own is gone.
     Dropped {
         /// Which one.
         key: KeyName,
@@ -85,14 +85,14 @@ pub enum KeyEvent {
 /// Why the engine dropped a key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It saved too few looks at rows for what it cost to keep.
+    /// The key saved too few looks at rows for what it cost to keep.
     DoesNotPay {
         /// Rows that it saved a look at.
         saved: u64,
         /// Entries that commits filed in it.
         filed: u64,
     },
-    /// The budget does not suffice for all, and it saved least.
+    /// The budget does not suffice for all, and this key saved least.
     Room,
 }
 
