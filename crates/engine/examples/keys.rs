@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! cargo run --release -p weir-engine --example keys -- select ROWS...
-//! cargo run --release -p weir-engine --example keys -- memory ROWS
 //! valgrind --tool=callgrind target/release/examples/keys insert ROWS COUNT [KEY]
+//! valgrind --tool=massif target/release/examples/keys insert ROWS 1 [KEY]
 //! ```
 //!
 //! `select` times selections by the unique name, by a column that ten rows share, by a range, by an
-//! element of a set and by strong and weak references, without keys and with them. `memory` says
-//! what each key adds to the process for a row. `insert` adds rows one a transaction, with the key
-//! of one column (`owner`, `size`, `tags`, `group`): the cost of one is the difference between two
-//! runs with different `COUNT`.
+//! element of a set and by strong and weak references, without keys and with them. `insert` adds
+//! rows one a transaction, with the key of one column (`owner`, `size`, `tags`, `group`): the cost
+//! of one is the difference between two runs with different `COUNT`, the memory of the key that
+//! between runs with and without.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -51,9 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["select", sizes @ ..] if !sizes.is_empty() => {
             sizes.iter().try_for_each(|rows| select_all(rows.parse()?))
         }
-        ["memory", rows] => memory(rows.parse()?),
         ["insert", rows, count, key @ ..] => insert(rows.parse()?, count.parse()?, key),
-        _ => Err("usage: keys select ROWS... | memory ROWS | insert ROWS COUNT [KEY]".into()),
+        _ => Err("usage: keys select ROWS... | insert ROWS COUNT [KEY]".into()),
     }
 }
 
@@ -190,34 +189,6 @@ fn select_all(rows: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bytes of the process that are in memory.
-fn resident() -> Result<usize, Box<dyn Error>> {
-    let statm = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: usize = statm.split(' ').nth(1).ok_or("no resident pages")?.parse()?;
-    Ok(pages * 4096)
-}
-
-fn memory(rows: usize) -> Result<(), Box<dyn Error>> {
-    let empty = resident()?;
-    let mut db = database(rows)?;
-    let table = resident()?;
-    println!("table: {:.1} bytes a row", (table - empty) as f64 / rows as f64);
-    for column in ["owner", "size", "tags", "group"] {
-        let before = resident()?;
-        build(&mut db, column)?;
-        let after = resident()?;
-        let bytes = after.saturating_sub(before) as f64;
-        let key = key(&db, column)?;
-        let state = db.keys().find(|state| state.key == key).ok_or("the key is gone")?;
-        let (a_row, an_entry) = (bytes / rows as f64, bytes / state.entries as f64);
-        println!(
-            "{column}: {} key, {a_row:.1} bytes a row, {an_entry:.1} an entry",
-            key.kind.name()
-        );
-    }
-    Ok(())
-}
-
 fn insert(rows: usize, count: usize, keys: &[&str]) -> Result<(), Box<dyn Error>> {
     let mut db = database(rows)?;
     for column in keys {
@@ -238,5 +209,7 @@ fn insert(rows: usize, count: usize, keys: &[&str]) -> Result<(), Box<dyn Error>
     }
     let us = start.elapsed().as_secs_f64() * 1e6 / count as f64;
     println!("{us:.2} us an insertion");
+    // A profiler of the heap sees all of it at the end.
+    std::mem::forget(db);
     Ok(())
 }
