@@ -209,10 +209,10 @@ impl Key {
                 *filed += 1;
             }),
             RowDelta::Modify(columns) => {
-                let Ok(at) = columns.binary_search_by_key(column, |delta| delta.column) else {
+                let Some(delta) = columns.iter().find(|delta| delta.column == *column) else {
                     return;
                 };
-                let change = &columns[at].change;
+                let change = &delta.change;
                 if *kind != KeyKind::Inverted {
                     let whole = |side: &weir_data::Datum, file: &mut dyn FnMut(u64)| {
                         numbers.of_value(*kind, side.as_ref(), file);

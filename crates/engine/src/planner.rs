@@ -16,6 +16,7 @@ use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
 use crate::attempt::Reads;
+use crate::database::Database;
 use crate::keys::{KeyKind, Keys, Note, ROWS_MIN};
 use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
@@ -126,14 +127,13 @@ impl Planner {
         table: TableId,
         condition: &Condition,
     ) -> Result<Few<&'t Row>, TooLong> {
-        let schema = txn.schema().table(table);
         let rows = txn.store().table(table);
-        let sources = match Sources::of(txn, (table, schema), condition) {
+        let sources = match Sources::of(txn.db(), txn.n_touched(table), table, condition) {
             Sources::None => return self.scan(txn, table, condition),
             Sources::Nothing => return Ok(Few::new()),
             Sources::Some(sources) => sources,
         };
-        let chosen = sources::choose(&sources, table, rows);
+        let chosen = sources::choose(&sources, table, rows, sources::most(rows));
         let walked = chosen.as_ref().map_or_else(|walked| *walked, |chosen| chosen.walked);
         self.work.entries_walked += walked;
         txn.meter.spend(walked / meter::ENTRIES);
@@ -232,6 +232,26 @@ impl Planner {
     ) {
         self.moved.note(known, table, uuid, column);
     }
+}
+
+/// The committed rows among which all are that satisfy a clause, each at most once, unless only a
+/// look at every row tells, or there are more than `most`.
+pub(crate) fn candidates(
+    db: &Database,
+    table: TableId,
+    clause: &Clause,
+    most: usize,
+) -> Option<Vec<Uuid>> {
+    let rows = db.store.table(table);
+    let condition = Condition { clauses: vec![clause.clone()] };
+    let candidates = match Sources::of(db, 0, table, &condition) {
+        Sources::None => return None,
+        Sources::Nothing => Candidates::default(),
+        Sources::Some(sources) => sources::choose(&sources, table, rows, most).ok()?,
+    };
+    let numbers = candidates.rows.into_iter();
+    let slots = in_order(numbers.flat_map(|number| rows.slots_of_number(number)).collect());
+    Some(slots.into_iter().filter_map(|slot| rows.at(slot)).map(Row::uuid).collect())
 }
 
 fn in_order(mut slots: Few<Slot>) -> Few<Slot> {

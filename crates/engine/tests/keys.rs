@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use weir_data::{Schema, TableId, UuidSource};
+use weir_data::condition::Clause;
+use weir_data::{Row, Schema, TableId, Uuid, UuidSource};
 use weir_engine::keys::{KeyError, Origin, Why};
 use weir_engine::{
     Database, Done, Env, KeyBudget, KeyEvent, KeyKind, KeyName, Outcome, execute, read,
@@ -156,6 +157,29 @@ fn a_weak_reference_finds_its_rows_without_a_key() {
         panic!("it only reads")
     };
     assert_eq!((done.reply, done.work.scans), (found.reply, 1));
+}
+
+#[test]
+fn candidates_of_a_clause_are_told_to_who_runs_no_transaction() {
+    let mut scene = Scene::new();
+    let clause = |scene: &Scene, text: &str| {
+        let schema = scene.db.schema();
+        let table = schema.table(schema.table_id("Item").expect("the schema has it"));
+        let text = validate(text.as_bytes()).expect("a clause");
+        Clause::parse(text, table, None).expect("a clause")
+    };
+    let table = scene.key("owner", false).table;
+    let owner = clause(&scene, r#"["owner","==","owner 7"]"#);
+    let group = clause(&scene, &format!(r#"["group","==",{}]"#, group(7)));
+    assert_eq!(scene.db.candidates(table, &owner, ROWS), None, "there is no key");
+    scene.have_key("owner", false);
+    for clause in [owner, group] {
+        let rows = scene.db.store().table(table).iter().filter(|row| clause.matches(row));
+        let rows: Vec<Uuid> = rows.map(Row::uuid).collect();
+        assert_eq!(rows.len(), SHARE);
+        assert_eq!(scene.db.candidates(table, &clause, SHARE), Some(rows));
+        assert_eq!(scene.db.candidates(table, &clause, SHARE - 1), None, "they are too many");
+    }
 }
 
 #[test]

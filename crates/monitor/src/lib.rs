@@ -54,4 +54,4 @@ pub use message::{Update, Version};
 pub use occupied::bytes_of_text;
 pub use registry::{Counts, GroupId, MonitorKey, Monitors};
 pub use resume::Missed;
-pub use rows::{FindRow, Rows};
+pub use rows::{FindCandidates, FindRow, Rows};

@@ -134,6 +134,7 @@ impl Keys {
         if self.automatic_bytes() + bytes > budget.bytes {
             let automatic = self.all().filter(|key| key.origin == Origin::Automatic);
             let least = automatic.map(|key| (key.saved, key.name)).min()?;
+            // Asked again when scans have gone on, whether or not there is room by then.
             self.demands.0.entry(name).or_default().scanned -= demand.scanned / 2;
             return if least.0 < demand.scanned { self.give_up(least.1, Why::Room) } else { None };
         }

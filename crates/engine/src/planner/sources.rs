@@ -10,9 +10,9 @@ use weir_data::types::RefKind;
 use weir_data::{AtomRef, ColumnId, TableId, TableSchema, Uuid};
 
 use super::Few;
+use crate::database::Database;
 use crate::keys::{Key, KeyKind, KeyName, Numbers, Rows};
 use crate::links::Links;
-use crate::transaction::Transaction;
 
 /// Looking at a row that a key has found costs as much as so many rows of a scan.
 const SCAN_SHARE: usize = 8;
@@ -67,13 +67,14 @@ pub(super) struct Candidates {
 }
 
 impl<'a> Sources<'a> {
-    /// All that can serve a condition.
+    /// All that can serve a condition, in a transaction that has touched so many rows of the table.
     pub(super) fn of(
-        txn: &'a Transaction<'_>,
-        (table, schema): (TableId, &TableSchema),
+        db: &'a Database,
+        touched: usize,
+        table: TableId,
         condition: &Condition,
     ) -> Self {
-        let db = txn.db();
+        let schema = db.schema().table(table);
         let mut found = Few::new();
         for key in db.keys.of(table) {
             if !add_key(key, db.keys.numbers(), condition, &mut found) {
@@ -81,7 +82,6 @@ impl<'a> Sources<'a> {
             }
         }
         // Rows that the transaction has touched are all looked at besides.
-        let touched = txn.n_touched(table);
         if db.has_links && touched <= TOUCHED_MAX && db.links.refers_weakly(table) {
             for clause in &condition.clauses {
                 add_links(&db.links, db.keys.numbers(), schema, clause, &mut found);
@@ -170,6 +170,11 @@ pub(super) fn is_linked(schema: &TableSchema, column: ColumnId) -> bool {
     [refs.key, refs.value].iter().flatten().any(|(_, kind)| *kind == RefKind::Weak)
 }
 
+/// So many candidates cost less than a look at all rows.
+pub(super) fn most(rows: &Table) -> usize {
+    CANDIDATES_MIN + rows.len() / SCAN_SHARE
+}
+
 /// Whether so many rows of a table are few enough for a key to serve who looks for them.
 pub(super) fn is_few(found: usize, rows: &Table) -> bool {
     found <= rows.len() / SCAN_SHARE
@@ -227,13 +232,13 @@ impl<'a> Source<'a> {
 }
 
 /// The candidates of the source that has the fewest, without those that another source rules out
-/// cheaply; `Err` with the number of entries walked if looking at all rows costs less.
+/// cheaply; `Err` with the number of entries walked if there are more than `most`.
 pub(super) fn choose(
     sources: &[Source<'_>],
     table: TableId,
     rows: &Table,
+    most: usize,
 ) -> Result<Candidates, u64> {
-    let most = CANDIDATES_MIN + rows.len() / SCAN_SHARE;
     let mut walks: Few<_> = sources.iter().map(|source| source.walk(table, rows)).collect();
     if let [walk] = &mut walks[..] {
         let rows: Few<u32> = walk.take(most + 1).collect();

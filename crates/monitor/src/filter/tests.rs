@@ -1,9 +1,10 @@
 //! Filters against their conditions, clause by clause.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use weir_data::condition::Condition;
+use weir_data::condition::{Clause, Condition};
 use weir_data::{ColumnId, Datum, DatumRef, Row, Schema, Store, TableId, Uuid, UuidSource};
 use weir_json::validate_value;
 
@@ -125,6 +126,14 @@ impl World {
         self.store.table(TABLE).iter()
     }
 
+    /// What a key finds that knows every column: a row more than it should, and at most so many.
+    fn candidates(&self, clause: &Clause, most: usize) -> Option<Vec<Uuid>> {
+        let superfluous = self.rows().last().map(Row::uuid);
+        let found = self.rows().filter(|row| clause.matches(row)).map(Row::uuid);
+        let found: Vec<Uuid> = found.chain(superfluous).collect();
+        (found.len() <= most).then_some(found)
+    }
+
     /// What the unique index on `key` finds.
     fn find(&self, values: &[DatumRef<'_>]) -> Option<Uuid> {
         let key = self.store.schema().table(TABLE).column_id("key").expect("a column");
@@ -152,14 +161,54 @@ fn a_filter_asks_for_the_rows_for_which_any_clause_holds() {
                 world.find(values)
             };
             let rows = Rows::new(&world.store, &by_index);
-            let matching = rows.matching(TABLE, &filter, &mut Budget::unlimited());
-            let matching: Vec<Uuid> =
-                matching.expect("no bound").into_iter().map(Row::uuid).collect();
             let expected = world.rows().filter(|row| condition.matches_any(row)).map(Row::uuid);
-            assert_eq!(matching, expected.collect::<Vec<_>>(), "{condition:?}");
+            let expected: Vec<Uuid> = expected.collect();
+            let candidates = |_, clause: &Clause, most| world.candidates(clause, most);
+            for rows in [rows, rows.with_keys(&candidates)] {
+                let matching = rows.matching(TABLE, &filter, &mut Budget::unlimited());
+                let matching = matching.expect("no bound").into_iter().map(Row::uuid);
+                assert_eq!(matching.collect::<Vec<_>>(), expected, "{condition:?}");
+            }
         }
     }
     assert!(found > asked / 10 && found < asked * 9 / 10, "{found} of {asked}");
+}
+
+#[test]
+fn rows_are_found_by_keys_where_these_find_few() {
+    let world = World::new(1, 400);
+    let asked = Cell::new(0);
+    let candidates = |_, clause: &Clause, most| {
+        asked.set(asked.get() + 1);
+        world.candidates(clause, most)
+    };
+    let rows = Rows::of_store(&world.store).with_keys(&candidates);
+    let keys = |n: usize| {
+        let clauses: Vec<String> = (0..n).map(|n| format!(r#"["key","==",{}]"#, 3 * n)).collect();
+        format!("[{}]", clauses.join(","))
+    };
+    let map = r#"[["key","==",7],["map","includes",["map",[[1,1],[2,1]]]]]"#;
+    for (condition, is_by_key) in [
+        (keys(2), true),
+        (map.to_owned(), true),
+        // A sixth of the rows.
+        (r#"[["n","==",3]]"#.to_owned(), false),
+        // Each finds a row too many, and together they find an eighth.
+        (keys(20), true),
+        (keys(30), false),
+    ] {
+        asked.set(0);
+        let condition = world.parse(&condition);
+        let filter = world.filter(&condition);
+        // Not enough for a look at every row.
+        let found = rows.matching(TABLE, &filter, &mut Budget::new(390));
+        assert_eq!(found.is_ok(), is_by_key, "{condition:?}");
+        assert!(asked.get() > 0);
+        let found = rows.matching(TABLE, &filter, &mut Budget::unlimited()).expect("no bound");
+        let expected: Vec<&Row> = world.rows().filter(|row| condition.matches_any(row)).collect();
+        assert_eq!(found, expected, "{condition:?}");
+        assert!(!found.is_empty());
+    }
 }
 
 #[test]
