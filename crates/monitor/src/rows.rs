@@ -1,6 +1,7 @@
 //! The rows that a filter asks for: by an index where that finds them all, else by one pass.
 
 use weir_data::condition::{Clause, Function};
+use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, Datum, DatumRef, Row, Store, TableId, Uuid};
 
 use crate::cost::{Budget, LOOKUP, TooLong};
@@ -92,24 +93,18 @@ impl<'a> Rows<'a> {
         for values in demanded {
             let Some(index) = self.index_of(table, values) else { return Ok(None) };
             for value in values.iter() {
-                let uuid =
-                    match index {
-                        Index::Uuid => value.as_ref().scalar().and_then(|atom| atom.as_uuid()),
-                        Index::Unique(number, find) => find(table, number, &[value.as_ref()]),
-                        Index::Key(candidates) => {
-                            let clause = clause(values, value);
-                            let Some(found) = candidates(table, &clause, most) else {
-                                return Ok(None);
-                            };
-                            most -= found.len().min(most);
-                            budget.spend_each(found.len(), LOOKUP + filter.row_cost())?;
-                            let found = found.into_iter().filter_map(|uuid| rows.slot(uuid));
-                            slots.extend(found.filter(|slot| {
-                                rows.at(*slot).is_some_and(|row| filter.matches(row))
-                            }));
-                            None
-                        }
-                    };
+                let uuid = match index {
+                    Index::Uuid => value.as_ref().scalar().and_then(|atom| atom.as_uuid()),
+                    Index::Unique(number, find) => find(table, number, &[value.as_ref()]),
+                    Index::Key(candidates) => {
+                        let found = candidates(table, &clause(values, value), most);
+                        let Some(found) = found else { return Ok(None) };
+                        most -= found.len().min(most);
+                        budget.spend_each(found.len(), LOOKUP + filter.row_cost())?;
+                        slots.extend(matching_slots(rows, &found, filter));
+                        continue;
+                    }
+                };
                 slots.extend(uuid.and_then(|uuid| rows.slot(uuid)));
             }
         }
@@ -133,6 +128,16 @@ impl<'a> Rows<'a> {
         }
         self.candidates.map(Index::Key)
     }
+}
+
+/// Where those of these rows are that a filter asks for.
+fn matching_slots(
+    rows: &Table,
+    candidates: &[Uuid],
+    filter: &Filter,
+) -> impl Iterator<Item = Slot> {
+    let slots = candidates.iter().filter_map(|uuid| rows.slot(*uuid));
+    slots.filter(|slot| rows.at(*slot).is_some_and(|row| filter.matches(row)))
 }
 
 /// One of the clauses that demand these values.
