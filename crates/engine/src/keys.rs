@@ -11,8 +11,8 @@
 //!    a step. Entries are numbers that add up, so it does not matter which came first.
 //! 3. With the last of them the key serves.
 //!
-//! `entries` and `runs` have the structure, `numbers` what values are filed under, `advice` which keys the
-//! engine keeps on its own account.
+//! `entries` and `runs` have the structure, `numbers` what values are filed under, `advice` which
+//! keys the engine keeps on its own account.
 //!
 //! **Invariant:** a key that serves has what a walk over all committed rows would file.
 
@@ -246,7 +246,8 @@ impl Key {
         }
     }
 
-    /// Files rows of the snapshot until `most` entries or slots are done; whether the key serves now.
+    /// Files rows of the snapshot until `most` rows, slots and entries are done: how many that were,
+    /// and whether the key serves now.
     fn build(&mut self, numbers: &Numbers, store: &Store, most: usize) -> (usize, bool) {
         let Self { name: KeyName { table, column, kind }, entries, building, .. } = self;
         let Some(Building { snapshot, slot, .. }) = building else { return (0, true) };

@@ -388,8 +388,11 @@ fn the_key_that_saved_least_makes_room() {
         events.extend(scene.db.tend_keys(budget));
     }
     let (owner, size) = (scene.key("owner", false), scene.key("size", false));
-    let made_room = |event: &KeyEvent| matches!(event, KeyEvent::Dropped { key, why: Why::Room, .. } if *key == owner);
-    assert_eq!(events.iter().filter(|event| made_room(event)).count(), 1);
+    let made_room = |event: &&KeyEvent| match event {
+        KeyEvent::Dropped { key, why, .. } => (*key, *why) == (owner, Why::Room),
+        _ => false,
+    };
+    assert_eq!(events.iter().filter(made_room).count(), 1);
     let keys: Vec<_> = scene.db.keys().map(|state| (state.key, state.serves)).collect();
     assert_eq!(keys, [(size, true)]);
 }

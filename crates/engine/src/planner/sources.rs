@@ -22,8 +22,8 @@ const CANDIDATES_MIN: usize = 8;
 const INTERSECT_MIN: usize = 32;
 /// Another source is walked for so many times the candidates that there are.
 const INTERSECT_SHARE: usize = 4;
-/// A transaction that has touched more rows of a table does not look for weak references in it: what
-/// it has moved in them is not filed.
+/// A transaction that has touched more rows of a table does not look for weak references in it:
+/// what it has moved in them is not filed.
 const TOUCHED_MAX: usize = 256;
 /// Sources that are walked in turns: those of a condition's first clauses.
 const SOURCES_MAX: usize = 8;

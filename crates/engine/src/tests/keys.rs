@@ -230,7 +230,8 @@ impl World {
             8 => {
                 let row = self.row(random, table, 20);
                 format!(
-                    r#"{{"op":"wait","timeout":0,{condition},"until":"!=","columns":["c0"],"rows":[{row}]}}"#
+                    r#"{{"op":"wait","timeout":0,{condition},"until":"!=","columns":["c0"],
+                        "rows":[{row}]}}"#
                 )
             }
             _ => format!(r#"{{"op":"select",{condition}}}"#),
