@@ -66,9 +66,17 @@ fn rows(db: &mut Database) -> String {
 
 fn end(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Done(done) => String::from_utf8(done.reply).unwrap(),
+        Outcome::Done(done) => without_rows(String::from_utf8(done.reply).unwrap()),
         other => format!("{other:?}"),
     }
+}
+
+/// Of several rows that break an index the two are told that lie first in the table, and where they
+/// lie depends on transactions that were undone.
+fn without_rows(reply: String) -> String {
+    let Some((before, rows)) = reply.split_once(" First row, with UUID ") else { return reply };
+    let end = rows.find('"').expect("the text ends");
+    format!("{before}{}", &rows[end..])
 }
 
 fn condition() -> impl Strategy<Value = String> {
