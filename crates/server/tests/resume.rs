@@ -480,3 +480,52 @@ fn a_resumed_replica_is_what_a_fresh_one_is() {
         assert!(count >= least, "{what}: only {count}: {seen:?}");
     }
 }
+
+/// What others who came back to the same state had missed then is not what is missed later, though
+/// nobody can say how many transactions the tables have seen while a helper has them.
+#[test]
+fn who_comes_back_while_a_helper_has_the_tables_is_told_what_was_missed_since() {
+    let mut file = Vec::new();
+    let schema = Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema");
+    standalone::write_schema(&mut file, &schema);
+    let mut shell = Shell::start_on(file);
+    let come = |since: &str| {
+        format!(
+            r#"{{"id":1,"method":"monitor_cond_since","params":["Net","m",{},"{since}"]}}"#,
+            REQUESTS[0]
+        )
+    };
+    let answer = |text: &str| -> Value { serde_json::from_str(text).expect("an answer") };
+    let add = |name: &str| {
+        let row = json!({"op": "insert", "table": "Port", "row": {"name": name}});
+        transact(2, &row.to_string())
+    };
+    let first = shell.connect();
+    shell.call(first, &come(ZERO));
+    shell.call(first, &add("before"));
+    let second = shell.connect();
+    let known = answer(&shell.call(second, &come(ZERO)))["result"][1].clone();
+    let known = known.as_str().expect("an id");
+
+    // Another process on the same file: nothing has happened there yet.
+    let mut files = shell.files.clone();
+    let file = files.remove(PATH).expect("the database");
+    let mut shell = Shell::start_on_files(file, files, Config::default());
+    let early = shell.connect();
+    assert_eq!(answer(&shell.call(early, &come(known)))["result"], json!([true, known, {}]));
+    let writer = shell.connect();
+    shell.call(writer, &add("after"));
+    (shell.slow_work, _) = (true, shell.server.set_step_cost_max(0));
+    shell.send(writer, &add("with a helper"));
+    shell.settle();
+    assert!(shell.sent_out.iter().any(|work| work.starts_with("Write")), "{:?}", shell.sent_out);
+    let late = shell.connect();
+    shell.send(late, &come(known));
+    shell.settle();
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let told = shell.received(late).concat();
+    assert!(told.contains(r#"{"insert":{"name":"after"}}"#), "{told}");
+}

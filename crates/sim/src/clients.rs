@@ -308,7 +308,9 @@ impl World {
                 Some("update3") => {
                     let client = &mut self.clients[number];
                     client.update(&message["params"][2], false);
-                    client.state = message["params"][1].as_str().expect("an id").to_owned();
+                    let state = message["params"][1].as_str().expect("an id").to_owned();
+                    client.state.clone_from(&state);
+                    self.note(n, &format!("watcher {number} has {}", &state[..8]));
                 }
                 Some(other) => panic!("{other}"),
                 None => self.answered(number, &message),
@@ -389,7 +391,11 @@ impl World {
                 }
                 let client = &mut self.clients[number];
                 client.update(&result[2], !is_found);
-                client.state = result[1].as_str().expect("an id").to_owned();
+                let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
+                let text = format!("watcher {number} comes with {before}, found: {is_found}");
+                client.state = state.to_owned();
+                let rows = client.replica.len();
+                self.note(n, &format!("{text}, has {}, {rows} rows", &state[..8]));
             }
         }
     }

@@ -20,7 +20,7 @@ const RESUMED_BYTES_MAX: usize = 16 << 20;
 /// What monitors have missed, for others who come back to the same.
 #[derive(Debug, Default)]
 pub(super) struct Resumed {
-    /// Each as of a position of its database.
+    /// Each with how much of its database had been shown to monitors.
     known: BTreeMap<Beginning, (u64, Bytes)>,
     bytes: usize,
 }
@@ -34,7 +34,8 @@ impl Resumed {
         of: Beginning,
         key: MonitorKey,
     ) -> Option<Bytes> {
-        let position = databases.get(of.db).map_or(0, |db| db.position());
+        // The tables' own position is not known while they are away.
+        let position = databases.shown(of.db).expect("its monitor has just been made");
         if let Some((at, body)) = self.known.get(&of)
             && *at == position
         {
