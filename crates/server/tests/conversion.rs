@@ -47,10 +47,19 @@ fn file(shell: &Shell) -> String {
 fn a_conversion_rewrites_the_file_and_disconnects_whoever_cannot_know() {
     let mut shell = Shell::start();
     let (asking, unaware, silent) = (shell.connect(), shell.connect(), shell.connect());
+    let looking = shell.connect();
     shell.call(asking, &transact(1, &insert("p1")));
-    shell.call(unaware, r#"{"id":1,"method":"list_dbs","params":[]}"#);
+    shell.call(unaware, r#"{"id":1,"method":"get_schema","params":["Net"]}"#);
+    // What ovsdb-client asks first, whatever it is to do.
+    shell.call(looking, r#"{"id":1,"method":"list_dbs","params":[]}"#);
+    let model = r#"{"op":"select","table":"Database","where":[["name","==","Net"]]}"#;
+    shell.call(looking, &transact(2, model).replace(r#""Net",{"#, r#""_Server",{"#));
     assert_eq!(shell.call(asking, &convert(WIDER)), CONVERTED);
-    assert_eq!(shell.disconnected, [asking, unaware], "{silent:?} knows nothing of the old schema");
+    assert_eq!(
+        shell.disconnected,
+        [asking, unaware],
+        "{silent:?}, {looking:?} know no table of it"
+    );
     assert!(
         shell.log.contains(
             &"unix#1: disconnecting (committed Net database schema conversion)".to_owned()

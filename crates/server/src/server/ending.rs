@@ -258,7 +258,10 @@ impl Server {
         }
         databases.cancel_all(shell, sessions, id);
         databases.change_server_db(shell, sessions, &operation);
-        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
+        // Tools that convert look into `_Server` first: they need not fail because another did it.
+        let knows_old = |session: &Session| !session.is_db_change_aware() && session.knows_tables();
+        let reason = format!("committed {name} database schema conversion");
+        self.disconnect_where(&reason, knows_old);
         self.remotes_changed();
         let Self { shell, sessions, databases, .. } = self;
         databases.thaw(shell, sessions, id);

@@ -9,7 +9,7 @@ use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
 use crate::database::cancel::tell_canceled;
-use crate::database::{Trigger, conversion_bytes};
+use crate::database::{Trigger, conversion_bytes, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
 use crate::once::Transaction;
@@ -244,7 +244,13 @@ impl Server {
                 }
                 None
             }
-            Ok(Message::Request { method, params, .. }) => self.concerned(id, method, params),
+            Ok(Message::Request { method, params, .. }) => {
+                let lane = self.concerned(id, method, params);
+                if let Some(Lane::Db(db) | Lane::Conversion(db)) = lane {
+                    self.note_knows_tables(id, db);
+                }
+                lane
+            }
             Ok(Message::Notification { .. }) => None,
         };
         match db {
@@ -284,11 +290,23 @@ impl Server {
     }
 
     fn origin(&mut self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
+        self.note_knows_tables(session, db);
         let state = self.sessions.get(session).expect("its message is being handled");
         let identity = Arc::clone(state.identity());
         let created_us = self.shell.now_us();
         let eid = self.databases.fresh_eid(&mut self.shell, db);
         Origin { asker: Asker::Session(session), identity, id, db, created_us, eid }
+    }
+
+    /// A request is about a database: unless that is `_Server`, its client knows what a conversion
+    /// would make wrong.
+    #[inline]
+    fn note_knows_tables(&mut self, id: SessionId, db: DbId) {
+        let session = self.sessions.get(id).expect("its message is being handled");
+        let is_server_db = || self.databases.get(db).is_some_and(|db| db.name() == server_db::NAME);
+        if !session.knows_tables() && !is_server_db() {
+            self.sessions.note_knows_tables(id);
+        }
     }
 
     /// A transaction finds the tables closed: it waits for them, unless a helper has them and it only

@@ -32,6 +32,8 @@ pub(crate) struct Session {
     remote: RemoteId,
     /// `set_db_change_aware` (ovsdb-server(7) §4.1.18).
     is_db_change_aware: bool,
+    /// The client has asked for something of a database other than `_Server`.
+    knows_tables: bool,
     /// The session is too far behind to be sent updates.
     is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
@@ -68,6 +70,11 @@ impl Session {
     /// Whether the client has asked for anything yet.
     pub(crate) fn has_asked(&self) -> bool {
         self.gate.has_passed()
+    }
+
+    /// Whether the client may know tables of a database other than `_Server`.
+    pub(crate) fn knows_tables(&self) -> bool {
+        self.knows_tables
     }
 
     /// Names of the locks that the session owns or waits for.
@@ -134,6 +141,7 @@ impl Sessions {
             identity: Arc::new(identity),
             remote,
             is_db_change_aware: false,
+            knows_tables: false,
             is_blocked: false,
             locks: BTreeMap::new(),
             lock_bytes: 0,
@@ -173,6 +181,12 @@ impl Sessions {
     pub(crate) fn set_db_change_aware(&mut self, id: SessionId, is_aware: bool) {
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
         session.is_db_change_aware = is_aware;
+    }
+
+    /// The client asks for something of a database other than `_Server`.
+    pub(crate) fn note_knows_tables(&mut self, id: SessionId) {
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        session.knows_tables = true;
     }
 
     /// A session ends: its locks go to who waits for them.
