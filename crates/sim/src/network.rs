@@ -56,7 +56,9 @@ impl World {
         if bytes.is_empty() || self.network.cut.contains(&(from.node, to.node)) {
             return;
         }
-        let at = (self.now_us + 50 + self.delay_us()).max(self.network.last_us[&to] + 1);
+        let stalls = self.rng.below(10_000) < self.faults.stall;
+        let stall_us = if stalls { self.rng.below(100_000) as u64 } else { 0 };
+        let at = (self.now_us + 50 + self.delay_us()).max(self.network.last_us[&to] + 1) + stall_us;
         self.network.last_us.insert(to, at);
         let (head, tail) = bytes.split_at(self.rng.below(bytes.len() + 1));
         for piece in [head, tail] {

@@ -65,6 +65,9 @@ pub struct Faults {
     pub sync_us: usize,
     /// How long the network takes at most, in microseconds.
     pub delay_us: usize,
+    /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that
+    /// something is said on it.
+    pub stall: usize,
     /// What is wrong.
     pub lie: Option<Lie>,
 }

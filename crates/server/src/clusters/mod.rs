@@ -23,7 +23,7 @@ pub(crate) mod message;
 pub(crate) mod reading;
 pub(crate) mod receiving;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_cluster::{Content, Entry, Event as Happened, Mark, Member};
 use weir_data::Uuid;
@@ -48,6 +48,10 @@ pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
 
+/// Requests that were asked for again are remembered up to this number, while a term lasts: at more,
+/// the log is searched for every request.
+const RETRIED_MAX: usize = 1 << 16;
+
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
     pub(crate) member: Member,
@@ -69,6 +73,9 @@ pub(crate) struct Part {
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
+    /// Entries' ids of requests that came here in this term, as its leader, by another way than at
+    /// first: what was sent at first may come behind that.
+    retried: BTreeSet<Uuid>,
     /// Pieces of the file that are read for other members.
     pub(crate) reads: BTreeMap<WorkId, Piece>,
     /// Who has asked this leader what is committed, and with which number, by the number of the
@@ -109,6 +116,27 @@ impl Part {
 }
 
 impl Part {
+    /// Whether a request that has just come may have run already.
+    pub(crate) fn may_have_run(&mut self, request: &Request) -> bool {
+        let are_many = self.retried.len() >= RETRIED_MAX;
+        match request.attempt {
+            0 => are_many || self.retried.contains(&request.eid),
+            _ => {
+                if !are_many {
+                    self.retried.insert(request.eid);
+                }
+                true
+            }
+        }
+    }
+
+    /// What this member was asked as a leader is asked of the next one.
+    pub(crate) fn forget_requests(&mut self) {
+        self.arrived.clear();
+        self.retried.clear();
+        self.index_reads.clear();
+    }
+
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
@@ -307,6 +335,7 @@ impl Clusters {
             forwards: Forwards::default(),
             conversion: Conversion::None,
             arrived: VecDeque::new(),
+            retried: BTreeSet::new(),
             reads: BTreeMap::new(),
             index_reads: BTreeMap::new(),
             next_read: 0,

@@ -278,8 +278,7 @@ impl Server {
         let own = part.member.id();
         if leader != Some(own) {
             // Who asked hears of the new leader, too.
-            part.arrived.clear();
-            part.index_reads.clear();
+            part.forget_requests();
         }
         part.again_us = None;
         part.forwards.ask_again();

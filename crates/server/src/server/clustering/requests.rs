@@ -210,16 +210,17 @@ impl Server {
                 return;
             }
             let Some((from, request)) = part.arrived.pop_front() else { return };
-            // It may have come twice: it runs once, and the later attempt is answered.
+            // It may have come twice, the later attempt first, for that takes another connection: it runs
+            // once, and the later attempt is answered.
+            let may_have_run = part.may_have_run(&request);
             if self.clusters.askers.runs(request.eid, request.attempt) {
                 continue;
             }
             let part = self.clusters.part_mut(db);
             let is_judged = request.once.is_some_and(Once::is_judged);
-            let found = match request.attempt {
-                0 => Found::No,
-                _ if is_judged => Found::No,
-                _ => part.member.find(request.eid, request.since),
+            let found = match may_have_run && !is_judged {
+                true => part.member.find(request.eid, request.since),
+                false => Found::No,
             };
             let outcome = match found {
                 Found::Yes => Some(Outcome::Known),
