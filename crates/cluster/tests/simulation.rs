@@ -6,7 +6,7 @@
 
 mod sim;
 
-use sim::{Counts, Faults, Lie, World};
+use sim::{Counts, Faults, Forgets, HEARD_MS, Lie, World};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -107,6 +107,8 @@ fn faults(seed: u64) -> Faults {
         cut: 3000,
         reset: 1000,
         compact: 1500,
+        copy: 0,
+        forget: 0,
         disk: 200,
         full: 5000,
         snapshot: 30,
@@ -306,5 +308,58 @@ fn writes_that_fail_all_the_time_lose_nothing() {
 fn servers_that_crash_all_the_time_keep_their_promises() {
     for seed in seeds(10) {
         with_trace(seed, world_of_elections(seed), a_bad_minute);
+    }
+}
+
+/// Of three or five members one forgets what only it and another one, or two, have acknowledged, while
+/// all are there that know. Then whoever has it goes, for a while.
+fn a_member_that_forgets(world: &mut World, how: Forgets) {
+    let len = world.len();
+    let write = |world: &mut World, times: u64| {
+        for _ in 0..times {
+            (0..len).for_each(|n| _ = world.propose(n, 1));
+            let ms = world.chance(60);
+            world.run_for(ms);
+        }
+    };
+    world.run_for(3000);
+    let forgetful = world.chance(len as u64) as usize;
+    let first = (forgetful + 1 + world.chance(len as u64 - 1) as usize) % len;
+    let mut others: Vec<usize> = (first..first + len).map(|n| n % len).collect();
+    others.retain(|n| *n != forgetful);
+    let (knowing, behind) = others.split_at(len / 2);
+    let times = world.chance(30);
+    write(world, times);
+    world.copy_file(forgetful);
+    write(world, times);
+    behind.iter().for_each(|n| world.cut_off(*n));
+    let times = 50 + world.chance(50);
+    write(world, times);
+    if !world.forget(forgetful, how) {
+        return;
+    }
+    world.run_for(HEARD_MS);
+    knowing.iter().for_each(|n| world.crash_for(*n, 5000));
+    write(world, 100);
+    world.settle();
+}
+
+fn world_of_forgetting(seed: u64) -> World {
+    let compact = if seed.is_multiple_of(3) { 500 } else { 0 };
+    let faults = Faults { delay: 20, sync: 20, compact, ..Faults::default() };
+    World::new(seed, [3, 5][(seed % 2) as usize], 0, faults)
+}
+
+#[test]
+fn a_member_that_forgets_and_votes_loses_what_is_committed() {
+    for how in [Forgets::OlderCopy, Forgets::BadRecord] {
+        let is_seen = |seed| {
+            let mut world = world_of_forgetting(seed);
+            let run = || a_member_that_forgets(&mut world, how);
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+        };
+        let seen = (1..=LIE_SEEDS).filter(|seed| is_seen(*seed)).count();
+        println!("{how:?}: seen {seen} times");
+        assert!(seen > 0, "nobody sees it");
     }
 }

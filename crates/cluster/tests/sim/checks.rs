@@ -7,6 +7,7 @@
 //! 5. What is committed is on the disks of most of the servers, synced.
 //! 6. All members of the same index have the same servers and the same election timer.
 //! 7. A snapshot says what was committed.
+//! 8. Who is elected has everything that was committed in terms before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Counts {
     /// Times that texts of entries were read back.
     pub texts_read: u64,
     pub crashes: u64,
+    /// Files that were not what they had been when their server came back.
+    pub forgotten: u64,
     /// Entries that changed the servers.
     pub changes: u64,
     /// Entries that changed the election timer.
@@ -48,6 +51,7 @@ impl Counts {
         self.texts_read += other.texts_read;
         self.reads += other.reads;
         self.crashes += other.crashes;
+        self.forgotten += other.forgotten;
         self.changes += other.changes;
         self.timers += other.timers;
         self.left += other.left;
@@ -107,10 +111,16 @@ impl Checks {
         *self.timers.range(..=index).next_back().expect("there is a first one").1
     }
 
-    pub fn leads(&mut self, id: Uuid, term: u64) {
+    pub fn leads(&mut self, member: &Member) {
         self.counts.elections += 1;
+        let (id, term) = (member.id(), member.term());
         let other = self.leaders.insert(term, id);
         assert!(other.is_none_or(|other| other == id), "two leaders in term {term}");
+        if let Some(last) = self.committed.values().rev().find(|entry| entry.at.term < term) {
+            let index = last.at.index;
+            let has_it = index < member.first_index() || member.position(index) == Some(last.at);
+            assert!(has_it, "{id} leads in term {term}, and does not have {:?}", last.at);
+        }
     }
 
     /// A vote is on the disk, so that it may have been said.
@@ -158,7 +168,9 @@ impl Checks {
     fn is_durable(&self, entry: &Entry, servers: &[Server]) {
         let has_it = |id: &&Uuid| {
             let of = servers.iter().find(|server| server.id == **id);
-            of.is_some_and(|server| server.disk.is_durable(entry.at))
+            // What was acknowledged before it was gone counts until the leader hears of that.
+            let has_had = |server: &Server| server.lost.iter().any(|it| it.is_durable(entry.at));
+            of.is_some_and(|server| server.disk.is_durable(entry.at) || has_had(server))
         };
         let is_on_most = |of: &Servers| of.keys().filter(has_it).count() > of.len() / 2;
         let mut lists = self.servers.range(..=entry.at.index).rev().take(2);

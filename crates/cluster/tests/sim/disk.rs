@@ -65,6 +65,9 @@ pub struct Disk {
     /// Terms of the entries that are there for good, as far as the records were looked at.
     durable: BTreeMap<u64, u64>,
     seen: usize,
+    /// Behind so many bytes is a bad record with good ones behind it, until something else is there
+    /// for good.
+    bad_from: Option<usize>,
 }
 
 impl Disk {
@@ -77,6 +80,7 @@ impl Disk {
             step: 0,
             durable: BTreeMap::new(),
             seen: 0,
+            bad_from: None,
         }
     }
 
@@ -96,6 +100,7 @@ impl Disk {
     pub fn sync(&mut self, upto: usize) {
         let upto = upto.saturating_sub(self.before).min(self.records.len());
         self.synced = self.synced.max(upto);
+        self.bad_from.take_if(|from| *from < upto);
     }
 
     /// Nobody has the file open; the next who opens it syncs it first.
@@ -106,7 +111,11 @@ impl Disk {
     /// The power goes: of what was not synced, some is there.
     pub fn crash(&mut self, rng: &mut Rng) {
         let unsynced = self.records.len() - self.synced;
-        let kept = self.synced + rng.below(unsynced as u64 + 1) as usize;
+        let kept = match self.bad_from {
+            // What is bad goes when what takes its place is there for good.
+            Some(_) => self.synced,
+            None => self.synced + rng.below(unsynced as u64 + 1) as usize,
+        };
         self.records.truncate(kept);
         // A torn record is cut off before the next one is written.
         self.records.truncate(whole(&self.records));
@@ -135,6 +144,30 @@ impl Disk {
         self.records.truncate(whole(&self.records));
         (self.synced, self.seen) = (self.records.len(), 0);
         self.durable.clear();
+    }
+
+    /// What somebody gets who copies the file, as far as that is there for good.
+    pub fn copy(&self) -> Self {
+        let mut copy = self.clone();
+        copy.records.truncate(self.synced);
+        copy.closed();
+        copy
+    }
+
+    /// The file with a record that cannot be read, and good ones behind it; `None` if it has too few.
+    pub fn damaged(mut self, rng: &mut Rng) -> Option<Self> {
+        let ends = ends(&self.records);
+        let bad = rng.below(ends.len().checked_sub(1)?.try_into().ok().filter(|n| *n > 0)?);
+        let from = (bad as usize).checked_sub(1).map_or(0, |before| ends[before]);
+        self.records.truncate(from);
+        (self.synced, self.seen, self.bad_from) = (from, 0, Some(from));
+        self.durable.clear();
+        Some(self)
+    }
+
+    /// Whether a copy lacks some of what is there for good.
+    pub fn is_before(&self, later: &Self) -> bool {
+        self.before + self.synced < later.before + later.synced
     }
 
     /// Whether an entry is there for good.
@@ -262,11 +295,16 @@ fn note(opened: &mut Opened, record: &Record<'_>, place: impl Fn(&[u8]) -> Place
 
 /// Where the last whole record ends.
 fn whole(records: &[u8]) -> usize {
+    ends(records).last().copied().unwrap_or(0)
+}
+
+/// Where the whole records end.
+fn ends(records: &[u8]) -> Vec<usize> {
     let mut reader = Reader::new();
     reader.feed(records);
-    let mut end = 0;
+    let mut ends = vec![];
     while let Ok(Some(_)) = reader.next_record() {
-        end = usize::try_from(reader.offset()).expect("it is in memory");
+        ends.push(usize::try_from(reader.offset()).expect("it is in memory"));
     }
-    end
+    ends
 }

@@ -1,5 +1,6 @@
 //! What goes wrong, and what operators do meanwhile, at random.
 
+use super::forgetting::Forgets;
 use super::rng::Rng;
 use super::world::World;
 
@@ -18,6 +19,10 @@ pub struct Faults {
     pub reset: u64,
     /// A file is compacted.
     pub compact: u64,
+    /// A file is copied.
+    pub copy: u64,
+    /// A server's file is not what it was when it comes back.
+    pub forget: u64,
     /// A write to a disk fails: one in so many writes.
     pub disk: u64,
     /// A disk is full for up to ten seconds.
@@ -60,6 +65,17 @@ impl World {
     /// Something goes wrong, perhaps.
     pub(super) fn misfortune(&mut self) {
         let f = self.faults;
+        if self.must_be_careful() {
+            return;
+        }
+        if happens(&mut self.rng, f.copy) {
+            let n = self.some_server();
+            self.copy_file(n);
+        }
+        if happens(&mut self.rng, f.forget) {
+            let (n, is_old) = (self.some_server(), self.rng.one_in(2));
+            self.forget(n, if is_old { Forgets::OlderCopy } else { Forgets::BadRecord });
+        }
         if happens(&mut self.rng, f.crash) {
             let n = self.some_server();
             self.crash(n, f.down);
@@ -166,6 +182,13 @@ impl World {
     pub fn fill(&mut self, n: usize, ms: u64) {
         self.tell(format!("the disk of {n} is full for {ms} ms"));
         self.servers[n].full_until = self.now_us + 1000 * ms;
+    }
+
+    /// A server hears nobody, and nobody hears it, until [`World::heal`].
+    pub fn cut_off(&mut self, n: usize) {
+        self.tell(format!("cut off {n}"));
+        let others = (0..self.servers.len()).filter(|other| *other != n);
+        self.network.cut.extend(others.flat_map(|other| [(n, other), (other, n)]));
     }
 
     /// No more faults; whoever is down comes up.

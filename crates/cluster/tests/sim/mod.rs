@@ -5,6 +5,7 @@
 mod checks;
 mod disk;
 mod faults;
+mod forgetting;
 mod network;
 mod rng;
 mod shell;
@@ -13,5 +14,6 @@ mod world;
 
 pub use checks::Counts;
 pub use faults::Faults;
+pub use forgetting::{Forgets, HEARD_MS};
 pub use shell::Lie;
 pub use world::World;

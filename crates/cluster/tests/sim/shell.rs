@@ -7,6 +7,7 @@ use weir_cluster::{Effect, Entry, Event, Mark, Member, Position, Proposal};
 use weir_data::Uuid;
 
 use super::disk::{Disk, Front};
+use super::forgetting::Copy;
 use super::network::End;
 use super::world::{Due, World};
 
@@ -66,6 +67,12 @@ pub struct Server {
     pub has_left: bool,
     /// Until when the disk is full.
     pub(super) full_until: u64,
+    /// When the process was started.
+    pub(super) started_us: u64,
+    /// Copies of the file, from times before.
+    pub(super) copies: Vec<Copy>,
+    /// What the file was before it was not what it had been.
+    pub lost: Vec<Disk>,
 }
 
 impl Server {
@@ -89,6 +96,9 @@ impl Server {
             installing: 0,
             has_left: false,
             full_until: 0,
+            started_us: 0,
+            copies: vec![],
+            lost: vec![],
         }
     }
 }
@@ -103,6 +113,7 @@ impl World {
             return;
         }
         server.life += 1;
+        server.started_us = self.now_us;
         let chosen = (seed, TEXTS_BYTES_MAX);
         let (opened, committed) = server.disk.open(server.id, "db", &server.address, chosen);
         server.applied = server.disk.front.applied();
@@ -128,8 +139,22 @@ impl World {
 
     /// The power goes at a server, for so long at most.
     pub fn crash(&mut self, n: usize, down_ms_max: u64) {
+        if self.lose_power(n) {
+            let down_ms = 50 + self.rng.below(down_ms_max.max(1));
+            self.later(self.now_us + 1000 * down_ms, n, Due::Up);
+        }
+    }
+
+    /// The power goes at a server, for so long.
+    pub fn crash_for(&mut self, n: usize, down_ms: u64) {
+        if self.lose_power(n) {
+            self.later(self.now_us + 1000 * down_ms, n, Due::Up);
+        }
+    }
+
+    fn lose_power(&mut self, n: usize) -> bool {
         if self.servers[n].member.is_none() {
-            return;
+            return false;
         }
         self.tell(format!("crash {n}"));
         self.checks.counts.crashes += 1;
@@ -142,8 +167,7 @@ impl World {
             _ => {}
         }
         self.settled(n);
-        let at = self.now_us + 1000 * (50 + self.rng.below(down_ms_max.max(1)));
-        self.later(at, n, Due::Up);
+        true
     }
 
     pub(super) fn pause(&mut self, n: usize, until: u64) {
@@ -393,8 +417,7 @@ impl World {
     fn led(&mut self, n: usize, leader: Option<Uuid>) {
         let server = &self.servers[n];
         if leader == Some(server.id) {
-            let member = server.member.as_ref().expect("it has just spoken");
-            self.checks.leads(server.id, member.term());
+            self.checks.leads(server.member.as_ref().expect("it has just spoken"));
         }
     }
 

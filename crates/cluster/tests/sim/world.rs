@@ -37,6 +37,10 @@ pub struct World {
     due: BTreeMap<u64, (usize, u64, Due)>,
     next: u64,
     pub(super) next_eid: u128,
+    /// A server whose file is not what it was.
+    pub(super) forgetful: Option<usize>,
+    /// Nothing goes wrong until then.
+    pub(super) careful_until: u64,
     pub trace: Vec<String>,
 }
 
@@ -74,6 +78,8 @@ impl World {
             due: BTreeMap::new(),
             next: 0,
             next_eid: 1000,
+            forgetful: None,
+            careful_until: 0,
             trace: vec![],
         };
         let eid = Uuid::from_u128(5);
