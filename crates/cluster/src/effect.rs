@@ -150,6 +150,9 @@ pub enum Effect {
     DropCopy,
     /// The member has left its cluster: its database is to be closed.
     Left,
+    /// The member does not have what it has promised to keep: its file, which says so, is to be opened
+    /// anew, for the server to join its cluster again.
+    Forgot,
     /// End the process behind all that was asked for before, with these last words: an operator wants
     /// to see what comes of it (`cluster/failure-test`).
     Crash {

@@ -83,6 +83,7 @@ impl Member {
             Membership::Joining => "joining cluster",
             Membership::Leaving => "leaving cluster",
             Membership::Left => "left cluster",
+            Membership::Forgotten => "left cluster (the log is an older one)",
             Membership::Member if self.is_stuck_for_long() => {
                 "disconnected from the cluster (log cannot be written)"
             }

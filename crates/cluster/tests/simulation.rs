@@ -107,8 +107,8 @@ fn faults(seed: u64) -> Faults {
         cut: 3000,
         reset: 1000,
         compact: 1500,
-        copy: 0,
-        forget: 0,
+        copy: 500,
+        forget: 4000,
         disk: 200,
         full: 5000,
         snapshot: 30,
@@ -350,11 +350,30 @@ fn world_of_forgetting(seed: u64) -> World {
     World::new(seed, [3, 5][(seed % 2) as usize], 0, faults)
 }
 
+const FORGETFUL: [(Forgets, Lie); 2] =
+    [(Forgets::OlderCopy, Lie::TellsNothing), (Forgets::BadRecord, Lie::IgnoresDamage)];
+
+#[test]
+fn what_is_committed_stays_though_a_member_forgets() {
+    let mut counts = Counts::default();
+    for (how, _) in FORGETFUL {
+        for seed in seeds(30) {
+            with_trace(seed, world_of_forgetting(seed), |world| {
+                a_member_that_forgets(world, how);
+                assert_eq!(world.members(), world.len(), "the member has joined again");
+                counts.add(world.checks.counts);
+            });
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.forgotten > 30 && counts.hindered > 10, "{counts:?}");
+}
+
 #[test]
 fn a_member_that_forgets_and_votes_loses_what_is_committed() {
-    for how in [Forgets::OlderCopy, Forgets::BadRecord] {
+    for (how, lie) in FORGETFUL {
         let is_seen = |seed| {
-            let mut world = world_of_forgetting(seed);
+            let mut world = world_of_forgetting(seed).with_lie(lie);
             let run = || a_member_that_forgets(&mut world, how);
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
         };

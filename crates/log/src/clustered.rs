@@ -18,7 +18,7 @@ mod write;
 pub use data::{NotSnapshotData, SnapshotReader, rows_of};
 pub use header::{Header, Snapshot, State};
 pub use raft_log::{
-    Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, LoggedEntry, SnapshotPlace,
+    Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, FORGOT, LoggedEntry, SnapshotPlace,
 };
 pub use record::{Entry, Kind, Record};
 pub use replay::{Applied, Convert, Finished, KEPT_BYTES_MAX, Loaded, Replayer, Tail};

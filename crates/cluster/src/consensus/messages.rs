@@ -14,11 +14,20 @@ pub(crate) const APPEND: u8 = 1;
 /// batch would have two answers from each member otherwise.
 pub(crate) const COMMIT: u8 = 12;
 
+/// A step that answers an [`APPEND`].
+pub(crate) const APPEND_ANSWER: u8 = 2;
+
+/// A step that asks for a vote.
+pub(crate) const VOTE_REQUEST: u8 = 3;
+
+/// A step by which a leader is heard of when it has nothing else to say.
+pub(crate) const HEARTBEAT: u8 = 5;
+
 /// A step that makes its receiver campaign at once.
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
 /// Steps that ask for votes, and those that ask whether there would be any.
-pub(crate) const VOTES: [u8; 2] = [3, 10];
+pub(crate) const VOTES: [u8; 2] = [VOTE_REQUEST, 10];
 
 /// A step that answers who asked for a vote.
 pub(crate) const VOTE_ANSWER: u8 = 4;
@@ -26,10 +35,10 @@ pub(crate) const VOTE_ANSWER: u8 = 4;
 /// What comes from a peer and goes to the library, with its number on the wire.
 const KINDS: [(u8, MessageType); 10] = [
     (APPEND, MessageType::MsgAppend),
-    (2, MessageType::MsgAppendResponse),
-    (3, MessageType::MsgRequestVote),
+    (APPEND_ANSWER, MessageType::MsgAppendResponse),
+    (VOTE_REQUEST, MessageType::MsgRequestVote),
     (VOTE_ANSWER, MessageType::MsgRequestVoteResponse),
-    (5, MessageType::MsgHeartbeat),
+    (HEARTBEAT, MessageType::MsgHeartbeat),
     (6, MessageType::MsgHeartbeatResponse),
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
     (10, MessageType::MsgRequestPreVote),
@@ -64,6 +73,7 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
         request_snapshot: message.request_snapshot,
         reject: message.reject,
         reject_hint: message.reject_hint,
+        synced: 0,
         context: message.context.to_vec(),
         entries: entries.collect(),
     })

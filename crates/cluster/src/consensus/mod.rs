@@ -9,7 +9,9 @@ mod servers;
 mod store;
 
 pub(crate) use check::Odd;
-pub(crate) use messages::{APPEND, COMMIT, TIMEOUT_NOW, VOTE_ANSWER, VOTES};
+pub(crate) use messages::{
+    APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, TIMEOUT_NOW, VOTE_ANSWER, VOTE_REQUEST, VOTES,
+};
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
 pub(crate) use store::Fetch;
 pub use store::Mark;

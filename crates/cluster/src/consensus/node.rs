@@ -480,6 +480,9 @@ impl Node {
         if step.kind == APPEND && step.entries.is_empty() && is_followed(message.to) {
             step.kind = COMMIT;
         }
+        if self.is_leader() && step.term == self.term() {
+            step.synced = self.raw.raft.raft_log.persisted;
+        }
         let queue = if is_now { &mut ready.messages } else { &mut ready.acknowledgements };
         queue.push((to, step));
     }

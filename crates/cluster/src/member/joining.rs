@@ -56,7 +56,13 @@ impl Joins {
 
 impl Member {
     /// A server wants to become a member.
-    pub(super) fn asked_to_join(&mut self, link: LinkId, from: Uuid, address: String) {
+    pub(super) fn asked_to_join(
+        &mut self,
+        link: LinkId,
+        from: Uuid,
+        address: String,
+        replaces: Option<Uuid>,
+    ) {
         if self.servers.contains_key(&from) {
             return self.answer_join(link, true, "already in cluster");
         }
@@ -68,6 +74,12 @@ impl Member {
             return self.answer_join(link, false, "in progress");
         }
         if self.joins.by_id.len() >= JOINS_MAX {
+            return self.answer_join(link, false, "in progress");
+        }
+        let is_replaced = |id: &Uuid| self.servers.get(id) == Some(&address) && *id != self.id();
+        if let Some(before) = replaces.filter(is_replaced) {
+            // It asks again when that is done.
+            self.remove_forgetful(before);
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);
@@ -127,11 +139,12 @@ impl Member {
         self.ask_again_us = self.now_us + ASK_AGAIN_US;
         match self.membership {
             Membership::Joining => {
-                let frame = Frame::Join { address: self.address.clone() };
+                let (address, replaces) = (self.address.clone(), self.replaces);
+                let frame = Frame::Join { address, replaces };
                 self.peers.tell_all(Lane::Control, &frame);
             }
             Membership::Leaving => self.ask_to_leave(),
-            Membership::Member | Membership::Left => {}
+            Membership::Member | Membership::Left | Membership::Forgotten => {}
         }
         self.ask_to_remove();
     }
@@ -183,6 +196,8 @@ impl Member {
 
     /// Other servers are members now.
     pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers) {
+        let servers = Arc::clone(&self.servers);
+        self.promises.retain(|id| servers.contains_key(id));
         let own = self.id();
         let is_in = self.servers.contains_key(&own);
         if self.membership == Membership::Joining && is_in {

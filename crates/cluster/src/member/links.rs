@@ -3,7 +3,7 @@
 use weir_data::Uuid;
 
 use super::{Failure, Member, Membership, short};
-use crate::consensus::{APPEND, Odd, TIMEOUT_NOW};
+use crate::consensus::{APPEND, Odd, TIMEOUT_NOW, VOTES};
 use crate::effect::{Effect, Level};
 use crate::ids::LinkId;
 use crate::peers::{Link, Made};
@@ -17,6 +17,7 @@ impl Member {
             from: self.id(),
             address: Some(self.address.clone()),
             lane: Some(lane),
+            promised: to.and_then(|to| self.promises.of(to)),
         }
     }
 
@@ -142,10 +143,18 @@ impl Member {
             }
         }
         self.ask_again_us = self.now_us;
+        self.told_of_promises(hello.from, hello.promised);
     }
 
     fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), Odd> {
+        if self.is_gone() {
+            return Ok(());
+        }
         match frame {
+            Frame::Step(step) if VOTES.contains(&step.kind) && !self.may_vote() => {
+                let why = "is asked for its vote before all others could greet it".to_owned();
+                return Err(Odd::Ignored(why));
+            }
             Frame::Step(step) => {
                 let is_append = step.kind == APPEND && !step.entries.is_empty();
                 if is_append && self.crash_if(Failure::CrashAfterReceivingAppend) {
@@ -155,6 +164,9 @@ impl Member {
                 if is_append && self.steps.is_closed(self.now_us) {
                     // The leader sends it again; its heartbeats are heard.
                     return Ok(());
+                }
+                if self.servers.contains_key(&from) {
+                    self.promises.heard(from, &step);
                 }
                 let is_given_lead = step.kind == TIMEOUT_NOW;
                 if !is_given_lead || !self.snapshots.is_installing() {
@@ -174,7 +186,9 @@ impl Member {
                 self.snapshot_piece(link, from, last, offset, bytes);
             }
             Frame::Have { last, upto } => self.snapshot_taken(from, last, upto),
-            Frame::Join { address } => self.asked_to_join(link, from, address),
+            Frame::Join { address, replaces } => {
+                self.asked_to_join(link, from, address, replaces);
+            }
             Frame::JoinReply { success, comment, remotes } => {
                 self.join_answered(success, &comment, remotes);
             }

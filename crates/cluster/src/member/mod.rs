@@ -8,6 +8,7 @@ mod delays;
 mod failures;
 mod joining;
 mod links;
+mod promises;
 mod queries;
 mod removing;
 mod snapshots;
@@ -30,6 +31,7 @@ use crate::member::complaints::Complaints;
 use crate::member::delays::Delays;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
+use crate::member::promises::Promises;
 use crate::member::removing::Removals;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
@@ -54,6 +56,8 @@ pub struct Opened {
     pub address: String,
     /// Where members listen, for a server that has not joined yet; else empty.
     pub remotes: Vec<String>,
+    /// Which member the server was before it forgot what that had promised, if it joins again.
+    pub replaces: Option<Uuid>,
     /// The last entry in the file's snapshot; zeros if there is none.
     pub snapshot: Position,
     /// Its id.
@@ -81,6 +85,28 @@ pub struct Opened {
     pub seed: u64,
 }
 
+impl Opened {
+    /// The server begins anew, as another one that asks at these places to be taken in: of that one
+    /// nobody has heard a promise. Its file stays as it is until a snapshot takes its place.
+    #[must_use]
+    pub fn anew(self, server: Uuid, remotes: Vec<String>) -> Self {
+        Self {
+            server,
+            replaces: Some(self.server),
+            remotes,
+            snapshot: Position::default(),
+            snapshot_eid: Uuid::ZERO,
+            snapshot_servers: Servers::new(),
+            snapshot_len: 0,
+            entries: Vec::new(),
+            term: 0,
+            vote: None,
+            commit: 0,
+            ..self
+        }
+    }
+}
+
 /// What part a member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -105,6 +131,8 @@ pub(crate) enum Membership {
     /// It asks to be let go.
     Leaving,
     Left,
+    /// It does not have what it has promised to keep.
+    Forgotten,
 }
 
 /// This member's own elections.
@@ -137,6 +165,10 @@ pub struct Member {
     pub(crate) joins: Joins,
     /// Where to ask to be taken in.
     pub(crate) remotes: Vec<String>,
+    /// Who is to go for it.
+    pub(crate) replaces: Option<Uuid>,
+    promises: Promises,
+    started_us: u64,
     pub(crate) removals: Removals,
     pub(crate) snapshots: Snapshots,
     /// When a request to a peer is to be said again.
@@ -214,6 +246,9 @@ impl Member {
             texts: Texts::new(opened.texts_bytes_max),
             joins: Joins::default(),
             remotes,
+            replaces: opened.replaces,
+            promises: Promises::default(),
+            started_us: now_us,
             removals: Removals::default(),
             snapshots: Snapshots::new(opened.snapshot_len),
             ask_again_us: now_us,
@@ -311,6 +346,11 @@ impl Member {
     /// Whether the server is a member, as far as it knows.
     pub fn is_member(&self) -> bool {
         matches!(self.membership, Membership::Member | Membership::Leaving)
+    }
+
+    /// Whether the server is no member any more, nor will be.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.membership, Membership::Left | Membership::Forgotten)
     }
 
     /// The election timer in milliseconds.
@@ -442,7 +482,7 @@ impl Member {
     /// Connections to whom to tell something.
     fn want_peers(&mut self) {
         let mut wanted: BTreeMap<String, Option<Uuid>> = BTreeMap::new();
-        if self.membership != Membership::Left {
+        if !self.is_gone() {
             wanted.extend(self.remotes.iter().map(|remote| (remote.clone(), None)));
             let known = self.servers.iter().map(|(id, address)| (address.clone(), Some(*id)));
             wanted.extend(known);

@@ -55,6 +55,14 @@ impl Member {
         self.pump();
     }
 
+    /// A server has joined anew that does not have what it had promised to keep: who it was goes.
+    pub(super) fn remove_forgetful(&mut self, server: Uuid) {
+        if !self.removals.going.contains_key(&server) {
+            self.removals.going.insert(server, BTreeSet::new());
+            self.log_removal(server);
+        }
+    }
+
     fn log_removal(&mut self, server: Uuid) {
         let address = self.servers.get(&server).cloned().unwrap_or_default();
         let (server, cluster) = (self.named(server, &address), self.cluster_name());
@@ -191,7 +199,7 @@ impl Member {
 
     /// The server is no member any more, for good: its file says so.
     pub(super) fn left(&mut self) {
-        if self.membership == Membership::Left {
+        if self.is_gone() {
             return;
         }
         self.membership = Membership::Left;

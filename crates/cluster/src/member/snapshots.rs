@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::{Member, Membership, short};
+use super::{Member, short};
 use crate::consensus::Mark;
 use crate::effect::{Effect, Level};
 use crate::entry::Entry;
@@ -171,7 +171,7 @@ impl Member {
     /// A snapshot is about to come.
     pub(super) fn snapshot_announced(&mut self, link: LinkId, from: Uuid, begin: Begin) {
         let last = begin.last;
-        if self.membership == Membership::Left || begin.term < self.node.term() {
+        if self.is_gone() || begin.term < self.node.term() {
             return;
         }
         if !self.node.lacks(last) {
@@ -310,7 +310,7 @@ impl Member {
         }
         assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
         let is_of_use = mark.last.index > self.node.mark().last.index;
-        if !is_of_use || self.membership == Membership::Left {
+        if !is_of_use || self.is_gone() {
             return self.effects.push_back(Effect::DropCopy);
         }
         let behind = mark.last.index + 1..=self.node.last();

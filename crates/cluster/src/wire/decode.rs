@@ -14,7 +14,7 @@ use crate::entry::{Content, ELECTION_TIMER_MS, Entry, Text};
 use crate::ids::Position;
 
 /// Terms and indexes are no larger: sums do not overflow, and a file's JSON has them.
-const PLACE_MAX: u64 = 1 << 62;
+pub(super) const PLACE_MAX: u64 = 1 << 62;
 
 /// What has come on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,11 @@ impl<'a> Body<'a> {
                 Frame::Piece { last, offset, bytes: std::mem::take(&mut self.rest).to_vec() }
             }
             Frame::HAVE => Frame::Have { last: self.position()?, upto: self.number()? },
-            Frame::JOIN => Frame::Join { address: self.string()? },
+            Frame::JOIN => {
+                let (address, has_before) = (self.string()?, self.flag()?);
+                let replaces = has_before.then(|| self.uuid()).transpose()?;
+                Frame::Join { address, replaces }
+            }
             Frame::JOIN_REPLY => {
                 let (success, comment) = (self.flag()?, self.string()?);
                 let remotes = (0..self.count()?).map(|_| self.string());
@@ -140,6 +144,7 @@ impl<'a> Body<'a> {
         step.commit_term = self.place()?;
         step.request_snapshot = self.place()?;
         step.reject_hint = self.place()?;
+        step.synced = self.place()?;
         step.context = self.bytes()?.to_vec();
         step.entries = (0..self.count()?).map(|_| self.entry()).collect::<Result<_, _>>()?;
         Ok(step)

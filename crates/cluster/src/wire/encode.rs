@@ -44,8 +44,10 @@ impl Frame {
                 number(out, *upto);
                 Self::HAVE
             }
-            Self::Join { address } => {
+            Self::Join { address, replaces } => {
                 bytes(out, address.as_bytes());
+                out.push(u8::from(replaces.is_some()));
+                replaces.iter().for_each(|before| uuid(out, *before));
                 Self::JOIN
             }
             Self::JoinReply { success, comment, remotes } => {
@@ -88,6 +90,7 @@ fn write_step(out: &mut Vec<u8>, step: &Step) {
         step.commit_term,
         step.request_snapshot,
         step.reject_hint,
+        step.synced,
     ];
     numbers.into_iter().for_each(|n| number(out, n));
     bytes(out, &step.context);

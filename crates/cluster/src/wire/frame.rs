@@ -21,6 +21,8 @@ pub(crate) struct Step {
     pub(crate) request_snapshot: u64,
     pub(crate) reject: bool,
     pub(crate) reject_hint: u64,
+    /// Of a leader: its log is on its disk up to this entry.
+    pub(crate) synced: u64,
     pub(crate) context: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
 }
@@ -68,6 +70,8 @@ pub(crate) enum Frame {
     Join {
         /// Where it listens.
         address: String,
+        /// The server that it was before it forgot what that had promised.
+        replaces: Option<Uuid>,
     },
     /// What has come of that.
     JoinReply {

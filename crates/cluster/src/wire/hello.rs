@@ -5,8 +5,9 @@ use weir_data::parser::{ANY, OPTIONAL, Parser, STRING};
 use weir_json::{Framer, Text, Value};
 use weir_wire::Message;
 
-use super::decode::Said;
+use super::decode::{PLACE_MAX, Said};
 use super::{Malformed, probes};
+use crate::ids::Position;
 
 /// Longest greeting taken, in bytes. The reference's server may say all it has in its first
 /// message, so a longer one is that of such a server only if it begins like one.
@@ -48,6 +49,9 @@ pub(crate) struct Hello {
     pub(crate) address: Option<String>,
     /// What the connection is for; `None` from the reference's server.
     pub(crate) lane: Option<Lane>,
+    /// What the sender has heard the receiver promise: it was in that term, and had the log up to that
+    /// entry.
+    pub(crate) promised: Option<Position>,
 }
 
 impl Hello {
@@ -58,7 +62,10 @@ impl Hello {
         members.extend(self.cluster.map(|cluster| ("cluster", uuid(cluster))));
         members.extend(self.to.map(|to| ("to", uuid(to))));
         members.push(("from", uuid(self.from)));
-        let comment = self.lane.map(|lane| format!("{NAME}{}", lane.name()));
+        let promised = self.promised.map(|Position { term, index }| format!(" {term}:{index}"));
+        let comment = self.lane.map(|lane| {
+            format!("{NAME}{}{}", lane.name(), promised.as_deref().unwrap_or_default())
+        });
         members.extend(comment.map(|comment| ("comment", Value::from(comment))));
         let address = self.address.as_deref();
         members.extend(address.map(|address| ("address", Value::from(address))));
@@ -80,9 +87,16 @@ impl Hello {
         let comment = parser.string("comment", ANY | OPTIONAL).unwrap_or_default();
         let address = parser.string("address", ANY | OPTIONAL);
         let said = comment.strip_prefix(NAME).filter(|_| method == "hello_request");
-        let lane = said.and_then(|said| Lane::ALL.into_iter().find(|lane| lane.name() == said));
+        let mut words = said.unwrap_or_default().split(' ');
+        let lane = words.next().unwrap_or_default();
+        let lane = Lane::ALL.into_iter().find(|known| known.name() == lane);
+        let promised =
+            words.next().and_then(|word| word.split_once(':')).and_then(|(term, index)| {
+                let number = |text: &str| text.parse().ok().filter(|n| *n <= PLACE_MAX);
+                Some(Position { term: number(term)?, index: number(index)? })
+            });
         let from = from.ok_or_else(|| Malformed("greeting without a sender".into()))?;
-        Ok(Self { cluster, to, from, address, lane })
+        Ok(Self { cluster, to, from, address, lane, promised })
     }
 }
 

@@ -41,7 +41,7 @@ fn content() -> impl Strategy<Value = Content> {
 
 fn step() -> impl Strategy<Value = Frame> {
     let entry = (position(), content()).prop_map(|(at, content)| Entry { at, content });
-    let numbers = prop::array::uniform7(place());
+    let numbers = prop::array::uniform8(place());
     let context = prop::collection::vec(any::<u8>(), 0..20);
     let entries = prop::collection::vec(entry, 0..5);
     (any::<u8>(), any::<bool>(), numbers, context, entries).prop_map(
@@ -56,6 +56,7 @@ fn step() -> impl Strategy<Value = Frame> {
                 commit_term: n[4],
                 request_snapshot: n[5],
                 reject_hint: n[6],
+                synced: n[7],
                 context,
                 entries,
             })
@@ -78,7 +79,8 @@ fn frame() -> impl Strategy<Value = Frame> {
         1 => (position(), any::<u64>(), bytes())
             .prop_map(|(last, offset, bytes)| Frame::Piece { last, offset, bytes }),
         1 => (position(), any::<u64>()).prop_map(|(last, upto)| Frame::Have { last, upto }),
-        1 => "[a-z]{0,9}".prop_map(|address| Frame::Join { address }),
+        1 => ("[a-z]{0,9}", prop::option::of(uuid()))
+            .prop_map(|(address, replaces)| Frame::Join { address, replaces }),
         1 => (any::<bool>(), "[a-z]{0,9}", prop::collection::vec("[a-z]{0,9}", 0..3)).prop_map(
             |(success, comment, remotes)| Frame::JoinReply { success, comment, remotes }
         ),
@@ -93,9 +95,10 @@ fn frame() -> impl Strategy<Value = Frame> {
 fn hello() -> impl Strategy<Value = Hello> {
     let id = || prop::option::of(uuid());
     let lane = prop::sample::select(vec![Lane::Control, Lane::Log]);
-    (id(), id(), uuid(), lane).prop_map(|(cluster, to, from, lane)| {
+    let promised = prop::option::of(position());
+    (id(), id(), uuid(), lane, promised).prop_map(|(cluster, to, from, lane, promised)| {
         let address = Some("tcp:[::1]:6644".into());
-        Hello { cluster, to, from, address, lane: Some(lane) }
+        Hello { cluster, to, from, address, lane: Some(lane), promised }
     })
 }
 

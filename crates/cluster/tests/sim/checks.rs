@@ -33,6 +33,8 @@ pub struct Counts {
     pub crashes: u64,
     /// Files that were not what they had been when their server came back.
     pub forgotten: u64,
+    /// Times that a server heard of others that it had forgotten something.
+    pub hindered: u64,
     /// Entries that changed the servers.
     pub changes: u64,
     /// Entries that changed the election timer.
@@ -52,6 +54,7 @@ impl Counts {
         self.reads += other.reads;
         self.crashes += other.crashes;
         self.forgotten += other.forgotten;
+        self.hindered += other.hindered;
         self.changes += other.changes;
         self.timers += other.timers;
         self.left += other.left;
@@ -168,9 +171,10 @@ impl Checks {
     fn is_durable(&self, entry: &Entry, servers: &[Server]) {
         let has_it = |id: &&Uuid| {
             let of = servers.iter().find(|server| server.id == **id);
+            let is_there = of.is_some_and(|server| server.disk.is_durable(entry.at));
             // What was acknowledged before it was gone counts until the leader hears of that.
-            let has_had = |server: &Server| server.lost.iter().any(|it| it.is_durable(entry.at));
-            of.is_some_and(|server| server.disk.is_durable(entry.at) || has_had(server))
+            let mut lost = servers.iter().flat_map(|server| &server.lost);
+            is_there || lost.any(|(of, disk)| of == *id && disk.is_durable(entry.at))
         };
         let is_on_most = |of: &Servers| of.keys().filter(has_it).count() > of.len() / 2;
         let mut lists = self.servers.range(..=entry.at.index).rev().take(2);

@@ -65,9 +65,8 @@ pub struct Disk {
     /// Terms of the entries that are there for good, as far as the records were looked at.
     durable: BTreeMap<u64, u64>,
     seen: usize,
-    /// Behind so many bytes is a bad record with good ones behind it, until something else is there
-    /// for good.
-    bad_from: Option<usize>,
+    /// There is a bad record with good ones behind it.
+    is_damaged: bool,
 }
 
 impl Disk {
@@ -80,7 +79,7 @@ impl Disk {
             step: 0,
             durable: BTreeMap::new(),
             seen: 0,
-            bad_from: None,
+            is_damaged: false,
         }
     }
 
@@ -100,7 +99,6 @@ impl Disk {
     pub fn sync(&mut self, upto: usize) {
         let upto = upto.saturating_sub(self.before).min(self.records.len());
         self.synced = self.synced.max(upto);
-        self.bad_from.take_if(|from| *from < upto);
     }
 
     /// Nobody has the file open; the next who opens it syncs it first.
@@ -111,11 +109,7 @@ impl Disk {
     /// The power goes: of what was not synced, some is there.
     pub fn crash(&mut self, rng: &mut Rng) {
         let unsynced = self.records.len() - self.synced;
-        let kept = match self.bad_from {
-            // What is bad goes when what takes its place is there for good.
-            Some(_) => self.synced,
-            None => self.synced + rng.below(unsynced as u64 + 1) as usize,
-        };
+        let kept = self.synced + rng.below(unsynced as u64 + 1) as usize;
         self.records.truncate(kept);
         // A torn record is cut off before the next one is written.
         self.records.truncate(whole(&self.records));
@@ -160,7 +154,7 @@ impl Disk {
         let bad = rng.below(ends.len().checked_sub(1)?.try_into().ok().filter(|n| *n > 0)?);
         let from = (bad as usize).checked_sub(1).map_or(0, |before| ends[before]);
         self.records.truncate(from);
-        (self.synced, self.seen, self.bad_from) = (from, 0, Some(from));
+        (self.synced, self.seen, self.is_damaged) = (from, 0, true);
         self.durable.clear();
         Some(self)
     }
@@ -202,11 +196,33 @@ impl Disk {
         self.records.get(range).map(<[u8]>::to_vec).ok_or("Unexpected end of file".into())
     }
 
+    fn notes(&self, mut each: impl FnMut(&Record<'_>)) {
+        let mut reader = Reader::new();
+        reader.feed(&self.records);
+        while let Some(record) = reader.next_record().expect("whole records") {
+            each(&Record::parse(record.json().expect("JSON")).expect("a record"));
+        }
+    }
+
+    /// The damage is not seen.
+    pub fn ignore_damage(&mut self) {
+        self.is_damaged = false;
+    }
+
+    /// Whether who opens the file does not have what it has promised to keep, and knows.
+    pub fn must_join_again(&self) -> bool {
+        let mut has_noted = false;
+        self.notes(|record| {
+            has_noted |= matches!(&record.kind, Kind::Note(note) if note == "forgot");
+        });
+        self.is_damaged || has_noted
+    }
+
     /// What a server finds when it starts, and what is committed of it. Of that no text but the
     /// last one stays in memory.
     pub fn open(
         &self,
-        server: Uuid,
+        (server, again): (Uuid, Uuid),
         name: &str,
         address: &str,
         (seed, texts_bytes_max): (u64, usize),
@@ -218,6 +234,7 @@ impl Disk {
             name: name.to_owned(),
             address: address.to_owned(),
             remotes: front.remotes.clone(),
+            replaces: None,
             snapshot: front.mark.last,
             snapshot_eid: front.mark.eid,
             snapshot_servers: (*front.mark.servers).clone(),
@@ -231,6 +248,16 @@ impl Disk {
             commit: front.mark.last.index,
             seed,
         };
+        if self.must_join_again() {
+            let mut known = (*self.front.mark.servers).clone();
+            self.notes(|record| {
+                if let Kind::Entry(entry) = &record.kind {
+                    known.extend(entry.servers.clone().unwrap_or_default());
+                }
+            });
+            known.remove(&server);
+            return (opened.anew(again, known.into_values().collect()), vec![]);
+        }
         let mut reader = Reader::new();
         reader.feed(&self.records);
         while let Some(record) = reader.next_record().expect("whole records") {

@@ -53,7 +53,7 @@ impl World {
         self.crash(n, 1);
         self.tell(format!("{n} forgets: {how:?}"));
         let server = &mut self.servers[n];
-        server.lost.push(std::mem::replace(&mut server.disk, disk));
+        server.lost.push((server.id, std::mem::replace(&mut server.disk, disk)));
         server.copies.clear();
         self.checks.counts.forgotten += 1;
         self.heal();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_cluster::{Event, LinkId};
 
+use super::shell::Lie;
 use super::world::{Due, World};
 
 /// One end of a connection.
@@ -61,6 +62,11 @@ impl World {
         if self.network.cut.contains(&(from.server, to.server)) {
             return;
         }
+        let is_silent = matches!(
+            self.lie,
+            Some(Lie::TellsNothing | Lie::IgnoresDamage | Lie::ForgetsVotes | Lie::ForgetsTail)
+        );
+        let bytes = &if is_silent { untold(bytes) } else { bytes.to_vec() };
         let delay = 100 + self.rng.below(1000 * self.faults.delay.max(1));
         let at = (self.now_us + delay).max(self.network.last_at[&to] + 1);
         self.network.last_at.insert(to, at);
@@ -114,4 +120,13 @@ impl World {
             }
         }
     }
+}
+
+/// A greeting without what its sender has heard its receiver promise.
+fn untold(bytes: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
+    let Some(at) = text.find("\"weir/1 ") else { return bytes.to_vec() };
+    let end = text[at + 1..].find('"').map_or(text.len(), |end| at + 1 + end);
+    let words: Vec<&str> = text[at..end].split(' ').take(2).collect();
+    format!("{}{}{}", &text[..at], words.join(" "), &text[end..]).into_bytes()
 }

@@ -34,6 +34,10 @@ pub enum Lie {
     SnapshotLacksData,
     /// No room of the disk is kept for terms and votes.
     KeepsNoRoom,
+    /// Nobody tells another member what it has promised.
+    TellsNothing,
+    /// A record that cannot be read ends the file, and nobody tells another member what it has promised.
+    IgnoresDamage,
 }
 
 /// Texts that members keep in memory: few, so that they are read back often.
@@ -42,6 +46,8 @@ const TEXTS_BYTES_MAX: usize = 200;
 /// A server.
 pub struct Server {
     pub id: Uuid,
+    /// Whose the file is.
+    owner: Uuid,
     pub address: String,
     pub disk: Disk,
     pub member: Option<Member>,
@@ -72,13 +78,14 @@ pub struct Server {
     /// Copies of the file, from times before.
     pub(super) copies: Vec<Copy>,
     /// What the file was before it was not what it had been.
-    pub lost: Vec<Disk>,
+    pub lost: Vec<(Uuid, Disk)>,
 }
 
 impl Server {
     pub fn new(id: Uuid, address: String, front: Front) -> Self {
         Self {
             id,
+            owner: id,
             address,
             disk: Disk::new(front),
             member: None,
@@ -113,11 +120,19 @@ impl World {
             return;
         }
         server.life += 1;
+        if self.lie == Some(Lie::IgnoresDamage) {
+            server.disk.ignore_damage();
+        }
         server.started_us = self.now_us;
         let chosen = (seed, TEXTS_BYTES_MAX);
-        let (opened, committed) = server.disk.open(server.id, "db", &server.address, chosen);
-        server.applied = server.disk.front.applied();
-        server.applied_to = server.disk.front.mark.last.index;
+        let again = Uuid::from_u128(u128::from(seed) << 64 | u128::from(server.life));
+        let ids = (server.owner, again);
+        let (opened, committed) = server.disk.open(ids, "db", &server.address, chosen);
+        server.id = opened.server;
+        let is_again = opened.replaces.is_some();
+        let front = server.disk.front.applied();
+        server.applied = if is_again { BTreeMap::new() } else { front };
+        server.applied_to = if is_again { 0 } else { server.disk.front.mark.last.index };
         let (term, commit, end) = (opened.term, opened.commit, opened.entries.len());
         self.tell(format!("start {n} term {term} commit {commit} entries {end}"));
         self.apply(n, committed);
@@ -269,6 +284,11 @@ impl World {
                 self.tell(format!("left {n}"));
                 self.later(self.now_us + 200_000, n, Due::Down);
             }
+            Effect::Forgot => {
+                self.checks.counts.hindered += 1;
+                self.later(self.now_us + 100_000, n, Due::Down);
+                self.later(self.now_us + 150_000, n, Due::Up);
+            }
             Effect::Log { text, .. } => self.tell(format!("{n}: {text}")),
         }
     }
@@ -354,6 +374,7 @@ impl World {
         assert_eq!(front.mark.last, last, "the snapshot that came is installed");
         server.applied = front.applied();
         (server.applied_to, server.installing) = (last.index, step);
+        server.owner = server.id;
         self.checks.counts.snapshots += 1;
         self.checks.snapshot(n, &front.mark, &server.applied);
         server.disk.replace(front, tail, step);

@@ -255,6 +255,11 @@ impl World {
         self.servers.iter().enumerate().filter_map(of).max().map(|(_, n)| n)
     }
 
+    /// How many members the cluster has.
+    pub fn members(&self) -> usize {
+        self.checks.last_servers().len()
+    }
+
     pub fn len(&self) -> usize {
         self.servers.len()
     }

@@ -7,6 +7,10 @@ use super::{Kind, Record, Servers};
 /// The election timer where a file has none, in milliseconds.
 pub const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
 
+/// What a server notes in its file, before it notes `left`, that has heard of others what it had
+/// promised and does not have.
+pub const FORGOT: &str = "forgot";
+
 /// An entry of a log that was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
@@ -68,6 +72,8 @@ pub(super) struct RaftLog {
     pub(super) vote: Option<Uuid>,
     pub(super) leader: Option<Uuid>,
     pub(super) commit_index: u64,
+    /// The server has noted [`FORGOT`].
+    pub(super) has_forgotten: bool,
 }
 
 /// What a record did to the log.
@@ -93,6 +99,7 @@ impl RaftLog {
             vote: None,
             leader: None,
             commit_index: index,
+            has_forgotten: false,
         }
     }
 
@@ -145,7 +152,11 @@ impl RaftLog {
         let at = format_args!("record {number}");
         match record.kind {
             Kind::Term => Ok(Effect::None),
-            Kind::Note(note) if note == "left" => Err(format!(
+            Kind::Note(note) if note == FORGOT => {
+                self.has_forgotten = true;
+                Ok(Effect::None)
+            }
+            Kind::Note(note) if note == "left" && !self.has_forgotten => Err(format!(
                 "{at} indicates server has left the cluster; it cannot be added back (use \
                  \"ovsdb-tool join-cluster\" to add a new server)"
             )),

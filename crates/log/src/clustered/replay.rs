@@ -557,6 +557,7 @@ impl Replayer {
             records: self.records,
             snapshot_len: self.snapshot_len,
             has_bare: self.has_bare,
+            has_forgotten: log.has_forgotten,
             tail: self.tail,
         })
     }

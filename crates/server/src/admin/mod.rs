@@ -186,6 +186,12 @@ impl Admin {
         self.opening.values().any(|opening| opening.command.is_none())
     }
 
+    /// Databases that are being opened, and were configured before.
+    pub(crate) fn reopening(&self) -> impl Iterator<Item = (String, DbConfig)> + '_ {
+        let configured = self.opening.values().filter(|opening| opening.command.is_none());
+        configured.map(|opening| (opening.name.clone(), opening.config.clone()))
+    }
+
     /// A database of the configuration cannot be served.
     pub(crate) fn open_failed(&mut self, shell: &mut Shell, name: &str, error: &str) {
         let text = format!("failed to open database '{name}': {error}");

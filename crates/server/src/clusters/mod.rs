@@ -100,8 +100,8 @@ pub(crate) struct Part {
     /// one.
     pub(crate) finishing: Option<(u64, u64)>,
     pub(crate) growth: Growth,
-    /// The server has left the cluster.
-    pub(crate) has_left: bool,
+    /// The server is no member any more.
+    pub(crate) end: Option<End>,
     /// The server ends, and its leadership is on its way to another one.
     pub(crate) is_handing_over: bool,
     /// Bytes that may be queued for a member (`cluster/set-backlog-threshold`).
@@ -147,6 +147,15 @@ impl Part {
         let is_data = |entry: &Entry| matches!(entry.content, Content::Data { .. });
         self.loaded.is_some() || self.to_apply.iter().any(is_data)
     }
+}
+
+/// Why a server is no member any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has left, for good.
+    Left,
+    /// It does not have what it had promised to keep: it joins again.
+    Forgot,
 }
 
 /// A copy of a member's file that is being written.
@@ -272,12 +281,12 @@ impl Clusters {
         self.parts.iter().filter_map(is_due)
     }
 
-    /// Those whose server has left their cluster, with the note of that in the file.
-    pub(crate) fn left(&self) -> impl Iterator<Item = DbId> {
-        let has_left = |(db, part): (&DbId, &Part)| {
-            (part.has_left && !part.member.is_writing()).then_some(*db)
+    /// Those whose server is no member any more, with the note of that in the file.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (DbId, End)> {
+        let end = |(db, part): (&DbId, &Part)| {
+            part.end.filter(|_| !part.member.is_writing()).map(|end| (*db, end))
         };
-        self.parts.iter().filter_map(has_left)
+        self.parts.iter().filter_map(end)
     }
 
     /// The clustered database of this name, whether it has joined or not.
@@ -348,7 +357,7 @@ impl Clusters {
             copy: None,
             finishing: None,
             growth: Growth::new(size, shell.now_us()),
-            has_left: false,
+            end: None,
             is_handing_over: false,
             backlog_bytes_max: None,
         };

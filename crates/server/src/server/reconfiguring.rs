@@ -160,9 +160,18 @@ impl Server {
         let config = |(id, db): (DbId, &crate::database::Db)| {
             Some((db.storage().path()?.to_owned(), backups.config(id, db)))
         };
+        // One that has not joined its cluster has no tables, and one that joins again no part yet.
+        let clustered = || DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
+        let parts = self.clusters.parts.iter().filter(|(db, _)| databases.get(**db).is_none());
+        let joining = parts.map(|(_, part)| (part.path.clone(), clustered()));
         let mut configuration = Configuration {
             remotes: self.remotes.configured().clone(),
-            databases: databases.iter().filter_map(config).collect(),
+            databases: databases
+                .iter()
+                .filter_map(config)
+                .chain(joining)
+                .chain(self.admin.reopening())
+                .collect(),
             ..Configuration::default()
         };
         backups.describe(&mut configuration);

@@ -1,5 +1,6 @@
 //! From the bytes of a clustered file to tables and a log.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_cluster::{Content, Held, Logged, Opened, Place, Position};
@@ -65,15 +66,19 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
         clustered::Finished::Loaded(loaded) => *loaded,
         clustered::Finished::Again(again) => return Ok(Finished::Again(again)),
     };
-    let warning = match &loaded.tail {
-        Tail::None => None,
-        Tail::Torn { warning } | Tail::Damaged { warning, .. } => Some(warning.clone()),
+    let again = joins_again(&loaded)?;
+    let warning = match (&loaded.tail, &again) {
+        (_, Some(Again { why, .. })) => Some(format!(
+            "{why}: the server does not have what it has promised its cluster to keep, and joins it again \
+             as a new one"
+        )),
+        (Tail::Torn { warning }, None) => Some(warning.clone()),
+        (Tail::None | Tail::Damaged { .. }, None) => None,
     };
-    if let Tail::Damaged { warning, good_offset } = &loaded.tail {
-        return Err(format!("{warning} (there is a good record at offset {good_offset})"));
-    }
-    let database = loaded.store.map(|store| Database::from_store(store, seed));
+    let store = loaded.store.filter(|_| again.is_none());
+    let database = store.map(|store| Database::from_store(store, seed));
     let database = database.transpose().map_err(|error| error.to_string())?;
+    let is_damaged = matches!(loaded.tail, Tail::Damaged { .. });
     let (snapshot, data) = match &loaded.snapshot {
         Some(place) => (Position { term: place.term, index: place.index }, Some(place.data)),
         None => (Position::default(), None),
@@ -84,6 +89,7 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
         name: loaded.name,
         address: loaded.local_address,
         remotes: loaded.remotes,
+        replaces: None,
         snapshot,
         snapshot_eid: data.map_or(Uuid::ZERO, |data| data.eid),
         snapshot_servers: loaded.base.servers,
@@ -97,17 +103,61 @@ pub(super) fn finish(replayer: Box<Replayer>, seed: u64) -> Result<Finished, Str
         commit: loaded.commit_index,
         seed,
     };
+    let (opened, database, entries) = match again {
+        None => (opened, database, loaded.entries),
+        Some(Again { remotes, .. }) => (opened.anew(new_server(seed), remotes), None, Vec::new()),
+    };
     Ok(Finished::Loaded(Box::new(MemberFile {
         opened,
         database,
-        entries: loaded.entries,
+        entries,
         snapshot_offset: data.map_or(0, |data| data.offset),
         log_offset: loaded.snapshot_len,
         has_bare: loaded.has_bare,
-        valid_len: loaded.valid_len,
+        // What is behind a bad record stays there, for who may be able to use it.
+        valid_len: if is_damaged { loaded.file_len } else { loaded.valid_len },
         records: loaded.records,
         warning,
     })))
+}
+
+/// A server that does not have what it had promised to keep joins its cluster again.
+struct Again {
+    why: String,
+    /// Whom it asks.
+    remotes: Vec<String>,
+}
+
+/// Whether a server must join its cluster again.
+fn joins_again(loaded: &clustered::Loaded) -> Result<Option<Again>, String> {
+    let damage = match &loaded.tail {
+        Tail::Damaged { warning, good_offset } => {
+            Some(format!("{warning} (there is a good record at offset {good_offset})"))
+        }
+        Tail::None | Tail::Torn { .. } => None,
+    };
+    if damage.is_none() && !loaded.has_forgotten {
+        return Ok(None);
+    }
+    let known = loaded.latest.servers.iter().chain(&loaded.committed.servers);
+    let others = known.filter(|(id, _)| **id != loaded.server_id).map(|(_, address)| address);
+    let remotes: BTreeSet<&String> = others.chain(&loaded.remotes).collect();
+    let remotes: Vec<String> = remotes.into_iter().cloned().collect();
+    match damage {
+        // Nobody else has what it has lost.
+        Some(damage) if remotes.is_empty() => Err(damage),
+        damage => {
+            let noted =
+                || format!("{}: the log was an older one when it was opened last", loaded.name);
+            Ok(Some(Again { why: damage.unwrap_or_else(noted), remotes }))
+        }
+    }
+}
+
+/// The id of a server that joins again: another one each time that the file is read, for the file keeps
+/// nothing of it until the snapshot of a leader takes its place.
+fn new_server(seed: u64) -> Uuid {
+    UuidSource::new([seed, !seed, 0x7765_6972, 6]).next_uuid()
 }
 
 impl MemberFile {

@@ -57,6 +57,7 @@ pub(super) struct Bench {
     pub(super) messages: usize,
     pub(super) closed: Vec<LinkId>,
     pub(super) has_left: bool,
+    pub(super) has_forgotten: bool,
 }
 
 impl Bench {
@@ -75,6 +76,7 @@ impl Bench {
             messages: 0,
             closed: vec![],
             has_left: false,
+            has_forgotten: false,
         };
         bench.run();
         bench
@@ -88,6 +90,7 @@ impl Bench {
             name: "db".into(),
             address: address(1),
             remotes: vec![],
+            replaces: None,
             snapshot: Position { term: 1, index: 1 },
             snapshot_eid: Uuid::from_u128(1),
             snapshot_servers: three(),
@@ -111,6 +114,7 @@ impl Bench {
             name: "db".into(),
             address: address(1),
             remotes: vec![address(2)],
+            replaces: None,
             snapshot: Position::default(),
             snapshot_eid: Uuid::default(),
             snapshot_servers: Servers::new(),
@@ -226,6 +230,7 @@ impl Bench {
             Effect::Message { .. } => self.messages += 1,
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
+            Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { .. }
             | Effect::Leadership { .. }
@@ -249,7 +254,8 @@ impl Bench {
     pub(super) fn greet(&mut self, from: Uuid, lane: Lane) -> LinkId {
         let link = self.accept();
         let (cluster, to) = (Some(CLUSTER), Some(server(1)));
-        let hello = Hello { cluster, to, from, address: None, lane: Some(lane) };
+        let (lane, address, promised) = (Some(lane), None, None);
+        let hello = Hello { cluster, to, from, address, lane, promised };
         self.hello(link, &hello);
         link
     }

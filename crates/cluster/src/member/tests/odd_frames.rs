@@ -86,6 +86,7 @@ impl Rng {
             request_snapshot: if self.one_in(20) { self.near(last.index) } else { 0 },
             reject: self.one_in(4),
             reject_hint: if self.one_in(2) { self.near(last.index) } else { 0 },
+            synced: self.near(last.index),
             context: if self.one_in(4) { b"CampaignTransfer".to_vec() } else { vec![] },
             entries: vec![],
         };
@@ -120,6 +121,7 @@ impl Rng {
             3 => Frame::Have { last, upto: self.near(1000) },
             4 => Frame::Join {
                 address: [address(4), "nowhere".into()][self.below(2) as usize].clone(),
+                replaces: [None, Some(server(3))][self.below(2) as usize],
             },
             5 => {
                 let remotes =

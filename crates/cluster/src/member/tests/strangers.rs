@@ -32,7 +32,8 @@ fn another_cluster_is_refused_once_in_the_log() {
         let link = bench.accept();
         let cluster = Some(Uuid::from_u128(78 << 96));
         let (to, lane) = (Some(server(1)), Some(Lane::Control));
-        bench.hello(link, &Hello { cluster, to, from: server(2), address: None, lane });
+        let (from, address, promised) = (server(2), None, None);
+        bench.hello(link, &Hello { cluster, to, from, address, lane, promised });
         assert_eq!(bench.closed.last(), Some(&link));
     }
     let lines = lines(&mut bench);
@@ -50,6 +51,7 @@ fn greetings_for_somebody_else_are_refused() {
         to: Some(to),
         from,
         address: None,
+        promised: None,
         lane: Some(Lane::Control),
     };
     for hello in [hello(server(2), server(3)), hello(server(1), server(1))] {

@@ -49,6 +49,8 @@ pub struct Loaded {
     /// An entry that is committed has a schema and no rows, which not every version of the reference
     /// reads.
     pub has_bare: bool,
+    /// The server has noted that it does not have what it had promised to keep.
+    pub has_forgotten: bool,
     /// What is wrong behind `valid_len`.
     pub tail: Tail,
 }

@@ -11,7 +11,9 @@ mod syncing;
 use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity, Place};
 use weir_data::Uuid;
 
+use crate::clusters::End;
 use crate::clusters::reading::{Piece, Texts};
+use crate::configuration::{DbConfig, Model};
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
@@ -212,7 +214,8 @@ impl Server {
             Wanted::FinishCopy { step, tail } => self.finish_copy(db, step, &tail),
             Wanted::DropCopy => self.drop_snapshot(db),
             Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
-            Wanted::Left => self.clusters.part_mut(db).has_left = true,
+            Wanted::Left => self.clusters.part_mut(db).end = Some(End::Left),
+            Wanted::Forgot => self.clusters.part_mut(db).end = Some(End::Forgot),
             Wanted::Log { level, text, limit } => {
                 let level = match level {
                     Severity::Error => Level::Error,
@@ -257,17 +260,33 @@ impl Server {
         }
     }
 
-    /// Databases whose server has left the cluster are not served any more.
+    /// Databases whose server has left the cluster are not served any more, or not until it has joined
+    /// again.
     fn remove_left(&mut self) {
-        let left: Vec<DbId> = self.clusters.left().collect();
-        for db in left {
-            if self.databases.get(db).is_none() {
-                self.end_part(db);
-                self.shell.ask(Effect::Close { db });
-            } else if self.can_remove(db) {
-                let why = "removing database because storage disconnected permanently";
+        let left: Vec<(DbId, End)> = self.clusters.left().collect();
+        for (db, end) in left {
+            let has_tables = self.databases.get(db).is_some();
+            if has_tables && !self.can_remove(db) {
+                continue;
+            }
+            let path = self.clusters.part_mut(db).path.clone();
+            if has_tables {
+                let why = match end {
+                    End::Left => "removing database because storage disconnected permanently",
+                    End::Forgot => {
+                        "removing database until its server has joined its cluster again"
+                    }
+                };
                 self.shell.log("ovsdb_server", Level::Info, why);
                 self.remove_database(db, why);
+            } else {
+                self.end_part(db);
+                self.shell.ask(Effect::Close { db });
+            }
+            if end == End::Forgot {
+                let config = DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
+                self.open_database(path, config, None);
+                self.save_configuration();
             }
         }
     }

@@ -1,0 +1,167 @@
+//! Members whose files are not what they were: an older copy has taken the place of one, or a record in
+//! the middle of it is bad. They must not vote, for they have forgotten what they promised.
+
+mod support;
+mod group;
+
+use group::{ALL, Group, Program, SCHEMA};
+use support::{err, eventually, out, reference};
+
+fn others(of: usize) -> Vec<usize> {
+    ALL.into_iter().filter(|at| *at != of).collect()
+}
+
+/// Rows through all these members, one after the other.
+fn insert(trio: &Group, members: &[usize], name: &str) {
+    members.iter().for_each(|at| trio.insert(*at, &format!("{name} {at}")));
+}
+
+fn sid(trio: &Group, at: usize) -> String {
+    out(&trio.appctl(at, &["cluster/sid", "Odd"]))
+}
+
+/// A member that has forgotten something is there again as another server, with all rows.
+fn has_joined_again(trio: &Group, at: usize, before: &str) {
+    trio.settle(&ALL);
+    assert_ne!(sid(trio, at), before, "{}", trio.log(at));
+    let status = trio.status(at);
+    let servers: Vec<&str> = status.lines().filter(|line| line.contains(" at tcp:")).collect();
+    assert_eq!(servers.len(), 3, "{status}");
+    let expected = trio.names(others(at)[0]);
+    eventually("it has what the others have", || trio.names(at) == expected);
+    insert(trio, &ALL, "all again");
+}
+
+#[test]
+fn a_member_with_an_older_file_joins_again() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let forgetful = others(leader)[0];
+    let before = sid(&trio, forgetful);
+    trio.stop(forgetful);
+    let file = trio.scratch.path(&trio.file(forgetful));
+    let older = std::fs::read(&file).expect("a file");
+    trio.start(forgetful, Program::Weir);
+    trio.settle(&ALL);
+    insert(&trio, &ALL, "late");
+
+    trio.kill(forgetful);
+    std::fs::write(&file, older).expect("room");
+    trio.start(forgetful, Program::Weir);
+    has_joined_again(&trio, forgetful, &before);
+    let log = trio.log(forgetful);
+    assert!(log.contains("the file is an older one"), "{log}");
+    assert!(log.contains("joined cluster"), "{log}");
+    trio.stop_all();
+    trio.check_files();
+    trio.start_all(Program::Packaged);
+    assert_eq!(trio.names(forgetful).len(), 9);
+}
+
+#[test]
+fn a_leader_with_an_older_file_joins_again() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let before = sid(&trio, leader);
+    // As a copy of the file on a machine that goes on.
+    let file = trio.scratch.path(&trio.file(leader));
+    let older = std::fs::read(&file).expect("a file");
+    insert(&trio, &ALL, "late");
+    trio.kill(leader);
+    std::fs::write(&file, older).expect("room");
+    trio.start(leader, Program::Weir);
+    has_joined_again(&trio, leader, &before);
+    trio.stop_all();
+    trio.check_files();
+}
+
+/// Until others have taken it in again nobody can vote with such a file, whatever opens it, and all
+/// that is in it can be got from it.
+#[test]
+fn an_older_file_that_was_found_out_is_not_used_by_anybody() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let (forgetful, away) = (others(leader)[0], others(leader)[1]);
+    let before = sid(&trio, forgetful);
+    let file = trio.scratch.path(&trio.file(forgetful));
+    let older = std::fs::read(&file).expect("a file");
+    trio.kill(away);
+    insert(&trio, &[leader, forgetful], "late");
+    trio.kill(forgetful);
+    std::fs::write(&file, older).expect("room");
+
+    trio.start(forgetful, Program::Weir);
+    eventually("it hears that it has forgotten", || {
+        trio.status(forgetful).contains("Status: joining cluster")
+    });
+    // Nobody remembers any more.
+    trio.stop(forgetful);
+    trio.stop(leader);
+    for tool in [reference("ovsdb-tool"), Some(trio.scratch.link("ovsdb-tool"))] {
+        let tool = tool.expect("it comes with the server");
+        let standalone = trio.scratch.text("standalone.db");
+        let _ = std::fs::remove_file(&standalone);
+        let args = ["cluster-to-standalone", &standalone, &trio.file(forgetful)];
+        let done = trio.scratch.run(tool, &args);
+        assert!(done.status.success(), "{}", err(&done));
+    }
+    let server = reference("ovsdb-server").expect("it has been used before");
+    let file = trio.file(forgetful);
+    let control = format!("--unixctl={}", trio.scratch.text("other.ctl"));
+    let refused = trio.scratch.run(server, &["--no-chdir", &control, "-vconsole:off", &file]);
+    assert!(err(&refused).contains("server has left the cluster"), "{}", err(&refused));
+
+    trio.start(forgetful, Program::Weir);
+    trio.start(away, Program::Weir);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(trio.leader_among(&[away, forgetful]), None, "two cannot know what is committed");
+    trio.start(leader, Program::Weir);
+    has_joined_again(&trio, forgetful, &before);
+    assert!(trio.names(away).contains(&format!("late {forgetful}")));
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
+fn a_member_with_a_bad_record_in_the_middle_joins_again() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let before = sid(&trio, leader);
+    trio.stop(leader);
+    let file = trio.scratch.path(&trio.file(leader));
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes.windows(7).position(|word| word == b"early 1").expect("a row");
+    bytes[at] ^= 1;
+    std::fs::write(&file, &bytes).expect("room");
+    insert(&trio, &others(leader), "late");
+
+    trio.start(leader, Program::Weir);
+    has_joined_again(&trio, leader, &before);
+    let log = trio.log(leader);
+    assert!(log.contains("there is a good record at offset"), "{log}");
+    trio.stop_all();
+    trio.check_files();
+}
+
+/// Nobody else has what is behind the bad record.
+#[test]
+fn a_server_alone_with_a_bad_record_is_not_started() {
+    let Some(mut alone) = Group::packaged_of(1, SCHEMA) else { return };
+    (0..5).for_each(|n| alone.insert(0, &format!("row {n}")));
+    alone.stop(0);
+    let file = alone.scratch.path(&alone.file(0));
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes.windows(5).position(|word| word == b"row 1").expect("a row");
+    bytes[at] ^= 1;
+    std::fs::write(&file, &bytes).expect("room");
+    let control = format!("--unixctl={}", alone.scratch.text("other.ctl"));
+    let server = alone.scratch.link("ovsdb-server");
+    let refused = alone.scratch.run(server, &["--no-chdir", &control, &alone.file(0)]);
+    assert!(!refused.status.success());
+    assert!(err(&refused).contains("there is a good record at offset"), "{}", err(&refused));
+    assert_eq!(std::fs::read(&file).expect("a file"), bytes);
+}
