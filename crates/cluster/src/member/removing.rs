@@ -57,10 +57,11 @@ impl Member {
 
     /// A server has joined anew that does not have what it had promised to keep: who it was goes.
     pub(super) fn remove_forgetful(&mut self, server: Uuid) {
-        if !self.removals.going.contains_key(&server) {
-            self.removals.going.insert(server, BTreeSet::new());
-            self.log_removal(server);
+        if self.removals.going.contains_key(&server) {
+            return;
         }
+        self.removals.going.insert(server, BTreeSet::new());
+        self.log_removal(server);
     }
 
     fn log_removal(&mut self, server: Uuid) {
