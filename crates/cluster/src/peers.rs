@@ -118,8 +118,12 @@ impl Peers {
             });
             if target.peer != *peer && peer.is_some() {
                 target.peer = *peer;
+                // Who has greeted there is who it is: an older list of servers may name another one.
                 for link in target.links.into_iter().flatten() {
-                    self.links.get_mut(&link).expect("a target's link is there").peer = *peer;
+                    let link = self.links.get_mut(&link).expect("a target's link is there");
+                    if !link.is_ours {
+                        link.peer = *peer;
+                    }
                 }
             }
         }

@@ -589,14 +589,24 @@ fn refused() -> Vec<(Vec<String>, String)> {
     cases.into_iter().map(owned).collect()
 }
 
+/// It was stopped when it had got a snapshot, and was no member yet. The reference gives it up.
+#[test]
+fn a_server_that_is_about_to_become_a_member_is_started_again() {
+    let stranger = header(&format!(r#""{S2}":"unix:b""#), &format!("[{SCHEMA},{{}}]"));
+    for reading in READINGS {
+        let loaded = read(&file(&[stranger.as_str()]), reading).unwrap();
+        assert!(loaded.remotes.is_empty() && loaded.latest.servers.len() == 1, "{reading:?}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_in_the_words_of_the_reference() {
     let folder = is_installed().then(|| Folder::new("refused"));
     let good = usual_header();
-    let stranger = header(&format!(r#""{S2}":"unix:b""#), &format!("[{SCHEMA},{{}}]"));
-    let strange = (vec![], "ovsdb error: server does not belong to cluster".to_owned());
+    let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
+    let removed = (vec![removal], "ovsdb error: server does not belong to cluster".to_owned());
     let cases = refused().into_iter().map(|case| (&good, case));
-    for (header, (records, expected)) in cases.chain([(&stranger, strange)]) {
+    for (header, (records, expected)) in cases.chain([(&good, removed)]) {
         let records = std::iter::once(header.as_str()).chain(records.iter().map(String::as_str));
         let file = file(&records.collect::<Vec<_>>());
         for reading in READINGS {

@@ -335,6 +335,12 @@ impl World {
         let (asked, _) = client.asked.take().expect("it has asked");
         let (n, life, _) = client.session.expect("it has a session");
         let is_conversion = matches!(asked, Asked::Convert);
+        if matches!(
+            message["error"]["error"].as_str(),
+            Some("database not available" | "unknown database")
+        ) {
+            return self.not_served(number, asked);
+        }
         assert!(is_conversion || message["error"].is_null(), "{asked:?}: {message}");
         let result = &message["result"];
         match asked {
@@ -412,6 +418,18 @@ impl World {
                 self.note(n, &format!("{text}, has {}, {rows} rows", &state[..8]));
             }
         }
+    }
+
+    /// A server that joins its cluster again has no database yet: the client goes to another one.
+    fn not_served(&mut self, number: usize, asked: Asked) {
+        let (n, _, session) = self.clients[number].session.expect("it has a session");
+        if let Asked::Insert(name) = &asked {
+            self.checks.refused(name);
+        } else {
+            self.clients[number].asked = Some((asked, self.now_us));
+        }
+        self.event_at(self.now_us, n, Event::Closed { session, error: None });
+        self.session_lost(number);
     }
 
     fn chosen_answered(

@@ -83,6 +83,17 @@ impl Disk {
         *self = Self::new(std::mem::take(&mut self.first));
     }
 
+    /// What somebody gets who copies the file, as far as that is there for good.
+    pub(crate) fn copy_of_file(&self) -> Vec<u8> {
+        self.file[..self.synced].to_vec()
+    }
+
+    /// Another file takes the place of this one, while nobody has it open.
+    pub(crate) fn put(&mut self, file: Vec<u8>) {
+        *self =
+            Self { first: std::mem::take(&mut self.first), copies: self.copies, ..Self::new(file) };
+    }
+
     /// The power has gone: of what was not synced any beginning is there.
     pub(crate) fn crash(&mut self, rng: &mut Rng) {
         self.discard();

@@ -15,6 +15,7 @@
 mod checks;
 mod clients;
 mod disk;
+mod forgetting;
 mod network;
 mod node;
 pub mod world;

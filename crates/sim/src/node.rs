@@ -11,6 +11,7 @@ use weir_server::work::{Watcher, Word, Work};
 use weir_server::{Config, Server};
 
 use crate::disk::Disk;
+use crate::forgetting::Copy;
 use crate::network::End;
 use crate::world::{Due, World};
 
@@ -49,6 +50,12 @@ pub(crate) struct Node {
     /// When it is to be looked at though nothing happens.
     pub(crate) wakeup_us: Option<u64>,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
+    /// When the process was started.
+    pub(crate) started_us: u64,
+    /// Copies of the file, from times before.
+    pub(crate) copies: Vec<Copy>,
+    /// The file was not what it had been, and the server has not joined again.
+    pub(crate) is_joining_again: bool,
 }
 
 impl Node {
@@ -71,6 +78,9 @@ impl Node {
             last_step_us: 0,
             wakeup_us: None,
             replies: BTreeMap::new(),
+            started_us: 0,
+            copies: Vec::new(),
+            is_joining_again: false,
         }
     }
 
@@ -116,6 +126,7 @@ impl World {
         server.set_step_cost_max(step_cost_max);
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
+        self.nodes[n].started_us = self.now_us;
         self.settle_node(n);
     }
 
@@ -297,6 +308,7 @@ impl World {
                 self.note(n, &format!("{level:?}: {text}"));
                 // Rows that are not what they are elsewhere.
                 assert!(!text.contains("cannot apply"), "server {n} says: {text}");
+                self.nodes[n].is_joining_again &= !text.contains("joined cluster");
             }
             Effect::Close { .. } => {
                 self.note(n, "closes its database");

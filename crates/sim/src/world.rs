@@ -65,6 +65,9 @@ pub struct Faults {
     pub sync_us: usize,
     /// How long the network takes at most, in microseconds.
     pub delay_us: usize,
+    /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
+    /// all are there who have heard of more.
+    pub forget: usize,
     /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that
     /// something is said on it.
     pub stall: usize,
@@ -93,8 +96,8 @@ pub struct Counts {
     pub began_anew: u64,
     /// Conversions that were answered.
     pub conversions: u64,
-    /// Crashes, kills, cuts, pauses, compactions.
-    pub faults: [u64; 5],
+    /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been.
+    pub faults: [u64; 6],
 }
 
 /// What is due.
@@ -140,6 +143,8 @@ pub struct World {
     pub(crate) faults: Faults,
     /// Faults are over.
     pub(crate) is_calm: bool,
+    /// No faults until then: a server hears what it has forgotten.
+    pub(crate) careful_until_us: u64,
     /// Nobody writes any more.
     pub(crate) is_over: bool,
     pub(crate) sessions: u64,
@@ -188,6 +193,7 @@ impl World {
             checks: Checks::default(),
             faults,
             is_calm: false,
+            careful_until_us: 0,
             is_over: false,
             sessions: 0,
             commands: 0,
@@ -284,6 +290,9 @@ impl World {
             return;
         }
         self.due(self.now_us + FAULTS_US, 0, Due::Faults);
+        if self.careful_until_us > self.now_us || self.forgets() {
+            return;
+        }
         let faults = self.faults.clone();
         let n = self.rng.below(self.nodes.len());
         let other = self.rng.below(self.nodes.len());

@@ -73,6 +73,7 @@ fn faults(seed: u64) -> Faults {
         compact: 40,
         jump: 20,
         stop: 20,
+        forget: if seed.is_multiple_of(7) { 40 } else { 0 },
         convert: if seed.is_multiple_of(3) { 40 } else { 0 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },

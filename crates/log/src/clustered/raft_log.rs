@@ -129,6 +129,14 @@ impl RaftLog {
         }
     }
 
+    /// Whether a server has been a member as of any entry, committed or not.
+    pub(super) fn has_had(&self, server: Uuid) -> bool {
+        let changes = self.entries.iter().filter_map(|entry| entry.servers.as_deref());
+        std::iter::once(&self.base.servers)
+            .chain(changes)
+            .any(|servers| servers.contains_key(&server))
+    }
+
     /// What is in force before the first entry.
     pub(super) fn base(&self) -> &Configuration {
         &self.base

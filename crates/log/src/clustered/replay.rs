@@ -533,7 +533,9 @@ impl Replayer {
         let File { server_id, local_address, name, cluster_id, remotes, snapshot, log } = file;
         let committed = log.configuration(log.commit_index);
         let latest = log.configuration(u64::MAX);
-        if remotes.is_empty() && !latest.servers.contains_key(&server_id) {
+        // One that has never been a member has got a snapshot, and is about to become one.
+        let has_been = log.has_had(server_id) || log.base().servers.is_empty();
+        if remotes.is_empty() && has_been && !latest.servers.contains_key(&server_id) {
             return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
         }
         Ok(Loaded {

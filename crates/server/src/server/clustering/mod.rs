@@ -12,8 +12,10 @@ use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity, Place
 use weir_data::Uuid;
 
 use crate::clusters::End;
+use crate::clusters::forwards::Forward;
 use crate::clusters::reading::{Piece, Texts};
 use crate::configuration::{DbConfig, Model};
+use crate::database::Trigger;
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
@@ -250,12 +252,21 @@ impl Server {
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
         loading::forget(&mut self.shell, part.receiving);
         loading::forget(&mut self.shell, part.loaded);
-        triggers.extend(forwards.take_all().into_iter().map(|forward| forward.trigger));
+        // What a leader has been told, or has proposed, may be committed yet.
+        let (told, untold): (Vec<Forward>, Vec<Forward>) =
+            forwards.take_all().into_iter().partition(|forward| forward.since.is_some());
+        triggers.extend(untold.into_iter().map(|forward| forward.trigger));
+        let (unknown, mut canceled): (Vec<Trigger>, Vec<Trigger>) =
+            triggers.into_iter().partition(|trigger| trigger.since.is_some());
+        let unknown = told.into_iter().map(|forward| forward.trigger).chain(unknown);
         let (trigger, converted) = conversion.take();
-        triggers.extend(trigger);
+        canceled.extend(trigger);
+        for trigger in unknown {
+            self.forget_client(db, &trigger);
+        }
         let Self { shell, sessions, databases, .. } = self;
         forget(shell, converted);
-        for trigger in triggers {
+        for trigger in canceled {
             databases.cancel(shell, sessions, trigger);
         }
     }

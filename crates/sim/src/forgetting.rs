@@ -1,0 +1,112 @@
+//! Servers whose files are not what they were.
+//!
+//! That nothing is lost by it cannot be promised always: if nobody who has heard what a server promised
+//! is there to tell, nobody knows. So all others run, and reach it, from when it goes down until
+//! it has heard them, none of them has been started since the copy was made, and one forgets at a
+//! time.
+
+use crate::world::{Due, World};
+
+/// After so long without faults a server has heard all others, in microseconds.
+const HEARD_US: u64 = 3_000_000;
+
+/// Each server's file is copied so often, in microseconds.
+const COPY_US: u64 = 500_000;
+
+/// So many copies of a file are kept, the newest ones.
+const COPIES_MAX: usize = 8;
+
+/// A copy of a file, and when it was made.
+pub(crate) type Copy = (u64, Vec<u8>);
+
+impl World {
+    /// Copies files, and has a server forget something now and then: true if one does.
+    pub(crate) fn forgets(&mut self) -> bool {
+        if self.faults.forget == 0 {
+            return false;
+        }
+        let now_us = self.now_us;
+        for node in &mut self.nodes {
+            let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
+            if is_due && node.server.is_some() {
+                node.copies.push((now_us, node.disk.copy_of_file()));
+                let many = node.copies.len().saturating_sub(COPIES_MAX);
+                node.copies.drain(..many);
+            }
+        }
+        let n = self.rng.below(self.nodes.len());
+        self.rng.below(10_000) < self.faults.forget && self.forget(n)
+    }
+
+    fn forget(&mut self, n: usize) -> bool {
+        let now_us = self.now_us;
+        let is_well = self.nodes.iter().all(|node| {
+            node.server.is_some() && node.paused_until_us <= now_us && !node.is_joining_again
+        });
+        if !is_well {
+            return false;
+        }
+        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != n);
+        let since_us = others.map(|(_, node)| node.started_us).max().unwrap_or(0);
+        let file = match self.rng.chance(50) {
+            true => self.older_file(n, since_us),
+            false => self.damaged_file(n),
+        };
+        let Some(file) = file else { return false };
+        self.checks.counts.faults[5] += 1;
+        self.end_process(n, true);
+        let node = &mut self.nodes[n];
+        node.disk.put(file);
+        node.copies.clear();
+        node.is_joining_again = true;
+        self.note(n, "has a file that is not what it was");
+        self.heal();
+        self.careful_until_us = now_us + HEARD_US;
+        self.due(now_us + 50_000, n, Due::Start);
+        true
+    }
+
+    /// A copy that lacks something of what is there for good.
+    fn older_file(&mut self, n: usize, since_us: u64) -> Option<Vec<u8>> {
+        let node = &self.nodes[n];
+        let now = node.disk.copy_of_file();
+        let copies = node.copies.iter().filter(|(made_us, _)| *made_us > since_us);
+        let older: Vec<&Copy> =
+            copies.filter(|(_, file)| promises(file) != promises(&now)).collect();
+        if older.is_empty() {
+            return None;
+        }
+        Some(self.rng.pick(&older).1.clone())
+    }
+
+    /// The file with a record that cannot be read, and good ones behind it.
+    fn damaged_file(&mut self, n: usize) -> Option<Vec<u8>> {
+        let mut file = self.nodes[n].disk.copy_of_file();
+        let begins: Vec<usize> = records(&file);
+        // The first one tells who the server is; the last one may be what a crash has torn.
+        let middle = begins.get(1..begins.len().checked_sub(2)?)?;
+        if middle.is_empty() {
+            return None;
+        }
+        let at = *self.rng.pick(middle);
+        let body = file[at..].iter().position(|byte| *byte == b'\n')? + at + 1;
+        file[body] ^= 1;
+        Some(file)
+    }
+}
+
+/// Where records begin.
+fn records(file: &[u8]) -> Vec<usize> {
+    let is_begin = |at: &usize| file[*at..].starts_with(b"OVSDB CLUSTER ");
+    let lines = file.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(lines).filter(is_begin).collect()
+}
+
+/// All that a file says but what is committed: that a member may hear of again.
+fn promises(file: &[u8]) -> Vec<&[u8]> {
+    let lines = file.split(|byte| *byte == b'\n');
+    let is_promise = |line: &&[u8]| {
+        !line.starts_with(b"OVSDB ") && !line.windows(14).any(|word| word == b"\"commit_index\"")
+    };
+    lines.filter(is_promise).collect()
+}
