@@ -28,7 +28,7 @@ impl World {
         let now_us = self.now_us;
         for node in &mut self.nodes {
             let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
-            if is_due && node.server.is_some() {
+            if is_due && node.server.is_some() && !node.is_joining_again {
                 node.copies.push((now_us, node.disk.copy_of_file()));
                 let many = node.copies.len().saturating_sub(COPIES_MAX);
                 node.copies.drain(..many);

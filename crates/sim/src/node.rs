@@ -88,7 +88,9 @@ impl Node {
     pub(crate) fn end(&mut self) {
         let disk = std::mem::take(&mut self.disk);
         let (life, skew_ms) = (self.life + 1, self.skew_ms);
-        *self = Self { disk, life, skew_ms, ..Self::new(self.address.clone(), Vec::new()) };
+        let (copies, is_joining_again) = (std::mem::take(&mut self.copies), self.is_joining_again);
+        let new = Self::new(self.address.clone(), Vec::new());
+        *self = Self { disk, life, skew_ms, copies, is_joining_again, ..new };
     }
 
     /// Whether an event is news to a process: what it has closed is not told any more.
