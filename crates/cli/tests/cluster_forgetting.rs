@@ -165,3 +165,89 @@ fn a_server_alone_with_a_bad_record_is_not_started() {
     assert!(err(&refused).contains("there is a good record at offset"), "{}", err(&refused));
     assert_eq!(std::fs::read(&file).expect("a file"), bytes);
 }
+
+/// Two of three machines are gone for good.
+#[test]
+fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let changed = trio.appctl(leader, &["cluster/change-election-timer", "Odd", "1500"]);
+    assert!(changed.status.success(), "{}", err(&changed));
+    let schema = SCHEMA.replace("1.0.0", "1.1.0");
+    let mut client = trio.client(leader);
+    client.request("set_db_change_aware", &serde_json::json!([true])).expect("a reply");
+    let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+    let converted = client.request("convert", &serde_json::json!(["Odd", schema]));
+    assert!(converted.expect("a reply")["error"].is_null());
+    eventually("all have converted", || {
+        ALL.into_iter().all(|at| trio.log(at).contains("Odd: converted"))
+    });
+    insert(&trio, &ALL, "late");
+    let expected = trio.names(leader);
+    ALL.into_iter().for_each(|at| trio.kill(at));
+
+    let tool = trio.scratch.link("ovsdb-tool");
+    let (old, new) = (trio.file(leader), trio.scratch.text("new.db"));
+    let address = trio.address(leader).to_owned();
+    let done = trio.scratch.run(&tool, &["recover-cluster", &new, &old]);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(
+        out(&done).contains(&format!("join-cluster FILE Odd ADDRESS {address}")),
+        "{}",
+        out(&done)
+    );
+    let cid = |file: &str| out(&trio.scratch.run(&tool, &["db-cid", file]));
+    assert_ne!(cid(&new), cid(&old));
+    // An existing file is not written over.
+    let again = trio.scratch.run(&tool, &["recover-cluster", &new, &old]);
+    assert!(!again.status.success());
+
+    std::fs::rename(&new, trio.scratch.path(&old)).expect("the same folder");
+    let cid = cid(&old);
+    let joiners = others(leader);
+    for at in &joiners {
+        let file = trio.scratch.path(&trio.file(*at));
+        std::fs::remove_file(&file).expect("it is there");
+        let (cid, own) = (format!("--cid={}", cid.trim()), trio.address(*at).to_owned());
+        let args = [&cid, "join-cluster", &trio.file(*at), "Odd", &own, &address];
+        let done = trio.scratch.run(&tool, &args.map(String::from).each_ref().map(String::as_str));
+        assert!(done.status.success(), "{}", err(&done));
+    }
+    trio.start_all(Program::Weir);
+    eventually("all have all rows", || ALL.into_iter().all(|at| trio.names(at) == expected));
+    assert!(trio.status(leader).contains("Election timer: 1500"), "{}", trio.status(leader));
+    insert(&trio, &ALL, "new");
+    trio.stop_all();
+    trio.check_files();
+    trio.start_all(Program::Packaged);
+    insert(&trio, &ALL, "packaged");
+}
+
+#[test]
+fn of_a_damaged_file_a_cluster_is_recovered_if_that_is_asked_for() {
+    let Some(mut alone) = Group::packaged_of(1, SCHEMA) else { return };
+    (0..5).for_each(|n| alone.insert(0, &format!("row {n}")));
+    alone.stop(0);
+    let file = alone.scratch.path(&alone.file(0));
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes.windows(5).position(|word| word == b"row 3").expect("a row");
+    bytes[at] ^= 1;
+    std::fs::write(&file, &bytes).expect("room");
+    let tool = alone.scratch.link("ovsdb-tool");
+    let recover = |options: &[&str]| {
+        let old = alone.file(0);
+        let args = [options, &["recover-cluster", "new.db", &old]].concat();
+        alone.scratch.run(&tool, &args)
+    };
+    let refused = recover(&[]);
+    assert!(!refused.status.success());
+    assert!(err(&refused).contains("use the file of another server"), "{}", err(&refused));
+    let done = recover(&["--accept-damage"]);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(err(&done).contains("what is behind it is left out"), "{}", err(&done));
+    std::fs::rename(alone.scratch.path("new.db"), &file).expect("the same folder");
+    alone.start(0, Program::Weir);
+    alone.settle(&[0]);
+    assert_eq!(alone.names(0), ["row 0", "row 1", "row 2"]);
+}

@@ -3,6 +3,7 @@
 pub(super) mod check;
 pub(super) mod create;
 mod example;
+pub(super) mod recover;
 pub(super) mod show;
 pub(super) mod standalone;
 

@@ -63,6 +63,7 @@ const COMMANDS: &[Command] = &[
         2,
         cluster::standalone::cluster_to_standalone,
     ),
+    command("recover-cluster", "db clusterdb [local]", 2, 3, cluster::recover::recover_cluster),
 ];
 
 /// The names of all commands.
@@ -118,6 +119,7 @@ mod tests {
             role: None,
             cluster_id: None,
             election_timer: None,
+            accepts_damage: false,
         };
         run(&tool, &words).err().map(|failure| failure.text).unwrap_or_default()
     }

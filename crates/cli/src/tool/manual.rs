@@ -97,6 +97,12 @@ const GROUPS: &[CommandGroup] = &[
                 FILE,
                 "makes the standalone database DB of a cluster that is beyond help",
             ),
+            usage(
+                "recover-cluster",
+                "DB CLUSTERDB [LOCAL]",
+                FILE,
+                "makes the first server's file DB of a new cluster from one file of an old one",
+            ),
         ],
     },
     CommandGroup {

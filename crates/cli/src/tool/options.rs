@@ -19,6 +19,7 @@ pub(crate) enum Id {
     RbacRole,
     Cid,
     ElectionTimer,
+    AcceptDamage,
     Log(LogId),
     Help,
     Option,
@@ -34,6 +35,9 @@ const CID: About = shown(COMMANDS, "UUID", "join-cluster: only the cluster with 
 const ELECTION_TIMER: About =
     shown(COMMANDS, "MS", "create-cluster: time without a leader before an election");
 
+const ACCEPT_DAMAGE: About =
+    shown(COMMANDS, "", "recover-cluster: leave out what is behind a bad record");
+
 /// The options of ovsdb-tool in the reference's order, which `--option` prints.
 pub(crate) const TABLE: &[Spec<Id>] = &[
     both('m', "more", Nothing, Id::More).with(MORE),
@@ -44,14 +48,15 @@ pub(crate) const TABLE: &[Spec<Id>] = &[
     both('h', "help", Nothing, Id::Help).with(usage::about::HELP),
     both('o', "option", Nothing, Id::Option).with(usage::about::OPTION),
     both('V', "version", Nothing, Id::Version).with(usage::about::VERSION),
+    long("accept-damage", Nothing, Id::AcceptDamage).with(ACCEPT_DAMAGE),
     long("log-file", MaybeValue, Id::Log(LogId::File)).with(usage::about::LOG_FILE),
     long("syslog-method", Value, Id::Log(LogId::SyslogMethod)).with(usage::about::SYSLOG_METHOD),
     long("syslog-target", Value, Id::Log(LogId::SyslogTarget)).with(usage::about::SYSLOG_TARGET),
 ];
 
-/// The options at the end of [`TABLE`] that the reference has in its manual and does not know: they
-/// do what the manual says, and are not listed.
-const UNLISTED: usize = 3;
+/// The options at the end of [`TABLE`] that the reference does not know, but for some in its manual:
+/// they are not listed.
+const UNLISTED: usize = 4;
 
 /// The options that `--option` prints.
 fn listed() -> &'static [Spec<Id>] {
@@ -80,6 +85,8 @@ pub(super) struct Tool {
     pub(super) cluster_id: Option<Uuid>,
     /// `--election-timer`
     pub(super) election_timer: Option<String>,
+    /// `--accept-damage`
+    pub(super) accepts_damage: bool,
 }
 
 /// Runs `ovsdb-tool`, called as `typed`.
@@ -88,6 +95,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
     let mut logging = vec![];
     let (mut more, mut role) = (0_u8, None);
     let (mut cluster_id, mut election_timer) = (None, None);
+    let mut accepts_damage = false;
     let mut options = Options::new(TABLE, args);
     for option in options.by_ref() {
         match option {
@@ -99,6 +107,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
             Ok((Id::RbacRole, value)) => role = value,
             Ok((Id::Cid, value)) => cluster_id = Some(parse_cid(&value.unwrap_or_default())?),
             Ok((Id::ElectionTimer, value)) => election_timer = value,
+            Ok((Id::AcceptDamage, _)) => accepts_damage = true,
             Err(error) => return Err(Failure::usage(typed, &error)),
         }
     }
@@ -109,6 +118,7 @@ pub(crate) fn main(typed: &str, args: Vec<String>) -> Outcome {
         role,
         cluster_id,
         election_timer,
+        accepts_damage,
     };
     commands::run(&tool, &options.into_positional())
 }

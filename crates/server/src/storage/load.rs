@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::effect::MemberHeader;
+pub use crate::storage::member_file::member_replayer;
 use crate::storage::member_file::{self, MemberFile, snapshot_header};
 use crate::storage::member_past::MemberPast;
 use crate::storage::past::{Past, Told};
@@ -21,7 +22,7 @@ use weir_log::standalone::{self, Replayed, Replayer};
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
-const PIECES_MIN: u64 = 1 << 20;
+pub(super) const PIECES_MIN: u64 = 1 << 20;
 
 /// What a clustered file begins with.
 const CLUSTERED: &[u8] = b"OVSDB CLUSTER ";
@@ -147,7 +148,7 @@ impl Loader {
         if !self.has_begun {
             self.has_begun = true;
             if self.is_seekable && bytes.starts_with(CLUSTERED) {
-                let replayer = member_file::replayer(&self.path, self.seed, PIECES_MIN);
+                let replayer = member_replayer(&self.path, self.seed);
                 let past = MemberPast::new(nonce(self.seed), self.past.file_len());
                 self.member = Some((Box::new(replayer), past));
             }

@@ -10,6 +10,7 @@ use weir_log::clustered::{self, LoggedEntry, Replayer, SnapshotHeader, Tail};
 use weir_log::standalone::LoadError;
 
 use crate::effect::MemberHeader;
+use crate::storage::load::PIECES_MIN;
 use crate::work::{has_schema, is_bare};
 
 /// The election timer that files need not name, in milliseconds.
@@ -44,9 +45,9 @@ pub(super) enum Finished {
     Again(Box<Replayer>),
 }
 
-/// A replayer of a file that can be read again.
-pub(super) fn replayer(path: &str, seed: u64, pieces_min: u64) -> Replayer {
-    let mut replayer = Replayer::seekable(path, seed, pieces_min);
+/// A replayer of a member's file that can be read again.
+pub fn member_replayer(path: &str, seed: u64) -> Replayer {
+    let mut replayer = Replayer::seekable(path, seed, PIECES_MIN);
     replayer.convert_with(convert);
     replayer
 }
