@@ -111,7 +111,8 @@ impl World {
         self.is_over = true;
         self.run_for(10_000);
         let mut all: Option<Vec<(String, String, u64)>> = None;
-        for n in 0..self.nodes.len() {
+        let members = (0..self.nodes.len()).filter(|n| !self.nodes[*n].is_spare);
+        for n in members.collect::<Vec<_>>() {
             let rows = self.rows_of(n);
             self.checks.read(
                 (usize::MAX, 0),

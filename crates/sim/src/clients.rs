@@ -335,10 +335,12 @@ impl World {
         let (asked, _) = client.asked.take().expect("it has asked");
         let (n, life, _) = client.session.expect("it has a session");
         let is_conversion = matches!(asked, Asked::Convert);
-        if matches!(
-            message["error"]["error"].as_str(),
-            Some("database not available" | "unknown database")
-        ) {
+        let error = &message["error"];
+        let is_away = ["database not available", "unknown database"]
+            .iter()
+            .any(|text| error["error"] == json!(text));
+        // Who waits for a state is told when the database goes.
+        if is_away || *error == json!("canceled") && matches!(asked, Asked::Sync(_)) {
             return self.not_served(number, asked);
         }
         assert!(is_conversion || message["error"].is_null(), "{asked:?}: {message}");

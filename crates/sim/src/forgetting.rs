@@ -28,7 +28,8 @@ impl World {
         let now_us = self.now_us;
         for node in &mut self.nodes {
             let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
-            if is_due && node.server.is_some() && !node.is_joining_again {
+            let is_member = !node.is_joining && !node.is_joining_again;
+            if is_due && node.server.is_some() && is_member {
                 node.copies.push((now_us, node.disk.copy_of_file()));
                 let many = node.copies.len().saturating_sub(COPIES_MAX);
                 node.copies.drain(..many);
@@ -40,10 +41,12 @@ impl World {
 
     fn forget(&mut self, n: usize) -> bool {
         let now_us = self.now_us;
-        let is_well = self.nodes.iter().all(|node| {
-            node.server.is_some() && node.paused_until_us <= now_us && !node.is_joining_again
+        let is_well = self.nodes.iter().filter(|node| !node.is_spare).all(|node| {
+            let is_member = !node.is_joining && !node.is_joining_again;
+            node.server.is_some() && node.paused_until_us <= now_us && is_member
         });
-        if !is_well {
+        // Of two the other one cannot remove it.
+        if !is_well || self.nodes[n].is_spare || self.members() < 3 {
             return false;
         }
         let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != n);

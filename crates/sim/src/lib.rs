@@ -10,12 +10,14 @@
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
 //! 5. `clients`: who writes and reads, and knows what it has been told.
-//! 6. `checks`: what must be true of all that.
+//! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
+//! 7. `checks`: what must be true of all that.
 
 mod checks;
 mod clients;
 mod disk;
 mod forgetting;
+mod membership;
 mod network;
 mod node;
 pub mod world;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_data::Uuid;
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{
     CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, SyncTime, WorkId,
@@ -54,6 +55,14 @@ pub(crate) struct Node {
     pub(crate) started_us: u64,
     /// Copies of the file, from times before.
     pub(crate) copies: Vec<Copy>,
+    /// Which server it is, as far as its operator knows.
+    pub(crate) id: Option<Uuid>,
+    /// It has no file, or one that is of no use.
+    pub(crate) is_spare: bool,
+    /// It is to join, and has not.
+    pub(crate) is_joining: bool,
+    /// Until when its disk is full.
+    pub(crate) full_until_us: u64,
     /// The file was not what it had been, and the server has not joined again.
     pub(crate) is_joining_again: bool,
 }
@@ -80,6 +89,10 @@ impl Node {
             replies: BTreeMap::new(),
             started_us: 0,
             copies: Vec::new(),
+            id: None,
+            is_spare: false,
+            is_joining: false,
+            full_until_us: 0,
             is_joining_again: false,
         }
     }
@@ -88,9 +101,19 @@ impl Node {
     pub(crate) fn end(&mut self) {
         let disk = std::mem::take(&mut self.disk);
         let (life, skew_ms) = (self.life + 1, self.skew_ms);
-        let (copies, is_joining_again) = (std::mem::take(&mut self.copies), self.is_joining_again);
         let new = Self::new(self.address.clone(), Vec::new());
-        *self = Self { disk, life, skew_ms, copies, is_joining_again, ..new };
+        *self = Self {
+            disk,
+            life,
+            skew_ms,
+            copies: std::mem::take(&mut self.copies),
+            id: self.id,
+            is_spare: self.is_spare,
+            is_joining: self.is_joining,
+            is_joining_again: self.is_joining_again,
+            full_until_us: self.full_until_us,
+            ..new
+        };
     }
 
     /// Whether an event is news to a process: what it has closed is not told any more.
@@ -194,8 +217,8 @@ impl World {
             return;
         }
         match effect {
-            Effect::Persist { db, step, bytes, sync, .. } => {
-                self.persist(n, db, (step.number, step.behind), &bytes, sync);
+            Effect::Persist { db, step, bytes, sync, is_urgent } => {
+                self.persist(n, db, (step.number, step.behind), &bytes, (sync, is_urgent));
             }
             Effect::ReadFile { db, id, offset, len } => {
                 let range = offset as usize..(offset + len) as usize;
@@ -277,10 +300,12 @@ impl World {
                 };
                 write_member_snapshot(&header, &snapshot, &comment, date_ms, &mut sink)
                     .expect("memory takes all");
-                let len = copy.len() as u64;
-                self.nodes[n].disk.copy = Some(copy);
-                let event = Event::CompactionWritten { db, result: Ok(len) };
-                self.copy_done(n, event);
+                let result = match self.is_full(n) {
+                    true => Err("No space left on device".to_owned()),
+                    false => Ok(copy.len() as u64),
+                };
+                self.nodes[n].disk.copy = result.is_ok().then_some(copy);
+                self.copy_done(n, Event::CompactionWritten { db, result });
             }
             Effect::FinishCompaction { db, tail, step, .. } => {
                 self.finish_copy(n, db, &tail, step.map(|step| (step.number, step.behind)));
@@ -299,10 +324,12 @@ impl World {
                 file[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
             }
             Effect::SyncReceived { db } => {
+                let is_full = self.is_full(n);
                 let disk = &mut self.nodes[n].disk;
-                disk.copy = disk.received.take();
-                let len = disk.copy.as_ref().map_or(0, Vec::len) as u64;
-                self.copy_done(n, Event::ReceivedSynced { db, result: Ok(len) });
+                disk.copy = disk.received.take().filter(|_| !is_full);
+                let len = disk.copy.as_ref().map(|copy| copy.len() as u64);
+                let result = len.ok_or_else(|| "No space left on device".to_owned());
+                self.copy_done(n, Event::ReceivedSynced { db, result });
             }
             Effect::DiscardCopy { .. } => self.nodes[n].disk.discard(),
             Effect::CommandReply { id, reply } => drop(self.nodes[n].replies.insert(id, reply)),
@@ -310,7 +337,7 @@ impl World {
                 self.note(n, &format!("{level:?}: {text}"));
                 // Rows that are not what they are elsewhere.
                 assert!(!text.contains("cannot apply"), "server {n} says: {text}");
-                self.nodes[n].is_joining_again &= !text.contains("joined cluster");
+                self.note_membership(n, &text);
             }
             Effect::Close { .. } => {
                 self.note(n, "closes its database");
@@ -353,6 +380,11 @@ impl World {
         self.handle(n, Event::WorkDone { id, finished: Box::new(finished) });
     }
 
+    /// Whether the disk of a server takes nothing but what is urgent.
+    fn is_full(&self, n: usize) -> bool {
+        self.nodes[n].full_until_us > self.now_us
+    }
+
     /// A copy is complete, unless it is let go before its helper says so.
     fn copy_done(&mut self, n: usize, event: Event) {
         let copies = self.nodes[n].disk.copies;
@@ -366,13 +398,15 @@ impl World {
         db: DbId,
         (step, behind): (u64, Option<u64>),
         bytes: &[u8],
-        sync: bool,
+        (sync, is_urgent): (bool, bool),
     ) {
         let delay = 20 + self.rng.below(self.faults.sync_us) as u64;
         let now_us = self.now_us;
         let node = &mut self.nodes[n];
-        if behind.is_some_and(|behind| behind != node.disk.step) {
-            let result = Err("Input/output error".to_owned());
+        let is_full = node.full_until_us > now_us && !is_urgent;
+        if is_full || behind.is_some_and(|behind| behind != node.disk.step) {
+            let why = if is_full { "No space left on device" } else { "Input/output error" };
+            let result = Err(why.to_owned());
             let at = node.last_step_us.max(now_us);
             node.last_step_us = at;
             return self.event_at(at, n, Event::Persisted { db, step, result });
@@ -405,8 +439,10 @@ impl World {
 
     fn finish_copy(&mut self, n: usize, db: DbId, tail: &[u8], step: Option<(u64, Option<u64>)>) {
         let now_us = self.now_us;
+        let is_full = self.is_full(n);
         let disk = &mut self.nodes[n].disk;
-        let follows = step.is_none_or(|(_, behind)| behind.is_none_or(|b| b == disk.step));
+        let follows =
+            !is_full && step.is_none_or(|(_, behind)| behind.is_none_or(|b| b == disk.step));
         let result = match follows {
             true => disk.replace(tail),
             false => Err("Input/output error".to_owned()),

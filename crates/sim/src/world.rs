@@ -65,6 +65,10 @@ pub struct Faults {
     pub sync_us: usize,
     /// How long the network takes at most, in microseconds.
     pub delay_us: usize,
+    /// A server joins, or leaves, or is removed by others.
+    pub change: usize,
+    /// A disk is full for a while, but for what is urgent.
+    pub full: usize,
     /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
     /// all are there who have heard of more.
     pub forget: usize,
@@ -96,8 +100,12 @@ pub struct Counts {
     pub began_anew: u64,
     /// Conversions that were answered.
     pub conversions: u64,
-    /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been.
-    pub faults: [u64; 6],
+    /// Servers that began to join.
+    pub joins: u64,
+    /// Servers that left, or were removed.
+    pub left: u64,
+    /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been, full disks.
+    pub faults: [u64; 7],
 }
 
 /// What is due.
@@ -121,6 +129,8 @@ pub(crate) enum Due {
     End { while_us: u64 },
     /// A process starts.
     Start,
+    /// A server that is no member any more ends, with its file.
+    Gone,
     /// A client goes on.
     Client(usize),
     /// Faults are thought of.
@@ -152,6 +162,10 @@ pub struct World {
     trace: VecDeque<String>,
 }
 
+fn address(n: usize) -> String {
+    format!("tcp:10.0.0.{}:6643", n + 1)
+}
+
 impl World {
     /// A cluster of so many servers, with clients.
     pub fn new(seed: u64, servers: usize, faults: Faults) -> Self {
@@ -159,7 +173,6 @@ impl World {
         let ids: Vec<Uuid> = (0..servers)
             .map(|_| Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id"))
             .collect();
-        let address = |n: usize| format!("tcp:10.0.0.{}:6643", n + 1);
         let members = ids.iter().enumerate().map(|(n, id)| (*id, address(n))).collect();
         let cluster = Uuid::parse_bytes(rng.uuid().as_bytes());
         let eid = Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id");
@@ -181,7 +194,12 @@ impl World {
             write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
             file
         };
-        let nodes = (0..servers).map(|n| Node::new(address(n), file(n))).collect();
+        let node = |n: usize| {
+            let mut node = Node::new(address(n), file(n));
+            node.id = Some(ids[n]);
+            node
+        };
+        let nodes = (0..servers).map(node).collect();
         let mut world = Self {
             rng,
             now_us: 1_000_000,
@@ -208,6 +226,13 @@ impl World {
         }
         world.due(world.now_us + 2_000_000, 0, Due::Faults);
         world
+    }
+
+    /// One more server, which has no file.
+    pub(crate) fn add_node(&mut self) {
+        let mut node = Node::new(address(self.nodes.len()), Vec::new());
+        node.is_spare = true;
+        self.nodes.push(node);
     }
 
     /// What has happened last, for people.
@@ -279,8 +304,13 @@ impl World {
                 self.end_process(n, false);
                 self.due(self.now_us + while_us, n, Due::Start);
             }
+            Due::Start if node.is_spare => {}
             Due::Start if node.server.is_none() => self.start(n),
             Due::Start => {}
+            Due::Gone => {
+                self.end_process(n, false);
+                self.nodes[n].disk.put(Vec::new());
+            }
             Due::Client(_) | Due::Faults | Due::Heal => unreachable!("it concerns no server"),
         }
     }
@@ -293,6 +323,7 @@ impl World {
         if self.careful_until_us > self.now_us || self.forgets() {
             return;
         }
+        self.change_members();
         let faults = self.faults.clone();
         let n = self.rng.below(self.nodes.len());
         let other = self.rng.below(self.nodes.len());
@@ -302,6 +333,7 @@ impl World {
             [faults.crash, faults.kill, faults.cut, faults.reset].map(&mut happens);
         let [pause, compact, jump, stop] =
             [faults.pause, faults.compact, faults.jump, faults.stop].map(&mut happens);
+        let full = happens(faults.full);
         if crash || kill {
             self.end_process(n, crash);
             self.due(self.now_us + while_us, n, Due::Start);
@@ -330,6 +362,11 @@ impl World {
         }
         if jump {
             self.nodes[n].skew_ms += self.rng.below(7_200_000) as i64 - 3_600_000;
+        }
+        if full && self.nodes[n].full_until_us <= self.now_us {
+            self.checks.counts.faults[6] += 1;
+            self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
+            self.nodes[n].full_until_us = self.now_us + while_us;
         }
         if stop && self.nodes[n].server.is_some() {
             self.note(n, "is asked to end");
@@ -369,7 +406,8 @@ impl World {
         self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
         self.heal();
         for n in 0..self.nodes.len() {
-            if self.nodes[n].server.is_none() {
+            self.nodes[n].full_until_us = 0;
+            if self.nodes[n].server.is_none() && !self.nodes[n].is_spare {
                 self.nodes[n].life += 1;
                 self.due(self.now_us, n, Due::Start);
             }

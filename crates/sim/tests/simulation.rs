@@ -73,6 +73,8 @@ fn faults(seed: u64) -> Faults {
         compact: 40,
         jump: 20,
         stop: 20,
+        change: if seed.is_multiple_of(5) { 100 } else { 0 },
+        full: if seed.is_multiple_of(3) { 30 } else { 0 },
         forget: if seed.is_multiple_of(7) { 40 } else { 0 },
         convert: if seed.is_multiple_of(3) { 40 } else { 0 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
@@ -114,6 +116,7 @@ fn whatever_happens_clients_are_told_the_truth() {
     for seed in seeds(4) {
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
         with_trace(seed, World::new(seed, servers, faults(seed)), |world| {
+            world.add_spares(2);
             world.run_for(30_000);
             let before = world.counts().acknowledged;
             world.calm();
@@ -137,6 +140,8 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.resumed += more.resumed;
     sum.began_anew += more.began_anew;
     sum.conversions += more.conversions;
+    sum.joins += more.joins;
+    sum.left += more.left;
     for (sum, more) in sum.faults.iter_mut().zip(more.faults) {
         *sum += more;
     }

@@ -1,0 +1,85 @@
+//! Servers that join the cluster, leave it, or are removed from it.
+
+use weir_data::Uuid;
+use weir_log::clustered::{Header, State};
+
+use crate::world::{Due, World};
+
+/// A cluster keeps at least so many members, as far as operators can help it.
+const MEMBERS_MIN: usize = 3;
+
+impl World {
+    /// So many more servers, without files: they join and leave.
+    pub fn add_spares(&mut self, count: usize) {
+        for _ in 0..count {
+            self.add_node();
+        }
+    }
+
+    /// How many servers are members, or about to be.
+    pub(crate) fn members(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.is_spare).count()
+    }
+
+    /// Operators change the cluster now and then.
+    pub(crate) fn change_members(&mut self) {
+        let n = self.rng.below(self.nodes.len());
+        if self.rng.below(10_000) >= self.faults.change {
+            return;
+        }
+        if self.nodes[n].is_spare {
+            return self.join(n);
+        }
+        let is_well = self.nodes[n].server.is_some() && !self.nodes[n].is_joining;
+        let are_others_joining = self.nodes.iter().any(|node| node.is_joining);
+        if !is_well || are_others_joining || self.members() <= MEMBERS_MIN {
+            return;
+        }
+        if self.rng.chance(50) {
+            self.note(n, "is told to leave");
+            self.command(n, "cluster/leave", &["Sim"]);
+        } else {
+            let other = self.rng.below(self.nodes.len());
+            if let Some(id) = self.nodes[n].id.filter(|_| other != n) {
+                self.note(n, &format!("is kicked at {other}"));
+                self.command(other, "cluster/kick", &["Sim", &id.to_string()]);
+            }
+        }
+    }
+
+    /// A server begins with a file that names where others listen.
+    fn join(&mut self, n: usize) {
+        let id = Uuid::parse_bytes(self.rng.uuid().as_bytes()).expect("an id");
+        let address = |node: &crate::node::Node| node.address.clone();
+        let remotes: Vec<String> =
+            self.nodes.iter().filter(|node| !node.is_spare).map(address).collect();
+        let mut file = Vec::new();
+        let header = Header {
+            server_id: id,
+            local_address: self.nodes[n].address.clone(),
+            name: "Sim".to_owned(),
+            cluster_id: None,
+            state: State::Joining { remotes },
+        };
+        header.write(&mut file);
+        self.note(n, &format!("is to join as {}", &id.to_string()[..4]));
+        self.checks.counts.joins += 1;
+        let node = &mut self.nodes[n];
+        node.disk.put(file);
+        (node.is_spare, node.is_joining, node.id) = (false, true, Some(id));
+        node.copies.clear();
+        self.due(self.now_us + 1000, n, Due::Start);
+    }
+
+    /// What a server says in its log may tell that it is a member now, or no more.
+    pub(crate) fn note_membership(&mut self, n: usize, text: &str) {
+        let node = &mut self.nodes[n];
+        if text.contains("joined cluster") {
+            (node.is_joining, node.is_joining_again) = (false, false);
+        } else if text.ends_with(": left the cluster") {
+            self.checks.counts.left += 1;
+            node.is_spare = true;
+            self.due(self.now_us + 100_000, n, Due::Gone);
+        }
+    }
+}
