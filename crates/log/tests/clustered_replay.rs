@@ -589,6 +589,16 @@ fn refused() -> Vec<(Vec<String>, String)> {
     cases.into_iter().map(owned).collect()
 }
 
+/// Its removal may never be committed. The reference gives it up.
+#[test]
+fn a_server_whose_removal_is_not_known_to_be_committed_is_a_member() {
+    let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
+    for reading in READINGS {
+        let loaded = read(&file(&[&usual_header(), &removal]), reading).unwrap();
+        assert_eq!((loaded.committed.servers.len(), loaded.latest.servers.len()), (2, 1));
+    }
+}
+
 /// It was stopped when it had got a snapshot, and was no member yet. The reference gives it up.
 #[test]
 fn a_server_that_is_about_to_become_a_member_is_started_again() {
@@ -604,7 +614,10 @@ fn what_makes_no_sense_is_refused_in_the_words_of_the_reference() {
     let folder = is_installed().then(|| Folder::new("refused"));
     let good = usual_header();
     let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
-    let removed = (vec![removal], "ovsdb error: server does not belong to cluster".to_owned());
+    let removed = (
+        vec![removal, r#"{"commit_index":2}"#.to_owned()],
+        "ovsdb error: server does not belong to cluster".to_owned(),
+    );
     let cases = refused().into_iter().map(|case| (&good, case));
     for (header, (records, expected)) in cases.chain([(&good, removed)]) {
         let records = std::iter::once(header.as_str()).chain(records.iter().map(String::as_str));

@@ -151,6 +151,9 @@ impl Member {
             return Ok(());
         }
         match frame {
+            Frame::Step(step) if VOTES.contains(&step.kind) && self.has_removed(&from) => {
+                self.tell_removed(link, from);
+            }
             Frame::Step(step) if VOTES.contains(&step.kind) && !self.may_vote() => {
                 let why = "is asked for its vote before all others could greet it".to_owned();
                 return Err(Odd::Ignored(why));

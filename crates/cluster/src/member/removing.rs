@@ -118,6 +118,17 @@ impl Member {
         }
     }
 
+    /// Whether a server that asks for votes, and so was a member as of an entry that was committed, is
+    /// none any more: a leader that has everything of those before it knows.
+    pub(super) fn has_removed(&self, server: &Uuid) -> bool {
+        self.node.may_propose() && !self.servers.contains_key(server)
+    }
+
+    /// A server did not hear that it was removed: it was down, or cut off.
+    pub(super) fn tell_removed(&mut self, link: LinkId, server: Uuid) {
+        self.answer_removal(link, server, true, "completed");
+    }
+
     fn answer_removal(&mut self, link: LinkId, server: Uuid, success: bool, comment: &str) {
         let comment = comment.to_owned();
         self.peers.answer(link, &Frame::RemoveReply { server, success, comment });
@@ -130,12 +141,15 @@ impl Member {
         success: bool,
         comment: &str,
     ) -> Result<(), Odd> {
-        if !self.servers.contains_key(&from) && self.node.leader() != Some(from) {
+        // That this server is no member any more may be told by one that has become one since.
+        let is_own = success && server == self.id();
+        let is_known = self.servers.contains_key(&from) || self.node.leader() == Some(from);
+        if !is_known && !is_own {
             return Err(Odd::Ignored("remove_server_reply from unknown server".into()));
         }
         if success {
             self.removals.asked.remove(&server);
-            if server == self.id() && self.membership != Membership::Joining {
+            if is_own && self.membership != Membership::Joining {
                 self.left();
             }
         } else if comment != "not leader" {

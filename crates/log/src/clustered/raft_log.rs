@@ -129,9 +129,10 @@ impl RaftLog {
         }
     }
 
-    /// Whether a server has been a member as of any entry, committed or not.
+    /// Whether a server was a member as of an entry that is committed.
     pub(super) fn has_had(&self, server: Uuid) -> bool {
-        let changes = self.entries.iter().filter_map(|entry| entry.servers.as_deref());
+        let committed = self.entries.iter().take_while(|entry| entry.index <= self.commit_index);
+        let changes = committed.filter_map(|entry| entry.servers.as_deref());
         std::iter::once(&self.base.servers)
             .chain(changes)
             .any(|servers| servers.contains_key(&server))

@@ -533,9 +533,11 @@ impl Replayer {
         let File { server_id, local_address, name, cluster_id, remotes, snapshot, log } = file;
         let committed = log.configuration(log.commit_index);
         let latest = log.configuration(u64::MAX);
-        // One that has never been a member has got a snapshot, and is about to become one.
-        let has_been = log.has_had(server_id) || log.base().servers.is_empty();
-        if remotes.is_empty() && has_been && !latest.servers.contains_key(&server_id) {
+        // A change of the servers that is not committed may never be; and one that has never been a
+        // member has got a snapshot, and is about to become one.
+        let was_member = log.has_had(server_id) || log.base().servers.is_empty();
+        let is_member = committed.servers.contains_key(&server_id);
+        if remotes.is_empty() && was_member && !is_member {
             return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
         }
         Ok(Loaded {
