@@ -46,7 +46,8 @@ impl World {
             node.server.is_some() && node.paused_until_us <= now_us && is_member
         });
         // Of two the other one cannot remove it.
-        if !is_well || self.nodes[n].is_spare || self.members() < 3 {
+        let is_member = !self.nodes[n].is_spare && !self.nodes[n].is_leaving;
+        if !is_well || !is_member || self.members() < 3 {
             return false;
         }
         let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != n);

@@ -16,9 +16,9 @@ impl World {
         }
     }
 
-    /// How many servers are members, or about to be.
+    /// How many servers are members, or about to be, and have not been told to leave.
     pub(crate) fn members(&self) -> usize {
-        self.nodes.iter().filter(|node| !node.is_spare).count()
+        self.nodes.iter().filter(|node| !node.is_spare && !node.is_leaving).count()
     }
 
     /// Operators change the cluster now and then.
@@ -28,19 +28,25 @@ impl World {
             return;
         }
         if self.nodes[n].is_spare {
-            return self.join(n);
+            if self.nodes[n].server.is_none() {
+                self.join(n);
+            }
+            return;
         }
         let is_well = self.nodes[n].server.is_some() && !self.nodes[n].is_joining;
-        let are_others_joining = self.nodes.iter().any(|node| node.is_joining);
+        let are_others_joining =
+            self.nodes.iter().any(|node| node.is_joining || node.is_joining_again);
         if !is_well || are_others_joining || self.members() <= MEMBERS_MIN {
             return;
         }
         if self.rng.chance(50) {
+            self.nodes[n].is_leaving = true;
             self.note(n, "is told to leave");
             self.command(n, "cluster/leave", &["Sim"]);
         } else {
             let other = self.rng.below(self.nodes.len());
             if let Some(id) = self.nodes[n].id.filter(|_| other != n) {
+                self.nodes[n].is_leaving = true;
                 self.note(n, &format!("is kicked at {other}"));
                 self.command(other, "cluster/kick", &["Sim", &id.to_string()]);
             }
@@ -66,7 +72,8 @@ impl World {
         self.checks.counts.joins += 1;
         let node = &mut self.nodes[n];
         node.disk.put(file);
-        (node.is_spare, node.is_joining, node.id) = (false, true, Some(id));
+        (node.is_spare, node.is_joining, node.is_leaving) = (false, true, false);
+        node.id = Some(id);
         node.copies.clear();
         self.due(self.now_us + 1000, n, Due::Start);
     }

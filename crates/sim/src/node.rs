@@ -61,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) is_spare: bool,
     /// It is to join, and has not.
     pub(crate) is_joining: bool,
+    /// It was told to leave, or others to remove it.
+    pub(crate) is_leaving: bool,
     /// Until when its disk is full.
     pub(crate) full_until_us: u64,
     /// The file was not what it had been, and the server has not joined again.
@@ -92,6 +94,7 @@ impl Node {
             id: None,
             is_spare: false,
             is_joining: false,
+            is_leaving: false,
             full_until_us: 0,
             is_joining_again: false,
         }
@@ -110,6 +113,7 @@ impl Node {
             id: self.id,
             is_spare: self.is_spare,
             is_joining: self.is_joining,
+            is_leaving: self.is_leaving,
             is_joining_again: self.is_joining_again,
             full_until_us: self.full_until_us,
             ..new

@@ -57,7 +57,8 @@ impl Member {
         self.promises.greeted.insert(by);
         // What was promised in an earlier term than that of the file may have been replaced since.
         let own = Position { term: self.node.term(), index: self.node.last() };
-        if let Some(promised) = promised.filter(|promised| self.is_member() && *promised > own) {
+        // A file may be from before its server heard that it had become a member.
+        if let Some(promised) = promised.filter(|promised| *promised > own && !self.is_gone()) {
             self.forgot(by, promised, own);
         }
     }
