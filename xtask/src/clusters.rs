@@ -21,7 +21,8 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     println!("    WEIR_SEED={seed} WEIR_SEEDS={seeds}");
     let mut test = cargo(root);
-    test.args(["test", "-p", "weir-sim", "--test", "simulation", "whatever", "--", "--nocapture"]);
+    // As the tests are built: nothing is built again.
+    test.args(["test", "--workspace", "--test", "simulation", "whatever", "--", "--nocapture"]);
     test.env("WEIR_SEED", seed.to_string()).env("WEIR_SEEDS", seeds.to_string());
     passes(&mut test)
 }

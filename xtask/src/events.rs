@@ -24,7 +24,8 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
     };
     println!("    WEIR_EVENTS={events} WEIR_EVENTS_SEED={seed}");
     let mut test = cargo(root);
-    test.args(["test", "-p", "weir-server", "--test", "events", "--", "--nocapture"]);
+    // As the tests are built: nothing is built again.
+    test.args(["test", "--workspace", "--test", "events", "--", "--nocapture"]);
     test.env("WEIR_EVENTS", events.to_string()).env("WEIR_EVENTS_SEED", seed.to_string());
     passes(&mut test)
 }

@@ -324,6 +324,24 @@ fn a_member_that_was_away_gets_what_the_others_have() {
     ALL.into_iter().for_each(|at| trio.insert(at, &format!("packaged {at}")));
 }
 
+#[test]
+fn a_member_that_was_removed_while_it_was_down_leaves_when_it_comes_back() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let away = others(leader)[0];
+    let sid = out(&trio.appctl(away, &["cluster/sid", "Odd"]));
+    trio.kill(away);
+    let done = trio.appctl(leader, &["cluster/kick", "Odd", sid.trim()]);
+    assert!(done.status.success(), "{}", err(&done));
+    eventually("the others are two", || !trio.status(leader).contains(&sid[..4]));
+    trio.start(away, Program::Weir);
+    eventually("it hears of that", || trio.log(away).contains("left the cluster"));
+    eventually("the database is gone", || {
+        out(&trio.appctl(away, &["ovsdb-server/list-dbs"])).lines().all(|name| name != "Odd")
+    });
+    trio.insert(leader, "two go on");
+}
+
 /// The log behind the file's snapshot is longer than what stays in memory of it.
 #[test]
 fn a_member_that_was_away_gets_entries_that_are_in_files_only() {
