@@ -37,6 +37,7 @@ fn open(is_member: bool) -> Member {
         name: "db".into(),
         address: address(1),
         remotes: if is_member { vec![] } else { vec![address(2)] },
+        replaces: None,
         snapshot: Position { term, index },
         snapshot_eid: Uuid::from_u128(1),
         snapshot_servers: (1..=3).filter(|_| is_member).map(|n| (server(n), address(n))).collect(),
