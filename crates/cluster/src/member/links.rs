@@ -151,7 +151,9 @@ impl Member {
             return Ok(());
         }
         match frame {
-            Frame::Step(step) if VOTES.contains(&step.kind) && self.has_removed(&from) => {
+            Frame::Step(step)
+                if VOTES.contains(&step.kind) && self.has_removed(&from, step.term) =>
+            {
                 self.tell_removed(link, from);
             }
             Frame::Step(step) if VOTES.contains(&step.kind) && !self.may_vote() => {

@@ -54,7 +54,9 @@ impl Promises {
 impl Member {
     /// A member has greeted this one, and has said what it has heard it promise.
     pub(super) fn told_of_promises(&mut self, by: Uuid, promised: Option<Position>) {
-        self.promises.greeted.insert(by);
+        if self.servers.contains_key(&by) {
+            self.promises.greeted.insert(by);
+        }
         // What was promised in an earlier term than that of the file may have been replaced since.
         let own = Position { term: self.node.term(), index: self.node.last() };
         // A file may be from before its server heard that it had become a member.

@@ -118,10 +118,12 @@ impl Member {
         }
     }
 
-    /// Whether a server that asks for votes, and so was a member as of an entry that was committed, is
-    /// none any more: a leader that has everything of those before it knows.
-    pub(super) fn has_removed(&self, server: &Uuid) -> bool {
-        self.node.may_propose() && !self.servers.contains_key(server)
+    /// Whether a server that asks for votes for a term is no member any more. It was one as of a committed
+    /// entry of an earlier term. A leader that has everything of those before it knows, unless that
+    /// entry is of a later leader, of which it has not heard.
+    pub(super) fn has_removed(&self, server: &Uuid, term: u64) -> bool {
+        let is_of_later = term > self.node.term() + 1;
+        self.node.may_propose() && !is_of_later && !self.servers.contains_key(server)
     }
 
     /// A server did not hear that it was removed: it was down, or cut off.

@@ -256,7 +256,8 @@ impl Disk {
                 }
             });
             known.remove(&server);
-            return (opened.anew(again, known.into_values().collect()), vec![]);
+            let remotes = known.into_values().chain(self.front.remotes.iter().cloned());
+            return (opened.anew(again, remotes.collect()), vec![]);
         }
         let mut reader = Reader::new();
         reader.feed(&self.records);

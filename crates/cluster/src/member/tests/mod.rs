@@ -2,4 +2,5 @@
 
 mod bench;
 mod odd_frames;
+mod promises;
 mod strangers;
