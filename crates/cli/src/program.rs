@@ -51,11 +51,6 @@ impl Failure {
         Self { hint: hint.map(Into::into), ..self }
     }
 
-    /// A failure for want of something that a later version will do.
-    pub(crate) fn not_yet(what: impl fmt::Display) -> Self {
-        Self::new(format!("{what} is not supported yet by Weir {WEIR_VERSION}"))
-    }
-
     /// Says what is wrong on standard error.
     pub(crate) fn report(&self, program: &str) -> ExitCode {
         if !self.text.is_empty() {

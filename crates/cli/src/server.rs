@@ -148,6 +148,7 @@ fn databases(given: &ServerOptions, dirs: &Dirs) -> Result<Vec<String>, Failure>
     let mut names: Vec<String> = vec![];
     for name in &given.databases {
         let name = match absolute(name) {
+            _ if name.starts_with("relay:") => name.clone(),
             Ok(path) if leaves => path.to_string_lossy().into_owned(),
             Err(error) if leaves => return Err(Failure::io("the current directory", &error)),
             _ => name.clone(),

@@ -25,14 +25,22 @@ pub fn follow(
     edits: Vec<RowEdit>,
     uuids: &mut UuidSource,
 ) -> Result<Delta, Error> {
-    let delta = delta_of(db.store(), edits, uuids)?;
+    let delta = difference_of(db.store(), edits, uuids)?;
     if !delta.is_empty() {
         db.apply(&delta);
     }
     Ok(delta)
 }
 
-fn delta_of(store: &Store, edits: Vec<RowEdit>, uuids: &mut UuidSource) -> Result<Delta, Error> {
+/// What edits of one transaction would change, in whatever order they come.
+///
+/// # Errors
+/// As [`follow`].
+pub fn difference_of(
+    store: &Store,
+    edits: Vec<RowEdit>,
+    uuids: &mut UuidSource,
+) -> Result<Delta, Error> {
     let mut tables: BTreeMap<TableId, Vec<(Uuid, RowDelta)>> = BTreeMap::new();
     let mut named = Vec::with_capacity(edits.len());
     for RowEdit { table, uuid, edit } in edits {

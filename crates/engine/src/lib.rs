@@ -54,7 +54,7 @@ pub use execute::{
     Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, may_wait, only_reads_once,
     read,
 };
-pub use follow::follow;
+pub use follow::{difference_of, follow};
 pub use keys::{KeyBudget, KeyEvent, KeyKind, KeyName};
 pub use late::LateReply;
 pub use meter::{Watcher, Word};

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use weir_data::{
-    ColumnDelta, ColumnType, DatumRef, Row, Schema, Snapshot, TableId, TableSchema, Uuid,
+    ColumnDelta, ColumnType, DatumRef, Delta, Row, RowDelta, Schema, Snapshot, TableDelta, TableId,
+    TableSchema, Uuid,
 };
 
 use crate::clauses::Found;
@@ -125,6 +126,34 @@ pub(crate) fn initial_piece(
     }
     out.push(b'}');
     false
+}
+
+/// Appends what one change is to a subscription without conditions, `{}` if it is nothing.
+pub(crate) fn delta(
+    subscription: &Subscription,
+    delta: &Delta,
+    schema: &Schema,
+    out: &mut Vec<u8>,
+) {
+    out.push(b'{');
+    let mut any_table = false;
+    for TableDelta { table, rows } in &delta.tables {
+        let Some(of) = subscription.table(*table) else { continue };
+        let (shape, schema) = (&of.shape, schema.table(*table));
+        let mut writer = TableWriter { out, shape, schema, any_table, any_row: false };
+        for (uuid, row) in rows {
+            match row {
+                RowDelta::Insert(row) => writer.row(*uuid, &Event::Appear(INSERT, row)),
+                RowDelta::Delete(row) => writer.row(*uuid, &Event::Vanish(row)),
+                RowDelta::Modify(columns) => writer.modified_row(*uuid, columns),
+            }
+        }
+        if writer.any_row {
+            out.push(b'}');
+            any_table = true;
+        }
+    }
+    out.push(b'}');
 }
 
 /// Which of a table's changed rows can concern somebody; `None` if any of them can.
@@ -286,6 +315,19 @@ impl TableWriter<'_> {
         }
     }
 
+    /// Writes which columns of a row have changed, if any is selected.
+    fn modified_row(&mut self, uuid: Uuid, columns: &[ColumnDelta]) {
+        let is_told = |delta: &ColumnDelta| self.shape.selected(delta.column) & MODIFY != 0;
+        if !columns.iter().any(is_told) || !self.begin_row(MODIFY) {
+            return;
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(&uuid.text());
+        self.out.extend_from_slice(b"\":{\"modify\":");
+        self.differences(columns);
+        self.out.push(b'}');
+    }
+
     /// Writes what happened to a row that other subscriptions of the same shape may be told of,
     /// too.
     fn shared_row(&mut self, row: &RowView<'_>, event: &Event<'_>, shape: &Arc<Shape>) {
@@ -347,7 +389,7 @@ impl TableWriter<'_> {
                 self.all_columns(MODIFY, modified.row);
                 self.out.extend_from_slice(b",\"old\":");
                 let old = modified.old();
-                self.changed_columns(modified, |out, delta, ty| {
+                self.changed_columns(&modified.columns, |out, delta, ty| {
                     old.get(delta.column).write(ty, out);
                 });
             }
@@ -366,9 +408,14 @@ impl TableWriter<'_> {
             }
             Event::Change(modified) => {
                 self.out.extend_from_slice(b"{\"modify\":");
-                self.changed_columns(modified, |out, delta, ty| delta.change.write_diff(ty, out));
+                self.differences(&modified.columns);
             }
         }
+    }
+
+    /// The differences of the changed columns that are selected for changes.
+    fn differences(&mut self, columns: &[ColumnDelta]) {
+        self.changed_columns(columns, |out, delta, ty| delta.change.write_diff(ty, out));
     }
 
     /// The columns selected for `select`.
@@ -402,11 +449,11 @@ impl TableWriter<'_> {
     /// The changed columns that are selected for changes.
     fn changed_columns(
         &mut self,
-        modified: &Modified<'_>,
+        columns: &[ColumnDelta],
         value: impl Fn(&mut Vec<u8>, &ColumnDelta, &ColumnType),
     ) {
         let start = self.out.len();
-        for delta in modified.columns.iter() {
+        for delta in columns {
             if self.shape.selected(delta.column) & MODIFY != 0 {
                 let schema = self.schema.column(delta.column);
                 self.out.push(b',');

@@ -2,7 +2,7 @@
 //!
 //! # Who owns what
 //!
-//! [`Server`] is fourteen owners; what they have is their own. Arrows between their folders point one
+//! [`Server`] is fifteen owners; what they have is their own. Arrows between their folders point one
 //! way (tidy checks it), from the top of this list to its end:
 //!
 //! - `server`: what concerns several owners, a file for each occasion: events and timers, requests
@@ -13,6 +13,7 @@
 //!   status, options of TLS. `delivery`: who waits until clients have what was committed.
 //!   `searches`: who waits for changes of the log; `states`: who waits for a state.
 //!   `monitors`: what sessions watch, first rows, long messages.
+//! - `relays`: databases that another server has, messages of it, requests that go to it.
 //! - `clusters`: members of clusters, connections to their peers, requests that go to leaders.
 //! - `database`: tables and whether they are open, the pipeline of commits, transactions that wait
 //!   or are long, updates and their pacing, conversions.
@@ -57,6 +58,7 @@ mod delivery;
 mod searches;
 mod states;
 mod clusters;
+mod relays;
 mod remotes;
 mod backup;
 mod admin;

@@ -410,14 +410,14 @@ fn what_can_be_done_of_a_configuration_is_done() {
     let mut shell = configured(&of("{}"));
     let config = format!(
         r#"{{"remotes":{{"punix:/b":null,"db:Other,T,c":null}},"databases":{{"{PATH}":{{}},
-            "/missing.db":{{}},"Sb":{{"service-model":"relay","source":{{"{SOURCE}":null}}}}}}}}"#
+            "/missing.db":{{}},"_Sb":{{"service-model":"relay","source":{{"{SOURCE}":null}}}}}}}}"#
     );
     assert_eq!(reload(&mut shell, &config), Err(FAILED.into()));
     assert_eq!(shell.listening, ["punix:/b"]);
     let log = shell.log.join("\n");
     for said in [
         "failed to open database '/missing.db': ",
-        "failed to open database 'Sb': ovsdb error: this version does not serve relay databases yet",
+        "failed to open database '_Sb': ovsdb error: _Sb: names beginning with \"_\" are reserved",
         "failed to configure databases",
         "failed to configure remotes: \"db:Other,T,c\": no database named Other\n",
     ] {

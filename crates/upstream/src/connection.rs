@@ -50,10 +50,17 @@ pub struct Connection {
     since_us: u64,
     backoff: Backoff,
     backoff_ms_max: u64,
+    /// Pauses are longer by so many 1024ths.
+    jitter: u64,
+    /// So many failures are followed by no pause, for another server is tried next.
+    free_tries: u32,
     connected_us: Option<u64>,
     disconnected_us: Option<u64>,
     last_error: Option<String>,
 }
+
+/// By how much a pause can be longer than it would be, in 1024ths.
+const JITTER_MAX: u64 = 256;
 
 impl Connection {
     /// A connection that is due at once. The longest pause is in ms, 0 for the usual one.
@@ -65,6 +72,8 @@ impl Connection {
             since_us: 0,
             backoff: Backoff::default(),
             backoff_ms_max: 0,
+            jitter: 0,
+            free_tries: 0,
             connected_us: None,
             disconnected_us: None,
             last_error: None,
@@ -78,6 +87,22 @@ impl Connection {
         let ms = if ms == 0 { backoff::MS_MAX } else { ms };
         self.backoff_ms_max = ms.max(backoff::MS_MIN);
         self.backoff.limit(self.backoff_ms_max);
+    }
+
+    /// Makes pauses longer by up to a quarter, so that those who lost the same server do not come back
+    /// at the same moment.
+    pub fn spread(&mut self, random: u64) {
+        self.jitter = random % JITTER_MAX;
+    }
+
+    /// The next attempts go to other servers each: so many may fail without a pause behind them.
+    pub fn allow_free_tries(&mut self, tries: u32) {
+        self.free_tries = tries;
+    }
+
+    /// The next attempt goes to this server.
+    pub fn set_name(&mut self, name: String) {
+        self.name = name;
     }
 
     /// What logs call the other side.
@@ -107,7 +132,9 @@ impl Connection {
 
     /// When to try, while it waits.
     pub fn due_us(&self) -> Option<u64> {
-        (self.phase == Phase::Backoff).then(|| self.since_us + self.backoff.us())
+        let pause_us = self.backoff.us();
+        let pause_us = pause_us + pause_us / 1024 * self.jitter;
+        (self.phase == Phase::Backoff).then(|| self.since_us + pause_us)
     }
 
     /// When the attempt under way has lasted for too long.
@@ -181,6 +208,11 @@ impl Connection {
     }
 
     fn wait_longer(&mut self, lines: &mut Vec<String>) {
+        if self.free_tries > 0 {
+            self.free_tries -= 1;
+            self.backoff = Backoff::default();
+            return;
+        }
         let text = self.backoff.lengthen(self.backoff_ms_max, self.attempt);
         lines.extend(text.map(|text| format!("{}: {text}", self.name)));
     }

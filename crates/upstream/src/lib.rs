@@ -10,15 +10,23 @@
 //!    (`monitor_cond_since`) stands on it as well as a backup's.
 //! 4. [`replication`]: the dialogue of a backup: server id, databases, schema, monitor, updates.
 //! 5. `compatible`: whether the rows of one schema fit into another.
-//! 6. [`updates`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows.
+//! 6. [`follower`]: the dialogue of a relay: [`remotes`], `server_row`, the schema, rows and what
+//!    changes in them ([`news`]), requests of the owner's.
+//! 7. [`updates`], [`updates2`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows, and
+//!    `<table-updates2>` (ovsdb-server(7) §4.1.14) as edits.
 
 pub mod backoff;
 mod compatible;
 pub mod connection;
+pub mod follower;
+pub mod news;
 pub mod probe;
+pub mod remotes;
 pub mod replication;
+mod server_row;
 pub mod session;
 pub mod updates;
+pub mod updates2;
 
 pub use replication::{Output, Replication, RowReader, Rows, Source, Status};
 pub use session::Level;

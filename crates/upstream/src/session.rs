@@ -64,6 +64,21 @@ impl Session {
         self.probe.set_interval(options.probe_ms);
     }
 
+    /// The connection, for whom it is to.
+    pub(crate) fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// What logs call the other side.
+    pub(crate) fn name(&self) -> &str {
+        self.connection.name()
+    }
+
+    /// When the connection was last made, and when it last ended, on the monotonic clock.
+    pub(crate) fn times_us(&self) -> (Option<u64>, Option<u64>) {
+        (self.connection.connected_us(), self.connection.disconnected_us())
+    }
+
     /// Whether messages can be sent.
     pub fn is_connected(&self) -> bool {
         self.connection.phase() == Phase::Active
@@ -76,6 +91,11 @@ impl Session {
             Phase::Connecting => self.connection.attempt_ends_us(),
             Phase::Active => self.probe.next_us(),
         }
+    }
+
+    /// Whether an attempt to connect is due by now.
+    pub(crate) fn is_due(&self, now_us: u64) -> bool {
+        self.connection.due_us().is_some_and(|at| at <= now_us)
     }
 
     /// Does what is due by now.

@@ -19,6 +19,9 @@ pub enum Method {
     MonitorCond,
     /// `monitor_cond_since` (ovsdb-server(7) §4.1.15).
     MonitorCondSince,
+    /// `weir_monitor`: rows, and each transaction that changes the database
+    /// (docs/decisions/013-wire-extensions.md).
+    MonitorEach,
     /// `monitor_cond_change` (ovsdb-server(7) §4.1.13).
     MonitorCondChange,
     /// `monitor_cancel` (RFC 7047 §4.1.7).
@@ -56,7 +59,7 @@ pub enum Method {
     Log,
 }
 
-const METHODS: [(&str, Method); 23] = [
+const METHODS: [(&str, Method); 24] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -75,6 +78,7 @@ const METHODS: [(&str, Method); 23] = [
     ("convert", Method::Convert),
     ("weir_features", Method::Features),
     ("weir_log", Method::Log),
+    ("weir_monitor", Method::MonitorEach),
     ("weir_outcome", Method::Outcome),
     ("weir_sync", Method::Sync),
     ("weir_transact", Method::TransactOnce),
@@ -85,11 +89,16 @@ const METHODS: [(&str, Method); 23] = [
 /// How names of methods begin that the reference does not have.
 const EXTENSION: &str = "weir_";
 
+/// Options of such methods.
+const OPTIONS: [&str; 1] = ["weir_monitor.each"];
+
 impl Method {
-    /// The names of all methods that the reference does not have, in alphabetical order.
+    /// The names of all methods that the reference does not have, and of their options, in
+    /// alphabetical order.
     pub fn extensions() -> impl ExactSizeIterator<Item = &'static str> {
         let names = METHODS.iter().map(|(name, _)| *name);
-        let mut names: Vec<&str> = names.filter(|name| name.starts_with(EXTENSION)).collect();
+        let mut names: Vec<&str> =
+            names.filter(|name| name.starts_with(EXTENSION)).chain(OPTIONS).collect();
         names.sort_unstable();
         names.into_iter()
     }

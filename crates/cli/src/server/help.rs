@@ -37,7 +37,13 @@ pub(crate) fn manual() -> Manual {
                  db:DB,TABLE,COLUMN  whatever this column says\n\
                  IPv6 addresses are written in brackets; port 0 lets the system choose one.",
             ),
-            ("Not supported yet", "relay:SCHEMA:REMOTE"),
+            (
+                "Relays",
+                "relay:DB:REMOTE[,REMOTE...]\n\
+                 A database that another server has, instead of a file: its rows are kept in\n\
+                 memory, and what changes them is decided there. One of several servers is followed\n\
+                 at a time; cid:ID among them names the cluster that they must be of.",
+            ),
             (
                 "Examples",
                 "@PROGRAM@ --remote=punix:/tmp/db.sock --remote=ptcp:6640 nb.db\n\

@@ -175,10 +175,6 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Invocation, Mistake> {
     }
     given.databases = options.into_positional();
     given.check_config_file().map_err(|text| Mistake::Fatal(Failure::new(text)))?;
-    if let Some(relay) = given.databases.iter().find(|name| name.starts_with("relay:")) {
-        let what = format!("{relay}: a relay database");
-        return Err(Mistake::Fatal(Failure::not_yet(what)));
-    }
     Ok(Invocation::Serve(Box::new(given)))
 }
 
@@ -358,8 +354,5 @@ mod tests {
         ] {
             assert_eq!(mistake(args), expected);
         }
-        let relay = "relay:D:tcp:192.0.2.1:6640";
-        let start = format!("fatal: {relay}: a relay database is not supported yet by Weir ");
-        assert!(mistake(&[relay]).starts_with(&start), "{}", mistake(&[relay]));
     }
 }

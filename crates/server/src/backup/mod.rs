@@ -150,6 +150,15 @@ impl Backups {
         }
     }
 
+    /// The configuration of a relay of the command line or of `add-db`.
+    pub(crate) fn config_of_new_relay(&self, target: &str) -> DbConfig {
+        DbConfig {
+            model: Some(Model::Relay),
+            source: Some(Source::new(target, self.sync.relay_probe_ms)),
+            ..DbConfig::default()
+        }
+    }
+
     /// A database is served like this from now on.
     pub(crate) fn configure_database(
         &mut self,

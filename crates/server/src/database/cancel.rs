@@ -77,6 +77,25 @@ impl Databases {
     }
 }
 
+impl Databases {
+    /// Who was to decide a transaction has refused it, with this error, or will never answer.
+    pub(crate) fn refuse(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        error: &[u8],
+    ) {
+        self.end(shell, sessions, &mut trigger);
+        if trigger.is_conversion() {
+            self.let_converter_go(shell, sessions, &trigger.origin);
+        }
+        if let Some(session) = trigger.origin.session().filter(|session| sessions.has(*session)) {
+            shell.send(session, weir_wire::reply_error(&trigger.origin.id, error));
+        }
+    }
+}
+
 impl Trigger {
     /// What is left of a transaction that is with a helper has nobody who asks for it; what is
     /// returned has no message.

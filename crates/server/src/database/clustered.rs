@@ -20,10 +20,11 @@ use crate::shell::Shell;
 use crate::work::operations;
 
 impl Databases {
-    /// The id for a request that may become an entry of a cluster's log; zeros elsewhere.
+    /// The id for a request that somebody else may have to run: a cluster's leader, a relay's source;
+    /// zeros elsewhere.
     pub(crate) fn fresh_eid(&self, shell: &mut Shell, id: DbId) -> Uuid {
-        let is_clustered = self.get(id).is_some_and(|db| db.storage.is_clustered());
-        if is_clustered { shell.uuids().next_uuid() } else { Uuid::ZERO }
+        let is_shared = self.get(id).is_some_and(|db| db.storage.is_shared());
+        if is_shared { shell.uuids().next_uuid() } else { Uuid::ZERO }
     }
 
     /// The cluster takes what this server proposes, in which term, or not.

@@ -220,10 +220,12 @@ impl Databases {
             return Err(Error::syntax(params, "convert: duplicate request ID").into());
         }
         let db = self.open(origin.db);
-        let is_clustered = db.storage.is_clustered();
+        let (is_shared, is_clustered) = (db.storage.is_shared(), db.storage.is_clustered());
         let request = db.check_conversion(origin, params)?;
         if is_clustered {
             check_persistent(&request.schema)?;
+        }
+        if is_shared {
             self.ask_for_conversion(request.origin, params);
             return Ok(());
         }

@@ -32,9 +32,9 @@ pub(crate) struct ChangeLog {
 }
 
 impl ChangeLog {
-    pub(super) fn new(history: Option<History>, is_clustered: bool) -> Self {
+    pub(super) fn new(history: Option<History>, is_shared: bool) -> Self {
         // A member's file has all ids, another one has none that clients chose.
-        let place = history.as_ref().filter(|_| !is_clustered).map(History::place);
+        let place = history.as_ref().filter(|_| !is_shared).map(History::place);
         let chosen = ChosenIds::from(place.unwrap_or_default());
         Self { history, memory: Memory::default(), chosen }
     }
@@ -55,6 +55,11 @@ impl ChangeLog {
     pub(super) fn note_skipped(&mut self) {
         let place = self.history.as_ref().map(History::place).unwrap_or_default();
         self.chosen.skip_to(Place(place.0 + 1));
+    }
+
+    /// Whether the state is the one of this id.
+    pub(super) fn is_at(&self, id: Uuid) -> bool {
+        self.history.as_ref().is_some_and(|history| history.chain().id() == id)
     }
 
     /// Whether records are to say that they belong to the log.
@@ -224,7 +229,7 @@ impl Db {
 impl Databases {
     /// Changes are kept for clients that come back, or no longer (`--no-standalone-history`).
     pub(crate) fn keep_history(&mut self, is_kept: bool) {
-        let is_standalone = |db: &&mut (DbId, Db)| !db.1.storage.is_clustered();
+        let is_standalone = |db: &&mut (DbId, Db)| !db.1.storage.is_shared();
         for (_, db) in self.entries.iter_mut().filter(is_standalone) {
             assert!(db.is_decided(), "what is decided has its ids");
             let Some(history) = db.history.kept_mut() else { continue };

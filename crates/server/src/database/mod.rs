@@ -10,12 +10,14 @@ mod clustered;
 mod commits;
 mod conversion;
 mod delivered;
+mod feeds;
 mod history;
 mod late;
 mod long;
 mod once;
 mod pacing;
 mod recasting;
+mod relayed;
 pub(crate) mod server_db;
 mod table_log;
 mod tables;
@@ -53,6 +55,7 @@ pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
 pub(crate) use long::Answer;
+pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
 pub(crate) use transact::Joining;
 pub(crate) use trigger::Trigger;
@@ -90,8 +93,8 @@ impl Db {
             commits: Commits::default(),
             waiting: Waiting::new(seed),
             attempts: Attempts::default(),
-            watch: Watch::new(seed, storage.is_clustered()),
-            history: ChangeLog::new(history, storage.is_clustered()),
+            watch: Watch::new(seed, storage.is_shared()),
+            history: ChangeLog::new(history, storage.is_shared()),
             storage,
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),

@@ -135,7 +135,7 @@ impl Trigger {
         }
     }
 
-    pub(super) fn chosen(&self) -> Option<Chosen> {
+    pub(crate) fn chosen(&self) -> Option<Chosen> {
         self.once.as_deref().and_then(|once| once.chosen())
     }
 
@@ -144,7 +144,8 @@ impl Trigger {
         self.chosen().is_some()
     }
 
-    fn is_outcome(&self) -> bool {
+    /// Whether it asks what has come of an id.
+    pub(crate) fn is_outcome(&self) -> bool {
         matches!(self.once.as_deref(), Some(Once::Outcome(_)))
     }
 

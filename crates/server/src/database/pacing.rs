@@ -10,6 +10,7 @@ use weir_data::{Committed, DatumRef, Delta, Ids};
 use weir_monitor::{MonitorKey, Monitors, Rows, Update};
 
 use crate::database::commits::Done;
+use crate::database::feeds::Feeding;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
@@ -67,6 +68,8 @@ fn are_mute<'a>(
 /// Who watches a database.
 pub(super) struct Watch {
     pub(super) monitors: Monitors,
+    /// Monitors that are told each change by itself.
+    pub(super) feeds: Vec<Feeding>,
     /// Whose each monitor is.
     pub(super) sessions: HashMap<MonitorKey, SessionId, FixedState>,
     /// When updates began to wait to be sent.
@@ -81,11 +84,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(seed: u64, is_clustered: bool) -> Self {
+    pub(super) fn new(seed: u64, is_shared: bool) -> Self {
         let delay_us_each =
-            if is_clustered { CLUSTERED_FLUSH_DELAY_US_EACH } else { FLUSH_DELAY_US_EACH };
+            if is_shared { CLUSTERED_FLUSH_DELAY_US_EACH } else { FLUSH_DELAY_US_EACH };
         Self {
             monitors: Monitors::new(seed),
+            feeds: Vec::new(),
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
@@ -157,8 +161,9 @@ impl Db {
         }
     }
 
-    fn want_updates(&mut self, now_us: u64) {
-        if self.watch.monitors.has_pending() || self.watch.monitors.owes_ids() {
+    pub(super) fn want_updates(&mut self, now_us: u64) {
+        let monitors = &self.watch.monitors;
+        if monitors.has_pending() || monitors.owes_ids() || self.is_feeding() {
             self.watch.since_us.get_or_insert(now_us);
         }
     }
@@ -193,6 +198,7 @@ impl Databases {
             }
         }
         db.renew_ids(shell.now_us());
+        db.want_updates(shell.now_us());
     }
 
     /// Whether updates of a database can be composed now.
@@ -254,6 +260,7 @@ impl Databases {
             watch.monitors.flush_all(store, &is_mute, most, may_postpone)
         };
         watch.since_us = flushed.has_more.then_some(watch.flushed_us);
+        let flushed_us = watch.flushed_us;
         watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
         let mut overflowed: Vec<SessionId> =
@@ -265,6 +272,9 @@ impl Databases {
             shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
         }
         self.overflowed.extend(overflowed);
+        if self.feed(shell, sessions, id, None, flush == Flush::Whole) {
+            self.open(id).watch.since_us.get_or_insert(flushed_us);
+        }
         if !flushed.leaving.is_empty() {
             self.send_late(shell, sessions, id, flushed.leaving);
         }
@@ -279,6 +289,8 @@ impl Databases {
         keys: &[MonitorKey],
     ) {
         let step = self.step_cost_of(id);
+        // All of it: a reply is to come behind.
+        self.feed(shell, sessions, id, Some(keys), true);
         let db = self.open(id);
         if !db.can_compose() || !db.watch.monitors.has_pending() {
             return;
@@ -345,6 +357,7 @@ impl Databases {
         // The database may have been removed.
         if let Some(db) = self.get_mut(id) {
             db.watch.sessions.remove(&key);
+            db.watch.feeds.retain(|feeding| feeding.key != key);
         }
     }
 
@@ -352,6 +365,7 @@ impl Databases {
     pub(crate) fn remove_monitor(&mut self, id: DbId, key: MonitorKey) {
         if let Some(db) = self.get_mut(id) {
             db.watch.sessions.remove(&key);
+            db.watch.feeds.retain(|feeding| feeding.key != key);
             db.watch.monitors.remove(key, db.tables.schema());
         }
     }

@@ -113,6 +113,8 @@ impl Databases {
         let old_schema = Arc::clone(db.schema());
         let unaffected = unaffected_tables(&old_schema, &converted);
         let untouched = untouched_tables(&old_schema, &converted);
+        // Who was told each change begins anew under the new schema.
+        db.watch.feeds.clear();
         db.attempts.forget_all();
         let old = db.tables.replace(converted.database);
         db.waiting.note_replaced();

@@ -43,6 +43,35 @@ pub(crate) fn insert(name: &str, schema: &Schema, row: Uuid) -> Value {
     ])
 }
 
+/// The operations that add the row of a relay that has not heard from its source.
+pub(crate) fn insert_relay(name: &str, row: Uuid) -> Value {
+    let columns = object([
+        ("name", name.into()),
+        ("model", "relay".into()),
+        ("connected", false.into()),
+        ("leader", false.into()),
+    ]);
+    object([
+        ("op", "insert".into()),
+        ("table", "Database".into()),
+        ("uuid", row.to_string().into()),
+        ("row", columns),
+    ])
+}
+
+/// The operations that put a relay's state into its row.
+pub(crate) fn set_relay(name: &str, is_connected: bool, index: Option<u64>) -> Value {
+    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    let mut columns = vec![("connected".to_owned(), is_connected.into())];
+    columns.extend(index.map(|index| ("index".to_owned(), index.cast_signed().into())));
+    object([
+        ("op", "update".into()),
+        ("table", "Database".into()),
+        ("where", Value::Array(vec![clause])),
+        ("row", Value::Object(columns.into_iter().collect())),
+    ])
+}
+
 /// The operations that put a converted database's schema into its row.
 pub(crate) fn set_schema(name: &str, schema: &Schema) -> Value {
     let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);

@@ -282,6 +282,7 @@ impl Subscriptions {
         let Beginning { db, since, .. } = source.of;
         self.herds.note_outstanding(shell.now_us(), &piece.bytes);
         let known = (since.is_some(), state);
+        newcomers.iter().for_each(|newcomer| databases.begin_feed(db, newcomer.key, state));
         let receivers = receivers(shell, sessions, databases, (db, known), newcomers);
         if piece.rest.is_some() {
             let of = (Some(source), Some(from));

@@ -51,14 +51,24 @@ struct Parsed<'a> {
     requests: Text<'a>,
     /// The state that the client says it knows.
     known: Option<Uuid>,
+    /// Each change is told by itself.
+    is_each: bool,
 }
 
 /// Takes the parameters of `monitor`, `monitor_cond` and `monitor_cond_since` apart.
 fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
     let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
+    let is_each = method == Method::MonitorEach;
     let (version, id, requests, known) = match method {
-        Method::MonitorCondSince => {
-            let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
+        Method::MonitorCondSince | Method::MonitorEach => {
+            let (id, requests, last) = if is_each {
+                let [_, id, requests, last, options] = exactly(params).ok_or_else(refused)?;
+                check_each(options)?;
+                (id, requests, last)
+            } else {
+                let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
+                (id, requests, last)
+            };
             let Some(last_id) = last.string() else {
                 return Err(Error::syntax(last, "last-txn-id must be string").into());
             };
@@ -81,7 +91,21 @@ fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
     if requests.kind() != Kind::Object {
         return Err(Error::syntax(requests, "monitor-requests must be object").into());
     }
-    Ok(Parsed { version, id, requests, known })
+    Ok(Parsed { version, id, requests, known, is_each })
+}
+
+/// Checks the options of `weir_monitor`: what is not known is not ignored.
+fn check_each(options: Text<'_>) -> Result<(), Reply> {
+    let wrong = |details: &str| Reply::from(Error::syntax(options, details));
+    let members = options.members().filter(|_| options.kind() == Kind::Object);
+    let mut is_each = false;
+    for (name, value) in members.ok_or_else(|| wrong("an object with options expected"))? {
+        match (&*name, value.bool()) {
+            (b"each", Some(each)) => is_each = each,
+            _ => return Err(wrong("the option is \"each\", true or false")),
+        }
+    }
+    is_each.then_some(()).ok_or_else(|| wrong("\"each\" is wanted: there is no other way yet"))
 }
 
 fn text_of(id: Text<'_>) -> Vec<u8> {
@@ -106,7 +130,7 @@ impl Subscriptions {
         (method, params): (Method, Text<'_>),
         request: &[u8],
     ) -> Handled {
-        let Parsed { version, id, requests, known } = parse(method, params)?;
+        let Parsed { version, id, requests, known, is_each } = parse(method, params)?;
         let name = text_of(id);
         if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
@@ -120,6 +144,10 @@ impl Subscriptions {
             return Err(error.into());
         }
         databases.own_monitor(db_id, key, session);
+        if is_each && let Err(error) = databases.add_feed(db_id, key, session, &name) {
+            databases.remove_monitor(db_id, key);
+            return Err(error.into());
+        }
         if version == Version::V3 {
             databases.keep_changes(db_id, key);
         }
@@ -140,7 +168,11 @@ impl Subscriptions {
         };
         let state = databases.monitors_mut(db_id).state_id(key);
         let (before, behind) = around(since.is_some(), state);
-        let follow = databases.says_other_state(db_id, key, known, state);
+        let follow = match is_each {
+            true => None,
+            false => databases.says_other_state(db_id, key, known, state),
+        };
+        databases.begin_feed(db_id, key, state);
         Ok(Reply::Shared { before, body, behind, follow })
     }
 
@@ -173,6 +205,10 @@ impl Subscriptions {
         let Some(monitor) = self.find(id, &old_name).cloned() else {
             return Err(Error::syntax(old, "unknown monitor session").into());
         };
+        if databases.is_fed(monitor.db, monitor.key) {
+            let details = "monitor_cond_change: what is told each change has no conditions";
+            return Err(Error::syntax(old, details).into());
+        }
         if new_name != old_name && self.find(id, &new_name).is_some() {
             return Err(Error::syntax(new, "duplicate monitor ID").into());
         }

@@ -1,6 +1,7 @@
 //! Admin commands (ovs-appctl(8)): each goes to the owner of what it concerns.
 
 use crate::admin::unixctl::{COLUMN_DIFF, CONFIGURING, NO_DATA_CONVERSION};
+use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
@@ -37,14 +38,20 @@ impl Server {
             "weir/delivery" => self.delivery_command(id, args.first()).err().map(Err),
             "weir/wait-delivered" => self.wait_delivered_command(id, args).err().map(Err),
             "ovsdb-server/add-db" => {
-                let config = self.backups.config_of_new_db();
-                self.open_database(argument.to_owned(), config, Some(id));
+                let (name, config) = match self.config_of_new_db(argument.to_owned()) {
+                    Ok(database) => database,
+                    Err(error) => return Some(Err(error)),
+                };
+                if config.model == Some(Model::Relay) {
+                    return Some(self.add_relay(name, config));
+                }
+                self.open_database(name, config, Some(id));
                 None
             }
             "ovsdb-server/remove-db" => Some(self.remove_db(argument)),
             "ovsdb-server/list-dbs" => {
-                let names = self.databases.names();
-                Some(Ok(names.map(|(name, _)| format!("{name}\n")).collect()))
+                let names = self.names_of_databases();
+                Some(Ok(names.iter().map(|name| format!("{name}\n")).collect()))
             }
             "ovsdb-server/compact" => self.compact_command(id, args.first()),
             "ovsdb-server/memory-trim-on-compaction" => {
@@ -176,8 +183,20 @@ impl Server {
         if name == server_db::NAME {
             return Err("Cannot remove reserved database.".into());
         }
+        let reason = format!("removing {name} database by user request");
+        if let Some(relay) = self.relays.by_name(name) {
+            self.end_relay(relay, &reason);
+            return Ok(String::new());
+        }
         let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
-        self.remove_database(id, &format!("removing {name} database by user request"));
+        self.remove_database(id, &reason);
+        Ok(String::new())
+    }
+
+    fn add_relay(&mut self, name: String, config: DbConfig) -> Result<String, String> {
+        self.check_relay(&name)?;
+        self.begin_relay(name, config.source.expect("a relay is made with its source"));
+        self.save_configuration();
         Ok(String::new())
     }
 
@@ -204,7 +223,13 @@ impl Server {
             let text = format!("compacting {name} database by user request");
             self.shell.log("ovsdb_server", Level::Info, text);
             let command = (i == last).then_some(id);
-            if self.clusters.part(db).is_none() {
+            if self.relays.get(db).is_some() {
+                // It has no file: what can be given back is memory.
+                self.shell.ask(Effect::TrimMemory);
+                if let Some(id) = command {
+                    self.shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+                }
+            } else if self.clusters.part(db).is_none() {
                 self.databases.compact(&mut self.shell, db, command);
             } else if !self.copy_member_file(db, command) && command.is_some() {
                 return Some(Err(
@@ -220,6 +245,9 @@ impl Server {
             let is_stuck = part.member.is_stuck();
             let status = if is_stuck { "I/O error: cannot write log" } else { "ok" };
             return Ok(format!("status: {status}"));
+        }
+        if self.relays.by_name(name).is_some() {
+            return Ok("status: ok".to_owned());
         }
         let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
         Ok(self.databases.get(id).expect("whatever has a name is open").storage().status())

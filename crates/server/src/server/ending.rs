@@ -205,6 +205,7 @@ impl Server {
     /// Removes a database and everything that depends on it; all is decided.
     pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
         self.end_part(id);
+        self.forget_relay(id);
         let Self { shell, sessions, databases, subscriptions, deliveries, states, backups, .. } =
             self;
         backups.forget(shell, databases, id);

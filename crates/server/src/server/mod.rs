@@ -9,6 +9,7 @@ mod delivering;
 mod ending;
 mod opening;
 mod reconfiguring;
+mod relaying;
 mod requests;
 mod round;
 
@@ -25,6 +26,7 @@ use crate::event::Event;
 use crate::ids::{DbId, LinkId, Now, SessionId, WorkId, earliest};
 use crate::monitors::Subscriptions;
 use crate::options::{Config, StartStatus};
+use crate::relays::Relays;
 use crate::remotes::Remotes;
 use crate::searches::Searches;
 use crate::server::requests::Checks;
@@ -50,6 +52,7 @@ pub struct Server {
     remotes: Remotes,
     backups: Backups,
     clusters: Clusters,
+    relays: Relays,
     admin: Admin,
     /// What waits until its database is decided.
     round: Round,
@@ -73,6 +76,7 @@ impl Server {
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
             clusters: Clusters::default(),
+            relays: Relays::default(),
             admin: Admin::new(config.config_file.clone(), config.files),
             round: Round::default(),
             checks: Checks::default(),
@@ -128,6 +132,9 @@ impl Server {
             }
             Event::LinkUp { link } if self.clusters.has_link(link) => self.peer_up(link),
             Event::LinkUp { link } => self.link_event(link, Input::Up),
+            Event::LinkMessage { link, bytes } if let Some(db) = self.relays.of_link(link) => {
+                self.relay_message(db, bytes);
+            }
             Event::LinkMessage { link, bytes } => {
                 let Self { shell, sessions, databases, backups, .. } = self;
                 backups.link_message(shell, sessions, databases, link, bytes);
@@ -173,6 +180,9 @@ impl Server {
         if !self.clusters.is_empty() {
             self.run_members();
         }
+        if !self.relays.is_empty() {
+            self.run_relays();
+        }
         if !self.states.is_empty() {
             self.run_states();
         }
@@ -204,6 +214,7 @@ impl Server {
             self.databases.next_us(),
             self.backups.next_us().filter(|_| may_connect),
             self.clusters.next_us(),
+            self.relays.next_us().filter(|_| may_connect),
             self.remotes.next_us().filter(|_| may_connect),
             self.remotes.next_status_us(&self.databases),
             self.databases.has_grown().then(|| self.admin.next_compaction_us()),
@@ -297,6 +308,9 @@ impl Server {
     }
 
     fn link_event(&mut self, link: LinkId, input: Input<'_>) {
+        if let Some(db) = self.relays.of_link(link) {
+            return self.relay_event(db, link, input);
+        }
         let Self { shell, sessions, databases, backups, .. } = self;
         backups.link_event(shell, sessions, databases, link, input);
     }
@@ -349,8 +363,14 @@ impl Server {
                 self.have_loaded(id, loaded);
                 None
             }
+            Finished::TakenIn(taken) => {
+                self.have_taken_in(id, taken);
+                None
+            }
             Finished::TakenOver(taken) => {
-                self.have_taken_over(id, taken);
+                if let Some(taken) = self.have_taken_over_relay(id, taken) {
+                    self.have_taken_over(id, taken);
+                }
                 None
             }
             Finished::Found(found) => {

@@ -81,7 +81,7 @@ impl Server {
         if name.starts_with('_') {
             return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
         }
-        if self.databases.by_name(name).is_some() {
+        if self.databases.by_name(name).is_some() || self.relays.by_name(name).is_some() {
             return Err(format!("ovsdb error: {name}: duplicate database name"));
         }
         Ok(loaded)
@@ -161,10 +161,13 @@ impl Server {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
         self.databases.insert(&mut self.shell, id, database, (storage, history));
         self.remotes.has_come(&name);
-        let Self { shell, sessions, databases, .. } = self;
-        let row = shell.uuids().next_uuid();
-        let insert = server_db::insert(&name, &schema, row);
-        databases.change_server_db(shell, sessions, &insert);
+        let Self { shell, sessions, databases, relays, .. } = self;
+        let operation = match relays.get(id) {
+            // Its row has been there since its source was named.
+            Some(_) => server_db::set_schema(&name, &schema),
+            None => server_db::insert(&name, &schema, shell.uuids().next_uuid()),
+        };
+        databases.change_server_db(shell, sessions, &operation);
         self.disconnect_unaware(&format!("adding {name} database"));
         self.remotes_changed();
     }

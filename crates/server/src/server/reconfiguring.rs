@@ -11,6 +11,9 @@ use crate::ids::DbId;
 use crate::options::Config;
 use crate::server::Server;
 
+/// How the name of a relay begins.
+const RELAY: &str = "relay:";
+
 impl Server {
     /// The first configuration: of a file, of the child before this one, or of the command line.
     pub(super) fn begin(&mut self, config: Config) {
@@ -35,14 +38,35 @@ impl Server {
         let Config { sync_from, sync_exclude, sync_active, databases, remotes, .. } = config;
         let is_backup = sync_from.is_some() && !sync_active;
         self.backups.configure(sync_from.clone(), sync_exclude.clone(), is_backup);
-        let of_db = self.backups.config_of_new_db();
+        let databases =
+            databases.into_iter().filter_map(|name| match self.config_of_new_db(name) {
+                Ok(database) => Some(database),
+                Err(error) => {
+                    self.admin.fail_start(error);
+                    None
+                }
+            });
+        let databases = databases.collect();
         Configuration {
-            databases: databases.into_iter().map(|name| (name, of_db.clone())).collect(),
+            databases,
             remotes: remotes.into_iter().map(|target| (target, Default::default())).collect(),
             sync_from,
             sync_exclude,
             is_backup,
         }
+    }
+
+    /// A database of the command line or of `add-db`: a file, or `relay:DB:REMOTES`.
+    ///
+    /// # Errors
+    /// A relay without a remote.
+    pub(super) fn config_of_new_db(&self, name: String) -> Result<(String, DbConfig), String> {
+        let Some(relay) = name.strip_prefix(RELAY) else {
+            return Ok((name, self.backups.config_of_new_db()));
+        };
+        let (db, target) =
+            relay.split_once(':').ok_or_else(|| format!("ovsdb error: {name}: invalid syntax"))?;
+        Ok((db.to_owned(), self.backups.config_of_new_relay(target)))
     }
 
     /// The configuration file has been read, or not; all is decided.
@@ -77,13 +101,17 @@ impl Server {
             configuration;
         self.remotes.configure(remotes);
         self.backups.configure(sync_from, sync_exclude, is_backup);
-        for (name, config) in self.update_databases(databases) {
-            if config.model == Some(Model::Relay) {
-                let error = "ovsdb error: this version does not serve relay databases yet";
-                self.admin.open_failed(&mut self.shell, &name, error);
-            } else {
-                self.open_database(name, config, None);
+        let is_relay = |(_, config): &(String, DbConfig)| config.model == Some(Model::Relay);
+        let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(is_relay);
+        let files = self.update_databases(files);
+        for (name, DbConfig { source, .. }) in self.update_relays(relays) {
+            match self.check_relay(&name) {
+                Ok(()) => self.begin_relay(name, source.expect("a relay is read with its source")),
+                Err(error) => self.admin.open_failed(&mut self.shell, &name, &error),
             }
+        }
+        for (name, config) in files {
+            self.open_database(name, config, None);
         }
         self.continue_reconfiguration();
     }
@@ -164,12 +192,14 @@ impl Server {
         let clustered = || DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
         let parts = self.clusters.parts.iter().filter(|(db, _)| databases.get(**db).is_none());
         let joining = parts.map(|(_, part)| (part.path.clone(), clustered()));
+        let relays = self.relays.by_db.values().map(|relay| (relay.name.clone(), relay.config()));
         let mut configuration = Configuration {
             remotes: self.remotes.configured().clone(),
             databases: databases
                 .iter()
                 .filter_map(config)
                 .chain(joining)
+                .chain(relays)
                 .chain(self.admin.reopening())
                 .collect(),
             ..Configuration::default()

@@ -1,6 +1,6 @@
 //! From a message to the handler of its method.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::Error;
@@ -12,7 +12,7 @@ use crate::database::cancel::tell_canceled;
 use crate::database::{Trigger, conversion_bytes, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId, WorkId};
-use crate::once::Transaction;
+use crate::once::{Once, Transaction};
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::{Handled, Reply, exactly};
 use crate::server::Server;
@@ -162,8 +162,8 @@ impl Server {
                 let mut params = params.elements()?;
                 let db = by_name(params.next()?)?;
                 let operations = || params.collect::<Vec<_>>();
-                let is_for_leader = || self.is_for_leader(db, &operations(), None);
-                Some(if self.clusters.part(db).is_some() && is_for_leader() {
+                let is_for_others = || self.is_for_others(id, db, &operations(), None);
+                Some(if self.has_others() && is_for_others() {
                     Lane::Leader(db)
                 } else {
                     Lane::Db(db)
@@ -206,8 +206,8 @@ impl Server {
                 if let Some(origin) = self.transaction_origin(id, asked.name, request) {
                     let plain = asked.message();
                     let Transaction { operations, once, .. } = asked;
-                    let is_clustered = !self.clusters.is_empty();
-                    if is_clustered && self.is_for_leader(origin.db, &operations, once) {
+                    let has_others = self.has_others();
+                    if has_others && self.is_for_others(id, origin.db, &operations, once) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
                         let mut trigger = Trigger::new(origin, Arc::new(message));
@@ -215,7 +215,7 @@ impl Server {
                         trigger.set_once(once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
-                    let follows = is_clustered && self.sessions.has_forwarded(id, origin.db);
+                    let follows = has_others && self.sessions.has_forwarded(id, origin.db);
                     if follows || !self.databases.is_open(origin.db) {
                         let owned = || self.sessions.owned_among(id, operations.iter().copied());
                         let locks = locks.unwrap_or_else(owned);
@@ -267,6 +267,23 @@ impl Server {
             }
             _ => self.request(id, Incoming::Checked(message)),
         }
+    }
+
+    /// Whether others may decide what is asked here: leaders of clusters, sources of relays.
+    #[inline]
+    fn has_others(&self) -> bool {
+        !self.clusters.is_empty() || !self.relays.is_empty()
+    }
+
+    /// Whether a transaction goes to one of them as it is.
+    fn is_for_others(
+        &self,
+        id: SessionId,
+        db: DbId,
+        operations: &[Text<'_>],
+        once: Option<Once>,
+    ) -> bool {
+        self.is_for_leader(db, operations, once) || self.is_for_source(id, db, operations, once)
     }
 
     /// The database that a request must find decided.
@@ -487,7 +504,7 @@ impl Server {
                 Ok(Reply::Result(result))
             }
             Method::ListDbs => {
-                let names = weir_json::array(self.databases.names().map(|(name, _)| name));
+                let names = weir_json::array(self.names_of_databases());
                 Ok(Reply::Result(names.to_string().into_bytes()))
             }
             Method::GetSchema => {
@@ -496,7 +513,10 @@ impl Server {
                 Ok(Reply::Result(db.schema().to_string().into_bytes()))
             }
             Method::GetServerId => Ok(Reply::Result(format!("\"{}\"", self.id).into_bytes())),
-            Method::Monitor | Method::MonitorCond | Method::MonitorCondSince => {
+            Method::Monitor
+            | Method::MonitorCond
+            | Method::MonitorCondSince
+            | Method::MonitorEach => {
                 if !self.subscriptions.knows(method) {
                     return Err(unknown());
                 }
@@ -548,6 +568,13 @@ impl Server {
         }
     }
 
+    /// The names of all databases, in order; relays that have not heard from their sources are
+    /// among them.
+    pub(super) fn names_of_databases(&self) -> BTreeSet<&str> {
+        let relays = self.relays.by_db.values().map(|relay| relay.name.as_str());
+        self.databases.names().map(|(name, _)| name).chain(relays).collect()
+    }
+
     /// The database that a request's parameters begin with.
     fn lookup(&self, params: Text<'_>, method: &str) -> Result<DbId, Reply> {
         let name = params.elements().into_iter().flatten().next().and_then(|name| name.string());
@@ -557,7 +584,7 @@ impl Server {
         };
         let name = String::from_utf8_lossy(&name);
         self.databases.by_name(&name).ok_or_else(|| {
-            if self.clusters.is_joining(&name) {
+            if self.clusters.is_joining(&name) || self.relays.by_name(&name).is_some() {
                 let details = format!(
                     "{method} request specifies database {name} which is not yet available because \
                      it has not completed joining its cluster"

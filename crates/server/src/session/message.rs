@@ -86,6 +86,7 @@ impl<'m> About<'m> {
                 | Method::Monitor
                 | Method::MonitorCond
                 | Method::MonitorCondSince
+                | Method::MonitorEach
                 | Method::WaitDelivered
                 | Method::WaitId
                 | Method::Sync

@@ -20,7 +20,7 @@ pub(crate) use clustered::Clustered;
 pub(crate) use member_file::{MemberFile, snapshot_header};
 pub(crate) use standalone::Standalone;
 
-/// Where commits go. Relays come later.
+/// Where commits go.
 #[derive(Debug)]
 pub(crate) enum Storage {
     /// Nowhere: `_Server`, which only the server itself writes.
@@ -29,6 +29,8 @@ pub(crate) enum Storage {
     Standalone(Standalone),
     /// The log of a cluster.
     Clustered(Clustered),
+    /// The source of a relay: there is no file.
+    Relay,
 }
 
 impl Storage {
@@ -42,11 +44,23 @@ impl Storage {
         matches!(self, Self::Clustered(_))
     }
 
+    /// Whether commits are decided by the source of a relay.
+    pub(crate) fn is_relay(&self) -> bool {
+        matches!(self, Self::Relay)
+    }
+
+    /// Whether commits are decided by more than this server, which then are states with ids of
+    /// theirs.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_clustered() || self.is_relay()
+    }
+
     /// Whether what runs here may change anything: in a cluster, only with the leader.
     pub(crate) fn may_write(&self) -> bool {
         match self {
             Self::Reserved | Self::Standalone(_) => true,
             Self::Clustered(clustered) => clustered.leads().is_some(),
+            Self::Relay => false,
         }
     }
 
@@ -66,7 +80,7 @@ impl Storage {
     /// nothing.
     pub(crate) fn record_form(&self) -> Option<Form> {
         match self {
-            Self::Reserved => None,
+            Self::Reserved | Self::Relay => None,
             Self::Standalone(file) => Some(file.form()),
             Self::Clustered(_) => Some(Form::Difference),
         }
@@ -75,7 +89,7 @@ impl Storage {
     /// The file's path as the user gave it, absolute.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            Self::Reserved => None,
+            Self::Reserved | Self::Relay => None,
             Self::Standalone(file) => Some(file.path()),
             Self::Clustered(clustered) => Some(clustered.path()),
         }
@@ -84,7 +98,7 @@ impl Storage {
     /// The file, if there is one.
     pub(crate) fn file(&self) -> Option<&Standalone> {
         match self {
-            Self::Reserved | Self::Clustered(_) => None,
+            Self::Reserved | Self::Clustered(_) | Self::Relay => None,
             Self::Standalone(file) => Some(file),
         }
     }
@@ -92,7 +106,7 @@ impl Storage {
     /// The file, for what only files are asked.
     fn file_mut(&mut self) -> &mut Standalone {
         match self {
-            Self::Reserved => panic!("the shell has no file of a reserved database"),
+            Self::Reserved | Self::Relay => panic!("the shell has no file of such a database"),
             Self::Clustered(_) => panic!("the cluster writes its file itself"),
             Self::Standalone(file) => file,
         }

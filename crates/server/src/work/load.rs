@@ -64,7 +64,7 @@ fn nonsense<E>(_: E) -> String {
 }
 
 /// Where rows go that come.
-enum Target {
+pub(super) enum Target {
     Store(Store),
     /// As [`Target::Store`]; a row that is as it was is taken from the second one, in which the
     /// table has the number given here, if it is the same under both schemas.
@@ -73,7 +73,7 @@ enum Target {
 }
 
 impl Target {
-    fn new(before: Option<&Snapshot>, schema: &Arc<Schema>, seed: u64) -> Self {
+    pub(super) fn new(before: Option<&Snapshot>, schema: &Arc<Schema>, seed: u64) -> Self {
         let store = Store::new(Arc::clone(schema), seed);
         let Some(before) = before else { return Self::Store(store) };
         let (from, to) = (before.schema(), schema);
@@ -89,7 +89,7 @@ impl Target {
         Self::Shared(store, before.to_store(&searched, seed), alike)
     }
 
-    fn row(&mut self, table: TableId, row: Row) -> Result<(), String> {
+    pub(super) fn row(&mut self, table: TableId, row: Row) -> Result<(), String> {
         let (store, row) = match self {
             Self::Difference(difference) => return difference.row(table, row).map_err(nonsense),
             Self::Store(store) => (store, row),
@@ -110,7 +110,11 @@ impl Target {
         Ok(())
     }
 
-    fn end(self, before: Option<&Snapshot>, uuids: &mut UuidSource) -> Result<Rows, String> {
+    pub(super) fn end(
+        self,
+        before: Option<&Snapshot>,
+        uuids: &mut UuidSource,
+    ) -> Result<Rows, String> {
         let seed = uuids.next_u64();
         match self {
             Self::Difference(difference) => difference.end().map(Rows::Changed).map_err(nonsense),

@@ -12,6 +12,7 @@ mod mirroring;
 mod pages;
 mod recast;
 mod search;
+mod take_in;
 mod transaction;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use mirroring::{Mirrored, Mirroring};
 pub use pages::{Piece, Rest};
 pub use recast::{Recast, Recasted};
 pub use search::{Found, ReadAt, Search};
+pub use take_in::{TakeIn, TakenIn};
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
@@ -44,6 +46,7 @@ pub(crate) use recast::{
     Wanted as RecastWanted, asked_schema, check_persistent, has_schema, is_bare,
 };
 pub(crate) use search::Wanted;
+pub(crate) use take_in::{NotTaken, edits_of_images};
 pub(crate) use transaction::{Failed, Request, append_error, operations};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.
@@ -101,7 +104,9 @@ pub enum Work {
     /// What a snapshot of another member makes of a clustered database; the shell has given it the
     /// file ([`Effect::Load`](crate::effect::Effect::Load)).
     Load(Box<Load>),
-    /// What was found to differ from such a snapshot changes.
+    /// What a long message of a relay's source makes of its tables.
+    TakeIn(Box<TakeIn>),
+    /// What was found to differ from such a snapshot, or by such a message, changes.
     TakeOver(Box<TakeOver>),
     /// The log of changes is searched; the shell has given it the file
     /// ([`Effect::Search`](crate::effect::Effect::Search)).
@@ -134,6 +139,8 @@ pub enum Finished {
     Recasted(Recasted),
     /// Of [`Work::Load`].
     Loaded(LoadedRows),
+    /// Of [`Work::TakeIn`].
+    TakenIn(TakenIn),
     /// Of [`Work::TakeOver`].
     TakenOver(TakenOver),
     /// Of [`Work::Search`].
@@ -177,6 +184,7 @@ impl Work {
             Self::Follow(follow) => Finished::Followed(follow.run()),
             Self::Recast(recast) => Finished::Recasted(recast.run()),
             Self::Load(load) => Finished::Loaded(load.run()),
+            Self::TakeIn(message) => Finished::TakenIn(message.run()),
             Self::TakeOver(difference) => Finished::TakenOver(difference.run()),
             Self::Search(search) => Finished::Found(Found(search.run())),
             Self::Free(garbage) => {
@@ -222,6 +230,7 @@ impl Work {
                 | Self::Follow(_)
                 | Self::Recast(_)
                 | Self::Load(_)
+                | Self::TakeIn(_)
                 | Self::TakeOver(_)
         )
     }
@@ -259,6 +268,7 @@ impl fmt::Debug for Work {
             Self::Follow(_) => "Follow",
             Self::Recast(_) => "Recast",
             Self::Load(_) => "Load",
+            Self::TakeIn(_) => "TakeIn",
             Self::TakeOver(_) => "TakeOver",
             Self::Search(_) => "Search",
             Self::Free(_) => "Free",
@@ -280,6 +290,7 @@ impl fmt::Debug for Finished {
             Self::Followed(_) => "Followed",
             Self::Recasted(_) => "Recasted",
             Self::Loaded(_) => "Loaded",
+            Self::TakenIn(_) => "TakenIn",
             Self::TakenOver(_) => "TakenOver",
             Self::Found(_) => "Found",
             Self::Freed => "Freed",

@@ -177,7 +177,11 @@ impl Shell {
             } else {
                 config.remotes.clone()
             },
-            databases: vec![PATH.into()],
+            databases: if config.databases.is_empty() {
+                vec![PATH.into()]
+            } else {
+                config.databases.clone()
+            },
             ..config
         };
         let mut shell = Self {

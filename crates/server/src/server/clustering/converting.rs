@@ -294,7 +294,7 @@ impl Server {
     }
 
     /// The tables become others, of another schema.
-    pub(super) fn take_tables_of(
+    pub(in crate::server) fn take_tables_of(
         &mut self,
         db: DbId,
         converted: (Converted, Uuid),

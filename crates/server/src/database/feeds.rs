@@ -1,0 +1,175 @@
+//! Monitors that are told each change by itself (`weir_monitor`, docs/decisions/013): each reads the
+//! change log from its place on. One that falls behind further than the log reaches is disconnected, and
+//! comes back with the id that it knows.
+//!
+//! It begins like any monitor, for equal ones share what they begin with. Once it has its first rows, the
+//! database's monitors know it no longer.
+
+use std::sync::Arc;
+
+use weir_data::{Error, IdKind, Uuid};
+use weir_history::Place;
+use weir_monitor::{Feed, MonitorKey};
+
+use crate::database::{Databases, Db};
+use crate::effect::Level;
+use crate::ids::{Bytes, DbId, SessionId};
+use crate::session::{Session, Sessions};
+use crate::shell::Shell;
+
+/// So many bytes of changes are told in a step; the rest comes in the next one.
+const STEP_BYTES_MAX: usize = 256 << 10;
+
+/// A monitor that is told each change by itself.
+#[derive(Debug)]
+pub(super) struct Feeding {
+    pub(super) key: MonitorKey,
+    session: SessionId,
+    feed: Feed,
+    /// The message up to the id of the state.
+    head: Bytes,
+    /// What it has been told; `None` before its first rows.
+    at: Option<Place>,
+}
+
+/// What equal monitors at the same place are told: the messages behind their heads, and the place they
+/// lead to.
+struct Told {
+    feed: Feed,
+    from: Place,
+    to: Place,
+    bodies: Vec<Bytes>,
+}
+
+impl Databases {
+    /// A monitor is to be told each change once it has its first rows.
+    ///
+    /// # Errors
+    /// What it asks for is in no log, or there is none.
+    pub(crate) fn add_feed(
+        &mut self,
+        id: DbId,
+        key: MonitorKey,
+        session: SessionId,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        let db = self.open(id);
+        if !db.history().kept().is_some_and(weir_history::History::is_enabled) {
+            let details = "this database has no log of changes (--no-standalone-history)";
+            return Err(Error::new("not supported", details));
+        }
+        let feed = db.watch.monitors.feed(key, db.tables.schema());
+        let feed = feed.expect("the monitor has just been made")?;
+        let head = [b"{\"id\":null,\"method\":\"weir_update\",\"params\":[", name, b","].concat();
+        let head = Bytes::new(head);
+        db.watch.feeds.push(Feeding { key, session, feed, head, at: None });
+        Ok(())
+    }
+
+    /// A monitor has been given its first rows, or what it had missed: it has this state.
+    pub(crate) fn begin_feed(&mut self, id: DbId, key: MonitorKey, state: Option<Uuid>) {
+        // The database may have gone meanwhile.
+        let Some(db) = self.get_mut(id) else { return };
+        let Db { history, watch, tables, .. } = db;
+        let Some(feeding) = watch.feeds.iter_mut().find(|feeding| feeding.key == key) else {
+            return;
+        };
+        let state = state.expect("who is told each change is told ids");
+        let log = history.kept().expect("it was there when the monitor was made");
+        // A state that the log does not reach back to any more is one that nothing leads on from.
+        let at = log.find(state, IdKind::Recorded, std::iter::empty()).unwrap_or(Place(0));
+        feeding.at = Some(at);
+        watch.monitors.remove(key, tables.schema());
+    }
+
+    /// Whether a monitor is told each change.
+    pub(crate) fn is_fed(&self, id: DbId, key: MonitorKey) -> bool {
+        let db = self.get(id);
+        db.is_some_and(|db| db.watch.feeds.iter().any(|feeding| feeding.key == key))
+    }
+
+    /// Tells what is new, to those of these keys, or to all: whole, or as much as a step suffices for.
+    /// True if there is more.
+    pub(super) fn feed(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        id: DbId,
+        keys: Option<&[MonitorKey]>,
+        is_whole: bool,
+    ) -> bool {
+        let db = self.open(id);
+        let Db { history, watch, tables, .. } = db;
+        if watch.feeds.is_empty() {
+            return false;
+        }
+        let log = history.kept().expect("there is a log where anybody is told each change");
+        let (end, mut has_more) = (log.place(), false);
+        let (mut told, mut lost): (Vec<Told>, Vec<SessionId>) = (Vec::new(), Vec::new());
+        let is_meant = |key: MonitorKey| keys.is_none_or(|keys| keys.contains(&key));
+        for feeding in watch.feeds.iter_mut().filter(|feeding| is_meant(feeding.key)) {
+            let Some(from) = feeding.at.filter(|at| *at < end) else { continue };
+            let takes = |session: &Session| !session.is_mute(id);
+            if !sessions.get(feeding.session).is_some_and(takes) {
+                continue;
+            }
+            let known = |told: &Told| told.from == from && told.feed.is_like(&feeding.feed);
+            let at = match told.iter().position(known) {
+                Some(at) => at,
+                None => {
+                    let Some(changes) = log.since(from, IdKind::Recorded) else {
+                        lost.push(feeding.session);
+                        continue;
+                    };
+                    let feed = feeding.feed.clone();
+                    let mut new = Told { feed, from, to: from, bodies: Vec::new() };
+                    let (schema, mut bytes) = (tables.schema(), 0);
+                    let mut entries = changes.deltas(schema);
+                    while is_whole || bytes < STEP_BYTES_MAX {
+                        let Some(entry) = entries.next() else {
+                            // Changes of what no record has may have come behind.
+                            new.to = end;
+                            break;
+                        };
+                        let mut body = format!("\"{}\",null,", entry.id).into_bytes();
+                        new.feed.compose(&entry.delta, schema, &mut body);
+                        body.extend_from_slice(b"]}");
+                        bytes += body.len();
+                        new.to = entry.place;
+                        new.bodies.push(Bytes::new(body));
+                    }
+                    told.push(new);
+                    told.len() - 1
+                }
+            };
+            let Told { to, bodies, .. } = &told[at];
+            for body in bodies {
+                shell.send_parts(
+                    vec![feeding.session],
+                    Arc::clone(&feeding.head),
+                    Arc::clone(body),
+                );
+            }
+            feeding.at = Some(*to);
+            has_more |= *to < end;
+        }
+        for &session in &lost {
+            let name = sessions.get(session).map_or("", Session::name);
+            let text = format!("{name}: is further behind than the log of changes, disconnecting");
+            shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        }
+        self.overflowed.extend(lost);
+        has_more
+    }
+}
+
+impl Db {
+    /// Whether anybody has not been told each change yet.
+    pub(super) fn is_feeding(&self) -> bool {
+        if self.watch.feeds.is_empty() {
+            return false;
+        }
+        let end = self.history.kept().map(weir_history::History::place);
+        self.watch.feeds.iter().any(|feeding| feeding.at.is_some() && feeding.at < end)
+    }
+}

@@ -1,0 +1,47 @@
+//! Databases whose commits are decided by the source of a relay (`relays` speaks with it).
+
+use weir_data::{Error, RowEdit, RowImage, Uuid};
+
+use crate::database::Databases;
+use crate::database::commits::Recorded;
+use crate::ids::DbId;
+use crate::shell::Shell;
+use crate::work::edits_of_images;
+
+/// Rows of a source that have changed.
+pub(crate) enum Changed {
+    Edits(Vec<RowEdit>),
+    /// As they are now.
+    Images(Vec<RowImage>),
+}
+
+impl Databases {
+    /// What a source has committed takes effect; it has the state of this id from then on.
+    ///
+    /// # Errors
+    /// The change does not fit the tables: they are not what they are at the source.
+    pub(crate) fn follow_source(
+        &mut self,
+        shell: &mut Shell,
+        id: DbId,
+        state: Uuid,
+        changed: Changed,
+    ) -> Result<(), Error> {
+        let db = self.open(id);
+        assert!(db.is_decided(), "what a source has committed comes behind all that ran");
+        let database = db.tables.here_mut().expect("changes take effect on tables that are here");
+        let edits = match changed {
+            Changed::Edits(edits) => edits,
+            Changed::Images(images) => edits_of_images(images, database.store(), shell.uuids()),
+        };
+        let delta = weir_engine::follow(database, edits, shell.uuids())?;
+        let is_new = !db.history.is_at(state);
+        if delta.is_empty() && !is_new {
+            return Ok(());
+        }
+        // What comes under the id that was there before is in no record of the source.
+        let recorded = is_new.then(|| Recorded::of_entry(state, 0, (shell.wall_ms(), None)));
+        db.file_done(None, Some((delta, recorded)));
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests of a relay's clients that its source has not answered, in order of arrival.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_data::Uuid;
+
+use crate::database::Trigger;
+
+/// A request on its way to the source.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) trigger: Trigger,
+    /// Where it may be sent again: a state that was known before it was sent at first.
+    pub(crate) since: Option<Uuid>,
+    /// It has been sent before, on a connection that has ended.
+    pub(crate) was_sent: bool,
+}
+
+impl Forward {
+    pub(crate) fn new(trigger: Trigger) -> Self {
+        Self { trigger, since: None, was_sent: false }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    waiting: VecDeque<Forward>,
+    /// By the number of the request at the source.
+    sent: BTreeMap<u64, Forward>,
+}
+
+impl Forwards {
+    /// A request has come.
+    pub(crate) fn push(&mut self, trigger: Trigger) {
+        self.waiting.push_back(Forward::new(trigger));
+    }
+
+    /// The request that is to be sent next.
+    pub(crate) fn next(&mut self) -> Option<Forward> {
+        self.waiting.pop_front()
+    }
+
+    /// A request has been sent under this number.
+    pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
+        self.sent.insert(number, forward);
+    }
+
+    /// The source has answered.
+    pub(crate) fn answered(&mut self, number: u64) -> Option<Forward> {
+        self.sent.remove(&number)
+    }
+
+    /// The connection has ended: what may be sent again waits for the next one, in its order.
+    /// Answers with what may not: nobody will say what has become of it.
+    pub(crate) fn lost(&mut self) -> Vec<Trigger> {
+        let (again, lost): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.sent)
+            .into_values()
+            .partition(|forward| forward.since.is_some());
+        for forward in again.into_iter().rev() {
+            self.waiting.push_front(Forward { was_sent: true, ..forward });
+        }
+        lost.into_iter().map(|forward| forward.trigger).collect()
+    }
+
+    /// The relay ends: those that nobody can have run, and those that somebody may have.
+    pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
+        let sent = std::mem::take(&mut self.sent).into_values();
+        let (known, unknown): (Vec<Forward>, Vec<Forward>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|forward| !forward.was_sent);
+        let trigger = |forward: Forward| forward.trigger;
+        let unknown = sent.chain(unknown).map(trigger).collect();
+        (known.into_iter().map(trigger).collect(), unknown)
+    }
+}

@@ -1,0 +1,277 @@
+//! Relays (ovsdb(7), "Relay Service Model"): databases whose rows are those of another server, which
+//! decides what changes in them.
+//!
+//! # The life of a write
+//!
+//! 1. A transaction that may change something goes to the source (`server/relaying/requests.rs`), in
+//!    order of arrival. One of a client with a role, or that may wait, is tried on the rows here first:
+//!    the source knows neither the client nor when what it waits for comes.
+//! 2. A source that has `weir_transact` gets it under an id: when the connection ends before the
+//!    answer, it is sent again, and committed once. Any other source gets it once, and the client an
+//!    error if there is no answer.
+//! 3. What the source has changed comes before its answer, so the client is told of that first.
+//!
+//! # The life of a change
+//!
+//! 1. A message of the source is read here, or by a helper if it is long (`work/take_in.rs`).
+//! 2. It takes effect as a transaction that is decided (`server/relaying/rows.rs`), under the id that it
+//!    has at the source: a client can go on with any server that has the same ids.
+
+pub(crate) mod forwards;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_data::Uuid;
+use weir_upstream::follower::{Follower, Wanted};
+use weir_upstream::remotes::Remotes;
+
+use crate::configuration::{DbConfig, Model, Source};
+use crate::effect::{Effect, Framing};
+use crate::ids::{DbId, LinkId, WorkId, earliest};
+use crate::relays::forwards::Forwards;
+use crate::session::message::{About, Incoming};
+use crate::shell::Shell;
+use crate::work::Rows;
+
+/// Numbers of connections to sources begin here: those below belong to active-backup databases, those
+/// from the next power of two on to members of clusters.
+const LINKS_FROM: u64 = 1 << 39;
+
+/// Most bytes of a source's messages that wait for a helper. Beyond it the connection ends, and the
+/// rows are asked for again.
+const MAIL_BYTES_MAX: usize = 256 << 20;
+
+/// A relay that lost its source says so in `_Server` only after this long, in microseconds, as with
+/// the reference: clients need not look for another server because of a short interruption.
+const GRACE_US: u64 = 30_000_000;
+
+/// What `_Server` says of a relay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) is_connected: bool,
+    pub(crate) index: Option<u64>,
+}
+
+/// A relay of one database.
+pub(crate) struct Relay {
+    /// The database's name.
+    pub(crate) name: String,
+    /// As it was configured.
+    pub(crate) source: Source,
+    pub(crate) follower: Follower,
+    /// The connection, or the attempt.
+    pub(crate) link: Option<LinkId>,
+    /// What the source has said, and nobody has looked at.
+    mail: VecDeque<Vec<u8>>,
+    mail_bytes: usize,
+    /// What the source has said that a helper took for rows.
+    pub(crate) unread: Option<Vec<u8>>,
+    /// The helper that reads a message or changes the tables, and the connection that it is from.
+    pub(crate) at_work: Option<(WorkId, Option<LinkId>)>,
+    /// The state of this id, as it was read, is to take effect as soon as the tables are settled.
+    pub(crate) read: Option<(Uuid, Rows)>,
+    /// The state that a helper makes of the tables.
+    pub(crate) taking_over: Option<Uuid>,
+    pub(crate) forwards: Forwards,
+    pub(crate) told: Told,
+    /// Since when the source has not been followed, or has been cut off itself.
+    lost_us: Option<u64>,
+}
+
+/// All relays.
+#[derive(Default)]
+pub(crate) struct Relays {
+    pub(crate) by_db: BTreeMap<DbId, Relay>,
+    links: BTreeMap<LinkId, DbId>,
+    next_link: u64,
+}
+
+impl Relay {
+    fn new(name: String, source: Source, shell: &mut Shell) -> Self {
+        let wanted = Wanted {
+            database: name.clone(),
+            remotes: remotes(&source, shell),
+            leader_only: false,
+            options: source.session_options(),
+        };
+        Self {
+            name,
+            follower: Follower::new(wanted, shell.uuids().next_u64()),
+            source,
+            link: None,
+            mail: VecDeque::new(),
+            mail_bytes: 0,
+            unread: None,
+            at_work: None,
+            read: None,
+            taking_over: None,
+            forwards: Forwards::default(),
+            told: Told::default(),
+            lost_us: None,
+        }
+    }
+
+    /// What the configuration says of it.
+    pub(crate) fn config(&self) -> DbConfig {
+        let source = Some(self.source.clone());
+        DbConfig { model: Some(Model::Relay), source, ..DbConfig::default() }
+    }
+
+    /// Takes a message that has to wait, unless it may pass those that do.
+    pub(crate) fn put(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
+        let is_busy = self.at_work.is_some() || self.read.is_some() || self.unread.is_some();
+        if is_busy || !self.mail.is_empty() {
+            let message = Incoming::Raw(message);
+            let passes = matches!(About::of(&message), About::Probe | About::Echo);
+            let Incoming::Raw(message) = message else { unreachable!("it was made raw") };
+            if passes {
+                return Some(message);
+            }
+            self.push(message);
+            return None;
+        }
+        self.push(message);
+        None
+    }
+
+    fn push(&mut self, message: Vec<u8>) {
+        self.mail_bytes += message.len();
+        self.mail.push_back(message);
+    }
+
+    /// The message that is next.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        let message = self.mail.pop_front()?;
+        self.mail_bytes -= message.len();
+        Some(message)
+    }
+
+    /// Whether more waits than may.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.mail_bytes > MAIL_BYTES_MAX
+    }
+
+    /// What the source has said on a connection that has ended counts no longer. The rows that were
+    /// read of it, if nothing has become of them.
+    pub(crate) fn forget_mail(&mut self) -> Option<Rows> {
+        self.mail.clear();
+        (self.mail_bytes, self.unread) = (0, None);
+        self.read.take().map(|(_, rows)| rows)
+    }
+
+    /// What `_Server` is to say by now.
+    pub(crate) fn state_by(&mut self, now_us: u64) -> Told {
+        let is_current = self.follower.is_current();
+        self.lost_us = if is_current { None } else { self.lost_us.or(Some(now_us)) };
+        let is_short = self.lost_us.is_some_and(|since| now_us < since + GRACE_US);
+        let is_connected = is_current || self.told.is_connected && is_short;
+        Told { is_connected, index: self.follower.index() }
+    }
+
+    fn next_us(&self) -> Option<u64> {
+        let lost_us = self.lost_us.filter(|_| self.told.is_connected);
+        earliest([self.follower.next_wakeup_us(), lost_us.map(|since| since + GRACE_US)])
+    }
+}
+
+/// The servers of a source, in an order of chance.
+fn remotes(source: &Source, shell: &mut Shell) -> Remotes {
+    let mut remotes = Remotes::parse(&source.target);
+    remotes.shuffle(|| shell.uuids().next_u64());
+    remotes
+}
+
+impl Relays {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_db.is_empty()
+    }
+
+    pub(crate) fn get(&self, db: DbId) -> Option<&Relay> {
+        self.by_db.get(&db)
+    }
+
+    pub(crate) fn get_mut(&mut self, db: DbId) -> &mut Relay {
+        self.by_db.get_mut(&db).expect("a relay has its source")
+    }
+
+    /// The relay of this name, whether it has heard from its source or not.
+    pub(crate) fn by_name(&self, name: &str) -> Option<DbId> {
+        self.by_db.iter().find(|(_, relay)| relay.name == name).map(|(db, _)| *db)
+    }
+
+    /// The relay that a connection is of.
+    pub(crate) fn of_link(&self, link: LinkId) -> Option<DbId> {
+        self.links.get(&link).copied()
+    }
+
+    /// The relay that a helper is at work for.
+    pub(crate) fn of_work(&self, work: WorkId) -> Option<DbId> {
+        let is_it = |relay: &Relay| relay.at_work.is_some_and(|(at_work, _)| at_work == work);
+        self.by_db.iter().find(|(_, relay)| is_it(relay)).map(|(db, _)| *db)
+    }
+
+    /// When something is to be done though nothing happens.
+    #[inline]
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.by_db.is_empty() {
+            return None;
+        }
+        self.by_db.values().filter_map(Relay::next_us).min()
+    }
+
+    /// A database is relayed from now on.
+    pub(crate) fn insert(&mut self, shell: &mut Shell, db: DbId, name: String, source: Source) {
+        let relay = Relay::new(name, source, shell);
+        self.by_db.insert(db, relay);
+    }
+
+    /// A database is no longer relayed.
+    pub(crate) fn remove(&mut self, shell: &mut Shell, db: DbId) -> Option<Relay> {
+        self.close_link(shell, db);
+        self.by_db.remove(&db)
+    }
+
+    /// Another source, or other options of it.
+    pub(crate) fn configure(
+        &mut self,
+        shell: &mut Shell,
+        db: DbId,
+        source: Source,
+        out: &mut Vec<weir_upstream::follower::Output>,
+    ) {
+        let now_us = shell.now_us();
+        let remotes = remotes(&source, shell);
+        let relay = self.get_mut(db);
+        relay.follower.set_options(source.session_options());
+        if relay.source.target != source.target {
+            relay.follower.set_remotes(now_us, remotes, out);
+        }
+        relay.source = source;
+    }
+
+    pub(crate) fn connect(&mut self, shell: &mut Shell, db: DbId, target: String) {
+        self.next_link += 1;
+        let link = LinkId(LINKS_FROM + self.next_link);
+        self.links.insert(link, db);
+        let relay = self.get_mut(db);
+        relay.link = Some(link);
+        let (dscp, framing) = (relay.source.dscp, Framing::Json);
+        shell.ask(Effect::Connect { link, target, dscp, framing });
+    }
+
+    /// Ends a connection, if there is one.
+    pub(crate) fn close_link(&mut self, shell: &mut Shell, db: DbId) {
+        if let Some(link) = self.by_db.get_mut(&db).and_then(|relay| relay.link.take()) {
+            self.links.remove(&link);
+            shell.ask(Effect::CloseLink { link });
+        }
+    }
+
+    /// A connection has ended by itself.
+    pub(crate) fn lost_link(&mut self, link: LinkId) {
+        if let Some(db) = self.links.remove(&link) {
+            self.get_mut(db).link = None;
+        }
+    }
+}

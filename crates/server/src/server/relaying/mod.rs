@@ -1,0 +1,246 @@
+//! What concerns a relay besides its source: sessions, tables, `_Server`.
+
+mod requests;
+mod rows;
+
+use weir_upstream::Level as Severity;
+use weir_upstream::follower::Output;
+use weir_upstream::replication::Input;
+
+use crate::configuration::{DbConfig, Source};
+use crate::database::server_db;
+use crate::effect::{Effect, Level};
+use crate::ids::{Bytes, DbId, LinkId};
+use crate::relays::Relay;
+use crate::server::Server;
+use crate::work::{EXAMINE_BYTES_MIN, TakeIn, Work};
+
+impl Server {
+    /// A relay begins: it has a row in `_Server`, and tables as soon as its source has told them.
+    pub(in crate::server) fn begin_relay(&mut self, name: String, source: Source) {
+        let db = self.databases.next_id();
+        let Self { shell, sessions, databases, relays, remotes, .. } = self;
+        relays.insert(shell, db, name.clone(), source);
+        remotes.await_database(&name);
+        let row = shell.uuids().next_uuid();
+        databases.change_server_db(shell, sessions, &server_db::insert_relay(&name, row));
+    }
+
+    /// Whether a name can be a relay's.
+    pub(in crate::server) fn check_relay(&self, name: &str) -> Result<(), String> {
+        if name.starts_with('_') {
+            return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
+        }
+        let is_taken = self.databases.by_name(name).is_some()
+            || self.relays.by_name(name).is_some()
+            || self.clusters.is_joining(name);
+        if is_taken {
+            return Err(format!("ovsdb error: {name}: duplicate database name"));
+        }
+        Ok(())
+    }
+
+    /// Relays become those of a configuration; those that are new.
+    pub(in crate::server) fn update_relays(
+        &mut self,
+        mut wanted: Vec<(String, DbConfig)>,
+    ) -> Vec<(String, DbConfig)> {
+        let names = |(db, relay): (&DbId, &Relay)| (*db, relay.name.clone());
+        let relays: Vec<(DbId, String)> = self.relays.by_db.iter().map(names).collect();
+        for (db, name) in relays {
+            match wanted.iter().position(|(wanted, _)| *wanted == name) {
+                Some(at) => {
+                    let (_, config) = wanted.remove(at);
+                    let source = config.source.expect("a relay is read with its source");
+                    let mut out = Vec::new();
+                    self.relays.configure(&mut self.shell, db, source, &mut out);
+                    self.carry_out_relay(db, out);
+                }
+                None => {
+                    self.end_relay(db, &format!("database {name} removed from configuration"));
+                }
+            }
+        }
+        wanted
+    }
+
+    /// A relay ends, with its tables.
+    pub(in crate::server) fn end_relay(&mut self, db: DbId, reason: &str) {
+        if self.databases.get(db).is_some() {
+            return self.remove_database(db, reason);
+        }
+        let name = self.relays.get(db).map(|relay| relay.name.clone()).unwrap_or_default();
+        self.forget_relay(db);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.change_server_db(shell, sessions, &server_db::delete(&name));
+        self.remotes_changed();
+        self.save_configuration();
+    }
+
+    /// A database is no relay any more: what its source was to decide, nobody here will hear of.
+    pub(in crate::server) fn forget_relay(&mut self, db: DbId) {
+        let Some(mut relay) = self.relays.remove(&mut self.shell, db) else { return };
+        let rows = relay.forget_mail();
+        self.free_rows(rows);
+        let (mut known, unknown) = relay.forwards.take_all();
+        known.extend(self.databases.take_to_forward(db));
+        for trigger in unknown {
+            self.lose_request(trigger);
+        }
+        let Self { shell, sessions, databases, .. } = self;
+        for trigger in known {
+            databases.cancel(shell, sessions, trigger);
+        }
+    }
+
+    /// Something has happened to a connection.
+    pub(in crate::server) fn relay_event(&mut self, db: DbId, link: LinkId, input: Input<'_>) {
+        if matches!(input, Input::Down(_)) {
+            self.relays.lost_link(link);
+            self.relay_lost(db);
+        }
+        self.relay_input(db, input);
+        self.run_relay(db);
+    }
+
+    /// A source has said something.
+    pub(in crate::server) fn relay_message(&mut self, db: DbId, message: Vec<u8>) {
+        let relay = self.relays.get_mut(db);
+        match relay.put(message) {
+            Some(message) => self.relay_input(db, Input::Message(&message)),
+            None if relay.is_overfull() => {
+                let name = relay.name.clone();
+                let text =
+                    format!("{name}: the source says more than can be kept until it is read");
+                self.shell.log("relay", Level::Warning, text);
+                let (mut out, now_us) = (Vec::new(), self.shell.now_us());
+                self.relays.get_mut(db).follower.restart(now_us, &mut out);
+                self.carry_out_relay(db, out);
+            }
+            None => self.relay_input(db, Input::Activity),
+        }
+        self.run_relay(db);
+    }
+
+    /// What was said on a connection that has ended counts no longer.
+    fn relay_lost(&mut self, db: DbId) {
+        let relay = self.relays.get_mut(db);
+        let rows = relay.forget_mail();
+        let lost = relay.forwards.lost();
+        self.free_rows(rows);
+        for trigger in lost {
+            self.lose_request(trigger);
+        }
+    }
+
+    fn relay_input(&mut self, db: DbId, input: Input<'_>) {
+        let (mut out, now_us) = (Vec::new(), self.shell.now_us());
+        let Self { shell, relays, .. } = self;
+        relays.get_mut(db).follower.handle(now_us, input, shell.uuids(), &mut out);
+        self.carry_out_relay(db, out);
+    }
+
+    fn carry_out_relay(&mut self, db: DbId, out: Vec<Output>) {
+        for output in out {
+            // Something before this may have ended the relay.
+            let Some(relay) = self.relays.get(db) else { return };
+            match output {
+                Output::Connect { target } => self.relays.connect(&mut self.shell, db, target),
+                Output::Send(bytes) => {
+                    if let Some(link) = relay.link {
+                        self.shell.ask(Effect::SendTo { link, bytes: Bytes::new(bytes) });
+                    }
+                }
+                Output::Close => {
+                    self.relays.close_link(&mut self.shell, db);
+                    self.relay_lost(db);
+                }
+                Output::News(news) => self.take_news(db, *news),
+                Output::Reply { number, reply } => self.relay_reply(db, number, reply),
+                // Nobody here has asked for any.
+                Output::Notice { .. } => {}
+                Output::Log { module, level, text } => {
+                    let level = match level {
+                        Severity::Error => Level::Error,
+                        Severity::Warning => Level::Warning,
+                        Severity::Info => Level::Info,
+                        Severity::Debug => Level::Debug,
+                    };
+                    self.shell.log(module, level, text);
+                }
+            }
+        }
+    }
+
+    /// Goes on with all relays, as far as that is possible.
+    pub(in crate::server) fn run_relays(&mut self) {
+        let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
+        for db in dbs {
+            self.tick_relay(db);
+            self.run_relay(db);
+            self.tell_of_relay(db);
+        }
+    }
+
+    fn tick_relay(&mut self, db: DbId) {
+        let now_us = self.shell.now_us();
+        let is_due = |relay: &Relay| relay.follower.next_wakeup_us().is_some_and(|at| at <= now_us);
+        if self.admin.serves() && self.relays.get(db).is_some_and(is_due) {
+            self.relay_input(db, Input::Tick);
+        }
+    }
+
+    /// Looks at what the source has said, as far as the tables are settled, and sends it requests.
+    pub(in crate::server) fn run_relay(&mut self, db: DbId) {
+        loop {
+            let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
+            let has_tables = self.databases.get(db).is_some();
+            if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
+                break;
+            }
+            if let Some((id, rows)) = relay.read.take() {
+                self.take_rows(db, id, rows);
+                continue;
+            }
+            if let Some(message) = relay.unread.take() {
+                self.relay_input(db, Input::Message(&message));
+                continue;
+            }
+            let Some(message) = relay.take() else { break };
+            let reader = relay.follower.row_reader();
+            let is_for_helper = |reader: &weir_upstream::news::RowReader| {
+                reader.awaits_first() || message.len() >= EXAMINE_BYTES_MIN
+            };
+            match reader.filter(is_for_helper) {
+                Some(reader) => {
+                    let before = self.databases.get(db).map(|db| db.tables().snapshot());
+                    let seed = self.shell.seed();
+                    let work = TakeIn { reader, message, before, seed };
+                    let work = self.shell.send_out(None, Work::TakeIn(Box::new(work)));
+                    let relay = self.relays.get_mut(db);
+                    relay.at_work = Some((work, relay.link));
+                }
+                None => self.relay_input(db, Input::Message(&message)),
+            }
+        }
+        self.forward_to_source(db);
+    }
+
+    /// `_Server` says how the relay is.
+    fn tell_of_relay(&mut self, db: DbId) {
+        let now_us = self.shell.now_us();
+        let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
+        // Before there are tables nobody could use it.
+        if self.databases.get(db).is_none() {
+            return;
+        }
+        let told = relay.state_by(now_us);
+        if told == relay.told {
+            return;
+        }
+        relay.told = told;
+        let operation = server_db::set_relay(&relay.name, told.is_connected, told.index);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.change_server_db(shell, sessions, &operation);
+    }
+}

@@ -1,0 +1,199 @@
+//! Requests on their way to the source, and its answers.
+
+use weir_data::{Error, Uuid};
+use weir_json::Text;
+use weir_wire::Message;
+
+use crate::database::Trigger;
+use crate::ids::{DbId, SessionId};
+use crate::once::Once;
+use crate::relays::forwards::Forward;
+use crate::server::Server;
+
+/// What a source answers to who asked.
+enum Answer {
+    /// This is the reply.
+    Reply(Vec<u8>),
+    /// It is refused, with this error.
+    Error(Vec<u8>),
+    /// It is to be sent again, as the source's own method only.
+    Plain,
+    /// Nobody can say whether it was committed, or what it returned.
+    Unknown,
+}
+
+/// The error that ends what nobody will answer (RFC 7047 §4.1.4).
+const CANCELED: &[u8] = b"\"canceled\"";
+
+impl Server {
+    /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
+    /// rights, or that may wait, is tried here first.
+    pub(in crate::server) fn is_for_source(
+        &self,
+        session: SessionId,
+        db: DbId,
+        operations: &[Text<'_>],
+        once: Option<Once>,
+    ) -> bool {
+        if self.relays.get(db).is_none() {
+            return false;
+        }
+        let identity = self.sessions.get(session).map(|session| session.identity());
+        let may_all = identity.is_some_and(|who| !who.read_only && who.role.is_empty());
+        let is_judged = || once.is_some_and(Once::is_judged);
+        may_all
+            && (!weir_engine::is_read_only(operations) || is_judged())
+            && !weir_engine::may_wait(operations)
+    }
+
+    /// Sends the source what is for it, in order.
+    pub(super) fn forward_to_source(&mut self, db: DbId) {
+        let triggers = self.databases.take_to_forward(db);
+        let relay = self.relays.get_mut(db);
+        triggers.into_iter().for_each(|trigger| relay.forwards.push(trigger));
+        while let Some(relay) = self.relays.by_db.get_mut(&db)
+            && relay.follower.may_ask()
+            && let Some(forward) = relay.forwards.next()
+        {
+            self.send_to_source(db, forward);
+        }
+    }
+
+    fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
+        let relay = self.relays.get_mut(db);
+        let has_once = relay.follower.has("weir_transact");
+        let trigger = &forward.trigger;
+        if trigger.is_judged() && !has_once {
+            let details = "the source of this relay has no weir_transact";
+            let error = Error::new("not supported", details);
+            return self.refuse_forward(forward.trigger, &text_of(&error));
+        }
+        let (method, params) = if trigger.is_conversion() {
+            ("convert", trigger.message.text().as_bytes().to_vec())
+        } else {
+            let chosen = trigger.chosen();
+            let since = match (chosen, forward.since, relay.follower.last()) {
+                (Some(chosen), ..) => chosen.since,
+                (None, Some(since), _) => since,
+                (None, None, last) => last,
+            };
+            // A state without an id is none that the source could know.
+            let is_once = has_once && (since != Uuid::ZERO || chosen.is_some());
+            forward.since = is_once.then_some(since);
+            let id = chosen.map_or(trigger.origin.eid, |chosen| chosen.id);
+            let params = parameters(trigger);
+            match (is_once, trigger.is_outcome()) {
+                (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
+                (true, false) => ("weir_transact", with_id(params, id, since)),
+                (false, _) => ("transact", params.as_bytes().to_vec()),
+            }
+        };
+        let mut out = Vec::new();
+        let number = relay.follower.ask_for_owner(method, &params, &mut out);
+        relay.forwards.sent(number, forward);
+        self.carry_out_relay(db, out);
+    }
+
+    /// The source has answered.
+    pub(super) fn relay_reply(&mut self, db: DbId, number: u64, reply: Result<Vec<u8>, Vec<u8>>) {
+        let relay = self.relays.get_mut(db);
+        let Some(forward) = relay.forwards.answered(number) else { return };
+        let is_once = forward.since.is_some() && !forward.trigger.is_conversion();
+        let answer = match reply {
+            Err(error) => Answer::Error(error),
+            Ok(result) if is_once && !forward.trigger.is_outcome() => {
+                answer_of(&forward, &result).unwrap_or(Answer::Unknown)
+            }
+            Ok(result) => Answer::Reply(result),
+        };
+        match answer {
+            Answer::Reply(reply) => self.give_reply(db, forward.trigger, reply),
+            Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
+            Answer::Unknown => self.lose_request(forward.trigger),
+            Answer::Plain => {
+                // The source does not know the state, and has done nothing: no attempt came before.
+                let trigger = forward.trigger;
+                let params = parameters(&trigger).as_bytes().to_vec();
+                let mut out = Vec::new();
+                let relay = self.relays.get_mut(db);
+                let number = relay.follower.ask_for_owner("transact", &params, &mut out);
+                relay.forwards.sent(number, Forward::new(trigger));
+                self.carry_out_relay(db, out);
+            }
+        }
+    }
+
+    fn give_reply(&mut self, db: DbId, trigger: Trigger, reply: Vec<u8>) {
+        if trigger.is_conversion() {
+            let Self { shell, sessions, databases, .. } = self;
+            return databases.end_conversion(shell, sessions, &trigger.origin, Ok(()));
+        }
+        self.databases.file_answer(db, trigger, reply);
+        self.decide(db);
+    }
+
+    fn refuse_forward(&mut self, trigger: Trigger, error: &[u8]) {
+        let Self { shell, sessions, databases, .. } = self;
+        databases.refuse(shell, sessions, trigger, error);
+    }
+
+    /// Nobody can say any more what has become of a request, and its client is told so.
+    pub(super) fn lose_request(&mut self, trigger: Trigger) {
+        self.refuse_forward(trigger, CANCELED);
+    }
+}
+
+/// What a source says of a transaction under an id.
+fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
+    let result = weir_json::validate(result).ok()?;
+    let (_, results) = result.members()?.find(|(key, _)| **key == *b"results")?;
+    let is_chosen = forward.trigger.chosen().is_some();
+    let error = || {
+        let first = results.elements()?.next()?;
+        let (_, error) = first.members()?.find(|(key, _)| **key == *b"error")?;
+        error.str().map(|error| error.into_owned())
+    };
+    // Who has chosen the id himself knows what such an answer means.
+    if !is_chosen && error().as_deref() == Some("unknown state") {
+        return Some(if forward.was_sent { Answer::Unknown } else { Answer::Plain });
+    }
+    if !is_chosen && results.kind() == weir_json::Kind::Null {
+        return Some(Answer::Unknown);
+    }
+    Some(Answer::Reply(results.as_bytes().to_vec()))
+}
+
+/// The parameters of a transaction, the database's name first.
+fn parameters(trigger: &Trigger) -> Text<'_> {
+    match Message::parse(trigger.message.text()) {
+        // The plain form of one that came with an id has none of a request.
+        Ok(Message::Request { params, .. } | Message::Notification { params, .. }) => params,
+        _ => unreachable!("a transaction is a request"),
+    }
+}
+
+/// The parameters of a transaction with an id behind the database's name.
+fn with_id(params: Text<'_>, id: Uuid, since: Uuid) -> Vec<u8> {
+    let mut elements = params.elements().into_iter().flatten();
+    let mut text = b"[".to_vec();
+    text.extend(elements.next().map(Text::as_bytes).unwrap_or_default());
+    text.extend(format!(r#",{{"id":"{id}","since":"{since}"}}"#).bytes());
+    for operation in elements {
+        text.push(b',');
+        text.extend_from_slice(operation.as_bytes());
+    }
+    text.push(b']');
+    text
+}
+
+/// The parameters of `weir_outcome`.
+fn outcome(database: &str, id: Uuid, since: Uuid) -> Vec<u8> {
+    let database = weir_json::Value::from(database);
+    format!(r#"[{database},"{id}","{since}"]"#).into_bytes()
+}
+
+fn text_of(error: &Error) -> Vec<u8> {
+    let mut text = Vec::new();
+    error.write(&mut text);
+    text
+}

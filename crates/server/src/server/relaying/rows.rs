@@ -1,0 +1,136 @@
+//! Rows of a source become those of the relay.
+
+use weir_data::Uuid;
+use weir_history::History;
+use weir_upstream::news::{News, Rows as SourceRows};
+
+use crate::database::Changed;
+use crate::effect::{Effect, Level};
+use crate::ids::{DbId, WorkId};
+use crate::server::Server;
+use crate::storage::Storage;
+use crate::work::{NotTaken, Rows, TakeOver, TakenIn, TakenOver, Work};
+
+impl Server {
+    /// Rows have changed, and few of them: that takes effect now, for the tables are settled.
+    pub(super) fn take_news(&mut self, db: DbId, news: News) {
+        let News { id, rows, .. } = news;
+        let changed = match rows {
+            SourceRows::Edits(edits) => Changed::Edits(edits),
+            SourceRows::Images(images) => Changed::Images(images),
+            SourceRows::All(_) => unreachable!("a helper reads the first rows"),
+        };
+        let state = self.state_of(id);
+        let Self { shell, databases, .. } = self;
+        match databases.follow_source(shell, db, state, changed) {
+            Ok(()) => {
+                self.decide(db);
+                let Self { shell, sessions, databases, .. } = self;
+                databases.wake(shell, sessions, db);
+            }
+            Err(error) => self.cannot_follow_source(db, &error.to_string()),
+        }
+    }
+
+    /// A state that has no id at the source gets one here, so that clients can come back to it.
+    fn state_of(&mut self, id: Uuid) -> Uuid {
+        if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id }
+    }
+
+    /// The rows are not those of the source, whatever the reason: all of them are asked for.
+    fn cannot_follow_source(&mut self, db: DbId, why: &str) {
+        let relay = self.relays.get_mut(db);
+        let text =
+            format!("{}: cannot follow the source, all rows are asked for: {why}", relay.name);
+        self.shell.log("relay", Level::Error, text);
+        let (mut out, now_us) = (Vec::new(), self.shell.now_us());
+        self.relays.get_mut(db).follower.reset(now_us, &mut out);
+        self.carry_out_relay(db, out);
+    }
+
+    /// A helper has read a message.
+    pub(in crate::server) fn have_taken_in(&mut self, work: WorkId, taken: TakenIn) {
+        let TakenIn(taken) = taken;
+        let Some(db) = self.relays.of_work(work) else {
+            // The relay has ended.
+            return self.free_rows(taken.ok().map(|(_, rows)| rows));
+        };
+        let now_us = self.shell.now_us();
+        let relay = self.relays.get_mut(db);
+        let (_, link) = relay.at_work.take().expect("the helper was at work for it");
+        // What was said on a connection that has ended is said again on the next one.
+        let is_current = link.is_some() && relay.link == link;
+        match taken {
+            Ok((id, rows)) if is_current => {
+                relay.follower.have_read(now_us, id);
+                relay.read = Some((id, rows));
+            }
+            Ok((_, rows)) => self.free_rows(Some(rows)),
+            Err(NotTaken::Unread(message)) if is_current => relay.unread = Some(message),
+            Err(NotTaken::Wrong(why)) if is_current => self.cannot_follow_source(db, &why),
+            Err(_) => {}
+        }
+        self.run_relay(db);
+    }
+
+    /// What was read takes effect; the tables are settled, if there are any.
+    pub(super) fn take_rows(&mut self, db: DbId, id: Uuid, rows: Rows) {
+        let state = self.state_of(id);
+        match rows {
+            Rows::Fresh(database) => {
+                self.shell.ask(Effect::TrimMemory);
+                let (tables, nonce) =
+                    (database.schema().tables.len(), self.shell.uuids().next_u64());
+                let history = History::of_cluster(state, tables, nonce);
+                self.add_database(db, *database, (Storage::Relay, Some(history)));
+            }
+            Rows::Changed(difference) if !difference.is_empty() => {
+                let Self { shell, sessions, databases, relays, .. } = self;
+                let database = databases.send_tables_to_snapshot(shell, sessions, db);
+                let take_over = TakeOver { database, difference, seed: shell.seed() };
+                let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
+                let relay = relays.get_mut(db);
+                relay.at_work = Some((work, relay.link));
+                relay.taking_over = Some(state);
+            }
+            Rows::Changed(_) => {
+                let Self { shell, databases, .. } = self;
+                let nothing = Changed::Edits(Vec::new());
+                let followed = databases.follow_source(shell, db, state, nothing);
+                followed.expect("nothing fits all tables");
+                self.decide(db);
+            }
+            Rows::Recast(converted) => self.take_tables_of(db, (*converted, state), None),
+        }
+    }
+
+    /// A helper has made the tables like those of the source. True if it was for a relay.
+    pub(in crate::server) fn have_taken_over_relay(
+        &mut self,
+        work: WorkId,
+        taken: TakenOver,
+    ) -> Option<TakenOver> {
+        let Some(db) = self.relays.of_work(work) else { return Some(taken) };
+        let TakenOver { database, result } = taken;
+        let relay = self.relays.get_mut(db);
+        relay.at_work = None;
+        let state = relay.taking_over.take().expect("it is what the helper was asked");
+        let Self { shell, databases, .. } = self;
+        databases.take_tables(shell, db, database);
+        match result {
+            Ok(delta) => databases.have_rows_of(shell, db, delta, state),
+            Err(error) => self.cannot_follow_source(db, &error.to_string()),
+        }
+        self.decide(db);
+        let Self { shell, sessions, databases, .. } = self;
+        databases.wake(shell, sessions, db);
+        self.run_relay(db);
+        None
+    }
+
+    pub(super) fn free_rows(&mut self, rows: Option<Rows>) {
+        if let Some(rows) = rows {
+            self.shell.free(rows.into_garbage());
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Relays (ovsdb(7), "Relay Service Model") under scripted shells: chains of them behind a source of
+//! ours, and one behind a source that knows only what the reference does.
+
+mod chain;
+mod shell;
+
+use chain::Chain;
+use serde_json::{Value, json};
+use shell::{PATH, SCHEMA, Shell, insert, ports, transact};
+use weir_server::Config;
+use weir_server::event::{Event, LinkId, SessionId};
+
+const ZERO: &str = "00000000-0000-0000-0000-000000000000";
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The row of `Net` in `_Server`.
+fn server_row(shell: &mut Shell) -> Value {
+    let client = shell.connect();
+    let select = r#"{"id":1,"method":"transact","params":["_Server",{"op":"select","table":"Database",
+        "where":[["name","==","Net"]],"columns":["model","connected","leader","schema"]}]}"#;
+    value(&shell.call(client, select))["result"][0]["rows"][0].clone()
+}
+
+fn monitor_since(id: u32, last: &str) -> String {
+    format!(
+        r#"{{"id":{id},"method":"monitor_cond_since","params":["Net","m",{{"Port":{{"columns":["name","tags"]}}}},"{last}"]}}"#
+    )
+}
+
+#[test]
+fn rows_go_down_a_chain_and_writes_go_up() {
+    let mut chain = Chain::start(3);
+    let source_client = chain.servers[0].connect();
+    chain.call(0, source_client, &transact(1, &insert("a")));
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a"]);
+    }
+    let client = chain.servers[3].connect();
+    let reply = chain.call(3, client, &transact(2, &insert("b")));
+    assert_eq!(value(&reply[0])["id"], 2);
+    assert!(value(&reply[0])["result"][0]["uuid"][1].is_string(), "{reply:?}");
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a", "b"]);
+    }
+    let row = server_row(&mut chain.servers[3]);
+    assert_eq!(
+        (&row["model"], &row["connected"], &row["leader"]),
+        (&json!("relay"), &json!(true), &json!(false))
+    );
+    let dbs = chain.servers[3].command("ovsdb-server/list-dbs", &[]).unwrap();
+    assert_eq!(dbs, Ok("Net\n_Server\n".into()));
+}
+
+#[test]
+fn who_writes_sees_his_change_before_his_reply() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    chain.call(2, client, &monitor_since(1, ZERO));
+    let messages = chain.call(2, client, &transact(2, &insert("a")));
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert_eq!(value(&messages[0])["method"], "update3");
+    assert_eq!(value(&messages[1])["id"], 2);
+}
+
+#[test]
+fn the_source_decides_what_breaks_a_constraint() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    let reply = chain.call(1, client, &transact(2, &insert("a")));
+    assert_eq!(value(&reply[0])["result"][1]["error"], "constraint violation");
+    assert_eq!(ports(&mut chain.servers[1]), ["a"]);
+}
+
+#[test]
+fn states_have_the_same_ids_everywhere() {
+    let mut chain = Chain::start(2);
+    let clients: Vec<SessionId> = chain.servers.iter_mut().map(|server| server.connect()).collect();
+    for (at, client) in clients.iter().enumerate() {
+        chain.call(at, *client, &monitor_since(1, ZERO));
+    }
+    chain.call(2, clients[2], &transact(2, &insert("a")));
+    chain.servers.iter_mut().zip(&clients).for_each(|(server, client)| {
+        server.received(*client);
+    });
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &insert("b")));
+    let ids: Vec<Value> = chain
+        .servers
+        .iter_mut()
+        .zip(&clients)
+        .map(|(server, client)| value(&server.received(*client)[0])["params"][1].clone())
+        .collect();
+    assert_ne!(ids[0], json!(ZERO));
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    // Who knows a state from one server goes on with another.
+    chain.call(0, writer, &transact(2, &insert("c")));
+    for at in [0, 1, 2] {
+        let client = chain.servers[at].connect();
+        let reply = chain.call(at, client, &monitor_since(1, ids[0].as_str().unwrap()));
+        let result = &value(&reply[0])["result"];
+        assert_eq!(result[0], true, "server {at}: {result}");
+        assert_eq!(result[2]["Port"].as_object().map(|rows| rows.len()), Some(1), "{result}");
+    }
+}
+
+#[test]
+fn a_relay_goes_on_where_it_was() {
+    let mut chain = Chain::start(2);
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &insert("a")));
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.settle();
+    chain.call(0, writer, &transact(2, &insert("b")));
+    assert_eq!(ports(&mut chain.servers[2]), ["a"]);
+    chain.is_cut[1] = false;
+    let client = chain.servers[2].connect();
+    chain.call(2, client, &monitor_since(1, ZERO));
+    chain.pass_ms(20_000);
+    assert_eq!(ports(&mut chain.servers[2]), ["a", "b"]);
+    // Only what is new was told.
+    let told = chain.servers[2].received(client);
+    let told: Vec<Value> = told.iter().map(|message| value(message)).collect();
+    let of_rows = told.iter().filter(|message| message["method"] == "update3");
+    let rows: Vec<usize> = of_rows
+        .filter_map(|message| Some(message["params"][2]["Port"].as_object()?.len()))
+        .collect();
+    assert_eq!(rows, [1], "{told:?}");
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_made_once() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    // The request arrives at the source, and the answer never comes back.
+    chain.servers[1].send(client, &transact(2, &insert("b")));
+    chain.servers[1].settle();
+    chain.carry_up(1);
+    chain.lose(1);
+    chain.pass_ms(20_000);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "b"]);
+    assert_eq!(ports(&mut chain.servers[1]), ["a", "b"]);
+    // What its operations answered nobody knows.
+    let reply = chain.servers[1].received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["error"], "canceled", "{reply}");
+}
+
+#[test]
+fn a_write_that_did_not_arrive_is_made_once_the_source_is_back() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    chain.servers[1].send(client, &transact(2, &insert("b")));
+    chain.servers[1].settle();
+    chain.lose(1);
+    chain.pass_ms(20_000);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "b"]);
+    let reply = chain.servers[1].received(client).pop().expect("an answer");
+    assert!(value(&reply)["result"][0]["uuid"].is_array(), "{reply}");
+}
+
+#[test]
+fn a_relay_that_lost_its_source_says_so_after_a_while_and_serves_what_it_has() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.pass_ms(25_000);
+    assert_eq!(server_row(&mut chain.servers[1])["connected"], true);
+    chain.pass_ms(10_000);
+    assert_eq!(server_row(&mut chain.servers[1])["connected"], false);
+    assert_eq!(ports(&mut chain.servers[1]), ["a"]);
+    chain.is_cut[1] = false;
+    chain.pass_ms(20_000);
+    assert_eq!(server_row(&mut chain.servers[1])["connected"], true);
+}
+
+#[test]
+fn a_source_with_other_rows_is_followed_all_the_same() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    chain.call(2, client, &transact(1, &insert("a")));
+    chain.call(2, client, &transact(2, &insert("b")));
+    chain.call(2, client, &monitor_since(3, ZERO));
+    let mut other = Shell::start();
+    let writer = other.connect();
+    other.call(writer, &transact(1, &insert("b")));
+    other.call(writer, &transact(2, &insert("c")));
+    chain.replace_source(other);
+    chain.pass_ms(20_000);
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["b", "c"]);
+    }
+}
+
+#[test]
+fn another_schema_comes_down_the_chain() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    chain.call(2, client, &transact(1, &insert("a")));
+    let aware = chain.servers[2].connect();
+    chain.call(2, aware, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    chain.call(2, aware, &monitor_since(2, ZERO));
+    let mut schema = value(SCHEMA);
+    schema["version"] = json!("2.0.0");
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    let convert = json!({"id":3,"method":"convert","params":["Net", schema]});
+    // Any server of the chain can be asked.
+    let converter = chain.servers[2].connect();
+    let reply = chain.call(2, converter, &convert.to_string());
+    assert_eq!(value(&reply[0])["result"], json!({}), "{reply:?}");
+    chain.pass_ms(20_000);
+    let told = chain.servers[2].received(aware);
+    assert!(told.iter().any(|message| value(message)["method"] == "monitor_canceled"), "{told:?}");
+    let insert = r#"{"op":"insert","table":"Port","row":{"name":"b","speed":9}}"#;
+    let again = chain.servers[2].connect();
+    chain.call(2, again, &transact(1, insert));
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a", "b"]);
+    }
+    let row = server_row(&mut chain.servers[2]);
+    assert!(row["schema"].as_str().unwrap().contains("speed"));
+}
+
+/// A relay, and the connection to a source that the test plays.
+fn relay() -> (Shell, LinkId) {
+    let config =
+        Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
+    let mut shell = Shell::start_with(b"relay".to_vec(), config);
+    let link = open(&mut shell);
+    (shell, link)
+}
+
+fn open(shell: &mut Shell) -> LinkId {
+    let (link, target) = shell.connecting.pop().expect("a connection was begun");
+    assert_eq!(target, "tcp:192.0.2.1:6640");
+    shell.event(Event::LinkUp { link });
+    shell.settle();
+    link
+}
+
+/// The next attempt, after a pause.
+fn reopen(shell: &mut Shell) -> LinkId {
+    shell.connecting.clear();
+    while shell.connecting.is_empty() {
+        shell.pass_ms(250);
+    }
+    open(shell)
+}
+
+/// What the relay has asked for since.
+fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
+    let log = shell.log.join("\n");
+    let bytes = shell.links.get_mut(&link).unwrap_or_else(|| panic!("the link has ended: {log}"));
+    let bytes = std::mem::take(bytes);
+    let stream = serde_json::Deserializer::from_slice(&bytes).into_iter();
+    stream.map(|request| request.expect("requests")).collect()
+}
+
+fn say(shell: &mut Shell, link: LinkId, message: &Value) {
+    shell.event(Event::LinkMessage { link, bytes: message.to_string().into_bytes() });
+    shell.settle();
+}
+
+/// Answers requests as a server does that knows these methods beyond the oldest.
+fn answer(shell: &mut Shell, link: LinkId, knows: &[&str], rows: &Value) -> Vec<String> {
+    let mut methods = Vec::new();
+    loop {
+        let requests = asked(shell, link);
+        if requests.is_empty() {
+            return methods;
+        }
+        for request in requests {
+            let method = request["method"].as_str().unwrap();
+            methods.push(method.to_owned());
+            let is_server = request["params"][0] == "_Server";
+            let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":SCHEMA});
+            let result = match method {
+                "set_db_change_aware" => json!({}),
+                "get_schema" if is_server && knows.contains(&"_Server") => json!({}),
+                "get_schema" if !is_server => value(SCHEMA),
+                "monitor_cond" if is_server => json!({"Database": {ZERO: {"initial": row}}}),
+                "monitor" => rows.clone(),
+                method if knows.contains(&method) => match method {
+                    "monitor_cond_since" => json!([false, ZERO, rows]),
+                    _ => rows.clone(),
+                },
+                _ => Value::Null,
+            };
+            let error = if result.is_null() { json!("unknown method") } else { Value::Null };
+            say(shell, link, &json!({"id":request["id"],"result":result,"error":error}));
+        }
+    }
+}
+
+const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+
+#[test]
+fn before_the_first_rows_there_is_a_name_and_nothing_else() {
+    let (mut shell, link) = relay();
+    let client = shell.connect();
+    let list = shell.call(client, r#"{"id":1,"method":"list_dbs","params":[]}"#);
+    assert_eq!(value(&list)["result"], json!(["Net", "_Server"]));
+    let refused = shell.call(client, &transact(2, &insert("a")));
+    assert_eq!(value(&refused)["error"]["error"], "database not available", "{refused}");
+    let row = server_row(&mut shell);
+    assert_eq!((&row["model"], &row["connected"]), (&json!("relay"), &json!(false)));
+    assert_eq!(row["schema"], json!(["set", []]));
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    assert_eq!(ports(&mut shell), ["a"]);
+    assert_eq!(server_row(&mut shell)["connected"], true);
+}
+
+#[test]
+fn old_sources_are_asked_as_they_know_it() {
+    let new = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    let old = json!({"Port": {A: {"new": {"name": "a"}}}});
+    for (knows, rows, update) in [
+        (
+            &["_Server", "monitor_cond_since"][..],
+            &new,
+            json!(["update3", [["monid","Net"], ZERO, {"Port":{A:{"modify":{"tags":"t"}}}}]]),
+        ),
+        (
+            &["_Server", "monitor_cond"],
+            &new,
+            json!(["update2", [["monid","Net",2], {"Port":{A:{"modify":{"tags":"t"}}}}]]),
+        ),
+        (
+            &[],
+            &old,
+            json!(["update", [["monid","Net",3], {"Port":{A:{"old":{"tags":["set",[]]},"new":{"name":"a","tags":"t"}}}}]]),
+        ),
+    ] {
+        let (mut shell, link) = relay();
+        let methods = answer(&mut shell, link, knows, rows);
+        assert_eq!(ports(&mut shell), ["a"], "{methods:?}");
+        let client = shell.connect();
+        shell.call(client, &monitor_since(1, ZERO));
+        say(&mut shell, link, &json!({"id":null,"method":update[0],"params":update[1]}));
+        let told = value(&shell.received(client)[0]);
+        assert_eq!(told["params"][2]["Port"][A]["modify"], json!({"tags":"t"}), "{methods:?}");
+        // The state has an id here though the source gave none.
+        assert_ne!(told["params"][1], json!(ZERO));
+    }
+}
+
+#[test]
+fn a_write_that_an_old_source_may_have_made_is_canceled_and_not_made_again() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    let knows = ["_Server", "monitor_cond_since"];
+    answer(&mut shell, link, &knows, &rows);
+    let client = shell.connect();
+    shell.send(client, &transact(1, &insert("b")));
+    shell.settle();
+    let requests = asked(&mut shell, link);
+    assert_eq!(requests[0]["method"], "transact");
+    assert_eq!(requests[0]["params"][0], "Net");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    let reply = shell.received(client).pop().expect("an answer");
+    assert_eq!((&value(&reply)["id"], &value(&reply)["error"]), (&json!(1), &json!("canceled")));
+    // What comes while the source is away waits for it.
+    shell.send(client, &transact(2, &insert("c")));
+    shell.settle();
+    let link = reopen(&mut shell);
+    let methods = answer(&mut shell, link, &knows, &rows);
+    assert_eq!(methods.iter().filter(|method| *method == "transact").count(), 1, "{methods:?}");
+}
+
+#[test]
+fn rows_that_make_no_sense_are_asked_for_again() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    let knows = ["_Server", "monitor_cond_since"];
+    answer(&mut shell, link, &knows, &rows);
+    let mut link = link;
+    for nonsense in [
+        json!({"Port": {A: {"insert": {"name": "twice"}}}}),
+        json!({"Port": {ZERO: {"delete": null}}}),
+        json!({"Nothing": {}}),
+        json!([]),
+    ] {
+        let update = json!([["monid", "Net"], ZERO, nonsense]);
+        say(&mut shell, link, &json!({"id":null,"method":"update3","params":update}));
+        assert!(!shell.links.contains_key(&link), "{nonsense}");
+        link = reopen(&mut shell);
+        answer(&mut shell, link, &knows, &rows);
+        assert_eq!(ports(&mut shell), ["a"]);
+    }
+}
+
+#[test]
+fn relays_come_and_go_by_admin_commands() {
+    let mut shell = Shell::start();
+    let add =
+        |shell: &mut Shell, name: &str| shell.command("ovsdb-server/add-db", &[name]).unwrap();
+    assert_eq!(add(&mut shell, "relay:Other:tcp:192.0.2.1:6640"), Ok(String::new()));
+    let twice = "ovsdb error: Other: duplicate database name";
+    assert_eq!(add(&mut shell, "relay:Other:tcp:192.0.2.2:6640"), Err(twice.into()));
+    assert_eq!(
+        add(&mut shell, "relay:Other"),
+        Err("ovsdb error: relay:Other: invalid syntax".into())
+    );
+    let list = shell.command("ovsdb-server/list-dbs", &[]).unwrap();
+    assert_eq!(list, Ok("Net\nOther\n_Server\n".into()));
+    assert!(String::from_utf8_lossy(shell.saved.as_deref().unwrap()).contains("192.0.2.1"));
+    let status = shell.command("ovsdb-server/get-db-storage-status", &["Other"]).unwrap();
+    assert_eq!(status, Ok("status: ok".into()));
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Other"]).unwrap(), Ok(String::new()));
+    let list = shell.command("ovsdb-server/list-dbs", &[]).unwrap();
+    assert_eq!(list, Ok("Net\n_Server\n".into()));
+    assert!(shell.files.contains_key(PATH));
+}
