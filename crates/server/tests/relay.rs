@@ -304,6 +304,11 @@ const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 #[test]
 fn before_the_first_rows_there_is_a_name_and_nothing_else() {
     let (mut shell, link) = relay();
+    let early = shell.connect();
+    assert_eq!(shell.call(early, &transact(7, &insert("a"))), "", "it waits for the first rows");
+    shell.pass_ms(5000);
+    let refused = shell.received(early).pop().expect("it does not wait for ever");
+    assert_eq!(value(&refused)["error"]["error"], "database not available", "{refused}");
     let client = shell.connect();
     let list = shell.call(client, r#"{"id":1,"method":"list_dbs","params":[]}"#);
     assert_eq!(value(&list)["result"], json!(["Net", "_Server"]));
@@ -316,6 +321,18 @@ fn before_the_first_rows_there_is_a_name_and_nothing_else() {
     answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
     assert_eq!(ports(&mut shell), ["a"]);
     assert_eq!(server_row(&mut shell)["connected"], true);
+}
+
+#[test]
+fn who_comes_before_the_first_rows_is_answered_when_they_are_there() {
+    let (mut shell, link) = relay();
+    let client = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+    assert_eq!(shell.call(client, &transact(1, select)), "");
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    let reply = shell.received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["result"][0]["rows"], json!([{"name": "a"}]));
 }
 
 #[test]

@@ -133,6 +133,8 @@ pub struct Follower {
     index: Option<u64>,
     /// What the server says of its own source.
     is_source_connected: bool,
+    /// Why the only server will not do, as it was said last.
+    complaint: Option<String>,
     actions: Vec<Action>,
 }
 
@@ -162,6 +164,7 @@ impl Follower {
             last: Uuid::ZERO,
             index: None,
             is_source_connected: false,
+            complaint: None,
             actions: Vec::new(),
         };
         new.allow_free_tries();
@@ -527,15 +530,18 @@ impl Follower {
         };
         match self.rows.find(search) {
             Ok(row) => {
+                self.complaint = None;
                 self.is_source_connected = row.is_connected;
                 self.index = row.index.max(self.index);
                 self.take_schema(&row.schema)
             }
-            // There is no other server: this one may have it later, and says so then.
-            Err(why) if remotes.servers().len() == 1 && self.phase == Phase::Looking => {
+            // There is no other server: this one may do later, and says so then.
+            Err(why) if remotes.servers().len() == 1 => {
                 self.is_source_connected = false;
                 let why = why.split(';').next().unwrap_or_default().to_owned();
-                self.say(Level::Info, why, out);
+                if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
+                    self.say(Level::Info, why, out);
+                }
                 Ok(())
             }
             Err(why) => Err(Stop::Other(Level::Info, why)),

@@ -86,6 +86,12 @@ impl ServerRows {
             Some(_) if is_clustered && !is_true("connected") => {
                 other("clustered database server is disconnected from cluster")
             }
+            Some(_) if model == "relay" && !is_true("connected") => {
+                other("relay database server is disconnected from the relay source")
+            }
+            Some(_) if model == "relay" && leader_only => {
+                other("relay database server cannot be a leader")
+            }
             Some(_) if leader_only && !is_true("leader") => {
                 other("clustered database server is not cluster leader")
             }
@@ -170,6 +176,8 @@ mod tests {
             change(r#""schema":["set",[]],"model":"relay""#),
             "relay database server has not yet connected to the relay source"
         );
+        let relay = r#""model":"relay","connected":false"#;
+        assert_eq!(change(relay), "relay database server is disconnected from the relay source");
         let stale = Search { index_min: 6, ..search("D") };
         assert_eq!(with(r#"{"modify":{}}"#, stale), "clustered database server has stale data");
         let leader = Search { leader_only: true, ..search("D") };

@@ -27,7 +27,7 @@ use weir_upstream::remotes::Remotes;
 
 use crate::configuration::{DbConfig, Model, Source};
 use crate::effect::{Effect, Framing};
-use crate::ids::{DbId, LinkId, WorkId, earliest};
+use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
 use crate::relays::forwards::Forwards;
 use crate::session::message::{About, Incoming};
 use crate::shell::Shell;
@@ -44,6 +44,10 @@ const MAIL_BYTES_MAX: usize = 256 << 20;
 /// A relay that lost its source says so in `_Server` only after this long, in microseconds, as with
 /// the reference: clients need not look for another server because of a short interruption.
 const GRACE_US: u64 = 30_000_000;
+
+/// What comes before a relay has rows waits for them this long at most, in microseconds, counted from
+/// the server's start.
+const FIRST_ROWS_US_MAX: u64 = 5_000_000;
 
 /// What `_Server` says of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub(crate) struct Relay {
     /// The state that a helper makes of the tables.
     pub(crate) taking_over: Option<Uuid>,
     pub(crate) forwards: Forwards,
+    /// The server has `weir_transact`, and has said that its own source does not.
+    pub(crate) lacks_once: bool,
     pub(crate) told: Told,
     /// Since when the source has not been followed, or has been cut off itself.
     lost_us: Option<u64>,
@@ -84,6 +90,10 @@ pub(crate) struct Relays {
     pub(crate) by_db: BTreeMap<DbId, Relay>,
     links: BTreeMap<LinkId, DbId>,
     next_link: u64,
+    /// When sessions need not wait for first rows any longer; `None` once they do not.
+    await_until_us: Option<u64>,
+    /// Sessions that wait for first rows.
+    waiting: Vec<SessionId>,
 }
 
 impl Relay {
@@ -106,6 +116,7 @@ impl Relay {
             read: None,
             taking_over: None,
             forwards: Forwards::default(),
+            lacks_once: false,
             told: Told::default(),
             lost_us: None,
         }
@@ -211,13 +222,37 @@ impl Relays {
         self.by_db.iter().find(|(_, relay)| is_it(relay)).map(|(db, _)| *db)
     }
 
+    /// The server starts: sessions wait until all relays have rows, within a bound.
+    pub(crate) fn await_first_rows(&mut self, now_us: u64) {
+        self.await_until_us = Some(now_us + FIRST_ROWS_US_MAX);
+    }
+
+    /// Whether a session that comes now is to wait for first rows, which it does from then on.
+    pub(crate) fn keeps_waiting(&mut self, session: SessionId) -> bool {
+        let waits = self.await_until_us.is_some();
+        if waits {
+            self.waiting.push(session);
+        }
+        waits
+    }
+
+    /// Those who need not wait for first rows any longer.
+    pub(crate) fn end_waiting(&mut self, now_us: u64, have_all_rows: bool) -> Vec<SessionId> {
+        let is_over = |until: u64| have_all_rows || until <= now_us;
+        match self.await_until_us.take_if(|until| is_over(*until)) {
+            Some(_) => std::mem::take(&mut self.waiting),
+            None => Vec::new(),
+        }
+    }
+
     /// When something is to be done though nothing happens.
     #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
         if self.by_db.is_empty() {
             return None;
         }
-        self.by_db.values().filter_map(Relay::next_us).min()
+        let of_relays = self.by_db.values().filter_map(Relay::next_us).min();
+        earliest([of_relays, self.await_until_us])
     }
 
     /// A database is relayed from now on.

@@ -168,7 +168,10 @@ impl Server {
             None => server_db::insert(&name, &schema, shell.uuids().next_uuid()),
         };
         databases.change_server_db(shell, sessions, &operation);
-        self.disconnect_unaware(&format!("adding {name} database"));
+        // Those who ask have seen the name of a relay before.
+        if self.relays.get(id).is_none() {
+            self.disconnect_unaware(&format!("adding {name} database"));
+        }
         self.remotes_changed();
     }
 }

@@ -110,6 +110,9 @@ impl Server {
                 Err(error) => self.admin.open_failed(&mut self.shell, &name, &error),
             }
         }
+        if !self.admin.serves() {
+            self.relays.await_first_rows(self.shell.now_us());
+        }
         for (name, config) in files {
             self.open_database(name, config, None);
         }

@@ -98,6 +98,9 @@ impl Server {
         let (read_only, role) = (options.read_only, options.role.clone());
         let identity = Identity { name, read_only, role, client };
         self.sessions.accept(&self.shell, id, remote, identity, &options);
+        if !self.relays.is_empty() && self.relays.keeps_waiting(id) {
+            self.sessions.hold(id, Reason::Source, Lane::Every);
+        }
         self.remotes.connected(&mut self.shell, remote, id);
     }
 

@@ -40,6 +40,9 @@ pub(crate) enum Reason {
     Check,
     /// No request can run on the database now.
     Closed,
+    /// A relay has not heard from its source since the start: who asks for it now would be sent
+    /// elsewhere.
+    Source,
     /// The session has asked for a conversion: everything behind waits for its answer, `echo` too.
     Conversion,
     /// The session is in the middle of a long message: nothing can be sent to it before the end.

@@ -4,7 +4,7 @@
 use weir_server::Config;
 use weir_server::event::{Event, LinkId, SessionId};
 
-use crate::shell::Shell;
+use super::shell::Shell;
 
 /// Where the connection of a relay to the server before it ends.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,7 @@ use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, DbId, LinkId};
 use crate::relays::Relay;
 use crate::server::Server;
+use crate::session::gate::{Lane, Reason};
 use crate::work::{EXAMINE_BYTES_MIN, TakeIn, Work};
 
 impl Server {
@@ -125,6 +126,7 @@ impl Server {
     /// What was said on a connection that has ended counts no longer.
     fn relay_lost(&mut self, db: DbId) {
         let relay = self.relays.get_mut(db);
+        relay.lacks_once = false;
         let rows = relay.forget_mail();
         let lost = relay.forwards.lost();
         self.free_rows(rows);
@@ -179,6 +181,18 @@ impl Server {
             self.tick_relay(db);
             self.run_relay(db);
             self.tell_of_relay(db);
+        }
+        self.let_in_who_waited();
+    }
+
+    /// Sessions that have come since the start need not wait for first rows any longer, if all have
+    /// come or it has taken long enough.
+    fn let_in_who_waited(&mut self) {
+        let have_all_rows = self.relays.by_db.keys().all(|db| self.databases.get(*db).is_some());
+        let now_us = self.shell.now_us();
+        for session in self.relays.end_waiting(now_us, have_all_rows) {
+            let Self { shell, sessions, databases, .. } = self;
+            databases.release(shell, sessions, session, Reason::Source, Lane::Every);
         }
     }
 

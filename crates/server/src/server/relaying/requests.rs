@@ -25,6 +25,9 @@ enum Answer {
 /// The error that ends what nobody will answer (RFC 7047 §4.1.4).
 const CANCELED: &[u8] = b"\"canceled\"";
 
+/// The error of a relay whose source has no `weir_transact`.
+const NOT_SUPPORTED: &str = "not supported";
+
 impl Server {
     /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
     /// rights, or that may wait, is tried here first.
@@ -61,11 +64,11 @@ impl Server {
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
         let relay = self.relays.get_mut(db);
-        let has_once = relay.follower.has("weir_transact");
+        let has_once = relay.follower.has("weir_transact") && !relay.lacks_once;
         let trigger = &forward.trigger;
         if trigger.is_judged() && !has_once {
             let details = "the source of this relay has no weir_transact";
-            let error = Error::new("not supported", details);
+            let error = Error::new(NOT_SUPPORTED, details);
             return self.refuse_forward(forward.trigger, &text_of(&error));
         }
         let (method, params) = if trigger.is_conversion() {
@@ -100,6 +103,10 @@ impl Server {
         let Some(forward) = relay.forwards.answered(number) else { return };
         let is_once = forward.since.is_some() && !forward.trigger.is_conversion();
         let answer = match reply {
+            Err(error) if is_once && is_not_supported(&forward, &error) => {
+                relay.lacks_once = true;
+                Answer::Plain
+            }
             Err(error) => Answer::Error(error),
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
@@ -161,6 +168,17 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
         return Some(Answer::Unknown);
     }
     Some(Answer::Reply(results.as_bytes().to_vec()))
+}
+
+/// Whether a relay between here and the source says that the source has no `weir_transact`.
+fn is_not_supported(forward: &Forward, error: &[u8]) -> bool {
+    let tag = || {
+        let error = weir_json::validate(error).ok()?;
+        let (_, tag) = error.members()?.find(|(key, _)| **key == *b"error")?;
+        tag.str().map(|tag| tag.into_owned())
+    };
+    let is_plain = !forward.trigger.is_judged() && !forward.was_sent;
+    is_plain && tag().as_deref() == Some(NOT_SUPPORTED)
 }
 
 /// The parameters of a transaction, the database's name first.
