@@ -87,7 +87,7 @@ struct Wait {
 /// What a cluster's leader is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
-    number: u64,
+    pub(crate) number: u64,
     /// Who is asked, in which term: another leader has to be asked anew.
     pub(crate) leader: (Uuid, u64),
 }
@@ -182,6 +182,14 @@ impl States {
         if self.questions.get(&db).is_some_and(|question| question.number == number) {
             self.questions.remove(&db);
             self.change(db, Wanted::Answer(number), Wanted::Entry(entry));
+        }
+    }
+
+    /// A source has answered: the state of this id has all that was committed.
+    pub(crate) fn answered_with_id(&mut self, db: DbId, number: u64, id: Uuid) {
+        if self.questions.get(&db).is_some_and(|question| question.number == number) {
+            self.questions.remove(&db);
+            self.change(db, Wanted::Answer(number), Wanted::Id(id));
         }
     }
 

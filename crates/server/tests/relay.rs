@@ -437,3 +437,101 @@ fn relays_come_and_go_by_admin_commands() {
     assert_eq!(list, Ok("Net\n_Server\n".into()));
     assert!(shell.files.contains_key(PATH));
 }
+
+#[test]
+fn who_must_not_read_what_is_stale_waits_for_what_the_source_has() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    let sync = |id: u32| format!(r#"{{"id":{id},"method":"weir_sync","params":["Net",1000]}}"#);
+    let reply = chain.call(2, client, &sync(1));
+    assert_eq!(value(&reply[0])["result"], json!({}), "{reply:?}");
+    // A source that is out of reach may have committed anything.
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.settle();
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &insert("a")));
+    assert_eq!(chain.call(2, client, &sync(2)), Vec::<String>::new());
+    chain.pass_ms(1500);
+    let reply = chain.servers[2].received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["error"]["error"], "timed out", "{reply}");
+    chain.is_cut[1] = false;
+    chain.servers[2].send(client, r#"{"id":3,"method":"weir_sync","params":["Net",60000]}"#);
+    chain.pass_ms(20_000);
+    let reply = chain.servers[2].received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["result"], json!({}), "{reply}");
+    assert_eq!(ports(&mut chain.servers[2]), ["a"]);
+}
+
+#[test]
+fn each_change_is_told_with_its_id_to_who_asks_for_that() {
+    let mut shell = Shell::start();
+    let writer = shell.connect();
+    let watcher = shell.connect();
+    let ask = |each: &str, requests: &str| {
+        format!(
+            r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{requests},"{ZERO}",{each}]}}"#
+        )
+    };
+    let names = r#"{"Port":{"columns":["name"]}}"#;
+    for (options, requests, expected) in [
+        ("{}", names, "there is no other way yet"),
+        (r#"{"every":true}"#, names, "the option is"),
+        (r#"{"each":true}"#, r#"{"Port":{"columns":["up"]}}"#, "no record has column up"),
+        (r#"{"each":true}"#, r#"{"Port":{}}"#, "no record has column"),
+        (
+            r#"{"each":true}"#,
+            r#"{"Port":{"columns":["name"],"where":[["name","==","a"]]}}"#,
+            "has a condition",
+        ),
+    ] {
+        let refused = shell.call(watcher, &ask(options, requests));
+        assert!(refused.contains(expected), "{refused}");
+    }
+    let begun = value(&shell.call(watcher, &ask(r#"{"each":true}"#, names)));
+    assert_eq!(begun["result"][0], false);
+    let reader = shell.connect();
+    shell.call(reader, &monitor_since(1, ZERO));
+    // Three transactions of one round; the one in the middle changes nothing that is watched.
+    shell.send(writer, &transact(1, &insert("a")));
+    let tags = r#"{"op":"update","table":"Port","where":[],"row":{"tags":"t"}}"#;
+    shell.send(writer, &transact(2, tags));
+    shell.send(writer, &transact(3, &insert("b")));
+    shell.settle();
+    let told: Vec<Value> = shell.received(watcher).iter().map(|it| value(it)).collect();
+    assert!(told.iter().all(|update| update["method"] == "weir_update"), "{told:?}");
+    let rows =
+        |update: &Value| update["params"][3]["Port"].as_object().map_or(0, |rows| rows.len());
+    assert_eq!(told.iter().map(rows).collect::<Vec<_>>(), [1, 0, 1]);
+    assert!(told.iter().all(|update| update["params"][2].is_null()));
+    // Any of these ids is one to come back with, by either method.
+    let middle = told[1]["params"][1].as_str().unwrap();
+    let back = shell.connect();
+    shell.send(back, &monitor_since(1, middle));
+    shell.settle();
+    let reply = value(&shell.received(back)[0]);
+    assert_eq!(reply["result"][0], true);
+    assert_eq!(reply["result"][2]["Port"].as_object().map(|rows| rows.len()), Some(1));
+    let cancel = shell.call(watcher, r#"{"id":9,"method":"monitor_cancel","params":["w"]}"#);
+    assert_eq!(value(&cancel)["result"], json!({}));
+    shell.call(writer, &transact(4, &insert("c")));
+    assert_eq!(shell.received(watcher), Vec::<String>::new());
+}
+
+#[test]
+fn a_relay_that_is_stuck_is_told_each_change_later() {
+    let mut shell = Shell::start();
+    let (writer, watcher) = (shell.connect(), shell.connect());
+    let ask = format!(
+        r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name"]}}}},"{ZERO}",{{"each":true}}]}}"#
+    );
+    shell.call(watcher, &ask);
+    shell.event(Event::Blocked { session: watcher });
+    for n in 0..5 {
+        shell.call(writer, &transact(n, &insert(&format!("p{n}"))));
+    }
+    assert_eq!(shell.received(watcher), Vec::<String>::new());
+    shell.event(Event::Drained { session: watcher });
+    shell.settle();
+    assert_eq!(shell.received(watcher).len(), 5);
+}

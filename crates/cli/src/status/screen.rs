@@ -87,6 +87,12 @@ fn state(db: &Value, file: Option<&Value>) -> String {
         (db.get("rows") == Some(&Value::Null), "long transaction"),
     ];
     states.extend(others.iter().filter(|(is, _)| *is).map(|(_, what)| (*what).to_owned()));
+    if let Some(relay) = db.get("relay").filter(|relay| **relay != Value::Null) {
+        states.push(match number(relay, "behind_ms") {
+            0 => format!("relay of {}", word(relay, "source")),
+            behind => format!("relay, not told anything for {} by its source", seconds(behind)),
+        });
+    }
     if states.is_empty() { "ok".to_owned() } else { states.join(", ") }
 }
 
@@ -226,7 +232,7 @@ mod tests {
 
     const STATUS: &str = r#"{
         "databases":[{"name":"Net","rows":300,"monitors":2,"pending_bytes":2097152,"waiting":1,
-            "conversion":false,"is_backup":false,
+            "conversion":false,"is_backup":false,"relay":{"behind_ms":7000,"source":"tcp:192.0.2.1:6642"},
             "file":{"size":4096,"records":3,"compacting_ms":2500,"fault":"No space left on device"}}],
         "sessions":[{"name":"tcp:192.0.2.7:4711","remote":"ptcp:6641\u001b[2J","monitors":2,"locks":0,
             "queued_bytes":3145728,"silent_ms":12000,"held":true,"read_only":false}],
@@ -243,7 +249,7 @@ ovsdb-server: memory 7.0 MB, 4000 sessions, 2 monitors, 3.0 MB queued for client
 longest stall: 81.0 ms in the last minute, 90.0 ms since the start
 
 DATABASE  ROWS  FILE    RECORDS  MONITORS  PENDING  WAITING  STATE
-Net       300   4.0 kB  3        2         2.0 MB   1        cannot be written: No space left on device, compacting
+Net       300   4.0 kB  3        2         2.0 MB   1        cannot be written: No space left on device, compacting, relay, not told anything for 7.0 s by its source
 
 SESSION             REMOTE         MONITORS  LOCKS  QUEUED  SILENT  STATE
 tcp:192.0.2.7:4711  ptcp:6641?[2J  2         0      3.0 MB  12 s    waits for work, does not read

@@ -7,6 +7,7 @@ use crate::database::{Databases, Db};
 use crate::event::HostStatus;
 use crate::ids::{DbId, SessionId};
 use crate::monitors::Subscriptions;
+use crate::relays::{Relay, Relays};
 use crate::remotes::Remotes;
 use crate::session::{Session, Sessions};
 use crate::shell::Shell;
@@ -23,6 +24,7 @@ pub(crate) struct Overview<'s> {
     pub(crate) subscriptions: &'s Subscriptions,
     pub(crate) remotes: &'s Remotes,
     pub(crate) backups: &'s Backups,
+    pub(crate) relays: &'s Relays,
     /// Whose big messages helpers look at, and when they came.
     pub(crate) checks: Vec<(SessionId, u64)>,
     pub(crate) host: &'s HostStatus,
@@ -32,7 +34,7 @@ impl Overview<'_> {
     /// The answer to `weir/status`: `databases`, `sessions`, `sessions_total`, `work` and
     /// `process`. Times are in milliseconds, sizes in bytes.
     pub(crate) fn to_json(&self) -> String {
-        let databases = self.databases.values().map(|db| self.database(db)).collect();
+        let databases = self.databases.iter().map(|(id, db)| self.database(id, db)).collect();
         let overview = object([
             ("databases", Value::Array(databases)),
             ("process", self.process()),
@@ -99,7 +101,7 @@ impl Overview<'_> {
         ])
     }
 
-    fn database(&self, db: &Db) -> Value {
+    fn database(&self, id: DbId, db: &Db) -> Value {
         let ids = db.schema().table_ids();
         // None while a helper has the tables.
         let rows = db.tables().store().map(|store| ids.map(|(id, _)| store.table(id).len()).sum());
@@ -114,8 +116,19 @@ impl Overview<'_> {
             ("oldest_waiting_ms", oldest.map_or(Value::Null, |since| self.age(since))),
             ("pending_bytes", number(db.monitors().pending_bytes())),
             ("queued", number(db.tables().queue().len())),
+            ("relay", self.relays.get(id).map_or(Value::Null, |relay| self.relay(relay))),
             ("rows", rows.map_or(Value::Null, |rows: usize| number(rows))),
             ("waiting", number(waiting)),
+        ])
+    }
+
+    fn relay(&self, relay: &Relay) -> Value {
+        let forwarded = relay.forwards.len();
+        object([
+            ("behind_ms", relay.lost_us().map_or(number(0u64), |since| self.age(since))),
+            ("connected", relay.follower.is_current().into()),
+            ("forwarded", number(forwarded)),
+            ("source", relay.follower.server().into()),
         ])
     }
 

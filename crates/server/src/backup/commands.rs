@@ -81,10 +81,11 @@ impl Backups {
         Ok(())
     }
 
-    /// `ovsdb-server/set-relay-source-probe-interval`
-    pub(crate) fn set_relay_probe(&mut self, argument: &str) -> Result<(), String> {
+    /// `ovsdb-server/set-relay-source-probe-interval`: of relays to come, and what those are to have
+    /// that there are.
+    pub(crate) fn set_relay_probe(&mut self, argument: &str) -> Result<u64, String> {
         self.sync.relay_probe_ms = probe_ms(argument)?;
-        Ok(())
+        Ok(self.sync.relay_probe_ms)
     }
 
     /// `ovsdb-server/set-sync-exclude-tables`: a list that cannot be read is no error for

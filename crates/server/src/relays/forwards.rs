@@ -63,6 +63,11 @@ impl Forwards {
         lost.into_iter().map(|forward| forward.trigger).collect()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + self.sent.len()
+    }
+
     /// The relay ends: those that nobody can have run, and those that somebody may have.
     pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
         let sent = std::mem::take(&mut self.sent).into_values();

@@ -56,6 +56,18 @@ pub(crate) struct Told {
     pub(crate) index: Option<u64>,
 }
 
+/// A question to the source, for clients that must not read what is stale: first whether it has all that
+/// is committed, then which state that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Syncing {
+    /// The question's number.
+    pub(crate) question: u64,
+    /// The number of the request at the source.
+    pub(crate) request: u64,
+    /// The source has all; it has been asked which state that is.
+    pub(crate) has_all: bool,
+}
+
 /// A relay of one database.
 pub(crate) struct Relay {
     /// The database's name.
@@ -79,6 +91,8 @@ pub(crate) struct Relay {
     pub(crate) forwards: Forwards,
     /// The server has `weir_transact`, and has said that its own source does not.
     pub(crate) lacks_once: bool,
+    /// The source is being asked what is committed.
+    pub(crate) syncing: Option<Syncing>,
     pub(crate) told: Told,
     /// Since when the source has not been followed, or has been cut off itself.
     lost_us: Option<u64>,
@@ -117,6 +131,7 @@ impl Relay {
             taking_over: None,
             forwards: Forwards::default(),
             lacks_once: false,
+            syncing: None,
             told: Told::default(),
             lost_us: None,
         }
@@ -168,6 +183,12 @@ impl Relay {
         self.mail.clear();
         (self.mail_bytes, self.unread) = (0, None);
         self.read.take().map(|(_, rows)| rows)
+    }
+
+    /// Since when the rows have not been those of the source for sure, on the monotonic clock; `None`
+    /// while they are.
+    pub(crate) fn lost_us(&self) -> Option<u64> {
+        self.lost_us
     }
 
     /// What `_Server` is to say by now.
@@ -283,6 +304,14 @@ impl Relays {
             relay.follower.set_remotes(now_us, remotes, out);
         }
         relay.source = source;
+    }
+
+    /// Another inactivity probe interval of the connections to all sources, in milliseconds.
+    pub(crate) fn set_probe(&mut self, probe_ms: u64) {
+        for relay in self.by_db.values_mut() {
+            relay.source.probe_ms = probe_ms;
+            relay.follower.set_options(relay.source.session_options());
+        }
     }
 
     pub(crate) fn connect(&mut self, shell: &mut Shell, db: DbId, target: String) {

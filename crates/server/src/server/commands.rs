@@ -121,7 +121,10 @@ impl Server {
                 backups.set_probe(shell, databases, argument).map(done)
             }
             "ovsdb-server/set-relay-source-probe-interval" => {
-                backups.set_relay_probe(argument).map(done)
+                backups.set_relay_probe(argument).map(|probe_ms| {
+                    self.relays.set_probe(probe_ms);
+                    done(())
+                })
             }
             "ovsdb-server/set-sync-exclude-tables" => {
                 Ok(backups.set_excluded_tables(shell, databases, argument))
@@ -264,6 +267,7 @@ impl Server {
             subscriptions: &self.subscriptions,
             remotes: &self.remotes,
             backups: &self.backups,
+            relays: &self.relays,
             checks: self.checks.at_work().collect(),
             host: &host,
         }

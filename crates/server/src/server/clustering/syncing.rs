@@ -18,7 +18,11 @@ impl Server {
         wanted: Result<(Wanted, u64), Error>,
         request: &[u8],
     ) -> Handled {
-        self.states.wait(&self.shell, (session, request), db, wanted?)?;
+        let wanted = wanted?;
+        if wanted.0 == Wanted::Latest {
+            self.check_sync(db)?;
+        }
+        self.states.wait(&self.shell, (session, request), db, wanted)?;
         Ok(Reply::Later)
     }
 
@@ -31,7 +35,11 @@ impl Server {
             let is_up_to_date = |part: &crate::clusters::Part| {
                 part.member.leader().map(|id| (id, part.member.term())) == Some(question.leader)
             };
-            if !part.is_some_and(is_up_to_date) {
+            let is_asked = self
+                .relays
+                .get(db)
+                .map(|relay| relay.syncing.is_some_and(|asked| asked.question == question.number));
+            if !is_asked.unwrap_or_else(|| part.is_some_and(is_up_to_date)) {
                 self.states.ask_again(db, now_us);
             }
         }
@@ -50,6 +58,9 @@ impl Server {
     }
 
     fn ask_what_is_committed(&mut self, db: DbId) {
+        if self.relays.get(db).is_some() {
+            return self.ask_source(db);
+        }
         let now_us = self.shell.now_us();
         let Some(part) = self.clusters.parts.get_mut(&db) else { return self.states.has_all(db) };
         let Some(leader) = part.member.leader() else {

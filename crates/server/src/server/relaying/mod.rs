@@ -2,6 +2,7 @@
 
 mod requests;
 mod rows;
+mod syncing;
 
 use weir_upstream::Level as Severity;
 use weir_upstream::follower::Output;
@@ -126,7 +127,7 @@ impl Server {
     /// What was said on a connection that has ended counts no longer.
     fn relay_lost(&mut self, db: DbId) {
         let relay = self.relays.get_mut(db);
-        relay.lacks_once = false;
+        (relay.lacks_once, relay.syncing) = (false, None);
         let rows = relay.forget_mail();
         let lost = relay.forwards.lost();
         self.free_rows(rows);

@@ -26,7 +26,7 @@ enum Answer {
 const CANCELED: &[u8] = b"\"canceled\"";
 
 /// The error of a relay whose source has no `weir_transact`.
-const NOT_SUPPORTED: &str = "not supported";
+pub(super) const NOT_SUPPORTED: &str = "not supported";
 
 impl Server {
     /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
@@ -99,6 +99,9 @@ impl Server {
 
     /// The source has answered.
     pub(super) fn relay_reply(&mut self, db: DbId, number: u64, reply: Result<Vec<u8>, Vec<u8>>) {
+        if self.sync_reply(db, number, &reply) {
+            return;
+        }
         let relay = self.relays.get_mut(db);
         let Some(forward) = relay.forwards.answered(number) else { return };
         let is_once = forward.since.is_some() && !forward.trigger.is_conversion();

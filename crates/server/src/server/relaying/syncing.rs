@@ -1,0 +1,90 @@
+//! What is committed, asked of the source: for clients of a relay that must not read what is stale
+//! (`weir_sync`, docs/decisions/013).
+
+use weir_data::{Error, Uuid};
+
+use crate::clusters::AGAIN_US;
+use crate::ids::DbId;
+use crate::relays::Syncing;
+use crate::server::Server;
+use crate::server::relaying::requests::NOT_SUPPORTED;
+
+/// How long the source may take to say that it has everything, in milliseconds; then it is asked again.
+const SYNC_MS: u64 = 10_000;
+
+impl Server {
+    /// Whether anybody can say what is committed.
+    ///
+    /// # Errors
+    /// The source of a relay cannot.
+    pub(in crate::server) fn check_sync(&self, db: DbId) -> Result<(), Error> {
+        let lacks = self
+            .relays
+            .get(db)
+            .is_some_and(|relay| relay.follower.is_following() && !relay.follower.has("weir_sync"));
+        if lacks {
+            let details = "the source of this relay has no weir_sync";
+            return Err(Error::new(NOT_SUPPORTED, details));
+        }
+        Ok(())
+    }
+
+    /// Asks the source, for all who wait.
+    pub(in crate::server) fn ask_source(&mut self, db: DbId) {
+        let now_us = self.shell.now_us();
+        let relay = self.relays.get_mut(db);
+        if !relay.follower.may_ask() || !relay.follower.has("weir_sync") {
+            return self.states.ask_later(now_us + AGAIN_US);
+        }
+        // Who is asked, is the server at the end of this connection.
+        let question = self.states.ask(db, (Uuid::ZERO, 0));
+        let params = format!("[{},{SYNC_MS}]", weir_json::Value::from(relay.name.as_str()));
+        let mut out = Vec::new();
+        let request = relay.follower.ask_for_owner("weir_sync", params.as_bytes(), &mut out);
+        relay.syncing = Some(Syncing { question, request, has_all: false });
+        self.carry_out_relay(db, out);
+    }
+
+    /// The source has answered; false if that was something else.
+    pub(super) fn sync_reply(
+        &mut self,
+        db: DbId,
+        number: u64,
+        reply: &Result<Vec<u8>, Vec<u8>>,
+    ) -> bool {
+        let relay = self.relays.get_mut(db);
+        let Some(syncing) = relay.syncing.take_if(|syncing| syncing.request == number) else {
+            return false;
+        };
+        let Syncing { question, has_all, .. } = syncing;
+        match reply {
+            // What it has comes here before the name of its state does.
+            Ok(_) if !has_all => {
+                let params = format!("[{},{{}}]", weir_json::Value::from(relay.name.as_str()));
+                let mut out = Vec::new();
+                let asked = "weir_transact";
+                let request = relay.follower.ask_for_owner(asked, params.as_bytes(), &mut out);
+                relay.syncing = Some(Syncing { question, request, has_all: true });
+                self.carry_out_relay(db, out);
+            }
+            Ok(result) => match state_of(result) {
+                Some(id) => self.states.answered_with_id(db, question, id),
+                None => self.ask_source_again(db),
+            },
+            Err(_) => self.ask_source_again(db),
+        }
+        true
+    }
+
+    fn ask_source_again(&mut self, db: DbId) {
+        let at_us = self.shell.now_us() + AGAIN_US;
+        self.states.ask_again(db, at_us);
+    }
+}
+
+/// The state that an answer to `weir_transact` names.
+fn state_of(result: &[u8]) -> Option<Uuid> {
+    let result = weir_json::validate(result).ok()?;
+    let (_, id) = result.members()?.find(|(key, _)| **key == *b"id")?;
+    Uuid::parse_bytes(id.str()?.as_bytes())
+}
