@@ -74,7 +74,9 @@ databases       name, rows (null while a long transaction has them), atoms,
                 monitors, pending_bytes, waiting, oldest_waiting_ms, queued
                 (requests that wait for the tables), conversion, is_backup,
                 file: null, or path, size, snapshot_size, records,
-                compacting_ms, fault
+                compacting_ms, fault; relay: null, or source, connected,
+                behind_ms (since the source was lost), forwarded (requests
+                that it has not answered)
 sessions        the 1000 with most queued: name, remote, role, monitors, locks,
                 queued_bytes, kept_bytes (for monitors, locks, transactions
                 that wait), silent_ms, held, read_only
