@@ -535,3 +535,91 @@ fn a_relay_that_is_stuck_is_told_each_change_later() {
     shell.settle();
     assert_eq!(shell.received(watcher).len(), 5);
 }
+
+/// The first requests of a relay are answered, and those for rows are out: their number.
+fn until_rows_are_asked_for(shell: &mut Shell, link: LinkId) -> Value {
+    let row = json!({"name":"Net","model":"clustered","connected":true,"leader":true,"index":3,"schema":SCHEMA});
+    loop {
+        for request in asked(shell, link) {
+            let result = match request["method"].as_str().unwrap() {
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
+                "monitor_cond_since" => return request["id"].clone(),
+                "weir_features" => {
+                    let error = json!({"id":request["id"],"result":null,"error":"unknown method"});
+                    say(shell, link, &error);
+                    continue;
+                }
+                _ => json!({}),
+            };
+            say(shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+        }
+    }
+}
+
+#[test]
+fn what_a_source_says_is_read_in_its_order_however_long_a_helper_takes() {
+    let (mut shell, link) = relay();
+    let rows = until_rows_are_asked_for(&mut shell, link);
+    shell.slow_work = true;
+    let index = json!([["monid","_Server"], {"Database": {ZERO: {"modify": {"index": 4}}}}]);
+    let update = |id: &str, edit: Value| json!([["monid","Net"], id, {"Port": {A: edit}}]);
+    let first = json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]);
+    for message in [
+        json!({"id":null,"method":"update2","params":index}),
+        json!({"id":rows,"result":first,"error":null}),
+        json!({"id":null,"method":"update3","params":update(A, json!({"modify":{"tags":"t"}}))}),
+        json!({"id":"echo","method":"echo","params":[]}),
+        json!({"id":null,"method":"update3","params":update(ZERO, json!({"delete":null}))}),
+    ] {
+        say(&mut shell, link, &message);
+    }
+    let told = asked(&mut shell, link);
+    assert_eq!(told, [json!({"id":"echo","result":[],"error":null})], "a probe waits for nobody");
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    shell.slow_work = false;
+    assert_eq!(ports(&mut shell), Vec::<String>::new());
+    let client = shell.connect();
+    let select = r#"{"id":1,"method":"transact","params":["_Server",{"op":"select","table":"Database",
+        "where":[["name","==","Net"]],"columns":["index","connected"]}]}"#;
+    let row = value(&shell.call(client, select))["result"][0]["rows"][0].clone();
+    assert_eq!(row, json!({"index": 4, "connected": true}));
+}
+
+#[test]
+fn an_answer_that_overtakes_its_change_waits_for_it() {
+    let (mut shell, link) = relay();
+    let features = json!(["weir_features", "weir_transact"]);
+    let row =
+        json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":SCHEMA});
+    for _ in 0..3 {
+        for request in asked(&mut shell, link) {
+            let result = match request["method"].as_str().unwrap() {
+                "weir_features" => features.clone(),
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
+                "monitor_cond_since" => json!([false, A, {}]),
+                _ => json!({}),
+            };
+            say(&mut shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+        }
+    }
+    let client = shell.connect();
+    shell.send(client, &transact(1, &insert("a")));
+    shell.settle();
+    let requests = asked(&mut shell, link);
+    assert_eq!(requests[0]["method"], "weir_transact");
+    assert_eq!(requests[0]["params"][1]["since"], json!(A));
+    let state = "bbbbbbbb-0000-4000-8000-000000000002";
+    let results = json!([{"uuid": ["uuid", A]}]);
+    let answer =
+        json!({"id":requests[0]["id"],"result":{"id":state,"results":results},"error":null});
+    say(&mut shell, link, &answer);
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    let update = json!([["monid","Net"], state, {"Port": {A: {"insert": {"name": "a"}}}}]);
+    say(&mut shell, link, &json!({"id":null,"method":"update3","params":update}));
+    let reply = shell.received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["result"], results);
+    assert_eq!(ports(&mut shell), ["a"]);
+}

@@ -14,11 +14,13 @@ pub(crate) struct Forward {
     pub(crate) since: Option<Uuid>,
     /// It has been sent before, on a connection that has ended.
     pub(crate) was_sent: bool,
+    /// The source cannot take it under an id.
+    pub(crate) is_plain: bool,
 }
 
 impl Forward {
     pub(crate) fn new(trigger: Trigger) -> Self {
-        Self { trigger, since: None, was_sent: false }
+        Self { trigger, since: None, was_sent: false, is_plain: false }
     }
 }
 
@@ -28,12 +30,27 @@ pub(crate) struct Forwards {
     waiting: VecDeque<Forward>,
     /// By the number of the request at the source.
     sent: BTreeMap<u64, Forward>,
+    /// Answered, as of a state that the relay does not have yet.
+    early: Vec<Early>,
+}
+
+/// An answer that has come before what it has changed.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) state: Uuid,
+    pub(crate) trigger: Trigger,
+    pub(crate) reply: Vec<u8>,
 }
 
 impl Forwards {
     /// A request has come.
     pub(crate) fn push(&mut self, trigger: Trigger) {
         self.waiting.push_back(Forward::new(trigger));
+    }
+
+    /// A request is to be sent once more, before those that wait.
+    pub(crate) fn again(&mut self, forward: Forward) {
+        self.waiting.push_front(forward);
     }
 
     /// The request that is to be sent next.
@@ -63,18 +80,29 @@ impl Forwards {
         lost.into_iter().map(|forward| forward.trigger).collect()
     }
 
+    /// An answer waits until the relay has its state.
+    pub(crate) fn keep_answer(&mut self, early: Early) {
+        self.early.push(early);
+    }
+
+    /// Answers whose states the relay has by now.
+    pub(crate) fn take_answers(&mut self, has: impl Fn(Uuid) -> bool) -> Vec<Early> {
+        self.early.extract_if(.., |early| has(early.state)).collect()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len() + self.sent.len()
+        self.waiting.len() + self.sent.len() + self.early.len()
     }
 
     /// The relay ends: those that nobody can have run, and those that somebody may have.
     pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
         let sent = std::mem::take(&mut self.sent).into_values();
+        let early = std::mem::take(&mut self.early).into_iter().map(|early| early.trigger);
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|forward| !forward.was_sent);
         let trigger = |forward: Forward| forward.trigger;
-        let unknown = sent.chain(unknown).map(trigger).collect();
+        let unknown = sent.chain(unknown).map(trigger).chain(early).collect();
         (known.into_iter().map(trigger).collect(), unknown)
     }
 }

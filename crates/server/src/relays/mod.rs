@@ -24,12 +24,13 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_data::Uuid;
 use weir_upstream::follower::{Follower, Wanted};
 use weir_upstream::remotes::Remotes;
+use weir_upstream::session::Session;
+use weir_wire::Message;
 
 use crate::configuration::{DbConfig, Model, Source};
 use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
 use crate::relays::forwards::Forwards;
-use crate::session::message::{About, Incoming};
 use crate::shell::Shell;
 use crate::work::Rows;
 
@@ -48,6 +49,9 @@ const GRACE_US: u64 = 30_000_000;
 /// What comes before a relay has rows waits for them this long at most, in microseconds, counted from
 /// the server's start.
 const FIRST_ROWS_US_MAX: u64 = 5_000_000;
+
+/// Probes and answers to them are not longer, in bytes; a longer one waits behind what came before.
+const PROBE_BYTES_MAX: usize = 4096;
 
 /// What `_Server` says of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,15 +150,8 @@ impl Relay {
     /// Takes a message that has to wait, unless it may pass those that do.
     pub(crate) fn put(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
         let is_busy = self.at_work.is_some() || self.read.is_some() || self.unread.is_some();
-        if is_busy || !self.mail.is_empty() {
-            let message = Incoming::Raw(message);
-            let passes = matches!(About::of(&message), About::Probe | About::Echo);
-            let Incoming::Raw(message) = message else { unreachable!("it was made raw") };
-            if passes {
-                return Some(message);
-            }
-            self.push(message);
-            return None;
+        if (is_busy || !self.mail.is_empty()) && is_of_probe(&message) {
+            return Some(message);
         }
         self.push(message);
         None
@@ -203,6 +200,21 @@ impl Relay {
     fn next_us(&self) -> Option<u64> {
         let lost_us = self.lost_us.filter(|_| self.told.is_connected);
         earliest([self.follower.next_wakeup_us(), lost_us.map(|since| since + GRACE_US)])
+    }
+}
+
+/// Whether a message is about nothing but whether somebody is there. It is looked at only if it is as
+/// short as such messages are.
+fn is_of_probe(message: &[u8]) -> bool {
+    if message.len() > PROBE_BYTES_MAX {
+        return false;
+    }
+    match weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok()) {
+        Some(Message::Request { method, .. }) => method == "echo",
+        Some(Message::Reply { id, .. } | Message::Error { id, .. }) => {
+            Session::is_probe(id.as_bytes())
+        }
+        Some(Message::Notification { .. }) | None => false,
     }
 }
 

@@ -7,13 +7,13 @@ use weir_wire::Message;
 use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
-use crate::relays::forwards::Forward;
+use crate::relays::forwards::{Early, Forward};
 use crate::server::Server;
 
 /// What a source answers to who asked.
 enum Answer {
-    /// This is the reply.
-    Reply(Vec<u8>),
+    /// This is the reply, as of a state if that has a name.
+    Reply(Option<Uuid>, Vec<u8>),
     /// It is refused, with this error.
     Error(Vec<u8>),
     /// It is to be sent again, as the source's own method only.
@@ -66,6 +66,10 @@ impl Server {
         let relay = self.relays.get_mut(db);
         let has_once = relay.follower.has("weir_transact") && !relay.lacks_once;
         let trigger = &forward.trigger;
+        if forward.was_sent && !has_once {
+            // Another server than the one that was asked first: nobody there knows of it.
+            return self.lose_request(forward.trigger);
+        }
         if trigger.is_judged() && !has_once {
             let details = "the source of this relay has no weir_transact";
             let error = Error::new(NOT_SUPPORTED, details);
@@ -81,7 +85,8 @@ impl Server {
                 (None, None, last) => last,
             };
             // A state without an id is none that the source could know.
-            let is_once = has_once && (since != Uuid::ZERO || chosen.is_some());
+            let is_known = since != Uuid::ZERO && !forward.is_plain;
+            let is_once = has_once && (is_known || chosen.is_some());
             forward.since = is_once.then_some(since);
             let id = chosen.map_or(trigger.origin.eid, |chosen| chosen.id);
             let params = parameters(trigger);
@@ -114,22 +119,34 @@ impl Server {
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
             }
-            Ok(result) => Answer::Reply(result),
+            Ok(result) => Answer::Reply(None, result),
         };
         match answer {
-            Answer::Reply(reply) => self.give_reply(db, forward.trigger, reply),
+            // It may overtake its change, if much waits to be told here.
+            Answer::Reply(Some(state), reply)
+                if self.databases.position_of(db, state).is_none() =>
+            {
+                let early = Early { state, trigger: forward.trigger, reply };
+                self.relays.get_mut(db).forwards.keep_answer(early);
+            }
+            Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
             Answer::Plain => {
                 // The source does not know the state, and has done nothing: no attempt came before.
-                let trigger = forward.trigger;
-                let params = parameters(&trigger).as_bytes().to_vec();
-                let mut out = Vec::new();
-                let relay = self.relays.get_mut(db);
-                let number = relay.follower.ask_for_owner("transact", &params, &mut out);
-                relay.forwards.sent(number, Forward::new(trigger));
-                self.carry_out_relay(db, out);
+                let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
+                self.relays.get_mut(db).forwards.again(again);
             }
+        }
+    }
+
+    /// Gives answers whose changes have come, or which are in rows that have come as a whole.
+    pub(super) fn give_early(&mut self, db: DbId, has_all: bool) {
+        let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
+        let databases = &self.databases;
+        let has = |state| has_all || databases.position_of(db, state).is_some();
+        for Early { trigger, reply, .. } in relay.forwards.take_answers(has) {
+            self.give_reply(db, trigger, reply);
         }
     }
 
@@ -170,7 +187,9 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     if !is_chosen && results.kind() == weir_json::Kind::Null {
         return Some(Answer::Unknown);
     }
-    Some(Answer::Reply(results.as_bytes().to_vec()))
+    let (_, state) = result.members()?.find(|(key, _)| **key == *b"id")?;
+    let state = Uuid::parse_bytes(state.str()?.as_bytes());
+    Some(Answer::Reply(state, results.as_bytes().to_vec()))
 }
 
 /// Whether a relay between here and the source says that the source has no `weir_transact`.

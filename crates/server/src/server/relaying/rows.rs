@@ -25,6 +25,7 @@ impl Server {
         match databases.follow_source(shell, db, state, changed) {
             Ok(()) => {
                 self.decide(db);
+                self.give_early(db, false);
                 let Self { shell, sessions, databases, .. } = self;
                 databases.wake(shell, sessions, db);
             }
@@ -83,6 +84,7 @@ impl Server {
                     (database.schema().tables.len(), self.shell.uuids().next_u64());
                 let history = History::of_cluster(state, tables, nonce);
                 self.add_database(db, *database, (Storage::Relay, Some(history)));
+                self.give_early(db, true);
             }
             Rows::Changed(difference) if !difference.is_empty() => {
                 let Self { shell, sessions, databases, relays, .. } = self;
@@ -99,8 +101,12 @@ impl Server {
                 let followed = databases.follow_source(shell, db, state, nothing);
                 followed.expect("nothing fits all tables");
                 self.decide(db);
+                self.give_early(db, true);
             }
-            Rows::Recast(converted) => self.take_tables_of(db, (*converted, state), None),
+            Rows::Recast(converted) => {
+                self.take_tables_of(db, (*converted, state), None);
+                self.give_early(db, true);
+            }
         }
     }
 
@@ -122,6 +128,7 @@ impl Server {
             Err(error) => self.cannot_follow_source(db, &error.to_string()),
         }
         self.decide(db);
+        self.give_early(db, true);
         let Self { shell, sessions, databases, .. } = self;
         databases.wake(shell, sessions, db);
         self.run_relay(db);

@@ -59,6 +59,7 @@ impl Server {
         let Syncing { question, has_all, .. } = syncing;
         match reply {
             // What it has comes here before the name of its state does.
+            Ok(_) if !relay.follower.may_ask() => self.ask_source_again(db),
             Ok(_) if !has_all => {
                 let params = format!("[{},{{}}]", weir_json::Value::from(relay.name.as_str()));
                 let mut out = Vec::new();
