@@ -102,7 +102,7 @@ enum Asked {
 /// How far it is on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It is not known yet whether the server will do, or what it has.
+    /// Whether the server will do, and what it has, is not known yet.
     Looking,
     /// The rows have been asked for, by this request.
     Asking(u64),

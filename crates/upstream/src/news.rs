@@ -97,11 +97,11 @@ impl PartialEq for Rows {
 /// What a message is.
 #[derive(Debug)]
 pub enum Read {
-    /// It has no rows for this.
+    /// The message has no rows for who reads it.
     Nothing,
-    /// It has rows.
+    /// The message has rows.
     News(News),
-    /// It has rows that make no sense.
+    /// The message has rows that make no sense.
     Wrong(Error),
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Forward {
     pub(crate) trigger: Trigger,
     /// Where it may be sent again: a state that was known before it was sent at first.
     pub(crate) since: Option<Uuid>,
-    /// It has been sent before, on a connection that has ended.
+    /// The request has been sent before, on a connection that has ended.
     pub(crate) was_sent: bool,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,

@@ -26,7 +26,7 @@ pub struct TakenIn(pub(crate) Result<(Uuid, Rows), NotTaken>);
 pub(crate) enum NotTaken {
     /// The message has none: it is for somebody else.
     Unread(Vec<u8>),
-    /// They make no sense, in words for the log.
+    /// The rows make no sense, in words for the log.
     Wrong(String),
 }
 

@@ -14,9 +14,9 @@ use crate::server::Server;
 enum Answer {
     /// This is the reply, as of a state if that has a name.
     Reply(Option<Uuid>, Vec<u8>),
-    /// It is refused, with this error.
+    /// The request is refused, with this error.
     Error(Vec<u8>),
-    /// It is to be sent again, as the source's own method only.
+    /// The request is to be sent again without an id.
     Plain,
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
