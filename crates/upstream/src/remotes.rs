@@ -10,7 +10,8 @@ pub struct Remotes {
     next: usize,
 }
 
-/// Whether a text is the name of a server: a letter first, and a colon somewhere.
+/// Whether a text is the name of a server, by the rule of ovsdb-client: a letter first, and a colon
+/// somewhere.
 pub fn looks_like_server(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.contains(':')
 }
@@ -74,6 +75,20 @@ mod tests {
         let remotes = Remotes::parse("unix:a,b.sock,tcp:1.2.3.4:5,cid:77");
         assert_eq!(remotes.servers(), ["unix:a,b.sock", "tcp:1.2.3.4:5"]);
         assert_eq!(remotes.cluster(), Some("77"));
+        assert_eq!(Remotes::parse("unix:x,").servers(), ["unix:x,"]);
+    }
+
+    #[test]
+    fn servers_by_their_looks() {
+        for (arg, expected) in [
+            ("unix:x", true),
+            ("tcp:1.2.3.4:5", true),
+            ("Network", false),
+            ("[\"Network\",{\"a\":1}]", false),
+            ("/tmp/x:y", false),
+        ] {
+            assert_eq!(looks_like_server(arg), expected, "{arg}");
+        }
     }
 
     #[test]

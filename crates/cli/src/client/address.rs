@@ -52,12 +52,6 @@ impl AddressError {
     }
 }
 
-/// Whether a first argument is a server, by the rule of ovsdb-client: a server starts with a letter
-/// and contains a colon.
-pub(crate) fn looks_like_server(arg: &str) -> bool {
-    arg.starts_with(|c: char| c.is_ascii_alphabetic()) && arg.contains(':')
-}
-
 /// Whether a server is one that connects.
 pub(crate) fn is_passive(server: &str) -> bool {
     ["punix:", "ptcp:", "pssl:"].iter().any(|method| server.starts_with(method))
@@ -229,19 +223,6 @@ impl AsFd for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn servers_by_their_looks() {
-        for (arg, expected) in [
-            ("unix:x", true),
-            ("tcp:1.2.3.4:5", true),
-            ("Network", false),
-            ("[\"Network\",{\"a\":1}]", false),
-            ("/tmp/x:y", false),
-        ] {
-            assert_eq!(looks_like_server(arg), expected, "{arg}");
-        }
-    }
 
     #[test]
     fn addresses() {

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use weir_json::{Value, array};
+use weir_upstream::remotes::looks_like_server;
 
-use super::address::{Address, looks_like_server};
+use super::address::Address;
 use super::session::{Refusal, Session, strings};
 use crate::dirs::Dirs;
 use crate::options::getopt::{Spec, Takes, both};

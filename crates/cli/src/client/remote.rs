@@ -13,9 +13,10 @@ use std::rc::Rc;
 
 use weir_host::vlog::Level;
 use weir_json::{Value, array};
+use weir_upstream::remotes::{Remotes, looks_like_server};
 
 use super::Client;
-use super::address::{Address, is_passive, looks_like_server};
+use super::address::{Address, is_passive};
 use super::listen::{Stage, wait_for_server};
 use super::session::{Lost, Refusal, Session, select, transaction};
 use crate::program::{Failure, strerror};
@@ -30,41 +31,6 @@ pub(super) struct Target {
     pub(super) database: String,
     /// The arguments left for the command.
     pub(super) args: Vec<String>,
-}
-
-/// Members of a cluster, and the cluster that they must be of.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Remotes {
-    servers: Vec<String>,
-    cluster: Option<String>,
-}
-
-impl Remotes {
-    fn parse(text: &str) -> Self {
-        let mut remotes = Self::default();
-        for part in split_methods(text) {
-            match part.strip_prefix("cid:") {
-                Some(cluster) => remotes.cluster = Some(cluster.to_owned()),
-                None => remotes.servers.push(part),
-            }
-        }
-        remotes
-    }
-}
-
-/// Splits at commas behind which another method begins; a socket's name may hold commas.
-fn split_methods(text: &str) -> Vec<String> {
-    let mut parts: Vec<String> = vec![];
-    for piece in text.split(',') {
-        match parts.last_mut() {
-            Some(last) if !looks_like_server(piece) => {
-                last.push(',');
-                last.push_str(piece);
-            }
-            _ => parts.push(piece.to_owned()),
-        }
-    }
-    parts
 }
 
 /// The server that a command line begins with, and the other arguments.
@@ -89,8 +55,8 @@ pub(super) fn open_server(
 ) -> Result<Target, Failure> {
     let (server, args) = take_server(client, args, least);
     let remotes = Remotes::parse(&server);
-    let (session, server) = match &remotes.servers[..] {
-        [_] if remotes.cluster.is_none() => (connect(client, &server)?, server),
+    let (session, server) = match remotes.servers() {
+        [_] if remotes.cluster().is_none() => (connect(client, &server)?, server),
         _ => try_each(client, &remotes, None)?,
     };
     Ok(Target { session, server, database: String::new(), args })
@@ -106,7 +72,7 @@ pub(super) fn open_database(
 ) -> Result<Target, Failure> {
     let (server, mut args) = take_server(client, args, least);
     let remotes = Remotes::parse(&server);
-    let single = remotes.servers.len() == 1 && remotes.cluster.is_none();
+    let single = remotes.servers().len() == 1 && remotes.cluster().is_none();
     if single {
         let mut session = connect(client, &server)?;
         let database = match known {
@@ -267,7 +233,7 @@ pub(super) struct Attempts {
 impl Attempts {
     /// No attempt has been made yet.
     pub(super) fn new(server: &str) -> Self {
-        Self { servers: Remotes::parse(server).servers, made: 0 }
+        Self { servers: Remotes::parse(server).servers().to_vec(), made: 0 }
     }
 
     /// Tries the next server: its name, and the session.
@@ -320,10 +286,10 @@ fn try_each(
 ) -> Result<(Session, String), Failure> {
     let log = |text: &str| client.log.log("reconnect", Level::Info, text);
     let mut reasons = vec![];
-    for server in &remotes.servers {
+    for server in remotes.servers() {
         let Some(mut session) = attempt(client, server) else { continue };
         let Some(database) = database else { return Ok((session, server.clone())) };
-        match serves(client, &mut session, database, remotes.cluster.as_deref()) {
+        match serves(client, &mut session, database, remotes.cluster()) {
             Ok(Ok(())) => return Ok((session, server.clone())),
             Ok(Err(reason)) => {
                 client.log.log("ovsdb_client", Level::Dbg, &format!("{server}: {reason}"));
@@ -383,17 +349,4 @@ fn is_wanted(client: &Client, row: &Value, cluster: Option<&str>) -> Result<(), 
         return Err("is of another cluster");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_are_separated_by_commas_where_a_method_follows() {
-        let remotes = Remotes::parse("unix:a,b.sock,tcp:1.2.3.4:5,cid:77");
-        assert_eq!(remotes.servers, ["unix:a,b.sock", "tcp:1.2.3.4:5"]);
-        assert_eq!(remotes.cluster.as_deref(), Some("77"));
-        assert_eq!(Remotes::parse("unix:x,").servers, ["unix:x,"]);
-    }
 }
