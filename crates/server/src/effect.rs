@@ -27,6 +27,17 @@ pub enum Level {
     Debug,
 }
 
+impl From<weir_upstream::Level> for Level {
+    fn from(level: weir_upstream::Level) -> Self {
+        match level {
+            weir_upstream::Level::Error => Self::Error,
+            weir_upstream::Level::Warning => Self::Warning,
+            weir_upstream::Level::Info => Self::Info,
+            weir_upstream::Level::Debug => Self::Debug,
+        }
+    }
+}
+
 /// How a remote treats its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteOptions {

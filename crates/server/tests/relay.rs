@@ -66,6 +66,31 @@ fn who_writes_sees_his_change_before_his_reply() {
 }
 
 #[test]
+fn writes_that_helpers_try_first_go_to_the_source() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    // Longer than what the loop reads itself.
+    let long = insert(&"long".repeat(300_000));
+    let reply = chain.call(2, client, &transact(1, &long));
+    assert!(value(&reply[0])["result"][0]["uuid"].is_array(), "{reply:?}");
+    let row = r#"[{"name":"b"}]"#;
+    let wait = format!(
+        r#"{{"op":"wait","table":"Port","where":[["name","==","b"]],"columns":["name"],"until":"==","rows":{row},"timeout":60000}}"#
+    );
+    chain.servers[2].send(client, &transact(2, &format!("{wait},{}", insert("c"))));
+    chain.settle();
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &insert("b")));
+    chain.settle();
+    let reply = chain.servers[2].received(client).pop().expect("an answer");
+    assert!(value(&reply)["result"][1]["uuid"].is_array(), "{reply}");
+    for server in &mut chain.servers {
+        assert_eq!(ports(server)[..2], ["b", "c"]);
+        assert_eq!(ports(server).len(), 3);
+    }
+}
+
+#[test]
 fn the_source_decides_what_breaks_a_constraint() {
     let mut chain = Chain::start(1);
     let client = chain.servers[1].connect();
@@ -622,4 +647,53 @@ fn an_answer_that_overtakes_its_change_waits_for_it() {
     let reply = shell.received(client).pop().expect("an answer");
     assert_eq!(value(&reply)["result"], results);
     assert_eq!(ports(&mut shell), ["a"]);
+}
+
+#[test]
+fn what_was_read_and_never_took_effect_is_asked_for_again() {
+    let (mut shell, link) = relay();
+    let request = until_rows_are_asked_for(&mut shell, link);
+    say(&mut shell, link, &json!({"id":request,"result":[false, A, {}],"error":null}));
+    shell.event(Event::LinkDown { link, error: None });
+    let link = reopen(&mut shell);
+    let request = until_rows_are_asked_for(&mut shell, link);
+    // A helper reads what has changed; before it is done, another takes the tables.
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(0);
+    let next = "bbbbbbbb-0000-4000-8000-000000000002";
+    let change = json!([true, next, {"Port": {A: {"insert": {"name": "a"}}}}]);
+    say(&mut shell, link, &json!({"id":request,"result":change,"error":null}));
+    let client = shell.connect();
+    let wait = r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"==","rows":[],"timeout":9000}"#;
+    shell.send(client, &transact(1, &format!("{wait},{}", insert("b"))));
+    shell.settle();
+    assert_eq!(shell.work.len(), 2, "{:?}", shell.sent_out);
+    shell.do_work(0);
+    shell.settle();
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    shell.slow_work = false;
+    // Since the state that it has, and not since the one that it was about to have.
+    let link = reopen(&mut shell);
+    let mut since = Value::Null;
+    while since.is_null() {
+        for request in asked(&mut shell, link) {
+            let row = json!({"name":"Net","model":"clustered","connected":true,"index":3,"schema":SCHEMA});
+            let result = match request["method"].as_str().unwrap() {
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
+                "weir_features" => json!([]),
+                "monitor_cond_since" => {
+                    since = request["params"][3].clone();
+                    continue;
+                }
+                _ => json!({}),
+            };
+            say(&mut shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+        }
+    }
+    assert_eq!(since, json!(A));
 }

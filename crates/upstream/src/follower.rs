@@ -67,13 +67,6 @@ pub enum Output {
         /// The result, or the error, as JSON text.
         reply: Result<Vec<u8>, Vec<u8>>,
     },
-    /// A notification that is not about rows.
-    Notice {
-        /// Its method.
-        method: String,
-        /// Its parameters.
-        params: Vec<u8>,
-    },
     /// Write a log line.
     Log {
         /// vlog module.
@@ -117,8 +110,6 @@ pub struct Follower {
     session: Session,
     phase: Phase,
     asked: BTreeMap<u64, Asked>,
-    /// The server tells each transaction if it is asked to.
-    tells_each: bool,
     /// Names of what the server has beyond the reference.
     features: Vec<String>,
     rows: ServerRows,
@@ -155,7 +146,6 @@ impl Follower {
             session,
             phase: Phase::Looking,
             asked: BTreeMap::new(),
-            tells_each: false,
             features: Vec::new(),
             rows: ServerRows::default(),
             schema: None,
@@ -169,11 +159,6 @@ impl Follower {
         };
         new.allow_free_tries();
         new
-    }
-
-    /// What is followed.
-    pub fn wanted(&self) -> &Wanted {
-        &self.wanted
     }
 
     /// Changes how the connection is kept, without touching it.
@@ -205,11 +190,6 @@ impl Follower {
     /// Who is being connected to, or has been.
     pub fn server(&self) -> &str {
         self.session.name()
-    }
-
-    /// When the connection was last made, and when it last ended, on the monotonic clock.
-    pub fn times_us(&self) -> (Option<u64>, Option<u64>) {
-        self.session.times_us()
     }
 
     /// The highest index of the database that any server has named (ovsdb-server(5)).
@@ -257,15 +237,9 @@ impl Follower {
         Some(RowReader { schema, request, method, monitor: self.monitor_id() })
     }
 
-    /// A [`RowReader`] has read a message: the owner makes its rows like that.
-    pub fn have_read(&mut self, now_us: u64, id: Uuid) {
-        if self.session.is_connected() {
-            self.session.heard(now_us);
-        }
-        self.have_news(id);
-    }
-
-    fn have_news(&mut self, id: Uuid) {
+    /// The owner makes its rows like what a [`RowReader`] has read on this connection: the state of
+    /// this id.
+    pub fn have_read(&mut self, id: Uuid) {
         if let Phase::Asking(request) = self.phase {
             self.asked.remove(&request);
             self.phase = Phase::Following;
@@ -338,7 +312,7 @@ impl Follower {
         self.asked.clear();
         self.rows = ServerRows::default();
         self.features.clear();
-        (self.tells_each, self.is_source_connected) = (false, false);
+        self.is_source_connected = false;
         self.monitors = 0;
     }
 
@@ -385,7 +359,7 @@ impl Follower {
             match reader.read_message(&message, versions) {
                 Read::Nothing => {}
                 Read::News(news) => {
-                    self.have_news(news.id);
+                    self.have_read(news.id);
                     out.push(Output::News(Box::new(news)));
                     return Ok(());
                 }
@@ -439,13 +413,8 @@ impl Follower {
                 }
                 Ok(())
             }
-            // Of a monitor that has been canceled.
-            "update" | "update2" | "update3" | "weir_update" => Ok(()),
-            _ => {
-                let (method, params) = (method.to_owned(), params.as_bytes().to_vec());
-                out.push(Output::Notice { method, params });
-                Ok(())
-            }
+            // Of a monitor that has been canceled, or something that nobody has asked for.
+            _ => Ok(()),
         }
     }
 
@@ -466,7 +435,6 @@ impl Follower {
                 let names = reply.ok().and_then(Text::elements).into_iter().flatten();
                 let names = names.filter_map(|name| name.str().map(|name| name.into_owned()));
                 self.features = names.collect();
-                self.tells_each = self.has("weir_monitor") && self.has("weir_monitor.each");
                 Ok(())
             }
             (Asked::ServerSchema, Ok(_)) => {
@@ -574,7 +542,8 @@ impl Follower {
             let params = [b"[", &id[..], b"]"].concat();
             self.ask("monitor_cancel", &params, Asked::Nothing);
         }
-        self.method = if self.tells_each { Method::Each } else { Method::CondSince };
+        let tells_each = self.has("weir_monitor") && self.has("weir_monitor.each");
+        self.method = if tells_each { Method::Each } else { Method::CondSince };
         self.ask_for_rows();
         Ok(())
     }

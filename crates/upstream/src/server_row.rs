@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use weir_json::{Kind, Text, Value};
+use weir_json::{Text, Value};
+
+use crate::updates2::object;
 
 /// The rows of the table `Database` of `_Server`, as a monitor tells them.
 #[derive(Debug, Default)]
@@ -119,10 +121,6 @@ fn uuid<'a>(row: &'a BTreeMap<String, Value>, column: &str) -> Option<&'a str> {
         [tag, uuid] if tag.as_str() == Some("uuid") => uuid.as_str(),
         _ => None,
     }
-}
-
-fn object(text: Text<'_>) -> Option<weir_json::Members<'_>> {
-    text.members().filter(|_| text.kind() == Kind::Object)
 }
 
 #[cfg(test)]

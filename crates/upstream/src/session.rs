@@ -74,11 +74,6 @@ impl Session {
         self.connection.name()
     }
 
-    /// When the connection was last made, and when it last ended, on the monotonic clock.
-    pub(crate) fn times_us(&self) -> (Option<u64>, Option<u64>) {
-        (self.connection.connected_us(), self.connection.disconnected_us())
-    }
-
     /// Whether messages can be sent.
     pub fn is_connected(&self) -> bool {
         self.connection.phase() == Phase::Active

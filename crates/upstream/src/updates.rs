@@ -53,6 +53,7 @@ fn object(text: Text<'_>) -> Option<weir_json::Object<'_>> {
     text.object().filter(|_| text.kind() == Kind::Object)
 }
 
-fn shape(details: &str) -> Error {
+/// The error of something that is no object, or not one like that.
+pub(crate) fn shape(details: &str) -> Error {
     Error::new("Not a JSON object", details)
 }

@@ -6,6 +6,8 @@ use weir_data::{
 };
 use weir_json::{Kind, Text};
 
+use crate::updates::shape;
+
 /// Goes through what a `<table-updates2>` does to rows of a schema. New rows are whole, with a
 /// `_version` from `versions`.
 ///
@@ -129,12 +131,9 @@ fn columns(
     Ok(edits)
 }
 
-fn object(text: Text<'_>) -> Option<weir_json::Members<'_>> {
+/// The members of an object; `None` if it is something else.
+pub(crate) fn object(text: Text<'_>) -> Option<weir_json::Members<'_>> {
     text.members().filter(|_| text.kind() == Kind::Object)
-}
-
-fn shape(details: &str) -> Error {
-    Error::new("Not a JSON object", details)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use weir_upstream::replication::Input;
 
 use crate::backup::Backups;
 use crate::database::{Databases, Joining};
-use crate::effect::{Effect, Level};
+use crate::effect::Effect;
 use crate::ids::{DbId, LinkId};
 use crate::session::Sessions;
 use crate::shell::Shell;
@@ -103,7 +103,7 @@ impl Backups {
                     self.take_images(shell, sessions, databases, id, Images::Some(images));
                 }
                 Output::Failed => self.fail(shell, databases, id),
-                Output::Log { module, level, text } => shell.log(module, severity(level), text),
+                Output::Log { module, level, text } => shell.log(module, level.into(), text),
             }
         }
     }
@@ -183,14 +183,5 @@ impl Backups {
             self.stop_all_following(shell, databases);
             self.is_changed = true;
         }
-    }
-}
-
-fn severity(level: weir_upstream::Level) -> Level {
-    match level {
-        weir_upstream::Level::Error => Level::Error,
-        weir_upstream::Level::Warning => Level::Warning,
-        weir_upstream::Level::Info => Level::Info,
-        weir_upstream::Level::Debug => Level::Debug,
     }
 }

@@ -69,15 +69,10 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
     ) {
-        self.end(shell, sessions, &mut trigger);
-        if trigger.is_conversion() {
-            self.let_converter_go(shell, sessions, &trigger.origin);
-        }
+        self.give_up(shell, sessions, &mut trigger);
         reply_canceled(shell, sessions, &trigger.origin);
     }
-}
 
-impl Databases {
     /// Who was to decide a transaction has refused it, with this error, or will never answer.
     pub(crate) fn refuse(
         &mut self,
@@ -86,12 +81,17 @@ impl Databases {
         mut trigger: Trigger,
         error: &[u8],
     ) {
-        self.end(shell, sessions, &mut trigger);
-        if trigger.is_conversion() {
-            self.let_converter_go(shell, sessions, &trigger.origin);
-        }
+        self.give_up(shell, sessions, &mut trigger);
         if let Some(session) = trigger.origin.session().filter(|session| sessions.has(*session)) {
             shell.send(session, weir_wire::reply_error(&trigger.origin.id, error));
+        }
+    }
+
+    /// A request will not be decided: its session goes on.
+    fn give_up(&mut self, shell: &mut Shell, sessions: &mut Sessions, trigger: &mut Trigger) {
+        self.end(shell, sessions, trigger);
+        if trigger.is_conversion() {
+            self.let_converter_go(shell, sessions, &trigger.origin);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! change log from its place on. One that falls behind further than the log reaches is disconnected, and
 //! comes back with the id that it knows.
 //!
-//! It begins like any monitor, for equal ones share what they begin with. Once it has its first rows, the
-//! database's monitors know it no longer.
+//! Such a monitor begins like any other, for equal ones share what they begin with. Once it has its first
+//! rows, the database's monitors know it no longer.
 
 use std::sync::Arc;
 

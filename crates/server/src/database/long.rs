@@ -194,8 +194,8 @@ impl Databases {
         let refused = trigger.refused.take();
         let bytes = std::mem::take(&mut trigger.message).len();
         let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
-        // Whatever comes of it here, the leader of a cluster may have to run it.
-        let keeps_text = self.open(id).storage.is_clustered();
+        // Whatever comes of it here, the leader of a cluster or the source of a relay may have to run it.
+        let keeps_text = self.open(id).storage.is_shared();
         let write =
             Write { request, database, style, date_ms, refused, budget, attempt, keeps_text };
         let work = shell.send_out(of, Work::Write(Box::new(write)));

@@ -35,12 +35,7 @@ pub(crate) fn insert(name: &str, schema: &Schema, row: Uuid) -> Value {
         ("leader", true.into()),
         ("schema", schema.to_string().into()),
     ]);
-    object([
-        ("op", "insert".into()),
-        ("table", "Database".into()),
-        ("uuid", row.to_string().into()),
-        ("row", columns),
-    ])
+    insert_row(row, columns)
 }
 
 /// The operations that add the row of a relay that has not heard from its source.
@@ -51,36 +46,19 @@ pub(crate) fn insert_relay(name: &str, row: Uuid) -> Value {
         ("connected", false.into()),
         ("leader", false.into()),
     ]);
-    object([
-        ("op", "insert".into()),
-        ("table", "Database".into()),
-        ("uuid", row.to_string().into()),
-        ("row", columns),
-    ])
+    insert_row(row, columns)
 }
 
 /// The operations that put a relay's state into its row.
 pub(crate) fn set_relay(name: &str, is_connected: bool, index: Option<u64>) -> Value {
-    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
     let mut columns = vec![("connected".to_owned(), is_connected.into())];
     columns.extend(index.map(|index| ("index".to_owned(), index.cast_signed().into())));
-    object([
-        ("op", "update".into()),
-        ("table", "Database".into()),
-        ("where", Value::Array(vec![clause])),
-        ("row", Value::Object(columns.into_iter().collect())),
-    ])
+    update_row(name, Value::Object(columns.into_iter().collect()))
 }
 
 /// The operations that put a converted database's schema into its row.
 pub(crate) fn set_schema(name: &str, schema: &Schema) -> Value {
-    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
-    object([
-        ("op", "update".into()),
-        ("table", "Database".into()),
-        ("where", Value::Array(vec![clause])),
-        ("row", object([("schema", schema.to_string().into())])),
-    ])
+    update_row(name, object([("schema", schema.to_string().into())]))
 }
 
 /// How a clustered database is.
@@ -97,7 +75,6 @@ pub(crate) struct ClusterState {
 pub(crate) fn set_cluster(name: &str, state: &ClusterState) -> Value {
     let uuid =
         |uuid: Uuid| Value::Array(vec!["uuid".into(), Value::from(uuid.to_string().as_str())]);
-    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
     let mut columns = vec![
         ("model".to_owned(), "clustered".into()),
         ("connected".to_owned(), state.is_connected.into()),
@@ -106,22 +83,36 @@ pub(crate) fn set_cluster(name: &str, state: &ClusterState) -> Value {
         ("sid".to_owned(), uuid(state.sid)),
     ];
     columns.extend(state.cluster.map(|cluster| ("cid".to_owned(), uuid(cluster))));
-    object([
-        ("op", "update".into()),
-        ("table", "Database".into()),
-        ("where", Value::Array(vec![clause])),
-        ("row", Value::Object(columns.into_iter().collect())),
-    ])
+    update_row(name, Value::Object(columns.into_iter().collect()))
 }
 
 /// The operations that remove a database's row.
 pub(crate) fn delete(name: &str) -> Value {
-    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    object([("op", "delete".into()), ("table", "Database".into()), ("where", named(name))])
+}
+
+fn insert_row(row: Uuid, columns: Value) -> Value {
     object([
-        ("op", "delete".into()),
+        ("op", "insert".into()),
         ("table", "Database".into()),
-        ("where", Value::Array(vec![clause])),
+        ("uuid", row.to_string().into()),
+        ("row", columns),
     ])
+}
+
+fn update_row(name: &str, columns: Value) -> Value {
+    object([
+        ("op", "update".into()),
+        ("table", "Database".into()),
+        ("where", named(name)),
+        ("row", columns),
+    ])
+}
+
+/// The condition for the row of a database.
+fn named(name: &str) -> Value {
+    let clause = Value::Array(vec!["name".into(), "==".into(), name.into()]);
+    Value::Array(vec![clause])
 }
 
 /// Runs one operation of the server's own; its result is a delta to show to monitors.

@@ -24,7 +24,7 @@ impl Forward {
     }
 }
 
-/// All of them.
+/// All requests that the source has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     waiting: VecDeque<Forward>,
@@ -37,7 +37,9 @@ pub(crate) struct Forwards {
 /// An answer that has come before what it has changed.
 #[derive(Debug)]
 pub(crate) struct Early {
-    pub(crate) state: Uuid,
+    /// The state that it is of; `None` if it is of one before the connection that there is now: the
+    /// first rows of that have it.
+    pub(crate) state: Option<Uuid>,
     pub(crate) trigger: Trigger,
     pub(crate) reply: Vec<u8>,
 }
@@ -71,6 +73,7 @@ impl Forwards {
     /// The connection has ended: what may be sent again waits for the next one, in its order.
     /// Answers with what may not: nobody will say what has become of it.
     pub(crate) fn lost(&mut self) -> Vec<Trigger> {
+        self.early.iter_mut().for_each(|early| early.state = None);
         let (again, lost): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.sent)
             .into_values()
             .partition(|forward| forward.since.is_some());
@@ -86,7 +89,7 @@ impl Forwards {
     }
 
     /// Answers whose states the relay has by now.
-    pub(crate) fn take_answers(&mut self, has: impl Fn(Uuid) -> bool) -> Vec<Early> {
+    pub(crate) fn take_answers(&mut self, has: impl Fn(Option<Uuid>) -> bool) -> Vec<Early> {
         self.early.extract_if(.., |early| has(early.state)).collect()
     }
 

@@ -269,7 +269,7 @@ impl Relays {
         waits
     }
 
-    /// Those who need not wait for first rows any longer.
+    /// Sessions that need not wait for first rows any longer.
     pub(crate) fn end_waiting(&mut self, now_us: u64, have_all_rows: bool) -> Vec<SessionId> {
         let is_over = |until: u64| have_all_rows || until <= now_us;
         match self.await_until_us.take_if(|until| is_over(*until)) {

@@ -197,7 +197,7 @@ impl Server {
     }
 
     fn add_relay(&mut self, name: String, config: DbConfig) -> Result<String, String> {
-        self.check_relay(&name)?;
+        self.check_new_name(&name)?;
         self.begin_relay(name, config.source.expect("a relay is made with its source"));
         self.save_configuration();
         Ok(String::new())

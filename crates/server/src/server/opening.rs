@@ -78,13 +78,22 @@ impl Server {
         let of_member = loaded.member.as_ref().map(|member| member.opened.name.as_str());
         let schema = loaded.database.as_ref().map(|database| database.schema().name.as_str());
         let name = of_member.or(schema).expect("a file has a name");
+        self.check_new_name(name)?;
+        Ok(loaded)
+    }
+
+    /// Whether a database that comes may have this name.
+    pub(super) fn check_new_name(&self, name: &str) -> Result<(), String> {
         if name.starts_with('_') {
             return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
         }
-        if self.databases.by_name(name).is_some() || self.relays.by_name(name).is_some() {
+        let is_taken = self.databases.by_name(name).is_some()
+            || self.relays.by_name(name).is_some()
+            || self.clusters.is_joining(name);
+        if is_taken {
             return Err(format!("ovsdb error: {name}: duplicate database name"));
         }
-        Ok(loaded)
+        Ok(())
     }
 
     fn install(&mut self, db: DbId, mut loaded: Loaded) {

@@ -105,7 +105,7 @@ impl Server {
         let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(is_relay);
         let files = self.update_databases(files);
         for (name, DbConfig { source, .. }) in self.update_relays(relays) {
-            match self.check_relay(&name) {
+            match self.check_new_name(&name) {
                 Ok(()) => self.begin_relay(name, source.expect("a relay is read with its source")),
                 Err(error) => self.admin.open_failed(&mut self.shell, &name, &error),
             }

@@ -80,9 +80,10 @@ impl Storage {
     /// nothing.
     pub(crate) fn record_form(&self) -> Option<Form> {
         match self {
-            Self::Reserved | Self::Relay => None,
+            Self::Reserved => None,
             Self::Standalone(file) => Some(file.form()),
-            Self::Clustered(_) => Some(Form::Difference),
+            // A relay keeps none of what helpers make before the source is asked.
+            Self::Clustered(_) | Self::Relay => Some(Form::Difference),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use weir_data::{
-    ColumnEdit, Edit, Row, RowEdit, RowImage, Snapshot, Store, TableId, Uuid, UuidSource,
+    ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, Uuid, UuidSource,
 };
 use weir_upstream::news::{News, Read, RowReader, Rows as SourceRows};
 
@@ -53,36 +53,42 @@ fn rows_of(
 ) -> Result<(Uuid, Rows), String> {
     let News { id, schema, rows } = news;
     let seed = uuids.next_u64();
-    let all = match rows {
-        SourceRows::All(all) => all,
-        SourceRows::Edits(_) | SourceRows::Images(_) => {
-            let before = before.ok_or("changes of rows that are not there")?;
-            if **before.schema() != *schema {
-                return Err("changes of rows of another schema".to_owned());
-            }
-            let tables: BTreeSet<TableId> = match &rows {
-                SourceRows::Edits(edits) => edits.iter().map(|edit| edit.table).collect(),
-                SourceRows::Images(images) => images.iter().map(|image| image.table).collect(),
-                SourceRows::All(_) => unreachable!("it was looked at"),
-            };
-            let tables: Vec<TableId> = tables.into_iter().collect();
-            let store = before.to_store(&tables, seed);
-            let edits = match rows {
-                SourceRows::Edits(edits) => edits,
-                SourceRows::Images(images) => edits_of_images(images, &store, uuids),
-                SourceRows::All(_) => unreachable!("it was looked at"),
-            };
-            let delta = weir_engine::difference_of(&store, edits, uuids);
-            return delta
-                .map(|delta| (id, Rows::Changed(delta)))
-                .map_err(|error| error.to_string());
-        }
+    let difference = |store: &Store, edits, uuids: &mut UuidSource| {
+        let delta = weir_engine::difference_of(store, edits, uuids);
+        delta.map(|delta| (id, Rows::Changed(delta))).map_err(|error| error.to_string())
     };
-    let mut target = Target::new(before, &schema, seed);
-    for (table, row) in all {
-        target.row(table, row)?;
+    match rows {
+        SourceRows::All(all) => {
+            let mut target = Target::new(before, &schema, seed);
+            all.into_iter().try_for_each(|(table, row)| target.row(table, row))?;
+            Ok((id, target.end(before, uuids)?))
+        }
+        SourceRows::Edits(edits) => {
+            let tables = edits.iter().map(|edit| edit.table).collect();
+            difference(&rows_before(before, &schema, &tables, seed)?, edits, uuids)
+        }
+        SourceRows::Images(images) => {
+            let tables = images.iter().map(|image| image.table).collect();
+            let store = rows_before(before, &schema, &tables, seed)?;
+            let edits = edits_of_images(images, &store, uuids);
+            difference(&store, edits, uuids)
+        }
     }
-    Ok((id, target.end(before, uuids)?))
+}
+
+/// The rows that changes are of, in these tables.
+fn rows_before(
+    before: Option<&Snapshot>,
+    schema: &Schema,
+    tables: &BTreeSet<TableId>,
+    seed: u64,
+) -> Result<Store, &'static str> {
+    let before = before.ok_or("changes of rows that are not there")?;
+    if **before.schema() != *schema {
+        return Err("changes of rows of another schema");
+    }
+    let tables: Vec<TableId> = tables.iter().copied().collect();
+    Ok(before.to_store(&tables, seed))
 }
 
 /// What makes rows like images of them.

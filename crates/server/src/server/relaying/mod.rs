@@ -4,8 +4,7 @@ mod requests;
 mod rows;
 mod syncing;
 
-use weir_upstream::Level as Severity;
-use weir_upstream::follower::Output;
+use weir_upstream::follower::{Follower, Output};
 use weir_upstream::replication::Input;
 
 use crate::configuration::{DbConfig, Source};
@@ -26,20 +25,6 @@ impl Server {
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();
         databases.change_server_db(shell, sessions, &server_db::insert_relay(&name, row));
-    }
-
-    /// Whether a name can be a relay's.
-    pub(in crate::server) fn check_relay(&self, name: &str) -> Result<(), String> {
-        if name.starts_with('_') {
-            return Err(format!("ovsdb error: {name}: names beginning with \"_\" are reserved"));
-        }
-        let is_taken = self.databases.by_name(name).is_some()
-            || self.relays.by_name(name).is_some()
-            || self.clusters.is_joining(name);
-        if is_taken {
-            return Err(format!("ovsdb error: {name}: duplicate database name"));
-        }
-        Ok(())
     }
 
     /// Relays become those of a configuration; those that are new.
@@ -115,9 +100,7 @@ impl Server {
                 let text =
                     format!("{name}: the source says more than can be kept until it is read");
                 self.shell.log("relay", Level::Warning, text);
-                let (mut out, now_us) = (Vec::new(), self.shell.now_us());
-                self.relays.get_mut(db).follower.restart(now_us, &mut out);
-                self.carry_out_relay(db, out);
+                self.tell_follower(db, Follower::restart);
             }
             None => self.relay_input(db, Input::Activity),
         }
@@ -136,6 +119,13 @@ impl Server {
         }
     }
 
+    /// The owner decides about the connection.
+    fn tell_follower(&mut self, db: DbId, tell: fn(&mut Follower, u64, &mut Vec<Output>)) {
+        let (mut out, now_us) = (Vec::new(), self.shell.now_us());
+        tell(&mut self.relays.get_mut(db).follower, now_us, &mut out);
+        self.carry_out_relay(db, out);
+    }
+
     fn relay_input(&mut self, db: DbId, input: Input<'_>) {
         let (mut out, now_us) = (Vec::new(), self.shell.now_us());
         let Self { shell, relays, .. } = self;
@@ -145,12 +135,11 @@ impl Server {
 
     fn carry_out_relay(&mut self, db: DbId, out: Vec<Output>) {
         for output in out {
-            // Something before this may have ended the relay.
-            let Some(relay) = self.relays.get(db) else { return };
             match output {
                 Output::Connect { target } => self.relays.connect(&mut self.shell, db, target),
                 Output::Send(bytes) => {
-                    if let Some(link) = relay.link {
+                    // Rows before it may have ended the connection.
+                    if let Some(link) = self.relays.get_mut(db).link {
                         self.shell.ask(Effect::SendTo { link, bytes: Bytes::new(bytes) });
                     }
                 }
@@ -160,16 +149,8 @@ impl Server {
                 }
                 Output::News(news) => self.take_news(db, *news),
                 Output::Reply { number, reply } => self.relay_reply(db, number, reply),
-                // Nobody here has asked for any.
-                Output::Notice { .. } => {}
                 Output::Log { module, level, text } => {
-                    let level = match level {
-                        Severity::Error => Level::Error,
-                        Severity::Warning => Level::Warning,
-                        Severity::Info => Level::Info,
-                        Severity::Debug => Level::Debug,
-                    };
-                    self.shell.log(module, level, text);
+                    self.shell.log(module, level.into(), text);
                 }
             }
         }
@@ -208,7 +189,7 @@ impl Server {
     /// Looks at what the source has said, as far as the tables are settled, and sends it requests.
     pub(in crate::server) fn run_relay(&mut self, db: DbId) {
         loop {
-            let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
+            let relay = self.relays.get_mut(db);
             let has_tables = self.databases.get(db).is_some();
             if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
                 break;
@@ -243,12 +224,12 @@ impl Server {
 
     /// `_Server` says how the relay is.
     fn tell_of_relay(&mut self, db: DbId) {
-        let now_us = self.shell.now_us();
-        let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
         // Before there are tables nobody could use it.
         if self.databases.get(db).is_none() {
             return;
         }
+        let now_us = self.shell.now_us();
+        let relay = self.relays.get_mut(db);
         let told = relay.state_by(now_us);
         if told == relay.told {
             return;

@@ -54,10 +54,10 @@ impl Server {
         let triggers = self.databases.take_to_forward(db);
         let relay = self.relays.get_mut(db);
         triggers.into_iter().for_each(|trigger| relay.forwards.push(trigger));
-        while let Some(relay) = self.relays.by_db.get_mut(&db)
-            && relay.follower.may_ask()
-            && let Some(forward) = relay.forwards.next()
-        {
+        loop {
+            let relay = self.relays.get_mut(db);
+            let may_ask = relay.follower.may_ask();
+            let Some(forward) = may_ask.then(|| relay.forwards.next()).flatten() else { return };
             self.send_to_source(db, forward);
         }
     }
@@ -126,7 +126,7 @@ impl Server {
             Answer::Reply(Some(state), reply)
                 if self.databases.position_of(db, state).is_none() =>
             {
-                let early = Early { state, trigger: forward.trigger, reply };
+                let early = Early { state: Some(state), trigger: forward.trigger, reply };
                 self.relays.get_mut(db).forwards.keep_answer(early);
             }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
@@ -140,11 +140,14 @@ impl Server {
         }
     }
 
-    /// Gives answers whose changes have come, or which are in rows that have come as a whole.
-    pub(super) fn give_early(&mut self, db: DbId, has_all: bool) {
-        let Some(relay) = self.relays.by_db.get_mut(&db) else { return };
-        let databases = &self.databases;
-        let has = |state| has_all || databases.position_of(db, state).is_some();
+    /// Gives answers whose changes have come.
+    pub(super) fn give_early(&mut self, db: DbId) {
+        let relay = self.relays.get_mut(db);
+        let (databases, is_following) = (&self.databases, relay.follower.is_following());
+        let has = |state: Option<Uuid>| match state {
+            Some(state) => databases.position_of(db, state).is_some(),
+            None => is_following,
+        };
         for Early { trigger, reply, .. } in relay.forwards.take_answers(has) {
             self.give_reply(db, trigger, reply);
         }
@@ -173,11 +176,10 @@ impl Server {
 /// What a source says of a transaction under an id.
 fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     let result = weir_json::validate(result).ok()?;
-    let (_, results) = result.members()?.find(|(key, _)| **key == *b"results")?;
+    let results = member(result, "results")?;
     let is_chosen = forward.trigger.chosen().is_some();
     let error = || {
-        let first = results.elements()?.next()?;
-        let (_, error) = first.members()?.find(|(key, _)| **key == *b"error")?;
+        let error = member(results.elements()?.next()?, "error")?;
         error.str().map(|error| error.into_owned())
     };
     // Who has chosen the id himself knows what such an answer means.
@@ -187,16 +189,22 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     if !is_chosen && results.kind() == weir_json::Kind::Null {
         return Some(Answer::Unknown);
     }
-    let (_, state) = result.members()?.find(|(key, _)| **key == *b"id")?;
-    let state = Uuid::parse_bytes(state.str()?.as_bytes());
-    Some(Answer::Reply(state, results.as_bytes().to_vec()))
+    Some(Answer::Reply(state_of(result), results.as_bytes().to_vec()))
+}
+
+/// The state that an answer to `weir_transact` names.
+pub(super) fn state_of(answer: Text<'_>) -> Option<Uuid> {
+    Uuid::parse_bytes(member(answer, "id")?.str()?.as_bytes())
+}
+
+fn member<'a>(object: Text<'a>, name: &str) -> Option<Text<'a>> {
+    object.object()?.get(name)
 }
 
 /// Whether a relay between here and the source says that the source has no `weir_transact`.
 fn is_not_supported(forward: &Forward, error: &[u8]) -> bool {
     let tag = || {
-        let error = weir_json::validate(error).ok()?;
-        let (_, tag) = error.members()?.find(|(key, _)| **key == *b"error")?;
+        let tag = member(weir_json::validate(error).ok()?, "error")?;
         tag.str().map(|tag| tag.into_owned())
     };
     let is_plain = !forward.trigger.is_judged() && !forward.was_sent;

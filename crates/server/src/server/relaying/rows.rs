@@ -2,6 +2,7 @@
 
 use weir_data::Uuid;
 use weir_history::History;
+use weir_upstream::follower::Follower;
 use weir_upstream::news::{News, Rows as SourceRows};
 
 use crate::database::Changed;
@@ -25,7 +26,7 @@ impl Server {
         match databases.follow_source(shell, db, state, changed) {
             Ok(()) => {
                 self.decide(db);
-                self.give_early(db, false);
+                self.give_early(db);
                 let Self { shell, sessions, databases, .. } = self;
                 databases.wake(shell, sessions, db);
             }
@@ -44,9 +45,7 @@ impl Server {
         let text =
             format!("{}: cannot follow the source, all rows are asked for: {why}", relay.name);
         self.shell.log("relay", Level::Error, text);
-        let (mut out, now_us) = (Vec::new(), self.shell.now_us());
-        self.relays.get_mut(db).follower.reset(now_us, &mut out);
-        self.carry_out_relay(db, out);
+        self.tell_follower(db, Follower::reset);
     }
 
     /// A helper has read a message.
@@ -56,16 +55,12 @@ impl Server {
             // The relay has ended.
             return self.free_rows(taken.ok().map(|(_, rows)| rows));
         };
-        let now_us = self.shell.now_us();
         let relay = self.relays.get_mut(db);
         let (_, link) = relay.at_work.take().expect("the helper was at work for it");
         // What was said on a connection that has ended is said again on the next one.
         let is_current = link.is_some() && relay.link == link;
         match taken {
-            Ok((id, rows)) if is_current => {
-                relay.follower.have_read(now_us, id);
-                relay.read = Some((id, rows));
-            }
+            Ok(read) if is_current => relay.read = Some(read),
             Ok((_, rows)) => self.free_rows(Some(rows)),
             Err(NotTaken::Unread(message)) if is_current => relay.unread = Some(message),
             Err(NotTaken::Wrong(why)) if is_current => self.cannot_follow_source(db, &why),
@@ -74,8 +69,10 @@ impl Server {
         self.run_relay(db);
     }
 
-    /// What was read takes effect; the tables are settled, if there are any.
+    /// What was read takes effect, and from now on it is the state that the source is asked to go on
+    /// from; the tables are settled, if there are any.
     pub(super) fn take_rows(&mut self, db: DbId, id: Uuid, rows: Rows) {
+        self.relays.get_mut(db).follower.have_read(id);
         let state = self.state_of(id);
         match rows {
             Rows::Fresh(database) => {
@@ -84,7 +81,7 @@ impl Server {
                     (database.schema().tables.len(), self.shell.uuids().next_u64());
                 let history = History::of_cluster(state, tables, nonce);
                 self.add_database(db, *database, (Storage::Relay, Some(history)));
-                self.give_early(db, true);
+                self.give_early(db);
             }
             Rows::Changed(difference) if !difference.is_empty() => {
                 let Self { shell, sessions, databases, relays, .. } = self;
@@ -101,16 +98,17 @@ impl Server {
                 let followed = databases.follow_source(shell, db, state, nothing);
                 followed.expect("nothing fits all tables");
                 self.decide(db);
-                self.give_early(db, true);
+                self.give_early(db);
             }
             Rows::Recast(converted) => {
                 self.take_tables_of(db, (*converted, state), None);
-                self.give_early(db, true);
+                self.give_early(db);
             }
         }
     }
 
-    /// A helper has made the tables like those of the source. True if it was for a relay.
+    /// A helper has made the tables like those of the source. Answers with what it has made if that is
+    /// not for a relay.
     pub(in crate::server) fn have_taken_over_relay(
         &mut self,
         work: WorkId,
@@ -128,7 +126,7 @@ impl Server {
             Err(error) => self.cannot_follow_source(db, &error.to_string()),
         }
         self.decide(db);
-        self.give_early(db, true);
+        self.give_early(db);
         let Self { shell, sessions, databases, .. } = self;
         databases.wake(shell, sessions, db);
         self.run_relay(db);

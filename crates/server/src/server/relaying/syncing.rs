@@ -7,7 +7,7 @@ use crate::clusters::AGAIN_US;
 use crate::ids::DbId;
 use crate::relays::Syncing;
 use crate::server::Server;
-use crate::server::relaying::requests::NOT_SUPPORTED;
+use crate::server::relaying::requests::{NOT_SUPPORTED, state_of};
 
 /// How long the source may take to say that it has everything, in milliseconds; then it is asked again.
 const SYNC_MS: u64 = 10_000;
@@ -68,7 +68,7 @@ impl Server {
                 relay.syncing = Some(Syncing { question, request, has_all: true });
                 self.carry_out_relay(db, out);
             }
-            Ok(result) => match state_of(result) {
+            Ok(result) => match weir_json::validate(result).ok().and_then(state_of) {
                 Some(id) => self.states.answered_with_id(db, question, id),
                 None => self.ask_source_again(db),
             },
@@ -81,11 +81,4 @@ impl Server {
         let at_us = self.shell.now_us() + AGAIN_US;
         self.states.ask_again(db, at_us);
     }
-}
-
-/// The state that an answer to `weir_transact` names.
-fn state_of(result: &[u8]) -> Option<Uuid> {
-    let result = weir_json::validate(result).ok()?;
-    let (_, id) = result.members()?.find(|(key, _)| **key == *b"id")?;
-    Uuid::parse_bytes(id.str()?.as_bytes())
 }
