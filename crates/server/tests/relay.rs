@@ -613,8 +613,11 @@ fn what_a_source_says_is_read_in_its_order_however_long_a_helper_takes() {
     assert_eq!(row, json!({"index": 4, "connected": true}));
 }
 
-#[test]
-fn an_answer_that_overtakes_its_change_waits_for_it() {
+const STATE: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
+/// A relay whose source has answered a write, and has not told the change: the client that waits for
+/// the answer, and the results in it.
+fn with_an_early_answer() -> (Shell, LinkId, SessionId, Value) {
     let (mut shell, link) = relay();
     let features = json!(["weir_features", "weir_transact"]);
     let row =
@@ -631,22 +634,50 @@ fn an_answer_that_overtakes_its_change_waits_for_it() {
         }
     }
     let client = shell.connect();
+    // A conversion does not end its session.
+    shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     shell.send(client, &transact(1, &insert("a")));
     shell.settle();
     let requests = asked(&mut shell, link);
     assert_eq!(requests[0]["method"], "weir_transact");
     assert_eq!(requests[0]["params"][1]["since"], json!(A));
-    let state = "bbbbbbbb-0000-4000-8000-000000000002";
     let results = json!([{"uuid": ["uuid", A]}]);
     let answer =
-        json!({"id":requests[0]["id"],"result":{"id":state,"results":results},"error":null});
+        json!({"id":requests[0]["id"],"result":{"id":STATE,"results":results},"error":null});
     say(&mut shell, link, &answer);
     assert_eq!(shell.received(client), Vec::<String>::new());
-    let update = json!([["monid","Net"], state, {"Port": {A: {"insert": {"name": "a"}}}}]);
+    (shell, link, client, results)
+}
+
+#[test]
+fn an_answer_that_overtakes_its_change_waits_for_it() {
+    let (mut shell, link, client, results) = with_an_early_answer();
+    let update = json!([["monid","Net"], STATE, {"Port": {A: {"insert": {"name": "a"}}}}]);
     say(&mut shell, link, &json!({"id":null,"method":"update3","params":update}));
     let reply = shell.received(client).pop().expect("an answer");
     assert_eq!(value(&reply)["result"], results);
     assert_eq!(ports(&mut shell), ["a"]);
+}
+
+/// The source has got another schema, and tells all rows again instead of the change.
+#[test]
+fn an_answer_whose_change_is_never_told_waits_for_all_rows() {
+    let (mut shell, link, client, results) = with_an_early_answer();
+    let mut schema = value(SCHEMA);
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    let row = json!({"modify": {"schema": schema.to_string()}});
+    let update = json!([["monid","_Server"], {"Database": {ZERO: row}}]);
+    say(&mut shell, link, &json!({"id":null,"method":"update2","params":update}));
+    let requests = asked(&mut shell, link);
+    let of_rows = requests.last().expect("rows are asked for again");
+    assert_eq!(of_rows["method"], "monitor_cond_since");
+    let later = "cccccccc-0000-4000-8000-000000000003";
+    let rows = json!([false, later, {"Port": {A: {"initial": {"name": "a"}}}}]);
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    say(&mut shell, link, &json!({"id":of_rows["id"],"result":rows,"error":null}));
+    assert_eq!(ports(&mut shell), ["a"]);
+    let reply = shell.received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["result"], results);
 }
 
 #[test]

@@ -168,19 +168,14 @@ impl World {
     fn connect_client(&mut self, number: usize) {
         let n = self.rng.below(self.nodes.len());
         let now_us = self.now_us;
-        let node = &mut self.nodes[n];
-        let (Some(remote), Some(_), true) =
-            (node.remote, node.db, node.paused_until_us <= now_us && node.server.is_some())
-        else {
+        let node = &self.nodes[n];
+        let is_up = node.server.is_some() && node.paused_until_us <= now_us;
+        if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
             return;
-        };
-        self.sessions += 1;
-        let session = SessionId(self.sessions);
-        node.sessions.insert(session);
+        }
         let life = node.life;
+        let session = self.accept_client(now_us, n);
         self.clients[number].session = Some((n, life, session));
-        let name = format!("unix#{}", self.sessions);
-        self.event_at(now_us, n, Event::Accepted { session, remote, name, client: None });
         if self.clients[number].watches {
             let state = self.clients[number].state.clone();
             let tables = json!({"T": [{"columns": ["name", "n"]}]});
@@ -291,9 +286,16 @@ impl World {
     }
 
     fn session_lost(&mut self, number: usize) {
-        match self.clients[number].lose() {
-            Some(Asked::Insert(name)) => self.checks.unknown(&name),
-            Some(Asked::Chosen(chosen)) => {
+        if let Some(asked) = self.clients[number].lose() {
+            self.answer_lost(number, asked);
+        }
+    }
+
+    /// Nobody has said what has become of something.
+    fn answer_lost(&mut self, number: usize, asked: Asked) {
+        match asked {
+            Asked::Insert(name) => self.checks.unknown(&name),
+            Asked::Chosen(chosen) => {
                 self.note(0, &format!("client {number}: {}: lost", chosen.told()));
                 self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
             }
@@ -339,9 +341,14 @@ impl World {
         let is_away = ["database not available", "unknown database"]
             .iter()
             .any(|text| error["error"] == json!(text));
+        let is_canceled = *error == json!("canceled");
         // Who waits for a state is told when the database goes.
-        if is_away || *error == json!("canceled") && matches!(asked, Asked::Sync(_)) {
+        if is_away || is_canceled && matches!(asked, Asked::Sync(_)) {
             return self.not_served(number, asked);
+        }
+        if is_canceled && self.nodes[n].is_relay() {
+            // The relay does not know what has become of it, so nobody here does.
+            return self.answer_lost(number, asked);
         }
         assert!(is_conversion || message["error"].is_null(), "{asked:?}: {message}");
         let result = &message["result"];
@@ -458,12 +465,8 @@ impl World {
 
     /// All rows of a server, as a client reads them.
     pub(crate) fn rows_of(&mut self, n: usize) -> Value {
-        let (remote, session) = (self.nodes[n].remote, SessionId(self.sessions + 1));
-        self.sessions += 1;
-        let remote = remote.expect("it listens");
-        self.nodes[n].sessions.insert(session);
-        let name = format!("unix#{}", self.sessions);
-        self.handle(n, Event::Accepted { session, remote, name, client: None });
+        let session = self.accept_client(self.now_us, n);
+        self.run_for(1);
         let message = json!({"id": 1, "method": "transact", "params": ["Sim", select(&["_uuid", "name", "n"])]});
         let bytes = message.to_string().into_bytes();
         self.handle(n, Event::Message { session, bytes });
@@ -480,7 +483,7 @@ impl World {
 }
 
 /// Where the first whole message ends.
-fn whole(stream: &[u8]) -> Result<Option<usize>, String> {
+pub(crate) fn whole(stream: &[u8]) -> Result<Option<usize>, String> {
     if stream.is_empty() {
         return Ok(None);
     }

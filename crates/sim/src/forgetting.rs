@@ -28,7 +28,7 @@ impl World {
         let now_us = self.now_us;
         for node in &mut self.nodes {
             let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
-            let is_member = !node.is_joining && !node.is_joining_again;
+            let is_member = node.is_member() && !node.is_joining && !node.is_joining_again;
             if is_due && node.server.is_some() && is_member {
                 node.copies.push((now_us, node.disk.copy_of_file()));
                 let many = node.copies.len().saturating_sub(COPIES_MAX);
@@ -41,16 +41,17 @@ impl World {
 
     fn forget(&mut self, n: usize) -> bool {
         let now_us = self.now_us;
-        let is_well = self.nodes.iter().filter(|node| !node.is_spare).all(|node| {
+        let is_well = self.nodes.iter().filter(|node| node.is_member()).all(|node| {
             let is_member = !node.is_joining && !node.is_joining_again;
             node.server.is_some() && node.paused_until_us <= now_us && is_member
         });
         // Of two the other one cannot remove it.
-        let is_member = !self.nodes[n].is_spare && !self.nodes[n].is_leaving;
+        let is_member = self.nodes[n].is_member() && !self.nodes[n].is_leaving;
         if !is_well || !is_member || self.members() < 3 {
             return false;
         }
-        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != n);
+        let others =
+            self.nodes.iter().enumerate().filter(|(other, node)| *other != n && node.is_member());
         let since_us = others.map(|(_, node)| node.started_us).max().unwrap_or(0);
         let file = match self.rng.chance(50) {
             true => self.older_file(n, since_us),

@@ -18,13 +18,13 @@ impl World {
 
     /// How many servers are members, or about to be, and have not been told to leave.
     pub(crate) fn members(&self) -> usize {
-        self.nodes.iter().filter(|node| !node.is_spare && !node.is_leaving).count()
+        self.nodes.iter().filter(|node| node.is_member() && !node.is_leaving).count()
     }
 
     /// Operators change the cluster now and then.
     pub(crate) fn change_members(&mut self) {
         let n = self.rng.below(self.nodes.len());
-        if self.rng.below(10_000) >= self.faults.change {
+        if self.rng.below(10_000) >= self.faults.change || self.nodes[n].is_relay() {
             return;
         }
         if self.nodes[n].is_spare {
@@ -45,7 +45,8 @@ impl World {
             self.command(n, "cluster/leave", &["Sim"]);
         } else {
             let other = self.rng.below(self.nodes.len());
-            if let Some(id) = self.nodes[n].id.filter(|_| other != n) {
+            let may_kick = other != n && !self.nodes[other].is_relay();
+            if let Some(id) = self.nodes[n].id.filter(|_| may_kick) {
                 self.nodes[n].is_leaving = true;
                 self.note(n, &format!("is kicked at {other}"));
                 self.command(other, "cluster/kick", &["Sim", &id.to_string()]);
@@ -58,7 +59,7 @@ impl World {
         let id = Uuid::parse_bytes(self.rng.uuid().as_bytes()).expect("an id");
         let address = |node: &crate::node::Node| node.address.clone();
         let remotes: Vec<String> =
-            self.nodes.iter().filter(|node| !node.is_spare).map(address).collect();
+            self.nodes.iter().filter(|node| node.is_member()).map(address).collect();
         let mut file = Vec::new();
         let header = Header {
             server_id: id,

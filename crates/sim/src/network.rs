@@ -1,16 +1,28 @@
 //! Connections between servers: in order, delayed, in pieces of any length, cut one way or both.
+//!
+//! Members of the cluster speak to one another in a stream of bytes; a relay is a client of the server
+//! before it, and what they say comes in whole messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_server::event::{Event, LinkId};
+use weir_server::effect::Framing;
+use weir_server::event::{Event, LinkId, SessionId};
 
+use crate::clients::whole;
 use crate::world::{Due, World};
+
+/// What a server calls its end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Socket {
+    Link(LinkId),
+    Session(SessionId),
+}
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct End {
     pub(crate) node: usize,
-    pub(crate) link: LinkId,
+    pub(crate) socket: Socket,
 }
 
 /// All connections.
@@ -20,34 +32,90 @@ pub(crate) struct Network {
     ends: BTreeMap<End, End>,
     /// When the last bytes come to each end, so that they stay in order.
     last_us: BTreeMap<End, u64>,
+    /// What an end has said of a message that is not whole yet.
+    begun: BTreeMap<End, Vec<u8>>,
     accepted: u64,
     /// Pairs of which the second one hears nothing of the first one.
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
 
+impl End {
+    pub(crate) fn link(node: usize, link: LinkId) -> Self {
+        Self { node, socket: Socket::Link(link) }
+    }
+
+    pub(crate) fn session(node: usize, session: SessionId) -> Self {
+        Self { node, socket: Socket::Session(session) }
+    }
+
+    /// What is told at this end when the connection ends.
+    fn down(self, error: &str) -> Event {
+        let error = Some(error.to_owned());
+        match self.socket {
+            Socket::Link(link) => Event::LinkDown { link, error },
+            Socket::Session(session) => Event::Closed { session, error },
+        }
+    }
+
+    /// What is told at this end when a message of the other one comes.
+    fn message(self, bytes: Vec<u8>) -> Event {
+        match self.socket {
+            Socket::Link(link) => Event::LinkMessage { link, bytes },
+            Socket::Session(session) => Event::Message { session, bytes },
+        }
+    }
+}
+
 impl World {
-    pub(crate) fn connect(&mut self, node: usize, link: LinkId, target: &str) {
+    pub(crate) fn connect(&mut self, node: usize, link: LinkId, target: &str, framing: Framing) {
         let at = self.now_us + 300 + self.delay_us();
-        let other = self.nodes.iter().position(|node| node.address == target);
+        let is_json = matches!(framing, Framing::Json);
+        let place = |node: &crate::node::Node| match is_json {
+            true => node.client_address == target && node.remote.is_some(),
+            false => node.address == target && node.port.is_some(),
+        };
+        let other = self.nodes.iter().position(place);
         let cut = &self.network.cut;
-        let other = other.filter(|other| {
-            self.nodes[*other].port.is_some()
-                && !cut.contains(&(node, *other))
-                && !cut.contains(&(*other, node))
-        });
+        let other =
+            other.filter(|other| !cut.contains(&(node, *other)) && !cut.contains(&(*other, node)));
         let Some(other) = other else {
             let error = Some("Connection refused".into());
             return self.event_at(at, node, Event::LinkDown { link, error });
         };
-        self.network.accepted += 1;
-        let number = LinkId(LinkId::ACCEPTED_MIN + self.network.accepted);
-        let (ours, theirs) = (End { node, link }, End { node: other, link: number });
+        let theirs = match is_json {
+            true => End::session(other, self.accept_client(at, other)),
+            false => End::link(other, self.accept(at, node, other)),
+        };
+        let ours = End::link(node, link);
         self.network.ends.extend([(ours, theirs), (theirs, ours)]);
         self.network.last_us.extend([(ours, at), (theirs, at)]);
-        let port = self.nodes[other].port.expect("just looked at");
-        let name = format!("tcp:node{node}");
-        self.event_at(at, other, Event::LinkAccepted { port, link: number, name });
         self.event_at(at, node, Event::LinkUp { link });
+    }
+
+    /// A member hears of a connection of a peer.
+    fn accept(&mut self, at_us: u64, from: usize, n: usize) -> LinkId {
+        self.network.accepted += 1;
+        let link = LinkId(LinkId::ACCEPTED_MIN + self.network.accepted);
+        let port = self.nodes[n].port.expect("it listens for peers");
+        let name = format!("tcp:node{from}");
+        self.event_at(at_us, n, Event::LinkAccepted { port, link, name });
+        link
+    }
+
+    /// A server hears of a connection of a client.
+    pub(crate) fn accept_client(&mut self, at_us: u64, n: usize) -> SessionId {
+        self.sessions += 1;
+        let session = SessionId(self.sessions);
+        self.nodes[n].sessions.insert(session);
+        let remote = self.nodes[n].remote.expect("it listens for clients");
+        let name = format!("unix#{}", self.sessions);
+        self.event_at(at_us, n, Event::Accepted { session, remote, name, client: None });
+        session
+    }
+
+    /// Whether a session is a relay's, and not a client's of this world.
+    pub(crate) fn is_of_relay(&self, n: usize, session: SessionId) -> bool {
+        self.network.ends.contains_key(&End::session(n, session))
     }
 
     pub(crate) fn send(&mut self, from: End, bytes: &[u8]) {
@@ -60,13 +128,30 @@ impl World {
         let stall_us = if stalls { self.rng.below(100_000) as u64 } else { 0 };
         let at = (self.now_us + 50 + self.delay_us()).max(self.network.last_us[&to] + 1) + stall_us;
         self.network.last_us.insert(to, at);
-        let (head, tail) = bytes.split_at(self.rng.below(bytes.len() + 1));
-        for piece in [head, tail] {
-            if !piece.is_empty() {
-                let event = Event::LinkBytes { link: to.link, bytes: piece.to_vec() };
-                self.event_at(at, to.node, event);
+        if let (Socket::Link(_), Socket::Link(link)) = (from.socket, to.socket) {
+            let (head, tail) = bytes.split_at(self.rng.below(bytes.len() + 1));
+            for piece in [head, tail] {
+                if !piece.is_empty() {
+                    let event = Event::LinkBytes { link, bytes: piece.to_vec() };
+                    self.event_at(at, to.node, event);
+                }
             }
+            return;
         }
+        let mut begun = self.network.begun.remove(&from).unwrap_or_default();
+        begun.extend_from_slice(bytes);
+        while let Some(end) = whole(&begun).expect("servers send JSON") {
+            let message: Vec<u8> = begun.drain(..end).collect();
+            self.event_at(at, to.node, to.message(message));
+        }
+        self.network.begun.insert(from, begun);
+    }
+
+    /// When all that was sent to a relay on a session has come there; `None` if it never does.
+    pub(crate) fn drained_us(&self, n: usize, session: SessionId) -> Option<u64> {
+        let to = self.network.ends.get(&End::session(n, session))?;
+        let is_cut = self.network.cut.contains(&(n, to.node));
+        (!is_cut).then(|| self.network.last_us[to].max(self.nodes[to.node].paused_until_us))
     }
 
     /// A connection is closed at one end; the other end hears of it.
@@ -75,9 +160,11 @@ impl World {
         self.network.ends.remove(&other);
         let last_us = self.network.last_us.remove(&other).unwrap_or_default();
         self.network.last_us.remove(&end);
-        let error = Some("Connection reset by peer".to_owned());
+        for end in [end, other] {
+            self.network.begun.remove(&end);
+        }
         let at = last_us.max(self.now_us) + 200;
-        self.event_at(at, other.node, Event::LinkDown { link: other.link, error });
+        self.event_at(at, other.node, other.down("Connection reset by peer"));
     }
 
     /// All connections of a server end with its process.
@@ -97,8 +184,7 @@ impl World {
 
     fn reset(&mut self, end: End) {
         self.close(end);
-        let error = Some("Connection reset by peer".to_owned());
-        let event = Event::LinkDown { link: end.link, error };
+        let event = end.down("Connection reset by peer");
         self.due(self.now_us + 200, end.node, Due::Event(event));
     }
 

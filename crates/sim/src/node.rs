@@ -24,7 +24,12 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// A server, whether its process runs or not.
 pub(crate) struct Node {
+    /// Where members of its cluster reach it.
     pub(crate) address: String,
+    /// Where relays reach it.
+    pub(crate) client_address: String,
+    /// A relay has no file, and these sources.
+    pub(crate) sources: Option<String>,
     /// The process.
     pub(crate) server: Option<Server>,
     /// How often the process has been started: what was due to an earlier one is not told.
@@ -70,9 +75,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(address: String, file: Vec<u8>) -> Self {
+    /// A server of this number, with its file.
+    pub(crate) fn new(n: usize, file: Vec<u8>) -> Self {
         Self {
-            address,
+            address: format!("tcp:10.0.0.{}:6643", n + 1),
+            client_address: client_address(n),
+            sources: None,
             server: None,
             life: 0,
             disk: Disk::new(file),
@@ -100,12 +108,24 @@ impl Node {
         }
     }
 
+    pub(crate) fn is_relay(&self) -> bool {
+        self.sources.is_some()
+    }
+
+    /// Whether it is a member of the cluster, or about to be one.
+    pub(crate) fn is_member(&self) -> bool {
+        !self.is_spare && !self.is_relay()
+    }
+
     /// The process has ended, with all that was under way.
     pub(crate) fn end(&mut self) {
         let disk = std::mem::take(&mut self.disk);
         let (life, skew_ms) = (self.life + 1, self.skew_ms);
-        let new = Self::new(self.address.clone(), Vec::new());
+        let new = Self::new(0, Vec::new());
         *self = Self {
+            address: std::mem::take(&mut self.address),
+            client_address: std::mem::take(&mut self.client_address),
+            sources: self.sources.take(),
             disk,
             life,
             skew_ms,
@@ -124,6 +144,7 @@ impl Node {
     fn is_news(&self, event: &Event) -> bool {
         match event {
             Event::LinkBytes { link, .. }
+            | Event::LinkMessage { link, .. }
             | Event::LinkDown { link, .. }
             | Event::LinkUp { link } => self.links.contains(link),
             Event::Message { session, .. } | Event::Closed { session, .. } => {
@@ -134,15 +155,24 @@ impl Node {
     }
 }
 
+/// Where relays reach the server of this number.
+pub(crate) fn client_address(n: usize) -> String {
+    format!("tcp:10.0.0.{}:6642", n + 1)
+}
+
 impl World {
     /// Starts the process of a server.
     pub(crate) fn start(&mut self, n: usize) {
         let seed = [0; 4].map(|_| self.rng.bits());
+        let database = match &self.nodes[n].sources {
+            Some(sources) => format!("relay:Sim:{sources}"),
+            None => PATH.into(),
+        };
         let config = Config {
             seed,
             server_name: "ovsdb-server",
             remotes: vec!["punix:/sock".into()],
-            databases: vec![PATH.into()],
+            databases: vec![database],
             ..Config::default()
         };
         let step_cost_max = match self.rng.below(3) {
@@ -234,6 +264,10 @@ impl World {
             }
             Effect::Send { to, head, body } => {
                 for session in to {
+                    if self.is_of_relay(n, session) {
+                        self.send(End::session(n, session), &[&head[..], &body[..]].concat());
+                        continue;
+                    }
                     let stream = self.nodes[n].received.entry(session).or_default();
                     stream.extend_from_slice(&head);
                     stream.extend_from_slice(&body);
@@ -242,11 +276,18 @@ impl World {
             }
             Effect::TellDrained { to } => {
                 for session in to {
-                    self.event_at(self.now_us + 10, n, Event::Drained { session });
+                    let at = match self.is_of_relay(n, session) {
+                        true => self.drained_us(n, session),
+                        false => Some(self.now_us + 10),
+                    };
+                    if let Some(at) = at {
+                        self.event_at(at, n, Event::Drained { session });
+                    }
                 }
             }
             Effect::Disconnect { session } => {
                 self.nodes[n].sessions.remove(&session);
+                self.close(End::session(n, session));
                 self.due(self.now_us + 100, n, Due::Ended(session));
             }
             Effect::Listen { remote, .. } => {
@@ -258,14 +299,14 @@ impl World {
                 self.event_at(self.now_us, n, Event::PeerPort { port, result: Ok(()) });
             }
             Effect::CloseForPeers { .. } => self.nodes[n].port = None,
-            Effect::Connect { link, target, .. } => {
+            Effect::Connect { link, target, framing, .. } => {
                 self.nodes[n].links.insert(link);
-                self.connect(n, link, &target);
+                self.connect(n, link, &target, framing);
             }
-            Effect::SendTo { link, bytes } => self.send(End { node: n, link }, &bytes),
+            Effect::SendTo { link, bytes } => self.send(End::link(n, link), &bytes),
             Effect::CloseLink { link } => {
                 self.nodes[n].links.remove(&link);
-                self.close(End { node: n, link });
+                self.close(End::link(n, link));
             }
             Effect::Work { id, work, .. } => self.send_out(n, id, work),
             Effect::Load { id, is_received, load, .. } => {

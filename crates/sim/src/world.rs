@@ -13,8 +13,9 @@ use weir_testkit::rng::Rng;
 
 use crate::checks::Checks;
 use crate::clients::{Client, schema};
+use crate::disk::Disk;
 use crate::network::Network;
-use crate::node::Node;
+use crate::node::{Node, client_address};
 
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
@@ -162,10 +163,6 @@ pub struct World {
     trace: VecDeque<String>,
 }
 
-fn address(n: usize) -> String {
-    format!("tcp:10.0.0.{}:6643", n + 1)
-}
-
 impl World {
     /// A cluster of so many servers, with clients.
     pub fn new(seed: u64, servers: usize, faults: Faults) -> Self {
@@ -173,7 +170,9 @@ impl World {
         let ids: Vec<Uuid> = (0..servers)
             .map(|_| Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id"))
             .collect();
-        let members = ids.iter().enumerate().map(|(n, id)| (*id, address(n))).collect();
+        let mut nodes: Vec<Node> = (0..servers).map(|n| Node::new(n, Vec::new())).collect();
+        let members =
+            ids.iter().zip(&nodes).map(|(id, node)| (*id, node.address.clone())).collect();
         let cluster = Uuid::parse_bytes(rng.uuid().as_bytes());
         let eid = Uuid::parse_bytes(rng.uuid().as_bytes()).expect("an id");
         let last = Position { term: 1, index: 1 };
@@ -185,7 +184,8 @@ impl World {
         let rows = Database::new(schema, 1).snapshot();
         let file = |n: usize| {
             let (server, name, mark) = (ids[n], "Sim".to_owned(), mark.clone());
-            let header = MemberHeader { server, address: address(n), name, cluster, mark };
+            let address = nodes[n].address.clone();
+            let header = MemberHeader { server, address, name, cluster, mark };
             let mut file = Vec::new();
             let mut sink = |bytes: &[u8]| {
                 file.extend_from_slice(bytes);
@@ -194,12 +194,11 @@ impl World {
             write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
             file
         };
-        let node = |n: usize| {
-            let mut node = Node::new(address(n), file(n));
-            node.id = Some(ids[n]);
-            node
-        };
-        let nodes = (0..servers).map(node).collect();
+        let files: Vec<Vec<u8>> = (0..servers).map(file).collect();
+        for ((node, file), id) in nodes.iter_mut().zip(files).zip(ids) {
+            node.disk = Disk::new(file);
+            node.id = Some(id);
+        }
         let mut world = Self {
             rng,
             now_us: 1_000_000,
@@ -230,9 +229,20 @@ impl World {
 
     /// One more server, which has no file.
     pub(crate) fn add_node(&mut self) {
-        let mut node = Node::new(address(self.nodes.len()), Vec::new());
+        let mut node = Node::new(self.nodes.len(), Vec::new());
         node.is_spare = true;
         self.nodes.push(node);
+    }
+
+    /// One more server, which relays what one of these has. Answers with its number.
+    pub fn add_relay(&mut self, sources: &[usize]) -> usize {
+        let n = self.nodes.len();
+        let mut node = Node::new(n, Vec::new());
+        let sources: Vec<String> = sources.iter().map(|source| client_address(*source)).collect();
+        node.sources = Some(sources.join(","));
+        self.nodes.push(node);
+        self.due(self.now_us, n, Due::Start);
+        n
     }
 
     /// What has happened last, for people.
@@ -368,7 +378,7 @@ impl World {
             self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
             self.nodes[n].full_until_us = self.now_us + while_us;
         }
-        if stop && self.nodes[n].server.is_some() {
+        if stop && self.nodes[n].is_member() && self.nodes[n].server.is_some() {
             self.note(n, "is asked to end");
             self.event_at(self.now_us, n, Event::Stopping);
             self.due(self.now_us + 300_000, n, Due::End { while_us });
@@ -414,11 +424,12 @@ impl World {
         }
     }
 
-    /// What `cluster/status` says of each server that runs.
+    /// What `cluster/status` says of each member that runs, and `weir/status` of each relay.
     pub fn status(&mut self) -> String {
         let mut all = String::new();
         for n in 0..self.nodes.len() {
-            let id = self.command(n, "cluster/status", &["Sim"]);
+            let status = if self.nodes[n].is_relay() { "weir/status" } else { "cluster/status" };
+            let id = self.command(n, status, &["Sim"]);
             self.run_for(1);
             if let Some(Ok(status)) = self.nodes[n].replies.remove(&id) {
                 all.push_str(&format!("--- server {n}\n{status}\n"));

@@ -62,6 +62,28 @@ fn connections_that_end_all_the_time_bring_no_transaction_twice() {
     }
 }
 
+/// A relay of all members, one behind that, and one that has the choice; they get seats behind spares.
+fn add_relays(world: &mut World, servers: usize) {
+    let first = world.add_relay(&(0..servers).collect::<Vec<_>>());
+    let second = world.add_relay(&[first]);
+    world.add_relay(&[second, first, 0]);
+}
+
+#[test]
+fn calm_relays_have_what_their_source_has() {
+    let faults = Faults { sync_us: 300, delay_us: 300, ..Faults::default() };
+    with_trace(1, World::new(1, 3, faults), |world| {
+        add_relays(world, 3);
+        world.run_for(10_000);
+        world.calm();
+        world.run_for(3000);
+        world.check_converged();
+        let Counts { acknowledged, unknown, reads, .. } = world.counts();
+        assert!(acknowledged > 500 && reads > 100, "{:?}", world.counts());
+        assert_eq!(unknown, 0, "{:?}", world.counts());
+    });
+}
+
 /// Everything at once, now and then.
 fn faults(seed: u64) -> Faults {
     Faults {
@@ -117,6 +139,9 @@ fn whatever_happens_clients_are_told_the_truth() {
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
         with_trace(seed, World::new(seed, servers, faults(seed)), |world| {
             world.add_spares(2);
+            if seed.is_multiple_of(2) {
+                add_relays(world, servers);
+            }
             world.run_for(30_000);
             let before = world.counts().acknowledged;
             world.calm();

@@ -37,8 +37,8 @@ pub(crate) struct Forwards {
 /// An answer that has come before what it has changed.
 #[derive(Debug)]
 pub(crate) struct Early {
-    /// The state that it is of; `None` if it is of one before the connection that there is now: the
-    /// first rows of that have it.
+    /// The state that it is of; `None` if the source has told, or will tell, all rows since: they have
+    /// what it changed, and nobody tells it alone.
     pub(crate) state: Option<Uuid>,
     pub(crate) trigger: Trigger,
     pub(crate) reply: Vec<u8>,
@@ -73,7 +73,7 @@ impl Forwards {
     /// The connection has ended: what may be sent again waits for the next one, in its order.
     /// Answers with what may not: nobody will say what has become of it.
     pub(crate) fn lost(&mut self) -> Vec<Trigger> {
-        self.early.iter_mut().for_each(|early| early.state = None);
+        self.await_all_rows();
         let (again, lost): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.sent)
             .into_values()
             .partition(|forward| forward.since.is_some());
@@ -81,6 +81,11 @@ impl Forwards {
             self.waiting.push_front(Forward { was_sent: true, ..forward });
         }
         lost.into_iter().map(|forward| forward.trigger).collect()
+    }
+
+    /// All rows are told again: answers wait for them, and for no state that is before.
+    pub(crate) fn await_all_rows(&mut self) {
+        self.early.iter_mut().for_each(|early| early.state = None);
     }
 
     /// An answer waits until the relay has its state.

@@ -72,7 +72,12 @@ impl Server {
     /// What was read takes effect, and from now on it is the state that the source is asked to go on
     /// from; the tables are settled, if there are any.
     pub(super) fn take_rows(&mut self, db: DbId, id: Uuid, rows: Rows) {
-        self.relays.get_mut(db).follower.have_read(id);
+        let relay = self.relays.get_mut(db);
+        if !relay.follower.is_following() {
+            // These are all rows, or all that was missed: no change before them is told any more.
+            relay.forwards.await_all_rows();
+        }
+        relay.follower.have_read(id);
         let state = self.state_of(id);
         match rows {
             Rows::Fresh(database) => {
