@@ -356,7 +356,7 @@ impl Follower {
         let message = Message::parse(text)
             .map_err(|error| bad(format!("received bad JSON-RPC message: {error}")))?;
         if let Some(reader) = self.row_reader() {
-            match reader.read_message(&message, versions) {
+            match reader.read_message(bytes, &message, versions) {
                 Read::Nothing => {}
                 Read::News(news) => {
                     self.have_read(news.id);

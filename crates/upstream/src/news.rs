@@ -1,12 +1,16 @@
 //! Rows of a source in its messages: the first ones, and what changes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use weir_data::{Error, Row, RowEdit, RowImage, Schema, TableId, Uuid, UuidSource};
-use weir_json::Text;
+use weir_data::{Error, Row, RowEdit, RowImage, Schema, TableId, TableSchema, Uuid, UuidSource};
+use weir_json::{Kind, Text};
 use weir_wire::Message;
 
 use crate::{updates, updates2};
+
+/// So many bytes of a message's text are let go at once while its rows are read.
+const LET_GO_BYTES: usize = 1 << 20;
 
 /// How a server is asked for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,28 +74,65 @@ pub struct News {
 }
 
 /// Rows of a source.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Rows {
     /// All that there are.
-    All(Vec<(TableId, Row)>),
+    All(AllRows),
     /// What has changed.
     Edits(Vec<RowEdit>),
     /// Rows that have changed, as they are now.
     Images(Vec<RowImage>),
 }
 
-impl PartialEq for Rows {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::All(a), Self::All(b)) => {
-                let key = |(table, row): &(TableId, Row)| (*table, row.uuid());
-                a.iter().map(key).eq(b.iter().map(key))
+/// All rows of a source: where in the message each of them is.
+#[derive(Debug, PartialEq)]
+pub struct AllRows {
+    method: Method,
+    schema: Arc<Schema>,
+    rows: Vec<(TableId, Uuid, Range<usize>)>,
+}
+
+impl AllRows {
+    /// Takes the rows out of the message that they are in, the last one first, so that its text goes
+    /// while they come: the two are never there together.
+    ///
+    /// # Errors
+    /// A row that makes no sense, or what `each` says of one.
+    pub fn take(
+        self,
+        mut message: Vec<u8>,
+        versions: &mut UuidSource,
+        each: &mut dyn FnMut(TableId, Row) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Self { method, schema, mut rows } = self;
+        while let Some((table, uuid, place)) = rows.pop() {
+            let text = weir_json::validate(&message[place.clone()]);
+            let text = text.expect("it is part of a message that was read");
+            let row = row(method, text, schema.table(table), uuid, versions);
+            each(table, row.map_err(|error| error.to_string())?)?;
+            if message.capacity() > place.start + LET_GO_BYTES {
+                message.truncate(place.start);
+                message.shrink_to_fit();
+                rows.shrink_to_fit();
             }
-            (Self::Edits(a), Self::Edits(b)) => a == b,
-            (Self::Images(a), Self::Images(b)) => a == b,
-            _ => false,
         }
+        Ok(())
     }
+}
+
+/// One of the first rows.
+fn row(
+    method: Method,
+    text: Text<'_>,
+    table: &TableSchema,
+    uuid: Uuid,
+    versions: &mut UuidSource,
+) -> Result<Row, Error> {
+    if method != Method::Monitor {
+        return updates2::new_row(text, table, uuid, versions);
+    }
+    let values = updates::values_after(text, table)?.ok_or_else(odd)?;
+    Ok(Row::with_values(uuid, versions.next_uuid(), table, values))
 }
 
 /// What a message is.
@@ -120,7 +161,7 @@ impl RowReader {
     /// Reads a message.
     pub fn read(&self, message: &[u8], versions: &mut UuidSource) -> Read {
         let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
-        parsed.map_or(Read::Nothing, |message| self.read_message(&message, versions))
+        parsed.map_or(Read::Nothing, |parsed| self.read_message(message, &parsed, versions))
     }
 
     /// Whether the next rows are the first ones.
@@ -133,14 +174,20 @@ impl RowReader {
         &self.schema
     }
 
-    pub(crate) fn read_message(&self, message: &Message<'_>, versions: &mut UuidSource) -> Read {
+    /// Reads a message of this text.
+    pub(crate) fn read_message(
+        &self,
+        text: &[u8],
+        message: &Message<'_>,
+        versions: &mut UuidSource,
+    ) -> Read {
         let read = match (message, self.request) {
             (Message::Reply { result, id }, Some(request)) => {
                 let id = id.integer().and_then(|id| u64::try_from(id).ok());
                 if id != Some(request) {
                     return Read::Nothing;
                 }
-                self.first(*result, versions)
+                self.first(text, *result, versions)
             }
             (Message::Notification { method, params }, None) if *method == self.method.update() => {
                 let mut elements = params.elements().into_iter().flatten();
@@ -159,7 +206,12 @@ impl RowReader {
         }
     }
 
-    fn first(&self, result: Text<'_>, versions: &mut UuidSource) -> Result<(Uuid, Rows), Error> {
+    fn first(
+        &self,
+        message: &[u8],
+        result: Text<'_>,
+        versions: &mut UuidSource,
+    ) -> Result<(Uuid, Rows), Error> {
         let (is_found, id, rows) = match self.method {
             Method::Each | Method::CondSince => {
                 let mut elements = result.elements().into_iter().flatten();
@@ -173,21 +225,19 @@ impl RowReader {
             let edits = updates2::parse(rows, &self.schema, versions)?;
             return Ok((id, Rows::Edits(edits)));
         }
+        let version = if self.method == Method::Monitor { "" } else { updates2::VERSION };
         let mut all = Vec::new();
-        if self.method == Method::Monitor {
-            for RowImage { table, uuid, values } in updates::parse(rows, &self.schema)? {
-                let schema = self.schema.table(table);
-                let values = values.ok_or_else(odd)?;
-                all.push((table, Row::with_values(uuid, versions.next_uuid(), schema, values)));
+        updates::for_each(rows, &self.schema, version, &mut |table, uuid, row| {
+            if row.kind() != Kind::Object {
+                return Err(updates::shape("a row of the first ones is no object"));
             }
-        } else {
-            let mut push = |table, row| {
-                all.push((table, row));
-                Ok(())
-            };
-            updates2::for_rows(rows, &self.schema, versions, &mut push)?;
-        }
-        Ok((id, Rows::All(all)))
+            let row = row.as_bytes();
+            let start = row.as_ptr().addr() - message.as_ptr().addr();
+            all.push((table, uuid, start..start + row.len()));
+            Ok(())
+        })?;
+        let (method, schema) = (self.method, Arc::clone(&self.schema));
+        Ok((id, Rows::All(AllRows { method, schema, rows: all })))
     }
 
     fn change<'a>(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_json::{Text, Value};
 
-use crate::updates2::object;
+use crate::updates::object;
 
 /// The rows of the table `Database` of `_Server`, as a monitor tells them.
 #[derive(Debug, Default)]

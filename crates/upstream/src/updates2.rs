@@ -1,76 +1,49 @@
 //! `<table-updates2>` (ovsdb-server(7) §4.1.14) read as edits of rows.
 
 use weir_data::{
-    ColumnEdit, ColumnId, ColumnType, Datum, Edit, Error, Row, RowEdit, Schema, TableId,
-    TableSchema, Uuid, UuidSource,
+    ColumnEdit, ColumnId, ColumnType, Datum, Edit, Error, Row, RowEdit, Schema, TableSchema, Uuid,
+    UuidSource,
 };
-use weir_json::{Kind, Text};
+use weir_json::Text;
 
-use crate::updates::shape;
+use crate::updates::{for_each, object, shape};
 
-/// Goes through what a `<table-updates2>` does to rows of a schema. New rows are whole, with a
-/// `_version` from `versions`.
+/// The version of `<table-updates2>` in errors.
+pub(crate) const VERSION: &str = "2";
+
+/// What a `<table-updates2>` does to rows of a schema. New rows are whole, with a `_version` from
+/// `versions`.
 ///
 /// # Errors
-/// A table, a column or a value that the schema does not know, or another form; or one of `each`.
-pub fn for_edits(
-    text: Text<'_>,
-    schema: &Schema,
-    versions: &mut UuidSource,
-    each: &mut dyn FnMut(RowEdit) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let tables = object(text).ok_or_else(|| shape("<table-updates2> is not object"))?;
-    for (name, rows) in tables {
-        let table = std::str::from_utf8(&name).ok().and_then(|name| schema.table_id(name));
-        let Some(table) = table else {
-            let name = String::from_utf8_lossy(&name);
-            return Err(Error::new("unknown table", format!("unknown table {name}")));
-        };
-        let rows = object(rows).ok_or_else(|| shape("<table-update2> for table is not object"))?;
-        for (uuid, row) in rows {
-            let Some(uuid) = Uuid::parse_bytes(&uuid) else {
-                let details = "<table-update2> names must be UUIDs";
-                return Err(Error::syntax_tagged(text, "bad row UUID", details));
-            };
-            let edit = edit(row, schema.table(table), uuid, versions)?;
-            each(RowEdit { table, uuid, edit })?;
-        }
-    }
-    Ok(())
-}
-
-/// The edits of a `<table-updates2>`.
-///
-/// # Errors
-/// As [`for_edits`].
+/// A table, a column or a value that the schema does not know, or another form.
 pub fn parse(
     text: Text<'_>,
     schema: &Schema,
     versions: &mut UuidSource,
 ) -> Result<Vec<RowEdit>, Error> {
     let mut edits = Vec::new();
-    let mut push = |edit| {
-        edits.push(edit);
+    for_each(text, schema, VERSION, &mut |table, uuid, row| {
+        let edit = edit(row, schema.table(table), uuid, versions)?;
+        edits.push(RowEdit { table, uuid, edit });
         Ok(())
-    };
-    for_edits(text, schema, versions, &mut push)?;
+    })?;
     Ok(edits)
 }
 
-/// Goes through the rows of a `<table-updates2>` that has nothing but those.
+/// A row that comes.
 ///
 /// # Errors
-/// As [`for_edits`]; a row that changes or goes.
-pub fn for_rows(
+/// As [`parse`]; a row that changes or goes.
+pub(crate) fn new_row(
     text: Text<'_>,
-    schema: &Schema,
+    table: &TableSchema,
+    uuid: Uuid,
     versions: &mut UuidSource,
-    each: &mut dyn FnMut(TableId, Row) -> Result<(), Error>,
-) -> Result<(), Error> {
-    for_edits(text, schema, versions, &mut |RowEdit { table, edit, .. }| match edit {
-        Edit::Insert(row) => each(table, row),
+) -> Result<Row, Error> {
+    match edit(text, table, uuid, versions)? {
+        Edit::Insert(row) => Ok(row),
         Edit::Delete | Edit::Modify(_) => Err(shape("the first rows change rows")),
-    })
+    }
 }
 
 fn edit(
@@ -129,11 +102,6 @@ fn columns(
         edits.push(ColumnEdit { column, value, is_difference });
     }
     Ok(edits)
-}
-
-/// The members of an object; `None` if it is something else.
-pub(crate) fn object(text: Text<'_>) -> Option<weir_json::Members<'_>> {
-    text.members().filter(|_| text.kind() == Kind::Object)
 }
 
 #[cfg(test)]

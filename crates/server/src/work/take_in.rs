@@ -39,8 +39,7 @@ impl TakeIn {
             Read::Nothing => Err(NotTaken::Unread(message)),
             Read::Wrong(error) => Err(NotTaken::Wrong(error.to_string())),
             Read::News(news) => {
-                drop(message);
-                rows_of(news, before.as_ref(), &mut uuids).map_err(NotTaken::Wrong)
+                rows_of(news, message, before.as_ref(), &mut uuids).map_err(NotTaken::Wrong)
             }
         })
     }
@@ -48,10 +47,16 @@ impl TakeIn {
 
 fn rows_of(
     news: News,
+    message: Vec<u8>,
     before: Option<&Snapshot>,
     uuids: &mut UuidSource,
 ) -> Result<(Uuid, Rows), String> {
     let News { id, schema, rows } = news;
+    let message = match &rows {
+        SourceRows::All(_) => message,
+        // The rows are there already, and the text is not needed beside them.
+        SourceRows::Edits(_) | SourceRows::Images(_) => Vec::new(),
+    };
     let seed = uuids.next_u64();
     let difference = |store: &Store, edits, uuids: &mut UuidSource| {
         let delta = weir_engine::difference_of(store, edits, uuids);
@@ -60,7 +65,7 @@ fn rows_of(
     match rows {
         SourceRows::All(all) => {
             let mut target = Target::new(before, &schema, seed);
-            all.into_iter().try_for_each(|(table, row)| target.row(table, row))?;
+            all.take(message, uuids, &mut |table, row| target.row(table, row))?;
             Ok((id, target.end(before, uuids)?))
         }
         SourceRows::Edits(edits) => {
