@@ -93,6 +93,7 @@ const LINES: &[Line] = &[
     line("steps", "steps", &[], &["--megabytes=5", "--monitors=10", "--ops=5000"]),
     line("unfair", "unfair", &[], &["--quick"]),
     line("cluster", "cluster", &[], &["--quick"]),
+    line("relay", "relay", &[], &["--quick"]),
     line("large-600", "large", &["--megabytes=600"], &["--megabytes=20"]),
 ];
 

@@ -9,7 +9,7 @@ mod big;
 mod faults;
 mod held;
 mod limit;
-mod members;
+pub(crate) mod members;
 mod paced;
 mod ports;
 mod slow;

@@ -187,14 +187,14 @@ impl Peer {
         match &self.how {
             How::Connect { target, pid, file } => match source {
                 Source::Schema(_) => Ok(Running::found(target.clone(), *pid, file.clone())),
-                Source::File(_) | Source::Made(_) => Err(Error::Usage(
+                Source::File(_) | Source::Made(_) | Source::Relay(_) => Err(Error::Usage(
                     "this scenario makes its own database file: it wants --peer, not --server"
                         .into(),
                 )),
             },
             How::Start(program) => running::launch(&self.name, parent, pki, &|dir| {
                 source.create_file(&dir.join(running::FILE))?;
-                running::server_command(program, dir, pki)
+                running::server_command(program, dir, pki, source)
             }),
             How::Floor(kind) => running::launch(&self.name, parent, None, &|dir| {
                 let (socket, file) = (dir.join(running::SOCKET), dir.join(running::FILE));

@@ -1,5 +1,6 @@
 //! A server that is up: started in a folder of its own, measured, stopped.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,8 @@ pub(crate) enum Source<'a> {
     File(&'a Path),
     /// What this makes at the path that it is given.
     Made(&'a dyn Fn(&Path) -> Result<(), Error>),
+    /// No file: the rows of another server, as `relay:DB:REMOTES`.
+    Relay(&'a str),
 }
 
 impl Source<'_> {
@@ -54,6 +57,15 @@ impl Source<'_> {
                 .map(drop)
                 .map_err(|e| Error::io("copying a database to", path, e)),
             Self::Made(make) => make(path),
+            Self::Relay(_) => Ok(()),
+        }
+    }
+
+    /// The database as a server's command line names it.
+    pub(crate) fn argument(self, dir: &Path) -> OsString {
+        match self {
+            Self::Relay(relay) => relay.into(),
+            Self::Schema(_) | Self::File(_) | Self::Made(_) => dir.join(FILE).into(),
         }
     }
 }
@@ -129,6 +141,7 @@ pub(crate) fn server_command(
     program: &Path,
     dir: &Path,
     pki: Option<&Pki>,
+    source: Source<'_>,
 ) -> Result<Command, Error> {
     let named = program.file_name().is_some_and(|name| name == "ovsdb-server");
     let start = if named { program.to_owned() } else { dir.join("ovsdb-server") };
@@ -144,7 +157,7 @@ pub(crate) fn server_command(
     } else {
         command.arg(format!("--remote=punix:{}", dir.join(SOCKET).display()));
     }
-    command.arg(format!("--unixctl={}", dir.join(CONTROL).display())).arg(dir.join(FILE));
+    command.arg(format!("--unixctl={}", dir.join(CONTROL).display())).arg(source.argument(dir));
     Ok(command)
 }
 

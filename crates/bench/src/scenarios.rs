@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
     Error, big, cluster, conditions, connections, dbfile, growth, herd, large, openstack, ports,
-    resume, set, steps, strings, tools, unfair,
+    relay, resume, set, steps, strings, tools, unfair,
 };
 
 /// A load test.
@@ -188,6 +188,13 @@ const SCENARIOS: &[Scenario] = &[
         options: cluster::OPTIONS,
         schema: None,
         run: cluster::run,
+    },
+    Scenario {
+        name: "relay",
+        about: &["relays before a cluster: clients, memory, and how long a change takes"],
+        options: relay::OPTIONS,
+        schema: None,
+        run: relay::run,
     },
     Scenario {
         name: "unfair",

@@ -39,6 +39,13 @@ impl Latencies {
         self.nanos.len()
     }
 
+    /// How many operations took longer than that.
+    pub(crate) fn above(&self, limit: Duration) -> u64 {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let later = self.nanos.iter_recorded().filter(|step| step.value_iterated_to() > nanos);
+        later.map(|step| step.count_at_value()).sum()
+    }
+
     /// The smallest latency that at least `percent` of all operations stayed within, in
     /// microseconds; 0 when there is none.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
@@ -99,6 +106,7 @@ mod tests {
         assert!(near(latencies.percentile(50.0), 50.0));
         assert!(near(latencies.percentile(99.0), 99.0));
         assert!(near(latencies.percentile(100.0), 100.0));
+        assert_eq!(latencies.above(Duration::from_micros(90)), 10);
         assert_eq!(Latencies::default().percentile(50.0), 0.0);
         let distribution = latencies.distribution();
         assert_eq!(distribution[0].0, 1.0);

@@ -13,7 +13,6 @@ use crate::Error;
 use crate::client::{Client, Target};
 use crate::error::fail;
 use crate::peer::Peer;
-use crate::ports::DB;
 use crate::report::Figures;
 use crate::rounds::Bench;
 use crate::running::{End, Running, Source};
@@ -28,33 +27,37 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
 /// A cluster that is up.
-pub(super) struct Cluster<'a> {
+pub(crate) struct Cluster<'a> {
     bench: &'a Bench,
     peer: Peer,
-    pub(super) members: Vec<Running>,
+    /// The database's name.
+    db: String,
+    pub(crate) members: Vec<Running>,
     /// CPU time in nanoseconds of processes that have been stopped.
     stopped_cpu: u64,
 }
 
 /// What a member says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) connected: bool,
-    pub(super) leader: bool,
+pub(crate) struct Said {
+    pub(crate) connected: bool,
+    pub(crate) leader: bool,
     /// The last log entry that it has.
-    pub(super) index: Option<i64>,
+    pub(crate) index: Option<i64>,
 }
 
 impl<'a> Cluster<'a> {
     /// Makes the files and starts the members, one after the other; all are there in the end.
-    pub(super) fn start(
+    pub(crate) fn start(
         bench: &'a Bench,
         peer: &Peer,
         schema: &Value,
         count: usize,
     ) -> Result<Self, Error> {
         let addresses = addresses(count);
-        let mut cluster = Self { bench, peer: peer.clone(), members: Vec::new(), stopped_cpu: 0 };
+        let db = schema["name"].as_str().unwrap_or_default().to_owned();
+        let (members, stopped_cpu) = (Vec::new(), 0);
+        let mut cluster = Self { bench, peer: peer.clone(), db, members, stopped_cpu };
         for (n, address) in addresses.iter().enumerate() {
             let first = (n > 0).then(|| addresses[0].as_str());
             let make = |file: &Path| make_file(peer, schema, file, address, first);
@@ -65,13 +68,13 @@ impl<'a> Cluster<'a> {
     }
 
     /// Waits until one of those that run leads, and all have what it has; its number.
-    pub(super) fn settle(&self) -> Result<usize, Error> {
+    pub(crate) fn settle(&self) -> Result<usize, Error> {
         let all: Vec<_> = (0..self.members.len()).collect();
         self.settle_among(&all)
     }
 
     /// Waits until one of these leads, and the others have what it has; its number.
-    pub(super) fn settle_among(&self, members: &[usize]) -> Result<usize, Error> {
+    pub(crate) fn settle_among(&self, members: &[usize]) -> Result<usize, Error> {
         let start = Instant::now();
         // What the leader had first: writes may go on.
         let mut wanted = None;
@@ -100,10 +103,10 @@ impl<'a> Cluster<'a> {
     }
 
     /// What a member says of itself; none where it does not have the database yet.
-    pub(super) fn said(&self, member: usize) -> Result<Option<Said>, Error> {
+    pub(crate) fn said(&self, member: usize) -> Result<Option<Said>, Error> {
         let mut client = Client::connect(&self.members[member].target)?;
         let select = json!(["_Server", {"op": "select", "table": "Database",
-            "where": [["name", "==", DB]], "columns": ["connected", "leader", "index"]}]);
+            "where": [["name", "==", self.db]], "columns": ["connected", "leader", "index"]}]);
         let results = client.transact(&select)?;
         Ok(results[0]["rows"].get(0).map(|row| Said {
             connected: row["connected"] == true,
@@ -113,35 +116,35 @@ impl<'a> Cluster<'a> {
     }
 
     /// Puts the leader at the first place, or at the last one; writers go to the first one first.
-    pub(super) fn place_leader(&mut self, first: bool) -> Result<(), Error> {
+    pub(crate) fn place_leader(&mut self, first: bool) -> Result<(), Error> {
         let leader = self.settle()?;
         self.members.rotate_left(if first { leader } else { leader + 1 });
         Ok(())
     }
 
-    pub(super) fn targets(&self) -> Vec<Target> {
+    pub(crate) fn targets(&self) -> Vec<Target> {
         self.members.iter().map(|member| member.target.clone()).collect()
     }
 
-    pub(super) fn stop(&mut self, member: usize, end: End) {
+    pub(crate) fn stop(&mut self, member: usize, end: End) {
         // What it does from now on until it has ended is not counted.
         self.stopped_cpu += self.members[member].cpu_nanos().ok().flatten().unwrap_or(0);
         self.members[member].stop(end);
     }
 
     /// CPU time of all members in nanoseconds, that of processes that have been stopped too.
-    pub(super) fn cpu_nanos(&self) -> Result<u64, Error> {
+    pub(crate) fn cpu_nanos(&self) -> Result<u64, Error> {
         let of_each: Result<Vec<_>, _> = self.members.iter().map(Running::cpu_nanos).collect();
         Ok(self.stopped_cpu + of_each?.into_iter().flatten().sum::<u64>())
     }
 
     /// The latest term that a member knows: each election begins one.
-    pub(super) fn term(&self) -> Result<f64, Error> {
+    pub(crate) fn term(&self) -> Result<f64, Error> {
         Ok(self.told("Term: ")?.into_iter().fold(0.0, f64::max))
     }
 
     /// How members' cluster has fared since this term.
-    pub(super) fn fared(
+    pub(crate) fn fared(
         &self,
         term: f64,
         section: &str,
@@ -162,7 +165,7 @@ impl<'a> Cluster<'a> {
         for (n, member) in self.members.iter().enumerate() {
             let Some(control) = member.control() else { continue };
             let status = Client::connect(&control)
-                .and_then(|mut client| client.call("cluster/status", &json!([DB])));
+                .and_then(|mut client| client.call("cluster/status", &json!([self.db])));
             let status = status.map_err(|e| self.explain(n, &e))?;
             told.extend(number_behind(words, status.as_str().unwrap_or_default()));
         }
@@ -170,17 +173,17 @@ impl<'a> Cluster<'a> {
     }
 
     /// Starts a member again; it listens when this returns.
-    pub(super) fn start_again(&mut self, member: usize) -> Result<(), Error> {
+    pub(crate) fn start_again(&mut self, member: usize) -> Result<(), Error> {
         self.bench.start_again(&self.peer, &mut self.members[member])
     }
 
     /// A failure with the end of a member's log.
-    pub(super) fn explain(&self, member: usize, error: &Error) -> Error {
+    pub(crate) fn explain(&self, member: usize, error: &Error) -> Error {
         self.members[member].explain(&format!("{}, member {}", self.peer.name, member + 1), error)
     }
 
     /// A failure with the ends of all logs.
-    pub(super) fn explain_all(&self, error: &Error) -> Error {
+    pub(crate) fn explain_all(&self, error: &Error) -> Error {
         let one = |error: Error, n| self.explain(n, &error);
         let text = error.to_string();
         (0..self.members.len()).fold(Error::Check(text), one)
@@ -220,7 +223,10 @@ fn make_file(
     let tool = Programs::beside(peer, &dir)?.tool;
     let mut command = Command::new(&tool);
     match first {
-        Some(first) => command.arg("join-cluster").arg(file).args([DB, address, first]),
+        Some(first) => {
+            let db = schema["name"].as_str().unwrap_or_default();
+            command.arg("join-cluster").arg(file).args([db, address, first])
+        }
         None => {
             let path = dir.join("schema");
             std::fs::write(&path, schema.to_string())

@@ -129,6 +129,11 @@ const GOALS: &[Goal] = &[
     ("cluster", "*", "failed", Most(0.0)),
     // An election timer, and 300 ms.
     ("cluster", "rolling restart", "longest stall of a writer ms", Most(1_300.0)),
+    ("relay", "memory", "relay / standalone", Most(1.05)),
+    ("relay", "memory", "peak at first sync / standalone", Most(1.25)),
+    ("relay", "depth", "3 relays deep / 1 relay deep", Most(3.0)),
+    ("relay", "crowd", "all clients / a tenth of them", Most(FLAT)),
+    ("relay", "*", "failed", Most(0.0)),
     ("unfair", "clauses", "monitor_cond*", TimesFirst(1.0 / 3.0)),
     ("unfair", "swap", "answer p50 ms", TimesFirst(1.0 / 3.0)),
     ("unfair", "audience", ECHO, Most(ECHO_MS)),
