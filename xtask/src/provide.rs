@@ -22,6 +22,7 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     ("openvswitch-switch", "ovs-vswitchd, ovs-vsctl, ovs-ctl"),
     ("ovn-common", "ovn-nbctl, ovn-sbctl and OVN's schemas"),
     ("ovn-central", "ovn-northd and ovn-ctl"),
+    ("ovn-host", "ovn-controller"),
     ("python3-openvswitch", "the stock Python client"),
     ("etcd-client", "etcdctl, for the key-value front end"),
     ("tini", "reaps the daemons of a test that was stopped"),

@@ -106,7 +106,7 @@ mod tests {
         assert!(near(latencies.percentile(50.0), 50.0));
         assert!(near(latencies.percentile(99.0), 99.0));
         assert!(near(latencies.percentile(100.0), 100.0));
-        assert_eq!(latencies.above(Duration::from_micros(90)), 10);
+        assert_eq!(latencies.above(Duration::from_nanos(90_500)), 10);
         assert_eq!(Latencies::default().percentile(50.0), 0.0);
         let distribution = latencies.distribution();
         assert_eq!(distribution[0].0, 1.0);

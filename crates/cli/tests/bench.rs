@@ -251,6 +251,25 @@ fn a_cluster_is_loaded_and_loses_members() {
     positive(&report["servers"]["weir"][0], "1 writer at a follower, port add", "p50 us");
 }
 
+#[test]
+fn relays_stand_before_a_cluster() {
+    if !installed(SOUTHBOUND) {
+        return;
+    }
+    let figures = bench(&["relay", "--quick", "--megabytes=1", "--clients=6"]);
+    let sections = figures.as_object().expect("sections");
+    let failed: Vec<_> = sections.iter().filter(|(_, of)| !of["failed"].is_null()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    positive(&figures, "memory", "peak at first sync / standalone");
+    positive(&figures, "depth", "3 relays deep / 1 relay deep");
+    positive(&figures, "crowd", "all clients / a tenth of them");
+    for relays in [0, 3, 10] {
+        positive(&figures, &format!("{relays} relays, members"), "tx/s, all drained");
+        positive(&figures, &format!("{relays} relays, all"), "RSS MB, all together");
+    }
+    positive(&figures, "10 relays, relays", "CPU s, all together");
+}
+
 /// Whether the disks of members can be slowed here.
 fn has_strace() -> bool {
     std::process::Command::new("strace").arg("--version").output().is_ok()

@@ -298,21 +298,31 @@ fn run(command: &mut Command) -> String {
     out(&done)
 }
 
-/// The packaged programs of OVN behind three relays of each database.
+/// The packaged programs of OVN behind three relays of each database: what `ovn-nbctl` asks for is on the
+/// switch of a hypervisor in the end.
 #[test]
 fn ovn_works_behind_three_relays() {
-    let (Some(northd), Some(nbctl), Some(sbctl), Some(tool)) = (
+    let (Some(northd), Some(nbctl), Some(sbctl), Some(tool), Some(vsctl)) = (
         reference("ovn-northd"),
         reference("ovn-nbctl"),
         reference("ovn-sbctl"),
         reference("ovsdb-tool"),
+        reference("ovs-vsctl"),
     ) else {
         return;
     };
+    let (Some(controller), Some(vswitchd)) =
+        (reference("ovn-controller"), reference("ovs-vswitchd"))
+    else {
+        return;
+    };
     let scratch = Scratch::new();
-    for db in ["nb", "sb"] {
-        let schema = format!("/usr/share/ovn/ovn-{db}.ovsschema");
-        run(scratch.command(&tool).args(["create", &format!("{db}.db"), &schema]));
+    for (db, schema) in [
+        ("nb", "/usr/share/ovn/ovn-nb.ovsschema"),
+        ("sb", "/usr/share/ovn/ovn-sb.ovsschema"),
+        ("conf", "/usr/share/openvswitch/vswitch.ovsschema"),
+    ] {
+        run(scratch.command(&tool).args(["create", &format!("{db}.db"), schema]));
     }
     let weir = scratch.link("ovsdb-server");
     let mut children = Children(Vec::new());
@@ -322,6 +332,9 @@ fn ovn_works_behind_three_relays() {
         command.args(["--no-chdir", "-vconsole:off", "-vsyslog:off"]);
         command.arg(format!("--remote=punix:{}", scratch.text(&format!("o{at}.sock"))));
         command.arg(format!("--unixctl={}", scratch.text(&format!("o{at}.ctl"))));
+        if at == 0 {
+            command.arg("conf.db");
+        }
         for (file, name) in names {
             match at {
                 0 => command.arg(format!("{file}.db")),
@@ -354,19 +367,48 @@ fn ovn_works_behind_three_relays() {
     }
     // It answers when northd has written the southbound database, and that has come back.
     nb(&["--wait=sb", "sync"]);
-    let ports = run(scratch.command(&sbctl).args([
-        "-t",
-        "60",
-        "--no-leader-only",
-        "--db",
-        &last,
-        "--bare",
-        "--columns=logical_port",
-        "list",
-        "Port_Binding",
-    ]));
+    let sb = |args: &[&str]| {
+        run(scratch
+            .command(&sbctl)
+            .args(["-t", "60", "--no-leader-only", "--db", &last, "--bare"])
+            .args(args))
+    };
+    let ports = sb(&["--columns=logical_port", "list", "Port_Binding"]);
     let mut ports: Vec<&str> = ports.split_whitespace().collect();
     ports.sort_unstable();
     let expected: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
     assert_eq!(ports, expected);
+
+    // A hypervisor: its own database is at the source, OVN's behind the relays.
+    let vs =
+        |args: &[&str]| run(scratch.command(&vsctl).args(["-t", "60", "--db", &source]).args(args));
+    vs(&["--no-wait", "init"]);
+    for (key, value) in [
+        ("system-id", "hv1"),
+        ("ovn-remote", last.as_str()),
+        ("ovn-encap-type", "geneve"),
+        ("ovn-encap-ip", "127.0.0.1"),
+    ] {
+        vs(&["--no-wait", "set", "Open_vSwitch", ".", &format!("external-ids:{key}={value:?}")]);
+    }
+    let mut daemon = scratch.command(&vswitchd);
+    daemon.args(["-vconsole:off", "-vsyslog:off", "--enable-dummy=override", "--disable-system"]);
+    daemon.args(["--unixctl", &scratch.text("vswitchd.ctl")]).arg(&source);
+    children.0.push(daemon.spawn().expect("the daemon starts"));
+    let mut daemon = scratch.command(&controller);
+    daemon.args(["-vconsole:off", "-vsyslog:off"]).arg(&source);
+    daemon.env("OVN_RUNDIR", scratch.path("")).env("OVN_LOGDIR", scratch.path(""));
+    children.0.push(daemon.spawn().expect("the daemon starts"));
+    eventually("the hypervisor is known", || {
+        sb(&["--columns=name", "list", "Chassis"]).trim() == "hv1"
+    });
+    vs(&["--may-exist", "add-br", "br-int"]);
+    let interface = ["--", "set", "interface", "v0", "type=dummy", "external-ids:iface-id=p0"];
+    vs(&[&["add-port", "br-int", "v0"], &interface[..]].concat());
+    eventually("the port is bound", || {
+        sb(&["--columns=up", "list", "Port_Binding", "p0"]).trim() == "true"
+    });
+    // It answers when all hypervisors have said that they are done.
+    nb(&["--wait=hv", "sync"]);
+    assert_eq!(nb(&["--bare", "--columns=up", "list", "Logical_Switch_Port", "p0"]).trim(), "true");
 }

@@ -19,12 +19,13 @@ pub(super) fn run(scene: &mut Scene<'_>) -> Result<(), Error> {
     let database = Database::make(scene.bench, scene.megabytes, scene.schema_path, 1)?;
     let source = scene.bench.start(scene.peer, Source::File(&database.path))?;
     scene.bench.progress.wait("memory at rest");
-    std::thread::sleep(REST);
+    let rest = REST / u32::try_from(scene.divisor).unwrap_or(u32::MAX);
+    std::thread::sleep(rest);
     let alone = memory(&source)?;
     let relay = scene.relay(std::slice::from_ref(&source))?;
     let seconds = relay.age().as_secs_f64();
     let first = memory(&relay)?;
-    std::thread::sleep(REST);
+    std::thread::sleep(rest);
     let steady = memory(&relay)?;
     database.check(&Dump::take(&relay.target)?)?;
     let rows = alone.rss as f64;
