@@ -84,6 +84,33 @@ fn calm_relays_have_what_their_source_has() {
     });
 }
 
+/// The same between relays and their sources: what was sent is sent again, and made once; who has an answer
+/// sees what he wrote, at whichever relay.
+#[test]
+fn relays_that_lose_their_sources_all_the_time_make_no_transaction_twice() {
+    let faults = Faults {
+        reset: 1500,
+        kill: 30,
+        pause: 50,
+        stall: 300,
+        convert: 30,
+        slow_helper: 5,
+        sync_us: 300,
+        delay_us: 1000,
+        ..Faults::default()
+    };
+    for seed in seeds(6) {
+        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+            add_relays(world, 3);
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(5000);
+            world.check_converged();
+            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
+        });
+    }
+}
+
 /// Everything at once, now and then.
 fn faults(seed: u64) -> Faults {
     Faults {
