@@ -367,6 +367,10 @@ impl World {
                 let is_refused = done.iter().any(|done| done["error"].is_string());
                 assert!(!is_refused, "{name}: {result}");
                 self.checks.acknowledged((n, life), &name);
+                if self.rng.chance(50) {
+                    // Whoever was told can see it at once.
+                    self.read(number, self.checks.known((n, life), false));
+                }
             }
             Asked::State => {
                 client.rows += 1;

@@ -148,10 +148,13 @@ impl World {
     }
 
     /// When all that was sent to a relay on a session has come there; `None` if it never does.
-    pub(crate) fn drained_us(&self, n: usize, session: SessionId) -> Option<u64> {
+    pub(crate) fn drained_us(&mut self, n: usize, session: SessionId) -> Option<u64> {
+        let is_slow = self.rng.below(10_000) < self.faults.slow_reader;
+        let slow_us = if is_slow { self.rng.below(100_000) as u64 } else { 0 };
         let to = self.network.ends.get(&End::session(n, session))?;
         let is_cut = self.network.cut.contains(&(n, to.node));
-        (!is_cut).then(|| self.network.last_us[to].max(self.nodes[to.node].paused_until_us))
+        let read_us = self.network.last_us[to].max(self.nodes[to.node].paused_until_us);
+        (!is_cut).then_some(read_us + slow_us)
     }
 
     /// A connection is closed at one end; the other end hears of it.

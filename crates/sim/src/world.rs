@@ -76,6 +76,9 @@ pub struct Faults {
     /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that
     /// something is said on it.
     pub stall: usize,
+    /// A relay takes up to 100 ms longer to read what it was sent, in so many of 10,000 cases that its
+    /// source asks for that.
+    pub slow_reader: usize,
     /// What is wrong.
     pub lie: Option<Lie>,
 }

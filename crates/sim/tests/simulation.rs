@@ -89,12 +89,13 @@ fn calm_relays_have_what_their_source_has() {
 #[test]
 fn relays_that_lose_their_sources_all_the_time_make_no_transaction_twice() {
     let faults = Faults {
-        reset: 1500,
+        reset: 1000,
         kill: 30,
         pause: 50,
-        stall: 300,
+        stall: 200,
+        slow_reader: 3000,
         convert: 30,
-        slow_helper: 5,
+        slow_helper: 30,
         sync_us: 300,
         delay_us: 1000,
         ..Faults::default()
@@ -128,6 +129,7 @@ fn faults(seed: u64) -> Faults {
         convert: if seed.is_multiple_of(3) { 40 } else { 0 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
+        slow_reader: 300,
         sync_us: 3000,
         delay_us: 5000,
         lie: None,
