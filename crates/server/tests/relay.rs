@@ -31,26 +31,27 @@ fn monitor_since(id: u32, last: &str) -> String {
 }
 
 #[test]
-fn rows_go_down_a_chain_and_writes_go_up() {
-    let mut chain = Chain::start(3);
+fn rows_go_down_a_chain_of_ten_and_writes_go_up() {
+    const LAST: usize = 10;
+    let mut chain = Chain::start(LAST);
     let source_client = chain.servers[0].connect();
     chain.call(0, source_client, &transact(1, &insert("a")));
     for server in &mut chain.servers {
         assert_eq!(ports(server), ["a"]);
     }
-    let client = chain.servers[3].connect();
-    let reply = chain.call(3, client, &transact(2, &insert("b")));
+    let client = chain.servers[LAST].connect();
+    let reply = chain.call(LAST, client, &transact(2, &insert("b")));
     assert_eq!(value(&reply[0])["id"], 2);
     assert!(value(&reply[0])["result"][0]["uuid"][1].is_string(), "{reply:?}");
     for server in &mut chain.servers {
         assert_eq!(ports(server), ["a", "b"]);
     }
-    let row = server_row(&mut chain.servers[3]);
+    let row = server_row(&mut chain.servers[LAST]);
     assert_eq!(
         (&row["model"], &row["connected"], &row["leader"]),
         (&json!("relay"), &json!(true), &json!(false))
     );
-    let dbs = chain.servers[3].command("ovsdb-server/list-dbs", &[]).unwrap();
+    let dbs = chain.servers[LAST].command("ovsdb-server/list-dbs", &[]).unwrap();
     assert_eq!(dbs, Ok("Net\n_Server\n".into()));
 }
 
@@ -102,12 +103,13 @@ fn the_source_decides_what_breaks_a_constraint() {
 
 #[test]
 fn states_have_the_same_ids_everywhere() {
-    let mut chain = Chain::start(2);
+    const LAST: usize = 10;
+    let mut chain = Chain::start(LAST);
     let clients: Vec<SessionId> = chain.servers.iter_mut().map(|server| server.connect()).collect();
     for (at, client) in clients.iter().enumerate() {
         chain.call(at, *client, &monitor_since(1, ZERO));
     }
-    chain.call(2, clients[2], &transact(2, &insert("a")));
+    chain.call(LAST, clients[LAST], &transact(2, &insert("a")));
     chain.servers.iter_mut().zip(&clients).for_each(|(server, client)| {
         server.received(*client);
     });
@@ -123,7 +125,7 @@ fn states_have_the_same_ids_everywhere() {
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     // Who knows a state from one server goes on with another.
     chain.call(0, writer, &transact(2, &insert("c")));
-    for at in [0, 1, 2] {
+    for at in [0, 1, LAST] {
         let client = chain.servers[at].connect();
         let reply = chain.call(at, client, &monitor_since(1, ids[0].as_str().unwrap()));
         let result = &value(&reply[0])["result"];
