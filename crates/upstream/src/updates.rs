@@ -34,7 +34,8 @@ pub(crate) fn for_each<'a>(
     Ok(())
 }
 
-/// What a `<table-updates>` says about each row it names.
+/// What a `<table-updates>` says about each row it names, in the order of tables and UUIDs, however the
+/// source has put them; what comes last of two about one row counts.
 ///
 /// # Errors
 /// A table, a column or a value that the schema does not know, or another form.
@@ -45,6 +46,9 @@ pub fn parse(text: Text<'_>, schema: &Schema) -> Result<Vec<RowImage>, Error> {
         images.push(RowImage { table, uuid, values });
         Ok(())
     })?;
+    images.reverse();
+    images.sort_by_key(|image| (image.table, image.uuid));
+    images.dedup_by_key(|image| (image.table, image.uuid));
     Ok(images)
 }
 
