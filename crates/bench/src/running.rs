@@ -161,6 +161,12 @@ pub(crate) fn server_command(
     Ok(command)
 }
 
+/// CPU time so far of several servers in nanoseconds, as far as their processes are known.
+pub(crate) fn cpu_nanos(servers: &[Running]) -> Result<Option<u64>, Error> {
+    let of_each: Result<Vec<_>, _> = servers.iter().map(Running::cpu_nanos).collect();
+    Ok(of_each?.into_iter().sum())
+}
+
 fn spawn(command: &mut Command, dir: &Path, log: &Path) -> Result<Child, Error> {
     let output = File::create(log).map_err(|e| Error::io("creating", log, e))?;
     command

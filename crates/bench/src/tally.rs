@@ -10,7 +10,7 @@ use crate::procfs;
 use crate::progress::Progress;
 use crate::replica::Replica;
 use crate::report::{Curve, Figures};
-use crate::running::Running;
+use crate::running::{self, Running};
 use crate::stats::Latencies;
 use crate::watch::Watch;
 
@@ -89,10 +89,7 @@ impl Tally {
     ) -> Result<(), Error> {
         let me = std::process::id();
         let file_size = || servers.first().and_then(Running::file_size);
-        let server_cpu = || -> Result<Option<u64>, Error> {
-            let of_each: Result<Vec<_>, _> = servers.iter().map(Running::cpu_nanos).collect();
-            Ok(of_each?.into_iter().sum())
-        };
+        let server_cpu = || running::cpu_nanos(servers);
         let file_before = file_size();
         let (server_before, driver_before) = (server_cpu()?, procfs::cpu_nanos(me)?);
         let outcome = driver.run(load)?;

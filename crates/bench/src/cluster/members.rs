@@ -15,7 +15,7 @@ use crate::error::fail;
 use crate::peer::Peer;
 use crate::report::Figures;
 use crate::rounds::Bench;
-use crate::running::{End, Running, Source};
+use crate::running::{self, End, Running, Source};
 use crate::tools::programs::Programs;
 
 /// How long a cluster may take until it is whole.
@@ -39,11 +39,11 @@ pub(crate) struct Cluster<'a> {
 
 /// What a member says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) connected: bool,
-    pub(crate) leader: bool,
+pub(super) struct Said {
+    pub(super) connected: bool,
+    pub(super) leader: bool,
     /// The last log entry that it has.
-    pub(crate) index: Option<i64>,
+    pub(super) index: Option<i64>,
 }
 
 impl<'a> Cluster<'a> {
@@ -68,13 +68,13 @@ impl<'a> Cluster<'a> {
     }
 
     /// Waits until one of those that run leads, and all have what it has; its number.
-    pub(crate) fn settle(&self) -> Result<usize, Error> {
+    pub(super) fn settle(&self) -> Result<usize, Error> {
         let all: Vec<_> = (0..self.members.len()).collect();
         self.settle_among(&all)
     }
 
     /// Waits until one of these leads, and the others have what it has; its number.
-    pub(crate) fn settle_among(&self, members: &[usize]) -> Result<usize, Error> {
+    pub(super) fn settle_among(&self, members: &[usize]) -> Result<usize, Error> {
         let start = Instant::now();
         // What the leader had first: writes may go on.
         let mut wanted = None;
@@ -103,7 +103,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// What a member says of itself; none where it does not have the database yet.
-    pub(crate) fn said(&self, member: usize) -> Result<Option<Said>, Error> {
+    pub(super) fn said(&self, member: usize) -> Result<Option<Said>, Error> {
         let mut client = Client::connect(&self.members[member].target)?;
         let select = json!(["_Server", {"op": "select", "table": "Database",
             "where": [["name", "==", self.db]], "columns": ["connected", "leader", "index"]}]);
@@ -122,29 +122,28 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    pub(crate) fn targets(&self) -> Vec<Target> {
+    pub(super) fn targets(&self) -> Vec<Target> {
         self.members.iter().map(|member| member.target.clone()).collect()
     }
 
-    pub(crate) fn stop(&mut self, member: usize, end: End) {
+    pub(super) fn stop(&mut self, member: usize, end: End) {
         // What it does from now on until it has ended is not counted.
         self.stopped_cpu += self.members[member].cpu_nanos().ok().flatten().unwrap_or(0);
         self.members[member].stop(end);
     }
 
     /// CPU time of all members in nanoseconds, that of processes that have been stopped too.
-    pub(crate) fn cpu_nanos(&self) -> Result<u64, Error> {
-        let of_each: Result<Vec<_>, _> = self.members.iter().map(Running::cpu_nanos).collect();
-        Ok(self.stopped_cpu + of_each?.into_iter().flatten().sum::<u64>())
+    pub(super) fn cpu_nanos(&self) -> Result<u64, Error> {
+        Ok(self.stopped_cpu + running::cpu_nanos(&self.members)?.unwrap_or(0))
     }
 
     /// The latest term that a member knows: each election begins one.
-    pub(crate) fn term(&self) -> Result<f64, Error> {
+    pub(super) fn term(&self) -> Result<f64, Error> {
         Ok(self.told("Term: ")?.into_iter().fold(0.0, f64::max))
     }
 
     /// How members' cluster has fared since this term.
-    pub(crate) fn fared(
+    pub(super) fn fared(
         &self,
         term: f64,
         section: &str,
@@ -173,12 +172,12 @@ impl<'a> Cluster<'a> {
     }
 
     /// Starts a member again; it listens when this returns.
-    pub(crate) fn start_again(&mut self, member: usize) -> Result<(), Error> {
+    pub(super) fn start_again(&mut self, member: usize) -> Result<(), Error> {
         self.bench.start_again(&self.peer, &mut self.members[member])
     }
 
     /// A failure with the end of a member's log.
-    pub(crate) fn explain(&self, member: usize, error: &Error) -> Error {
+    pub(super) fn explain(&self, member: usize, error: &Error) -> Error {
         self.members[member].explain(&format!("{}, member {}", self.peer.name, member + 1), error)
     }
 

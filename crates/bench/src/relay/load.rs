@@ -14,7 +14,7 @@ use crate::pulse::Pulse;
 use crate::replica::Replica;
 use crate::report::Figures;
 use crate::rng::Rng;
-use crate::running::Running;
+use crate::running::{self, Running};
 use crate::stats::Latencies;
 use crate::tally::{Clients, Tally};
 use crate::watch::{Marker, uuid_hash, uuid_in};
@@ -165,8 +165,7 @@ fn flow(rng: &mut Rng, n: usize) -> String {
 }
 
 fn cpu_nanos(servers: &[Running]) -> Result<u64, Error> {
-    let of_each: Result<Vec<_>, Error> = servers.iter().map(Running::cpu_nanos).collect();
-    Ok(of_each?.into_iter().flatten().sum())
+    Ok(running::cpu_nanos(servers)?.expect("servers of our own have processes"))
 }
 
 fn rss(servers: &[Running]) -> Result<u64, Error> {
