@@ -25,6 +25,7 @@ pub(crate) const FOR_TESTS: &[Package] = &[
     ("ovn-host", "ovn-controller"),
     ("python3-openvswitch", "the stock Python client"),
     ("etcd-client", "etcdctl, for the key-value front end"),
+    ("iproute2", "hosts for members of clusters, in network namespaces"),
     ("tini", "reaps the daemons of a test that was stopped"),
 ];
 

@@ -17,8 +17,9 @@ use crate::wire::{Decoder, Frame, Hello, Lane};
 /// microseconds: each failure doubles it.
 const BACKOFF_US: u64 = 100_000;
 
-/// Longest pause between attempts to connect, in microseconds.
-const BACKOFF_MAX_US: u64 = 4_000_000;
+/// Longest pause between attempts to connect, in microseconds: half of the shortest election timer
+/// that is usual, so that a network that is whole again does not wait for its members.
+const BACKOFF_MAX_US: u64 = 500_000;
 
 /// How a connection came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -222,6 +222,26 @@ impl Stream {
             Self::Tls(stream) => stream.write_pending(),
         }
     }
+
+    /// Has the connection end when its peer's system is silent for so long: it acknowledges nothing of
+    /// what was sent, or, where nothing is sent, that it is still there (tcp(7), `TCP_USER_TIMEOUT`,
+    /// `SO_KEEPALIVE`). TCP itself doubles the time between its attempts, up to two minutes: a
+    /// connection over a network that was cut says nothing for long after that is whole again. Without
+    /// effect on Unix domain sockets.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub fn end_if_silent(&self, after: Duration) -> io::Result<()> {
+        if let Self::Unix(_) = self {
+            return Ok(());
+        }
+        let ms = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(self, ms)?;
+        let seconds = Duration::from_secs(after.as_secs().max(1));
+        sockopt::set_tcp_keepidle(self, seconds)?;
+        sockopt::set_tcp_keepintvl(self, Duration::from_secs(1))?;
+        Ok(sockopt::set_socket_keepalive(self, true)?)
+    }
 }
 
 impl AsFd for Stream {

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "every test uses another part")]
 
+mod hosts;
 mod load;
 
 use std::net::TcpListener;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_testkit::client::Client;
 
+pub(crate) use hosts::Hosts;
 pub(crate) use load::Load;
 
 use crate::support::{Scratch, err, eventually, out, reference};
@@ -40,6 +42,8 @@ pub(crate) struct Group {
     children: Vec<Option<Child>>,
     /// More options of each member.
     options: Vec<Vec<String>>,
+    /// Where members run, if not all here.
+    hosts: Option<Hosts>,
     /// How much of each log has been looked at.
     read: Vec<usize>,
 }
@@ -59,6 +63,15 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     ports
 }
 
+/// Room on the disk of a host.
+const DISK_MIB: u32 = 32;
+
+/// Addresses of members that all run here.
+fn on_this_host(count: usize, method: &str) -> Vec<String> {
+    let address = |port: u16| format!("{method}:127.0.0.1:{port}");
+    free_ports(count).into_iter().map(address).collect()
+}
+
 impl Group {
     /// A cluster of three packaged servers that run, for a database with this schema; `None`, and
     /// said so, where there are none.
@@ -68,7 +81,7 @@ impl Group {
 
     /// A cluster of so many packaged servers.
     pub(crate) fn packaged_of(count: usize, schema: &str) -> Option<Self> {
-        Self::make(count, schema, "tcp", |_| vec![])
+        Self::make(schema, on_this_host(count, "tcp"), |_| vec![])
     }
 
     /// Three packaged servers whose members speak to each other by these means, with these options.
@@ -77,28 +90,48 @@ impl Group {
         method: &str,
         options: impl Fn(usize) -> Vec<String>,
     ) -> Option<Self> {
-        Self::make(ALL.len(), schema, method, options)
+        Self::make(schema, on_this_host(ALL.len(), method), options)
+    }
+
+    /// So many members of Weir, each on a host of its own; `None`, and said so, where there can be no
+    /// such hosts.
+    pub(crate) fn on_hosts(count: usize, schema: &str) -> Option<Self> {
+        let scratch = Scratch::new();
+        let disks = (0..count).map(|at| scratch.path(&format!("disk{at}"))).collect();
+        let hosts = Hosts::new(disks, DISK_MIB)?;
+        let addresses = (0..count).map(|at| format!("tcp:{}:6644", hosts.address(at))).collect();
+        let mut group = Self::make_in(scratch, schema, addresses, |_| vec![], Some(hosts))?;
+        group.stop_all();
+        group.start_all(Program::Weir);
+        Some(group)
     }
 
     fn make(
-        count: usize,
         schema: &str,
-        method: &str,
+        addresses: Vec<String>,
         options: impl Fn(usize) -> Vec<String>,
+    ) -> Option<Self> {
+        Self::make_in(Scratch::new(), schema, addresses, options, None)
+    }
+
+    fn make_in(
+        scratch: Scratch,
+        schema: &str,
+        addresses: Vec<String>,
+        options: impl Fn(usize) -> Vec<String>,
+        hosts: Option<Hosts>,
     ) -> Option<Self> {
         let tool = reference("ovsdb-tool")?;
         reference("ovsdb-server")?;
-        let scratch = Scratch::new();
         let schema = match schema.starts_with('/') {
             true => PathBuf::from(schema),
             false => scratch.write("schema", schema),
         };
         let schema = schema.display().to_string();
         let db = out(&scratch.run(&tool, &["schema-name", &schema])).trim().to_owned();
-        let address = |port: u16| format!("{method}:127.0.0.1:{port}");
-        let addresses: Vec<String> = free_ports(count).into_iter().map(address).collect();
         let mut group = Self::of(scratch, db, addresses);
-        group.options = (0..count).map(options).collect();
+        group.options = group.all().into_iter().map(options).collect();
+        group.hosts = hosts;
         for at in group.all() {
             let (file, name, own) = (group.file(at), &group.db, group.address(at));
             let args = match at {
@@ -107,6 +140,9 @@ impl Group {
             };
             let made = group.scratch.run(&tool, &args);
             assert!(made.status.success(), "{}", err(&made));
+            if let Some(hosts) = &group.hosts {
+                hosts.take(at, &group.scratch.path(&file));
+            }
         }
         for at in group.all() {
             group.start(at, Program::Packaged);
@@ -132,7 +168,8 @@ impl Group {
         let count = addresses.len();
         let children = addresses.iter().map(|_| None).collect();
         let (options, read) = (vec![vec![]; count], vec![0; count]);
-        Self { scratch, prefix: "m".to_owned(), db, addresses, children, options, read }
+        let prefix = "m".to_owned();
+        Self { scratch, prefix, db, addresses, children, options, hosts: None, read }
     }
 
     pub(crate) fn file(&self, at: usize) -> String {
@@ -159,7 +196,10 @@ impl Group {
         };
         let socket = self.socket(at);
         let _ = std::fs::remove_file(&socket);
-        let mut command = self.scratch.command(path);
+        let mut command = match &self.hosts {
+            Some(hosts) => self.scratch.prepare(hosts.on(at, &self.scratch.path(""), &path)),
+            None => self.scratch.command(path),
+        };
         command
             .args(["--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info"])
             .arg(format!("--log-file={}", self.log_file(at).display()))
@@ -312,6 +352,18 @@ impl Group {
             self.read[at] = log.len();
         }
         complaints
+    }
+
+    /// The network and disks of the members' hosts.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        self.hosts.as_ref().expect("each member has a host")
+    }
+
+    /// Has the files of members that have been stopped here, not on their hosts' disks.
+    pub(crate) fn bring_files_back(&self) {
+        for at in self.all() {
+            self.hosts().give_back(at, &self.scratch.path(&self.file(at)));
+        }
     }
 
     /// `ovsdb-tool check-cluster` accepts each of the files, and all together.

@@ -57,7 +57,11 @@ impl Scratch {
 
     /// A command in this folder, with all of Open vSwitch's directories here as well.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        self.prepare(Command::new(program))
+    }
+
+    /// Gives a command its surroundings.
+    pub(crate) fn prepare(&self, mut command: Command) -> Command {
         command.current_dir(&self.0).stdin(Stdio::null());
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
             command.env(variable, &self.0);

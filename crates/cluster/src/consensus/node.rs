@@ -290,6 +290,13 @@ impl Node {
         self.raw.transfer_leader(to);
     }
 
+    /// Leads no more, in the same term.
+    pub(crate) fn step_down(&mut self) {
+        let term = self.term();
+        self.raw.raft.become_follower(term, raft::INVALID_ID);
+        self.draw();
+    }
+
     /// A peer has said something. Answers with a remark for the log, if there is one to make.
     pub(crate) fn step(&mut self, from: Uuid, step: Step) -> Result<Option<String>, Odd> {
         let message = to_message(&step);

@@ -3,7 +3,7 @@
 use crate::consensus::ELECTION_TICKS;
 
 /// So many ticks at most pass at once: who has slept hears first what was said meanwhile.
-const TICKS_AT_ONCE: u64 = ELECTION_TICKS / 2;
+pub(super) const TICKS_AT_ONCE: u64 = ELECTION_TICKS / 2;
 
 #[derive(Debug)]
 pub(crate) struct Clock {

@@ -73,6 +73,7 @@ impl Member {
             }
         }
         self.node.tick();
+        self.look_for_silence();
     }
 
     /// A leader that comes to look at its clock only now sends its heartbeat late.

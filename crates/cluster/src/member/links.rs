@@ -63,6 +63,7 @@ impl Member {
                         continue;
                     }
                     self.heard_us.insert(from, self.now_us);
+                    self.silence.heard(from);
                     match self.frame(id, from, frame) {
                         Ok(()) => {}
                         Err(Odd::Ignored(what)) => self.remark(from, &what),
@@ -70,6 +71,20 @@ impl Member {
                     }
                 }
                 Err(Malformed(why)) => self.refuse(id, &why),
+            }
+        }
+    }
+
+    /// A member has connected anew: it speaks no more on the connection that it had for this lane,
+    /// whose end may have been lost on the way here.
+    fn replaced(&mut self, new: LinkId, peer: Uuid, lane: Lane) {
+        let is_older = |id: LinkId, link: &Link| {
+            id != new && link.peer == Some(peer) && link.made == Made::ByPeer(Some(lane))
+        };
+        let older = self.peers.links().filter(|(id, link)| is_older(*id, link)).map(|(id, _)| id);
+        for id in older.collect::<Vec<_>>() {
+            if let Some(link) = self.peers.drop(self.now_us, id) {
+                self.link_gone(&link);
             }
         }
     }
@@ -138,6 +153,7 @@ impl Member {
             Made::ByUs(_) => self.peers.works(&name),
             Made::ByPeer(_) => {
                 self.peers.link(id).expect("it has just spoken").made = Made::ByPeer(Some(lane));
+                self.replaced(id, hello.from, lane);
                 let hello = self.hello(Some(hello.from), lane);
                 self.peers.greet(id, &hello);
             }

@@ -11,6 +11,7 @@ mod links;
 mod promises;
 mod queries;
 mod removing;
+mod silence;
 mod snapshots;
 mod steps;
 mod texts;
@@ -26,13 +27,14 @@ use crate::effect::{Effect, Level};
 use crate::entry::{Content, Entry, Held, Logged, Proposal};
 use crate::event::Event;
 use crate::ids::Position;
-use crate::member::clock::Clock;
+use crate::member::clock::{Clock, TICKS_AT_ONCE};
 use crate::member::complaints::Complaints;
 use crate::member::delays::Delays;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::promises::Promises;
 use crate::member::removing::Removals;
+use crate::member::silence::Silence;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
 use crate::member::texts::Texts;
@@ -185,6 +187,7 @@ pub struct Member {
     leaderless_us: Option<u64>,
     /// When anything was heard of each peer last, monotonic.
     pub(crate) heard_us: BTreeMap<Uuid, u64>,
+    silence: Silence,
     complaints: Complaints,
     pub(crate) delays: Delays,
     /// What goes wrong on purpose.
@@ -259,6 +262,7 @@ impl Member {
             is_given_lead: false,
             leaderless_us: Some(now_us),
             heard_us: BTreeMap::new(),
+            silence: Silence::default(),
             complaints: Complaints::default(),
             delays: Delays::new(now_us),
             failure: None,
@@ -314,7 +318,9 @@ impl Member {
 
     /// When a [`Event::Tick`] is due, monotonic.
     pub fn wakeup_us(&self) -> u64 {
-        let ticks = self.clock.due_us(self.node.ticks_left(), self.election_timer);
+        // More would not all be counted when they have passed.
+        let ticks = self.node.ticks_left().min(TICKS_AT_ONCE);
+        let ticks = self.clock.due_us(ticks, self.election_timer);
         let others = [self.peers.wakeup_us(), self.ask_wakeup_us(), self.steps.again_us];
         others.into_iter().flatten().fold(ticks, u64::min)
     }

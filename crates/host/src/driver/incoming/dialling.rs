@@ -26,6 +26,10 @@ use crate::vlog::{Level, Vlog};
 /// How long another member of a cluster may take to answer, its handshake included.
 pub(crate) const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the system of another member may acknowledge nothing until the connection ends. The next
+/// one is made at once when the network is whole again, whereas TCP would wait as long as it was not.
+pub(crate) const PEER_SILENCE: Duration = Duration::from_secs(2);
+
 /// How long a client may take over its handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -127,6 +131,9 @@ impl Dialling {
         let needs_lookup = address.needs_lookup();
         let connect = move || -> io::Result<Unfinished> {
             let stream = Stream::connect_with(&address, connector.as_ref(), dscp)?;
+            if let Purpose::Peer(_) = purpose {
+                stream.end_if_silent(PEER_SILENCE)?;
+            }
             Ok(Unfinished { stream, purpose, name: target, patience })
         };
         if needs_lookup {

@@ -16,6 +16,7 @@ use weir_server::event::{Bytes, Event, LinkId, PeerPortId};
 
 use crate::coverage::{Counter, Coverage};
 use crate::driver::incoming::channel::{Channel, Flush, Received};
+use crate::driver::incoming::dialling::PEER_SILENCE;
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
 use crate::driver::outgoing::outbox::BACKLOG_BYTES_MAX;
 use crate::driver::token::Token;
@@ -90,6 +91,9 @@ impl Links {
         let link = LinkId(LinkId::ACCEPTED_MIN + self.accepted_ever);
         self.accepted_ever += 1;
         self.accepted += 1;
+        if let Err(error) = stream.end_if_silent(PEER_SILENCE) {
+            self.log.log_limited("accept_peer", "raft", Level::Warn, &strerror(&error));
+        }
         let is_there = Event::LinkAccepted { port, link, name };
         self.begin(poller, link, stream, Framing::Bytes, is_there, events);
     }
