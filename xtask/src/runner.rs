@@ -1,5 +1,5 @@
 //! Runs tests where cargo-nextest is not installed, which takes a minute to build: each test is a
-//! process of its own with a time limit, as many at once as there are processors.
+//! process of its own with a time limit, twice as many at once as there are processors.
 //!
 //! 1. [`build`] has cargo compile all test programs; `list` reads from cargo where they are.
 //! 2. Each program lists its tests.
@@ -29,11 +29,14 @@ pub(crate) const TASK: &str = "run-tests";
 /// meets this. The same limit is in `.config/nextest.toml`.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 
+/// Tests at once for each processor: many wait for other processes most of their time.
+const AT_ONCE: usize = 2;
+
 /// Between two lines that say how far the run is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// How many of the slowest tests are named at the end.
-const SLOWEST: usize = 5;
+const SLOWEST: usize = 20;
 
 /// The packages that have tests. Without a word about targets cargo builds examples as programs,
 /// one of which tests run: that of the load tests.
@@ -74,7 +77,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
 fn run_all(tests: Vec<Test>) -> Vec<Ran> {
     let next = AtomicUsize::new(0);
     let progress = Mutex::new(Progress::new(tests.len()));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = AT_ONCE * std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let (tests, next, progress) = (&tests, &next, &progress);
