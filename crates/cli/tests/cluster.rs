@@ -325,6 +325,35 @@ fn a_member_that_was_away_gets_what_the_others_have() {
 }
 
 #[test]
+fn a_member_whose_address_changes_is_found_there() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    let load = trio.load();
+    load.go_on(10, &ALL);
+    for moves in [trio.settle(&ALL), others(trio.settle(&ALL))[0]] {
+        let sid = out(&trio.appctl(moves, &["cluster/sid", &trio.db]));
+        trio.stop(moves);
+        trio.move_to_another_port(moves);
+        trio.start(moves, Program::Weir);
+        trio.settle(&ALL);
+        assert_eq!(out(&trio.appctl(moves, &["cluster/sid", &trio.db])), sid);
+        load.go_on(10, &ALL);
+        for at in ALL {
+            eventually("each member knows where it listens now", || {
+                trio.status(at).contains(&format!(" at {})", trio.address(moves)))
+            });
+        }
+    }
+    // Who starts again knows the others from the file alone.
+    let leader = trio.settle(&ALL);
+    trio.stop(leader);
+    trio.start(leader, Program::Weir);
+    load.go_on(10, &ALL);
+    load.check(&trio);
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
 fn a_member_that_was_removed_while_it_was_down_leaves_when_it_comes_back() {
     let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);

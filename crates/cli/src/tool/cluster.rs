@@ -1,5 +1,6 @@
 //! One server's part of a clustered database: what its header says, and the commands on it.
 
+pub(super) mod address;
 pub(super) mod check;
 pub(super) mod create;
 mod example;

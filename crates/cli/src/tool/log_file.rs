@@ -109,6 +109,11 @@ impl LogFile {
         }
     }
 
+    /// Where the next record begins, in bytes.
+    pub(super) fn offset(&self) -> u64 {
+        self.reader.offset()
+    }
+
     /// The file's length in bytes, if the system knows it.
     pub(super) fn length(&self) -> Option<u64> {
         self.file.metadata().ok().map(|metadata| metadata.len())

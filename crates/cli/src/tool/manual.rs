@@ -103,6 +103,12 @@ const GROUPS: &[CommandGroup] = &[
                 FILE,
                 "makes the first server's file DB of a new cluster from one file of an old one",
             ),
+            usage(
+                "change-address",
+                "DB ADDRESS",
+                FILE_ONLY,
+                "has the server listen elsewhere from its next start on; it tells the others",
+            ),
         ],
     },
     CommandGroup {

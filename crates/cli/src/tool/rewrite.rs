@@ -83,7 +83,7 @@ fn rewrite(
     let comment = format!("{done} by ovsdb-tool {}", weir_host::version::OVS_VERSION);
     match destination {
         Some(_) => overwrite(&target, &snapshot, &comment)?,
-        None => replace(&source, &snapshot, &comment)?,
+        None => replace(&source, |sink| write(&snapshot, &comment, sink))?,
     }
     // Nobody waits for memory to be given back row by row.
     std::mem::forget(snapshot);
@@ -91,7 +91,7 @@ fn rewrite(
 }
 
 /// Locks a file by the reference's rules.
-fn lock(tool: &Tool, path: &Path) -> Result<LockFile, Failure> {
+pub(super) fn lock(tool: &Tool, path: &Path) -> Result<LockFile, Failure> {
     LockFile::lock(&lock_path(path), &[]).map_err(|LockError { error, warnings }| {
         for warning in warnings {
             tool.log.log("lockfile", Level::Warn, &warning);
@@ -100,14 +100,20 @@ fn lock(tool: &Tool, path: &Path) -> Result<LockFile, Failure> {
     })
 }
 
+/// Takes bytes to write.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Failure>;
+
 /// Writes a new file and puts it in the place of `path`.
-fn replace(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Failure> {
+pub(super) fn replace(
+    path: &Path,
+    write: impl FnOnce(Sink<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let temporary = temporary_path(path);
     let written = |error| failed(&temporary, "write failed", &error);
     let like = path.metadata().map_err(|error| failed(path, "stat failed", &error))?;
     let mut file = Replacement::create(path, &like)
         .map_err(|error| failed(&temporary, "create failed", &error))?;
-    write(snapshot, comment, &mut |bytes| file.write(bytes).map_err(written))?;
+    write(&mut |bytes| file.write(bytes).map_err(written))?;
     file.sync().map_err(written)?;
     file.rename_over(path).map_err(|error| {
         let (from, to) = (temporary.display(), path.display());
@@ -148,11 +154,7 @@ fn open_destination(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-fn write(
-    snapshot: &Snapshot,
-    comment: &str,
-    sink: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn write(snapshot: &Snapshot, comment: &str, sink: Sink<'_>) -> Result<(), Failure> {
     let mut schema = Vec::new();
     write_schema(&mut schema, snapshot.schema());
     sink(&schema)?;

@@ -265,6 +265,16 @@ impl Group {
         self.all().into_iter().for_each(|at| self.stop(at));
     }
 
+    /// Has a member, which is stopped, listen at another port from its next start on.
+    pub(crate) fn move_to_another_port(&mut self, at: usize) {
+        let port = free_ports(1)[0];
+        let address = format!("tcp:127.0.0.1:{port}");
+        let tool = self.scratch.link("ovsdb-tool");
+        let moved = self.scratch.run(tool, &["change-address", &self.file(at), &address]);
+        assert!(moved.status.success(), "{}", err(&moved));
+        self.addresses[at] = address;
+    }
+
     /// Ends a member as a power cut would.
     pub(crate) fn kill(&mut self, at: usize) {
         let mut child = self.children[at].take().expect("it runs");

@@ -163,9 +163,9 @@ impl Member {
         for effect in self.steps.again(self.now_us) {
             self.effects.push_back(effect);
         }
-        let is_removing = self.go_on_removing();
+        let has_gone_on = self.go_on_removing() || self.go_on_moving();
         if self.joins.by_id.is_empty() || !self.node.may_propose() {
-            return is_removing;
+            return has_gone_on;
         }
         let progress = self.node.progress();
         let last = self.node.last();
@@ -187,7 +187,7 @@ impl Member {
             join.phase = if proposed.is_some() { Phase::Committing } else { Phase::CaughtUp };
             has_proposed |= proposed.is_some();
         }
-        has_proposed || is_removing
+        has_proposed || has_gone_on
     }
 
     fn write_commit_if_idle(&mut self) -> Option<crate::effect::Effect> {

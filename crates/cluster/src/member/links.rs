@@ -159,6 +159,9 @@ impl Member {
             }
         }
         self.ask_again_us = self.now_us;
+        if let Some(address) = &hello.address {
+            self.told_of_address(hello.from, address);
+        }
         self.told_of_promises(hello.from, hello.promised);
     }
 

@@ -8,6 +8,7 @@ mod delays;
 mod failures;
 mod joining;
 mod links;
+mod moving;
 mod promises;
 mod queries;
 mod removing;
@@ -32,6 +33,7 @@ use crate::member::complaints::Complaints;
 use crate::member::delays::Delays;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
+use crate::member::moving::Moves;
 use crate::member::promises::Promises;
 use crate::member::removing::Removals;
 use crate::member::silence::Silence;
@@ -171,6 +173,7 @@ pub struct Member {
     pub(crate) replaces: Option<Uuid>,
     promises: Promises,
     started_us: u64,
+    moves: Moves,
     pub(crate) removals: Removals,
     pub(crate) snapshots: Snapshots,
     /// When a request to a peer is to be said again.
@@ -252,6 +255,7 @@ impl Member {
             replaces: opened.replaces,
             promises: Promises::default(),
             started_us: now_us,
+            moves: Moves::default(),
             removals: Removals::default(),
             snapshots: Snapshots::new(opened.snapshot_len),
             ask_again_us: now_us,
@@ -268,6 +272,8 @@ impl Member {
             failure: None,
             now_us,
         };
+        let (id, address) = (member.id(), member.address.clone());
+        member.told_of_address(id, &address);
         member.want_peers();
         let text = format!("local server ID is {}", short(member.id()));
         member.log(Level::Info, text);
@@ -474,6 +480,7 @@ impl Member {
         for change in Change::between(&before, servers) {
             self.node.change(change);
         }
+        self.forget_moves();
         self.want_peers();
         self.servers_changed(&before);
     }
@@ -490,7 +497,10 @@ impl Member {
         let mut wanted: BTreeMap<String, Option<Uuid>> = BTreeMap::new();
         if !self.is_gone() {
             wanted.extend(self.remotes.iter().map(|remote| (remote.clone(), None)));
-            let known = self.servers.iter().map(|(id, address)| (address.clone(), Some(*id)));
+            // One that has moved does not look for itself where it was.
+            let own = self.id();
+            let others = self.servers.iter().filter(|(id, _)| **id != own);
+            let known = others.map(|(id, address)| (address.clone(), Some(*id)));
             wanted.extend(known);
             wanted.extend(self.joins.wanted());
             wanted.remove(&self.address);

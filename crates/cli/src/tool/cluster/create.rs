@@ -126,7 +126,7 @@ pub(super) fn finish(tool: &Tool, db: &Path, content: &[u8]) -> Outcome {
 }
 
 /// The failure for an address that will not do.
-fn refused(tool: &Tool, error: &Error) -> Failure {
+pub(super) fn refused(tool: &Tool, error: &Error) -> Failure {
     let details = error.details().unwrap_or_default();
     if let Some(address) = details.strip_suffix(": syntax error in address") {
         let target = address.split_once(':').map_or(address, |(_, target)| target);
