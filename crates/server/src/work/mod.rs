@@ -35,6 +35,7 @@ pub use pages::{Piece, Rest};
 pub use recast::{Recast, Recasted};
 pub use search::{Found, ReadAt, Search};
 pub use take_in::{TakeIn, TakenIn};
+pub(crate) use transaction::compare;
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
