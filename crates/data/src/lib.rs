@@ -35,6 +35,6 @@ pub use error::Error;
 pub use row::{ColumnEdit, Edit, Row, RowEdit, RowImage};
 pub use schema::{ColumnId, ColumnSchema, Schema, TableId, TableSchema};
 pub use store::{Snapshot, Store};
-pub use symbols::SymbolTable;
+pub use symbols::{Names, SymbolTable};
 pub use types::{BaseType, ColumnType};
 pub use uuid::{Uuid, UuidSource};

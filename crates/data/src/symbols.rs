@@ -13,10 +13,13 @@ pub struct Symbol {
     pub created: bool,
 }
 
+/// What names stand for, of a transaction that is over.
+pub type Names = HashMap<String, Symbol, foldhash::fast::FixedState>;
+
 /// The names of one transaction; a name gets a random UUID when first met, before or at its insert.
 #[derive(Debug)]
 pub struct SymbolTable<'u> {
-    symbols: HashMap<String, Symbol, foldhash::fast::FixedState>,
+    symbols: Names,
     uuids: &'u mut UuidSource,
 }
 
@@ -26,6 +29,17 @@ impl<'u> SymbolTable<'u> {
         // Seeded, because clients choose the names.
         let hasher = foldhash::fast::FixedState::with_seed(uuids.next_u64());
         Self { symbols: HashMap::with_hasher(hasher), uuids }
+    }
+
+    /// What the names stand for, which is forgotten here.
+    pub fn take_names(&mut self) -> Names {
+        let none = HashMap::with_hasher(self.symbols.hasher().clone());
+        std::mem::replace(&mut self.symbols, none)
+    }
+
+    /// From now on names stand for this.
+    pub fn set_names(&mut self, names: Names) {
+        self.symbols = names;
     }
 
     /// The UUID that `name` stands for.

@@ -211,7 +211,7 @@ pub(crate) fn run_operations(
         let start = run.out.len();
         let number = OperationNumber { number: at + 1, total: operations.len() };
         match step(run, schema, *text, &number, read_only) {
-            Ok(()) => {}
+            Ok(()) => run.end_step(start),
             Err(Stop::Wait(unsatisfied)) => {
                 let Unsatisfied { timeout_ms, read } = *unsatisfied;
                 let reads = Reads::new(schema, &operations[..at], read, has_role);
@@ -227,6 +227,25 @@ pub(crate) fn run_operations(
         }
     }
     Ok(failed)
+}
+
+/// Runs one operation of a request again, behind what the others before it have come to. False if
+/// anything comes of it but a result.
+pub(crate) fn run_again(
+    run: &mut Run<'_, '_>,
+    schema: &Schema,
+    operations: &[Text<'_>],
+    at: usize,
+    read_only: Option<ReadOnly>,
+) -> bool {
+    let number = OperationNumber { number: at + 1, total: operations.len() };
+    step(run, schema, operations[at], &number, read_only).is_ok()
+}
+
+/// Whether an operation inserts a row.
+pub(crate) fn is_insert(operation: Text<'_>) -> bool {
+    let mut members = operation.members().into_iter().flatten();
+    members.any(|(key, op)| *key == *b"op" && op.str().as_deref() == Some("insert"))
 }
 
 /// What the operations of a request have come to, before its commit.
@@ -256,6 +275,16 @@ impl Results {
     /// Whether an operation has failed, and nothing is to remain of the others.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
+    }
+
+    /// The reply, as far as it is written.
+    pub(crate) fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
+    /// As if this had been written.
+    pub(crate) fn with_reply(&self, reply: Vec<u8>) -> Self {
+        Self { reply, comment: self.comment.clone(), ..*self }
     }
 
     /// Commits the transaction, unless an operation has failed.

@@ -15,7 +15,7 @@ mod wait;
 use weir_data::condition::Condition;
 use weir_data::delta::Change;
 use weir_data::parser::{ARRAY, ID, Parser};
-use weir_data::{ColumnId, Error, Row, Schema, SymbolTable, TableId, TableSchema, Uuid};
+use weir_data::{ColumnId, Error, Names, Row, Schema, SymbolTable, TableId, TableSchema, Uuid};
 use weir_json::Text;
 
 use crate::database::Database;
@@ -25,7 +25,7 @@ use crate::meter::{Meter, TooLong};
 use crate::planner::{Few, Planner};
 use crate::rbac::{Action, Rbac};
 use crate::reads::Read;
-use crate::transaction::Transaction;
+use crate::transaction::{Edit, Logged, Transaction};
 
 /// Room for the reply to a transaction of a few operations, in bytes.
 const REPLY_ROOM: usize = 512;
@@ -140,6 +140,32 @@ impl<'db, 'e> Run<'db, 'e> {
             late: None,
             durable: false,
             comment: None,
+        }
+    }
+
+    /// What names stand for.
+    pub(crate) fn take_names(&mut self) -> Names {
+        self.symbols.take_names()
+    }
+
+    /// Names stand for what they stood for in another run.
+    pub(crate) fn set_names(&mut self, names: Names) {
+        self.symbols.set_names(names);
+    }
+
+    /// An operation has ended, whose result begins at `start` of the reply.
+    pub(crate) fn end_step(&mut self, start: usize) {
+        if let Some(trace) = &mut self.planner.trace {
+            trace.end_step(start..self.out.len(), self.txn.log_len(), self.txn.meter.spent());
+        }
+    }
+
+    /// Does once more what was done to a row that is as it was.
+    pub(crate) fn redo(&mut self, (table, uuid, edit): &Logged) {
+        match edit {
+            Edit::Insert(row) => self.insert(*table, row.clone()),
+            Edit::Change(column, change) => self.change(*table, *uuid, *column, change.clone()),
+            Edit::Delete(_) => self.txn.delete(*table, *uuid),
         }
     }
 

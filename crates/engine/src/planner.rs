@@ -15,7 +15,7 @@ use weir_data::condition::{Clause, Condition, Function};
 use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
-use crate::attempt::Reads;
+use crate::attempt::Trace;
 use crate::database::Database;
 use crate::keys::{KeyKind, Keys, Note, ROWS_MIN};
 use crate::meter::{self, TooLong};
@@ -59,7 +59,7 @@ impl Work {
 pub(crate) struct Planner {
     pub(crate) work: Work,
     /// What was looked for, if somebody wants to know.
-    pub(crate) reads: Option<Reads>,
+    pub(crate) trace: Option<Trace>,
     /// What there is to say about keys, each key once.
     pub(crate) notes: Vec<Note>,
     moved: Moved,
@@ -82,7 +82,7 @@ enum Plan<'c> {
 
 impl Planner {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { work: Work::default(), reads: None, notes: Vec::new(), moved: Moved::new(seed) }
+        Self { work: Work::default(), trace: None, notes: Vec::new(), moved: Moved::new(seed) }
     }
 
     /// The rows that satisfy every clause, in slot order, unless looking for them costs more than
@@ -95,8 +95,8 @@ impl Planner {
     ) -> Result<Few<&'t Row>, TooLong> {
         let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
-        if let Some(reads) = &mut self.reads {
-            reads.note(table, condition);
+        if let Some(trace) = &mut self.trace {
+            trace.note(table, condition);
         }
         let candidates: Few<Uuid> = match plan(condition, txn.schema().table(table)) {
             Plan::Nothing => Few::new(),

@@ -33,16 +33,19 @@ pub(crate) enum Touch {
     Nothing,
 }
 
-/// What the operations of a transaction have made of one row.
+/// What was done to one row, once.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
     /// The row is new.
     Insert(Row),
-    /// These columns were changed, in ascending order.
-    Change(Vec<ColumnDelta>),
-    /// The row is gone.
-    Delete,
+    /// This column was changed.
+    Change(ColumnId, Change),
+    /// The row is gone; as it was.
+    Delete(Row),
 }
+
+/// What was done to which row, once.
+pub(crate) type Logged = (TableId, Uuid, Edit);
 
 /// What a transaction has done to each row, in the order of first touch.
 #[derive(Debug)]
@@ -75,6 +78,8 @@ impl Journal {
 pub(crate) struct Transaction<'db> {
     db: &'db mut Database,
     journal: Journal,
+    /// Everything that was done, in order, if somebody wants to know.
+    log: Option<Vec<Logged>>,
     /// What the transaction has cost so far.
     pub(crate) meter: Meter,
 }
@@ -88,7 +93,7 @@ impl<'db> Transaction<'db> {
     /// Begins a transaction that ends when its meter says so.
     pub(crate) fn with_meter(db: &'db mut Database, meter: Meter) -> Self {
         let seed = db.seed;
-        Self { db, journal: Journal { tables: Vec::new(), seed }, meter }
+        Self { db, journal: Journal { tables: Vec::new(), seed }, log: None, meter }
     }
 
     /// The database: rows with the changes made so far, derived structures without them.
@@ -112,6 +117,9 @@ impl<'db> Transaction<'db> {
         self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
         let touch = self.journal.table_mut(table);
         *touch.get_or_insert_with(row.uuid(), || Touch::Nothing) = Touch::Inserted;
+        if let Some(log) = &mut self.log {
+            log.push((table, row.uuid(), Edit::Insert(row.clone())));
+        }
         self.db.store.insert(table, row);
     }
 
@@ -119,6 +127,9 @@ impl<'db> Transaction<'db> {
     pub(crate) fn delete(&mut self, table: TableId, uuid: Uuid) {
         let Some((_, mut row)) = self.db.store.remove(table, uuid) else { return };
         self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
+        if let Some(log) = &mut self.log {
+            log.push((table, uuid, Edit::Delete(row.clone())));
+        }
         let rows = self.journal.table_mut(table);
         let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
         *touch = match std::mem::replace(touch, Touch::Nothing) {
@@ -142,6 +153,9 @@ impl<'db> Transaction<'db> {
         }
         self.meter.spend(meter::CHANGE + elements(&change) as u64);
         self.db.store.change(table, uuid, column, &change);
+        if let Some(log) = &mut self.log {
+            log.push((table, uuid, Edit::Change(column, change.clone())));
+        }
         let rows = self.journal.table_mut(table);
         let touch = rows.get_or_insert_with(uuid, || Touch::Changed(Vec::new()));
         match touch {
@@ -228,34 +242,19 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Leaves the rows as they are now; what was done to each, in the order of first touch.
-    pub(crate) fn into_edits(self) -> Vec<(TableId, Uuid, Edit)> {
-        let mut edits = Vec::new();
-        for (table, rows) in self.journal.tables {
-            for (uuid, touch) in rows.into_entries() {
-                let edit = match touch {
-                    Touch::Inserted => self.db.store.get(table, uuid).cloned().map(Edit::Insert),
-                    Touch::Changed(columns) => Some(Edit::Change(columns)),
-                    Touch::Deleted(_) => Some(Edit::Delete),
-                    Touch::Nothing => None,
-                };
-                edits.extend(edit.map(|edit| (table, uuid, edit)));
-            }
-        }
-        edits
+    /// From now on everything that is done is kept.
+    pub(crate) fn begin_log(&mut self) {
+        self.log = Some(Vec::new());
     }
 
-    /// Does what another transaction did to a row that was as it is here.
-    pub(crate) fn edit(&mut self, table: TableId, uuid: Uuid, edit: &Edit) {
-        match edit {
-            Edit::Insert(row) => self.insert(table, row.clone()),
-            Edit::Delete => self.delete(table, uuid),
-            Edit::Change(columns) => {
-                for ColumnDelta { column, change } in columns {
-                    self.change(table, uuid, *column, change.clone());
-                }
-            }
-        }
+    /// How much has been kept.
+    pub(crate) fn log_len(&self) -> usize {
+        self.log.as_ref().map_or(0, Vec::len)
+    }
+
+    /// What was done since [`Transaction::begin_log`]; nothing more is kept.
+    pub(crate) fn end_log(&mut self) -> Vec<Logged> {
+        self.log.take().unwrap_or_default()
     }
 
     /// Puts all rows back as they were; answers with what the transaction has cost.

@@ -129,7 +129,7 @@ pub struct Monitors {
     pub(crate) initials: u64,
     pub(crate) seed: u64,
     /// Of all filters.
-    hasher: FixedState,
+    pub(crate) hasher: FixedState,
     /// What all monitors occupy.
     pub(crate) bytes: usize,
 }
@@ -223,10 +223,21 @@ impl Monitors {
         schema: &Schema,
     ) -> Result<MonitorKey, Error> {
         let subscription = Subscription::parse(version, requests, schema, &self.hasher)?;
+        Ok(self.add_parsed(version, id, subscription, schema))
+    }
+
+    /// Adds a monitor that knows the store as it is now.
+    pub(crate) fn add_parsed(
+        &mut self,
+        version: Version,
+        id: Vec<u8>,
+        subscription: Subscription,
+        schema: &Schema,
+    ) -> MonitorKey {
         let key = MonitorKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed));
         self.join_group(key, Arc::new((version, id)), subscription, schema);
         self.stand_at_end(key, schema);
-        Ok(key)
+        key
     }
 
     /// Puts a monitor into the group of its subscription.
@@ -361,6 +372,18 @@ impl Monitors {
     ) -> Result<Option<ConditionChange>, Error> {
         let Some(old) = self.subscription(key).map(Arc::clone) else { return Ok(None) };
         let new = old.with_conditions(requests, schema, &self.hasher)?;
+        Ok(self.change_parsed(key, new_id, &old, new, schema))
+    }
+
+    /// Gives a monitor that has just been flushed another subscription and a new id.
+    pub(crate) fn change_parsed(
+        &mut self,
+        key: MonitorKey,
+        new_id: Vec<u8>,
+        old: &Arc<Subscription>,
+        new: Subscription,
+        schema: &Schema,
+    ) -> Option<ConditionChange> {
         assert!(!self.away.contains(&key), "who has just been flushed is not away");
         let version = self.memberships[&key].label.0;
         let head = message::head(version, &new_id);
@@ -368,7 +391,7 @@ impl Monitors {
         // What the old condition kept from it is pending no more.
         self.stand_at_end(key, schema);
         let ids = self.last_ids;
-        Ok(self.subscription(key).map(|new| ConditionChange::new(&old, new, head, ids)))
+        self.subscription(key).map(|new| ConditionChange::new(old, new, head, ids))
     }
 
     /// Moves a monitor to the group of its new subscription, which differs in conditions only. A

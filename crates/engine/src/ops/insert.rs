@@ -45,8 +45,8 @@ fn chosen_uuid(
 ) -> Result<Uuid, Error> {
     let uuid = text.string().and_then(|string| Uuid::parse_bytes(&string));
     let uuid = uuid.ok_or_else(|| Error::syntax(text, "bad uuid"))?;
-    if let Some(reads) = &mut run.planner.reads {
-        reads.note_row(table, uuid);
+    if let Some(trace) = &mut run.planner.trace {
+        trace.note_row(table, uuid);
     }
     if run.txn.store().get(table, uuid).is_some() || run.txn.deleted_existing(table, uuid) {
         let name = &schema.name;
@@ -67,7 +67,11 @@ fn named_uuid(run: &mut Run<'_, '_>, name: Text<'_>, chosen: Option<Uuid>) -> Re
         return Err(Error::syntax_tagged(name, "duplicate uuid-name", details));
     }
     // Earlier uses of the name keep the UUID that it stood for then.
-    symbol.uuid = chosen.unwrap_or(symbol.uuid);
+    let uuid = chosen.unwrap_or(symbol.uuid);
+    if let Some(trace) = &mut run.planner.trace {
+        trace.is_renamed |= uuid != symbol.uuid;
+    }
+    symbol.uuid = uuid;
     symbol.created = true;
     Ok(symbol.uuid)
 }

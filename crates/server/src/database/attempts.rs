@@ -6,7 +6,9 @@
 //!    little, by a helper as long as it is much.
 //! 4. It makes no difference: what the operations have done is done to the tables, and committed
 //!    there, behind all that was noted.
-//! 5. It makes one: the transaction runs on the tables to its end.
+//! 5. It makes one to few operations: a helper does so, too, and runs these again when their turn
+//!    comes.
+//! 6. It makes one to many: the transaction runs on the tables to its end.
 
 use weir_data::{Delta, Store};
 use weir_engine::{Attempt, Missed, Outcome};
@@ -19,7 +21,7 @@ use crate::effect::Effect;
 use crate::ids::{DbId, WorkId};
 use crate::session::Sessions;
 use crate::shell::Shell;
-use crate::work::{Confirm, Failed, Garbage, Request, Tried, Try, Word, Work};
+use crate::work::{Confirm, Failed, Garbage, Request, Tried, Try, Word, Work, compare};
 
 /// How often a helper compares what was committed meanwhile with what a transaction has looked for;
 /// then the tables are kept while it does.
@@ -145,7 +147,8 @@ impl Databases {
     ) {
         let (id, of, step_max) =
             (trigger.origin.db, trigger.origin.session(), self.step_cost_max());
-        let Back { attempt, key, confirms, has_lost_locks } = back;
+        let again_max = self.hold_cost_max();
+        let Back { mut attempt, key, confirms, has_lost_locks } = back;
         let db = self.open(id);
         let missed = db.attempts.take_missed(key).filter(|_| !has_lost_locks);
         let Some(missed) = missed else {
@@ -154,23 +157,25 @@ impl Databases {
         };
         let is_much = attempt.cost(&missed) > step_max;
         if is_much && confirms < CONFIRMS_MAX {
-            let work = shell.send_out(of, Work::Confirm(Box::new(Confirm { attempt, missed })));
+            let confirm = Confirm { attempt, missed, again_max };
+            let work = shell.send_out(of, Work::Confirm(Box::new(confirm)));
             let out = Out::Try { trigger, key, confirms: confirms + 1 };
             return drop(self.out.insert(work, out));
         }
         db.attempts.end(key);
         trigger.way = Way::Alone;
-        if is_much {
-            let attempt = Some((attempt, missed));
-            return self.write(shell, sessions, trigger, request, u64::MAX, attempt);
-        }
-        if !attempt.holds(&missed, None) {
+        if !is_much && !compare(&mut attempt, &missed, again_max, None) {
             return self.run_alone(shell, sessions, trigger, request, attempt);
+        }
+        if is_much || !attempt.holds() {
+            let missed = if is_much { missed } else { Missed::default() };
+            let attempt = Some((attempt, missed, again_max));
+            return self.write(shell, sessions, trigger, request, u64::MAX, attempt);
         }
         let tables = db.tables.here_mut().expect("a transaction is brought back to open tables");
         match attempt.commit(tables, shell.uuids(), step_max, None) {
             Outcome::TooLong { .. } => {
-                let attempt = Some((attempt, Missed::default()));
+                let attempt = Some((attempt, Missed::default(), again_max));
                 self.write(shell, sessions, trigger, request, u64::MAX, attempt);
             }
             outcome => {

@@ -187,7 +187,7 @@ impl Databases {
         mut trigger: Trigger,
         request: Request,
         budget: u64,
-        attempt: Option<(Box<Attempt>, Missed)>,
+        attempt: Option<(Box<Attempt>, Missed, u64)>,
     ) {
         let id = trigger.origin.db;
         let (database, style) = self.send_tables(shell, sessions, id);

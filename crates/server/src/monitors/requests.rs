@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_data::{DatumRef, Error, Uuid};
 use weir_history::Place;
 use weir_json::{Kind, Text};
-use weir_monitor::{ConditionChange, MonitorKey, Rows, Version, bytes_of_text};
+use weir_monitor::{ConditionChange, MonitorKey, Prepare, Prepared, Rows, Version, bytes_of_text};
 use weir_wire::Method;
 
 use crate::database::Databases;
@@ -120,6 +120,32 @@ impl Subscriptions {
         !self.no_conditions || !matches!(method, Method::MonitorCond | Method::MonitorCondSince)
     }
 
+    /// How to parse the conditions of a request for a monitor or for other conditions; `None` if there
+    /// are none, or it is refused anyway.
+    pub(crate) fn prepare(
+        &self,
+        sessions: &Sessions,
+        databases: &Databases,
+        (session, db): (SessionId, DbId),
+        (method, params): (Method, Text<'_>),
+    ) -> Option<Prepare> {
+        let db = databases.get(db)?;
+        let (prepare, name, requests) = match method {
+            Method::MonitorCondChange => {
+                let [old, new, requests] = exactly(params)?;
+                let monitor = self.find(session, &text_of(old))?;
+                (db.monitors().prepare_change(monitor.key, db.schema())?, new, requests)
+            }
+            Method::MonitorCond | Method::MonitorCondSince | Method::MonitorEach => {
+                let Parsed { version, id, requests, .. } = parse(method, params).ok()?;
+                (db.monitors().prepare(version, db.schema()), id, requests)
+            }
+            _ => return None,
+        };
+        let bytes = bytes_of_text(name.as_bytes().len(), requests.as_bytes().len());
+        sessions.check_room(session, bytes).ok().map(|()| prepare)
+    }
+
     /// `monitor`, `monitor_cond`, `monitor_cond_since`; all before it on the database is decided.
     pub(crate) fn monitor(
         &mut self,
@@ -127,7 +153,7 @@ impl Subscriptions {
         sessions: &mut Sessions,
         databases: &mut Databases,
         (session, db_id): (SessionId, DbId),
-        (method, params): (Method, Text<'_>),
+        (method, params, prepared): (Method, Text<'_>, Option<Box<Prepared>>),
         request: &[u8],
     ) -> Handled {
         let Parsed { version, id, requests, known, is_each } = parse(method, params)?;
@@ -138,7 +164,10 @@ impl Subscriptions {
         sessions.check_room(session, bytes_of_text(name.len(), requests.as_bytes().len()))?;
         let schema = Arc::clone(databases.get(db_id).expect("it was looked up").schema());
         let monitors = databases.monitors_mut(db_id);
-        let key = monitors.add(version, name.clone(), requests, &schema)?;
+        let added = prepared
+            .and_then(|ready| monitors.add_prepared(version, name.clone(), *ready, &schema));
+        let key =
+            added.unwrap_or_else(|| monitors.add(version, name.clone(), requests, &schema))?;
         if let Err(error) = sessions.check_room(session, monitors.bytes_of(key)) {
             monitors.remove(key, &schema);
             return Err(error.into());
@@ -196,7 +225,7 @@ impl Subscriptions {
         sessions: &mut Sessions,
         databases: &mut Databases,
         id: SessionId,
-        params: Text<'_>,
+        (params, prepared): (Text<'_>, Option<Box<Prepared>>),
         request: &[u8],
     ) -> Handled {
         let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
@@ -221,7 +250,11 @@ impl Subscriptions {
         sessions.check_room(id, bytes_of_text(new_name.len(), requests.as_bytes().len()))?;
         let schema = Arc::clone(databases.get(monitor.db).expect("its monitor is there").schema());
         let monitors = databases.monitors_mut(monitor.db);
-        let change = monitors.change_condition(monitor.key, new_name.clone(), requests, &schema)?;
+        let (key, name) = (monitor.key, new_name.clone());
+        let changed =
+            prepared.and_then(|ready| monitors.change_prepared(key, name.clone(), *ready, &schema));
+        let change =
+            changed.unwrap_or_else(|| monitors.change_condition(key, name, requests, &schema))?;
         let (before, after) = self.recount(databases, id, monitor.key, new_name);
         sessions.note_kept(id, after.saturating_sub(before));
         let Some(change) = change else { return Ok(Reply::empty()) };

@@ -3,6 +3,7 @@
 //! Each field is an owner with state of its own. What concerns one of them is done there; what
 //! concerns several is in this folder, a file for each kind of occasion.
 
+mod checks;
 mod clustering;
 mod commands;
 mod delivering;
@@ -29,7 +30,7 @@ use crate::options::{Config, StartStatus};
 use crate::relays::Relays;
 use crate::remotes::Remotes;
 use crate::searches::Searches;
-use crate::server::requests::Checks;
+use crate::server::checks::Checks;
 use crate::server::round::{Round, Turn};
 use crate::session::Sessions;
 use crate::session::message::Incoming;
@@ -321,6 +322,10 @@ impl Server {
         let turn: Option<(DbId, Turn)> = match finished {
             Finished::Examined(examined) => {
                 self.checked(id, examined);
+                None
+            }
+            Finished::Prepared(ready) => {
+                self.prepared(id, ready);
                 None
             }
             Finished::Written(written) => {

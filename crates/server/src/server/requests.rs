@@ -1,49 +1,28 @@
 //! From a message to the handler of its method.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_data::Error;
 use weir_json::{Text, TextBuf};
+use weir_monitor::Prepared;
 use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
-use crate::database::cancel::tell_canceled;
 use crate::database::{Trigger, conversion_bytes, server_db};
 use crate::effect::{Effect, Level};
-use crate::ids::{DbId, RemoteId, SessionId, WorkId};
+use crate::ids::{DbId, RemoteId, SessionId};
 use crate::once::{Once, Transaction};
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::{Handled, Reply, exactly};
 use crate::server::Server;
+use crate::server::checks::Conditions;
 use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::LockMode;
 use crate::session::message::{About, Incoming, Marks};
-use crate::shell::Shell;
 use crate::states::Wanted;
-use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Word, Work, operations};
-
-/// The ids of so many canceled requests are kept for a message that is looked at; if it is another
-/// one, it is completed.
-const CANCELED_MAX: usize = 16;
-
-/// Big messages that helpers look at.
-#[derive(Default)]
-pub(super) struct Checks {
-    out: BTreeMap<WorkId, Check>,
-}
-
-struct Check {
-    session: SessionId,
-    came_us: u64,
-    /// Length of the message.
-    bytes: usize,
-    /// The locks that the session owned then.
-    locks: Vec<String>,
-    /// Ids of requests that the session has taken back since, as JSON text.
-    canceled: Vec<Vec<u8>>,
-}
+use crate::work::{EXAMINE_BYTES_MIN, operations};
 
 /// Where the updates are that a change of conditions comes behind.
 enum Late {
@@ -51,34 +30,6 @@ enum Late {
     Helper,
     /// The next round tells them.
     Round,
-}
-
-impl Checks {
-    /// A session takes back a request, which may be one of these.
-    fn cancel(&mut self, session: SessionId, request: &[u8]) {
-        for check in self.out.values_mut().filter(|check| check.session == session) {
-            if check.canceled.len() < CANCELED_MAX {
-                check.canceled.push(request.to_owned());
-            }
-        }
-    }
-
-    /// Bytes of the messages.
-    pub(super) fn bytes(&self) -> usize {
-        self.out.values().map(|check| check.bytes).sum()
-    }
-
-    /// A session has left: nobody waits for what it has sent.
-    pub(super) fn forget_session(&self, shell: &mut Shell, session: SessionId) {
-        for (work, _) in self.out.iter().filter(|(_, check)| check.session == session) {
-            shell.ask(Effect::Say { id: *work, word: Word::Stop });
-        }
-    }
-
-    /// Whose messages they are, and when they came.
-    pub(super) fn at_work(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        self.out.values().map(|check| (check.session, check.came_us))
-    }
 }
 
 impl Server {
@@ -198,7 +149,12 @@ impl Server {
         }
     }
 
-    fn take_checked(&mut self, id: SessionId, message: TextBuf, locks: Option<Vec<String>>) {
+    pub(super) fn take_checked(
+        &mut self,
+        id: SessionId,
+        message: TextBuf,
+        locks: Option<Vec<String>>,
+    ) {
         let db = match Message::parse(message.text()) {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),
@@ -290,7 +246,7 @@ impl Server {
     }
 
     /// The database that a request must find decided.
-    fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
+    pub(super) fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
         self.known_lane(id, &About::of_request(method, params))
     }
 
@@ -309,7 +265,7 @@ impl Server {
         (!self.databases.is_in_flight(&origin)).then_some(origin)
     }
 
-    fn origin(&mut self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
+    pub(super) fn origin(&mut self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
         self.note_knows_tables(session, db);
         let state = self.sessions.get(session).expect("its message is being handled");
         let identity = Arc::clone(state.identity());
@@ -356,58 +312,6 @@ impl Server {
         self.databases.hurry(&mut self.shell, db);
     }
 
-    /// A message that is too big to be looked at here.
-    fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<String>>) {
-        self.sessions.hold(session, Reason::Check, Lane::Every);
-        let (came_us, bytes) = (self.shell.now_us(), message.len());
-        let work = self.shell.send_out(Some(session), Work::Examine(message));
-        let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
-        self.checks.out.insert(work, Check { session, came_us, bytes, locks, canceled: vec![] });
-    }
-
-    /// A helper has looked at a big message.
-    pub(super) fn checked(&mut self, work: WorkId, examined: Examined) {
-        let check = self.checks.out.remove(&work).expect("a helper answers what it was asked");
-        let Check { session: id, came_us, locks, canceled, .. } = check;
-        // The session may have left meanwhile.
-        if !self.sessions.has(id) {
-            return;
-        }
-        let (message, content) = match examined {
-            Examined(Ok(examined)) => examined,
-            Examined(Err(error)) => return self.bad_stream(id, &error),
-        };
-        self.sessions.note_handled(id);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.release(shell, sessions, id, Reason::Check, Lane::Every);
-        match content {
-            Content::Transact { db, id: request, is_read_only, once } => {
-                let db = self.databases.by_name(&db);
-                if db.is_some() && canceled.contains(&request) {
-                    return tell_canceled(&mut self.shell, &self.sessions, id, &request);
-                }
-                let origin = db.map(|db| self.origin(id, request, db));
-                if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
-                    let origin = Origin { created_us: came_us, ..origin };
-                    let (once, message) = match once {
-                        Some((once, plain)) => (Some(once), plain),
-                        None => (None, message),
-                    };
-                    let mut trigger = Trigger::new(origin, Arc::new(message));
-                    trigger.is_read_only = Some(is_read_only);
-                    trigger.locks = Some(locks);
-                    trigger.set_once(once);
-                    return self.databases.set_aside_new(&mut self.sessions, trigger);
-                }
-                self.take_checked(id, message, Some(locks));
-            }
-            Content::Echo { id: request, result } => {
-                self.answer(id, &request, Reply::Result(result));
-            }
-            Content::Other => self.take_checked(id, message, Some(locks)),
-        }
-    }
-
     /// Handles a request or notification that is not a running transaction; what it concerns is
     /// decided.
     pub(super) fn request(&mut self, session: SessionId, message: Incoming) {
@@ -433,9 +337,18 @@ impl Server {
                         Late::Round => self.sessions.postpone(session, message, lane),
                     };
                 }
+                let asked = (method, params);
+                let prepared = match self.conditions(session, asked, message.len()) {
+                    Conditions::Ready(prepared) => Some(prepared),
+                    Conditions::Long(db, prepare) => {
+                        return self.prepare(session, db, message, prepare);
+                    }
+                    Conditions::Here => None,
+                };
                 let mut request = Vec::new();
                 id.write(&mut request);
-                let (Ok(reply) | Err(reply)) = self.method(session, method, params, &request);
+                let asked = (method, params, prepared);
+                let (Ok(reply) | Err(reply)) = self.method(session, asked, &request);
                 self.answer(session, &request, reply);
             }
             Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
@@ -484,8 +397,7 @@ impl Server {
     fn method(
         &mut self,
         session: SessionId,
-        name: &str,
-        params: Text<'_>,
+        (name, params, prepared): (&str, Text<'_>, Option<Box<Prepared>>),
         request: &[u8],
     ) -> Handled {
         let unknown = || Reply::error_string("unknown method");
@@ -525,13 +437,14 @@ impl Server {
                 }
                 let db = self.lookup(params, name)?;
                 let Self { shell, sessions, databases, subscriptions, .. } = self;
-                let (at, asked) = ((session, db), (method, params));
+                let (at, asked) = ((session, db), (method, params, prepared));
                 subscriptions.monitor(shell, sessions, databases, at, asked, request)
             }
             Method::MonitorCondChange => {
                 let Self { shell, sessions, databases, subscriptions, .. } = self;
+                let asked = (params, prepared);
                 subscriptions
-                    .monitor_cond_change(shell, sessions, databases, session, params, request)
+                    .monitor_cond_change(shell, sessions, databases, session, asked, request)
             }
             Method::MonitorCancel => {
                 let Self { sessions, databases, subscriptions, .. } = self;

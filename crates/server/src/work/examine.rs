@@ -1,6 +1,7 @@
 //! What a big message is, found out by a helper.
 
 use weir_json::{Text, TextBuf};
+use weir_monitor::Prepared;
 use weir_wire::Message;
 
 use crate::once::{Once, Transaction};
@@ -47,4 +48,28 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
         }
         _ => Content::Other,
     }
+}
+
+/// [`Work::Prepare`](crate::work::Work::Prepare)
+pub struct Prepare {
+    pub(crate) message: TextBuf,
+    pub(crate) prepare: weir_monitor::Prepare,
+}
+
+/// The result of a [`Work::Prepare`](crate::work::Work::Prepare): the message, and its conditions, unless nobody waits for
+/// them any more.
+pub struct Ready(pub(crate) Option<(TextBuf, Box<Prepared>)>);
+
+impl Prepare {
+    pub(crate) fn run(self) -> Ready {
+        let Self { message, prepare } = self;
+        let prepared = requests(message.text()).map(|requests| Box::new(prepare.run(requests)));
+        Ready(prepared.map(|prepared| (message, prepared)))
+    }
+}
+
+/// What a request asks of monitors: in all their methods it comes behind two other parameters.
+fn requests(message: Text<'_>) -> Option<Text<'_>> {
+    let Ok(Message::Request { params, .. }) = Message::parse(message) else { return None };
+    params.elements()?.nth(2)
 }

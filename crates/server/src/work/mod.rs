@@ -26,7 +26,7 @@ use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 pub use crate::ids::WorkId;
 pub(crate) use convert::unaffected_tables;
 pub use convert::{ConversionError, convert_rows, untouched_tables};
-pub use examine::Examined;
+pub use examine::{Examined, Prepare, Ready};
 pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
 pub use load::{Load, LoadedRows, TakeOver, TakenOver};
@@ -35,6 +35,7 @@ pub use pages::{Piece, Rest};
 pub use recast::{Recast, Recasted};
 pub use search::{Found, ReadAt, Search};
 pub use take_in::{TakeIn, TakenIn};
+pub(crate) use transaction::compare;
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
@@ -74,6 +75,8 @@ pub(crate) fn record_of(written: weir_log::record::Written) -> Record {
 pub enum Work {
     /// Checks the text of a big message and finds out what it asks for.
     Examine(Vec<u8>),
+    /// Parses the conditions in a big request of a monitor.
+    Prepare(Box<Prepare>),
     /// A long transaction on the tables themselves, which nobody else can reach meanwhile.
     Write(Box<Write>),
     /// A long transaction that only reads, on rows as they were at one moment.
@@ -119,6 +122,8 @@ pub enum Work {
 pub enum Finished {
     /// Of [`Work::Examine`].
     Examined(Examined),
+    /// Of [`Work::Prepare`].
+    Prepared(Ready),
     /// Of [`Work::Write`].
     Written(Written),
     /// Of [`Work::Read`].
@@ -165,6 +170,7 @@ impl Work {
                     (message, content)
                 })))
             }
+            Self::Prepare(prepare) => Finished::Prepared(prepare.run()),
             Self::Write(write) => Finished::Written(write.run(watcher)),
             Self::Read(read) => Finished::Read(read.run(watcher)),
             Self::Try(attempt) => Finished::Tried(attempt.run(watcher)),
@@ -199,6 +205,7 @@ impl Work {
     pub fn stopped(self) -> Finished {
         match self {
             Self::Examine(_) => Finished::Examined(Examined(Err(String::new()))),
+            Self::Prepare(_) => Finished::Prepared(Ready(None)),
             Self::Write(write) => Finished::Written(write.stopped()),
             Self::Read(_) => Finished::Read(Outcome::TooLong { cost: 0 }),
             Self::Try(_) | Self::Confirm(_) => Finished::Tried(Tried(Err(Failed::Stopped))),
@@ -256,6 +263,7 @@ impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Examine(_) => "Examine",
+            Self::Prepare(_) => "Prepare",
             Self::Write(_) => "Write",
             Self::Read(_) => "Read",
             Self::Try(_) => "Try",
@@ -280,6 +288,7 @@ impl fmt::Debug for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Examined(_) => "Examined",
+            Self::Prepared(_) => "Prepared",
             Self::Written(_) => "Written",
             Self::Read(_) => "Read",
             Self::Tried(_) => "Tried",

@@ -33,8 +33,9 @@ pub struct Write {
     pub(crate) refused: Option<String>,
     /// What the transaction may cost if others wait, in units of about 50 ns.
     pub(crate) budget: u64,
-    /// The operations have run on a snapshot, and this has changed since.
-    pub(crate) attempt: Option<(Box<Attempt>, Missed)>,
+    /// The operations have run on a snapshot, and this has changed since; operations that it makes a
+    /// difference to may cost so much more.
+    pub(crate) attempt: Option<(Box<Attempt>, Missed, u64)>,
     /// The message's text is needed afterwards, too.
     pub(crate) keeps_text: bool,
 }
@@ -56,6 +57,8 @@ pub struct Confirm {
     pub(crate) attempt: Box<Attempt>,
     /// What has changed since the attempt began, or since it was confirmed last.
     pub(crate) missed: Missed,
+    /// What the operations may cost that this makes a difference to.
+    pub(crate) again_max: u64,
 }
 
 /// The result of a [`Work::Try`](crate::work::Work::Try) or a
@@ -133,14 +136,24 @@ impl Write {
             attempt,
             keeps_text,
         } = self;
-        let attempt = attempt.filter(|(attempt, missed)| attempt.holds(missed, watcher));
-        let mut outcome = request.run(budget, watcher, |operations, env| match &attempt {
-            Some((attempt, _)) => {
-                attempt.commit(&mut database, env.uuids, env.budget, env.watcher.take())
-            }
-            None => weir_engine::execute(&mut database, operations, env),
+        let attempt = attempt.and_then(|(mut attempt, missed, again_max)| {
+            compare(&mut attempt, &missed, again_max, watcher).then_some(attempt)
+        });
+        let committed = attempt.as_ref().and_then(|attempt| {
+            request.run(budget, watcher, |operations, env| match attempt.holds() {
+                true => {
+                    let watcher = env.watcher.take();
+                    Some(attempt.commit(&mut database, env.uuids, env.budget, watcher))
+                }
+                false => attempt.replay(&mut database, operations, env),
+            })
         });
         drop(attempt);
+        let mut outcome = committed.unwrap_or_else(|| {
+            request.run(budget, watcher, |operations, env| {
+                weir_engine::execute(&mut database, operations, env)
+            })
+        });
         let (mut record, mut uncut) = (None, None);
         if let Outcome::Done(done) = &mut outcome
             && let Some(delta) = &done.delta
@@ -204,12 +217,22 @@ impl Try {
 }
 
 impl Confirm {
-    /// Whether the attempt still holds.
+    /// Whether the attempt is still of use.
     pub(crate) fn run(self, watcher: Option<&Watcher>) -> Tried {
-        let Self { attempt, missed } = self;
-        let holds = attempt.holds(&missed, watcher);
-        Tried(if holds { Ok(attempt) } else { Err(Failed::Overtaken) })
+        let Self { mut attempt, missed, again_max } = self;
+        let is_of_use = compare(&mut attempt, &missed, again_max, watcher);
+        Tried(if is_of_use { Ok(attempt) } else { Err(Failed::Overtaken) })
     }
+}
+
+/// Finds what of an attempt is to be run again; whether that costs no more than it may.
+pub(crate) fn compare(
+    attempt: &mut Attempt,
+    missed: &Missed,
+    again_max: u64,
+    watcher: Option<&Watcher>,
+) -> bool {
+    attempt.compare(missed, watcher) && attempt.again_cost() <= again_max
 }
 
 impl Read {
