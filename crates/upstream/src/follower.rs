@@ -21,7 +21,8 @@ use weir_data::{Schema, Uuid, UuidSource};
 use weir_json::{Text, Value, array, object};
 use weir_wire::Message;
 
-use crate::news::{Method, News, Read, RowReader};
+use crate::freshness::Freshness;
+use crate::news::{Method, News, Read, RowReader, State};
 use crate::remotes::Remotes;
 use crate::replication::Input;
 use crate::server_row::{Search, ServerRows};
@@ -120,8 +121,9 @@ pub struct Follower {
     monitors: u64,
     /// The id of the state that the owner has; zero for none.
     last: Uuid,
-    /// The highest index that any server has named.
-    index: Option<u64>,
+    freshness: Freshness,
+    /// The time of what is handled now.
+    now_us: u64,
     /// What the server says of its own source.
     is_source_connected: bool,
     /// Why the only server will not do, as it was said last.
@@ -152,7 +154,8 @@ impl Follower {
             method: Method::CondSince,
             monitors: 0,
             last: Uuid::ZERO,
-            index: None,
+            freshness: Freshness::default(),
+            now_us: 0,
             is_source_connected: false,
             complaint: None,
             actions: Vec::new(),
@@ -192,9 +195,9 @@ impl Follower {
         self.session.name()
     }
 
-    /// The highest index of the database that any server has named (ovsdb-server(5)).
+    /// The index of the database that the server has named, or one before it (ovsdb-server(5)).
     pub fn index(&self) -> Option<u64> {
-        self.index
+        self.freshness.seen()
     }
 
     /// The id of the state that the owner has; zero for none.
@@ -214,7 +217,8 @@ impl Follower {
 
     /// When [`Input::Tick`] has something to do, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
-        self.session.next_wakeup_us()
+        let ends_us = self.freshness.ends_us();
+        self.session.next_wakeup_us().into_iter().chain(ends_us).min()
     }
 
     /// Sends a request of the owner's; its number.
@@ -237,15 +241,41 @@ impl Follower {
         Some(RowReader { schema, request, method, monitor: self.monitor_id() })
     }
 
-    /// The owner makes its rows like what a [`RowReader`] has read on this connection: the state of
-    /// this id.
-    pub fn have_read(&mut self, id: Uuid) {
+    /// The owner makes its rows like what a [`RowReader`] has read on this connection: this state.
+    pub fn have_read(&mut self, state: State, out: &mut Vec<Output>) {
         if let Phase::Asking(request) = self.phase {
             self.asked.remove(&request);
             self.phase = Phase::Following;
+            self.freshness.follow();
             self.allow_free_tries();
         }
-        self.last = id;
+        self.last = state.id;
+        if let Some(index) = state.index {
+            self.hear_index(index, out);
+        }
+    }
+
+    /// The server says its index.
+    fn hear_index(&mut self, index: u64, out: &mut Vec<Output>) {
+        if let Some(before) = self.freshness.hear(index) {
+            let text = format!("the source has gone back from index {before} to {index}");
+            self.say(Level::Warning, text, out);
+        }
+    }
+
+    /// Servers that were refused because they are behind have been for so long that the source itself must
+    /// have gone back: its rows are taken anew.
+    fn believe_who_is_behind(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Some(before) = self.freshness.give_up(self.now_us) else { return Ok(()) };
+        self.last = Uuid::ZERO;
+        let text = format!(
+            "no server has index {before}: the source has gone back, all rows are taken anew"
+        );
+        self.say(Level::Warning, text, out);
+        match self.session.is_connected() && !self.rows.is_empty() {
+            true => self.look_at_server(out),
+            false => Ok(()),
+        }
     }
 
     /// Takes what happened.
@@ -256,6 +286,7 @@ impl Follower {
         versions: &mut UuidSource,
         out: &mut Vec<Output>,
     ) {
+        self.now_us = now_us;
         match input {
             Input::Up => {
                 self.session.connected(now_us, &mut self.actions);
@@ -265,10 +296,8 @@ impl Follower {
             }
             Input::Message(bytes) => {
                 self.session.heard(now_us);
-                if let Err(Stop::Other(level, text)) = self.message(bytes, versions, out) {
-                    self.say(level, text, out);
-                    self.leave(now_us);
-                }
+                let done = self.message(bytes, versions, out);
+                self.leave_if_stopped(done, out);
             }
             Input::Activity => self.session.heard(now_us),
             Input::Down(error) => {
@@ -284,6 +313,8 @@ impl Follower {
                 if !self.session.is_connected() {
                     self.forget();
                 }
+                let done = self.believe_who_is_behind(out);
+                self.leave_if_stopped(done, out);
             }
         }
         self.pass_on(out);
@@ -301,6 +332,13 @@ impl Follower {
         self.restart(now_us, out);
     }
 
+    fn leave_if_stopped(&mut self, done: Result<(), Stop>, out: &mut Vec<Output>) {
+        if let Err(Stop::Other(level, text)) = done {
+            self.say(level, text, out);
+            self.leave(self.now_us);
+        }
+    }
+
     fn leave(&mut self, now_us: u64) {
         self.forget();
         self.session.restart(now_us, &mut self.actions);
@@ -313,6 +351,7 @@ impl Follower {
         self.rows = ServerRows::default();
         self.features.clear();
         self.is_source_connected = false;
+        self.freshness.disconnected();
         self.monitors = 0;
     }
 
@@ -359,7 +398,7 @@ impl Follower {
             match reader.read_message(bytes, &message, versions) {
                 Read::Nothing => {}
                 Read::News(news) => {
-                    self.have_read(news.id);
+                    self.have_read(news.state, out);
                     out.push(Output::News(Box::new(news)));
                     return Ok(());
                 }
@@ -489,30 +528,45 @@ impl Follower {
             let text = "rows of _Server make no sense".to_owned();
             return Err(Stop::Other(Level::Warning, text));
         }
+        self.look_at_server(out)
+    }
+
+    /// Whether the server will do, by what it has said of itself.
+    fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
         let Wanted { database, remotes, leader_only, .. } = &self.wanted;
         let search = Search {
             database,
             cluster: remotes.cluster(),
             leader_only: *leader_only,
-            index_min: self.index.unwrap_or(0),
+            index_min: self.freshness.least(),
         };
         match self.rows.find(search) {
             Ok(row) => {
                 self.complaint = None;
                 self.is_source_connected = row.is_connected;
-                self.index = row.index.max(self.index);
+                if let Some(index) = row.index {
+                    self.hear_index(index, out);
+                }
                 self.take_schema(&row.schema)
             }
             // There is no other server: this one may do later, and says so then.
-            Err(why) if remotes.servers().len() == 1 => {
+            Err(unfit) if remotes.servers().len() == 1 => {
                 self.is_source_connected = false;
-                let why = why.split(';').next().unwrap_or_default().to_owned();
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                let why = unfit.why.split(';').next().unwrap_or_default().to_owned();
                 if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
                     self.say(Level::Info, why, out);
                 }
                 Ok(())
             }
-            Err(why) => Err(Stop::Other(Level::Info, why)),
+            Err(unfit) => {
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                Err(Stop::Other(Level::Info, unfit.why))
+            }
         }
     }
 
@@ -563,7 +617,10 @@ impl Follower {
         let name = Value::from(schema.name.as_str());
         let last = self.last;
         let params = match self.method {
-            Method::Each => format!(r#"[{name},{monitor},{requests},"{last}",{{"each":true}}]"#),
+            Method::Each => {
+                let index = if self.has("weir_monitor.index") { r#","index":true"# } else { "" };
+                format!(r#"[{name},{monitor},{requests},"{last}",{{"each":true{index}}}]"#)
+            }
             Method::CondSince => format!(r#"[{name},{monitor},{requests},"{last}"]"#),
             Method::Cond | Method::Monitor => format!("[{name},{monitor},{requests}]"),
         };

@@ -62,11 +62,20 @@ impl Method {
     }
 }
 
+/// What a source says of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its id; zero if the source has none.
+    pub id: Uuid,
+    /// Its index, if that is said with the rows.
+    pub index: Option<u64>,
+}
+
 /// What has become of the rows.
 #[derive(Debug, PartialEq)]
 pub struct News {
-    /// The id of the state; zero if the source has none.
-    pub id: Uuid,
+    /// The state that they are of.
+    pub state: State,
     /// What the rows conform to.
     pub schema: Arc<Schema>,
     /// The rows.
@@ -201,7 +210,7 @@ impl RowReader {
             _ => return Read::Nothing,
         };
         match read {
-            Ok((id, rows)) => Read::News(News { id, schema: Arc::clone(&self.schema), rows }),
+            Ok((state, rows)) => Read::News(News { state, schema: Arc::clone(&self.schema), rows }),
             Err(error) => Read::Wrong(error),
         }
     }
@@ -211,7 +220,7 @@ impl RowReader {
         message: &[u8],
         result: Text<'_>,
         versions: &mut UuidSource,
-    ) -> Result<(Uuid, Rows), Error> {
+    ) -> Result<(State, Rows), Error> {
         let (is_found, id, rows) = match self.method {
             Method::Each | Method::CondSince => {
                 let mut elements = result.elements().into_iter().flatten();
@@ -223,7 +232,7 @@ impl RowReader {
         };
         if is_found {
             let edits = updates2::parse(rows, &self.schema, versions)?;
-            return Ok((id, Rows::Edits(edits)));
+            return Ok((State { id, index: None }, Rows::Edits(edits)));
         }
         let version = if self.method == Method::Monitor { "" } else { updates2::VERSION };
         let mut all = Vec::new();
@@ -237,14 +246,14 @@ impl RowReader {
             Ok(())
         })?;
         let (method, schema) = (self.method, Arc::clone(&self.schema));
-        Ok((id, Rows::All(AllRows { method, schema, rows: all })))
+        Ok((State { id, index: None }, Rows::All(AllRows { method, schema, rows: all })))
     }
 
     fn change<'a>(
         &self,
         elements: &mut impl Iterator<Item = Text<'a>>,
         versions: &mut UuidSource,
-    ) -> Result<(Uuid, Rows), Error> {
+    ) -> Result<(State, Rows), Error> {
         let id = match self.method {
             Method::Each | Method::CondSince => uuid(elements.next())?,
             Method::Cond | Method::Monitor => Uuid::ZERO,
@@ -254,8 +263,10 @@ impl RowReader {
             elements.next();
         }
         let updates = elements.next().ok_or_else(odd)?;
+        let index = elements.next().filter(|_| self.method == Method::Each);
+        let index = index.and_then(Text::integer).and_then(|index| u64::try_from(index).ok());
         Ok((
-            id,
+            State { id, index },
             match self.method {
                 Method::Monitor => Rows::Images(updates::parse(updates, &self.schema)?),
                 _ => Rows::Edits(updates2::parse(updates, &self.schema, versions)?),

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_data::Uuid;
 use weir_upstream::follower::{Follower, Wanted};
+use weir_upstream::news::State;
 use weir_upstream::remotes::Remotes;
 use weir_upstream::session::Session;
 use weir_wire::Message;
@@ -88,8 +89,8 @@ pub(crate) struct Relay {
     pub(crate) unread: Option<Vec<u8>>,
     /// The helper that reads a message or changes the tables, and the connection that it is from.
     pub(crate) at_work: Option<(WorkId, Option<LinkId>)>,
-    /// The state of this id, as it was read, is to take effect as soon as the tables are settled.
-    pub(crate) read: Option<(Uuid, Rows)>,
+    /// This state, as it was read, is to take effect as soon as the tables are settled.
+    pub(crate) read: Option<(State, Rows)>,
     /// The state that a helper makes of the tables.
     pub(crate) taking_over: Option<Uuid>,
     pub(crate) forwards: Forwards,

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use weir_data::{
-    ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, Uuid, UuidSource,
+    ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, UuidSource,
 };
-use weir_upstream::news::{News, Read, RowReader, Rows as SourceRows};
+use weir_upstream::news::{News, Read, RowReader, Rows as SourceRows, State};
 
 use crate::work::load::{Rows, Target};
 
@@ -20,7 +20,7 @@ pub struct TakeIn {
 }
 
 /// What came out of it.
-pub struct TakenIn(pub(crate) Result<(Uuid, Rows), NotTaken>);
+pub struct TakenIn(pub(crate) Result<(State, Rows), NotTaken>);
 
 /// Why there are no rows.
 pub(crate) enum NotTaken {
@@ -50,8 +50,8 @@ fn rows_of(
     message: Vec<u8>,
     before: Option<&Snapshot>,
     uuids: &mut UuidSource,
-) -> Result<(Uuid, Rows), String> {
-    let News { id, schema, rows } = news;
+) -> Result<(State, Rows), String> {
+    let News { state, schema, rows } = news;
     let message = match &rows {
         SourceRows::All(_) => message,
         // The rows are there already, and the text is not needed beside them.
@@ -60,13 +60,13 @@ fn rows_of(
     let seed = uuids.next_u64();
     let difference = |store: &Store, edits, uuids: &mut UuidSource| {
         let delta = weir_engine::difference_of(store, edits, uuids);
-        delta.map(|delta| (id, Rows::Changed(delta))).map_err(|error| error.to_string())
+        delta.map(|delta| (state, Rows::Changed(delta))).map_err(|error| error.to_string())
     };
     match rows {
         SourceRows::All(all) => {
             let mut target = Target::new(before, &schema, seed);
             all.take(message, uuids, &mut |table, row| target.row(table, row))?;
-            Ok((id, target.end(before, uuids)?))
+            Ok((state, target.end(before, uuids)?))
         }
         SourceRows::Edits(edits) => {
             let tables = edits.iter().map(|edit| edit.table).collect();

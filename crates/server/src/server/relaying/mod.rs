@@ -194,8 +194,8 @@ impl Server {
             if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
                 break;
             }
-            if let Some((id, rows)) = relay.read.take() {
-                self.take_rows(db, id, rows);
+            if let Some((state, rows)) = relay.read.take() {
+                self.take_rows(db, state, rows);
                 continue;
             }
             if let Some(message) = relay.unread.take() {

@@ -3,7 +3,7 @@
 use weir_data::Uuid;
 use weir_history::History;
 use weir_upstream::follower::Follower;
-use weir_upstream::news::{News, Rows as SourceRows};
+use weir_upstream::news::{News, Rows as SourceRows, State};
 
 use crate::database::Changed;
 use crate::effect::{Effect, Level};
@@ -15,13 +15,13 @@ use crate::work::{NotTaken, Rows, TakeOver, TakenIn, TakenOver, Work};
 impl Server {
     /// Rows have changed, and few of them: that takes effect now, for the tables are settled.
     pub(super) fn take_news(&mut self, db: DbId, news: News) {
-        let News { id, rows, .. } = news;
+        let News { state, rows, .. } = news;
         let changed = match rows {
             SourceRows::Edits(edits) => Changed::Edits(edits),
             SourceRows::Images(images) => Changed::Images(images),
             SourceRows::All(_) => unreachable!("a helper reads the first rows"),
         };
-        let state = self.state_of(id);
+        let state = self.state_of(state.id);
         let Self { shell, databases, .. } = self;
         match databases.follow_source(shell, db, state, changed) {
             Ok(()) => {
@@ -71,14 +71,16 @@ impl Server {
 
     /// What was read takes effect, and from now on it is the state that the source is asked to go on
     /// from; the tables are settled, if there are any.
-    pub(super) fn take_rows(&mut self, db: DbId, id: Uuid, rows: Rows) {
+    pub(super) fn take_rows(&mut self, db: DbId, state: State, rows: Rows) {
         let relay = self.relays.get_mut(db);
         if !relay.follower.is_following() {
             // These are all rows, or all that was missed: no change before them is told any more.
             relay.forwards.await_all_rows();
         }
-        relay.follower.have_read(id);
-        let state = self.state_of(id);
+        let mut out = Vec::new();
+        relay.follower.have_read(state, &mut out);
+        self.carry_out_relay(db, out);
+        let state = self.state_of(state.id);
         match rows {
             Rows::Fresh(database) => {
                 self.shell.ask(Effect::TrimMemory);
