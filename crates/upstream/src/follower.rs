@@ -17,12 +17,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_data::{Schema, Uuid, UuidSource};
+use weir_data::{ColumnSchema, Schema, Uuid, UuidSource};
 use weir_json::{Text, Value, array, object};
 use weir_wire::Message;
 
 use crate::freshness::Freshness;
-use crate::news::{Method, News, Read, RowReader, State};
+use crate::news::{EphemeralMonitor, EphemeralRows, Method, News, Read, RowReader, State};
 use crate::remotes::Remotes;
 use crate::replication::Input;
 use crate::server_row::{Search, ServerRows};
@@ -61,6 +61,15 @@ pub enum Output {
     Close,
     /// Make the rows like that, in one transaction.
     News(Box<News>),
+    /// Give the rows these values of columns that no file keeps.
+    Ephemeral(EphemeralRows),
+    /// One of the owner's locks has become its own at the server, or has been taken from it.
+    Lock {
+        /// The lock's name.
+        name: String,
+        /// It is the owner's now.
+        is_owned: bool,
+    },
     /// One of the owner's requests is answered.
     Reply {
         /// The request's number.
@@ -89,6 +98,8 @@ enum Asked {
     ServerRows,
     Schema,
     Rows,
+    /// Columns that no file keeps.
+    Ephemeral,
     /// For the owner.
     Owner,
 }
@@ -119,6 +130,8 @@ pub struct Follower {
     method: Method,
     /// How many monitors there have been on this connection.
     monitors: u64,
+    /// The monitor of what is in no state.
+    ephemeral: Option<EphemeralMonitor>,
     /// The id of the state that the owner has; zero for none.
     last: Uuid,
     freshness: Freshness,
@@ -153,6 +166,7 @@ impl Follower {
             schema: None,
             method: Method::CondSince,
             monitors: 0,
+            ephemeral: None,
             last: Uuid::ZERO,
             freshness: Freshness::default(),
             now_us: 0,
@@ -238,7 +252,8 @@ impl Follower {
             Phase::Following => None,
         };
         let (schema, method) = (Arc::clone(schema), self.method);
-        Some(RowReader { schema, request, method, monitor: self.monitor_id() })
+        let (monitor, ephemeral) = (self.monitor_id(), self.ephemeral.clone());
+        Some(RowReader { schema, request, method, monitor, ephemeral })
     }
 
     /// The owner makes its rows like what a [`RowReader`] has read on this connection: this state.
@@ -248,11 +263,37 @@ impl Follower {
             self.phase = Phase::Following;
             self.freshness.follow();
             self.allow_free_tries();
+            self.ask_for_ephemeral();
         }
         self.last = state.id;
         if let Some(index) = state.index {
             self.hear_index(index, out);
         }
+        self.pass_on(out);
+    }
+
+    /// A [`RowReader`] has read values of columns that no file keeps, of all rows or of some.
+    pub fn have_ephemeral(&mut self, is_all: bool) {
+        if is_all && let Some(monitor) = &mut self.ephemeral {
+            let request = monitor.request.take();
+            request.inspect(|request| _ = self.asked.remove(request));
+        }
+    }
+
+    /// Asks for the columns that are in no state, if there are some: beside the states, for those have the
+    /// same ids whatever these columns hold. The oldest method tells whole values, which do not depend on
+    /// what was there before.
+    fn ask_for_ephemeral(&mut self) {
+        let (schema, _) = self.schema.as_ref().expect("rows have come under a schema");
+        let is_wanted = |column: &ColumnSchema| !self.method.has_all() && !column.persistent;
+        let mut requests = requests(schema, is_wanted).filter(|(_, columns)| !columns.is_empty());
+        let Some(first) = requests.next() else { return };
+        let requests = requests_text(std::iter::once(first).chain(requests));
+        let (name, number) = (Value::from(schema.name.as_str()), self.monitors);
+        let id = format!(r#"["ephemeral",{name},{number}]"#);
+        let params = format!("[{name},{id},{requests}]");
+        let request = self.ask("monitor", params.as_bytes(), Asked::Ephemeral);
+        self.ephemeral = Some(EphemeralMonitor { request: Some(request), id: id.into_bytes() });
     }
 
     /// The server says its index.
@@ -352,7 +393,7 @@ impl Follower {
         self.features.clear();
         self.is_source_connected = false;
         self.freshness.disconnected();
-        self.monitors = 0;
+        (self.monitors, self.ephemeral) = (0, None);
     }
 
     fn allow_free_tries(&mut self) {
@@ -402,6 +443,11 @@ impl Follower {
                     out.push(Output::News(Box::new(news)));
                     return Ok(());
                 }
+                Read::Ephemeral(rows) => {
+                    self.have_ephemeral(rows.is_all);
+                    out.push(Output::Ephemeral(rows));
+                    return Ok(());
+                }
                 Read::Wrong(error) => {
                     self.last = Uuid::ZERO;
                     let text = format!("cannot read the rows of the source: {error}");
@@ -434,7 +480,12 @@ impl Follower {
         out: &mut Vec<Output>,
     ) -> Result<(), Stop> {
         let mut elements = params.elements().into_iter().flatten();
-        let monitor = elements.next().map(canonical);
+        let first = elements.next();
+        if let ("locked" | "stolen", Some(name)) = (method, first.and_then(Text::str)) {
+            out.push(Output::Lock { name: name.into_owned(), is_owned: method == "locked" });
+            return Ok(());
+        }
+        let monitor = first.map(canonical);
         let is_server_db = monitor.as_deref() == Some(SERVER_MONITOR.as_bytes());
         match method {
             "update2" if is_server_db => {
@@ -448,7 +499,7 @@ impl Follower {
                 // `_Server` says what has become of the database, if there is a `_Server`.
                 if self.phase != Phase::Looking && monitor == Some(self.monitor_id()) {
                     self.phase = Phase::Looking;
-                    (self.schema, self.last) = (None, Uuid::ZERO);
+                    (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
                 }
                 Ok(())
             }
@@ -469,7 +520,7 @@ impl Follower {
             return Ok(());
         };
         match (asked, reply) {
-            (Asked::Nothing, _) => Ok(()),
+            (Asked::Nothing | Asked::Ephemeral, _) => Ok(()),
             (Asked::Features, reply) => {
                 let names = reply.ok().and_then(Text::elements).into_iter().flatten();
                 let names = names.filter_map(|name| name.str().map(|name| name.into_owned()));
@@ -592,9 +643,11 @@ impl Follower {
         }
         if self.phase != Phase::Looking {
             // Its rows are those of tables that the schema before had, too.
-            let id = self.monitor_id();
-            let params = [b"[", &id[..], b"]"].concat();
-            self.ask("monitor_cancel", &params, Asked::Nothing);
+            let ephemeral = self.ephemeral.take().map(|monitor| monitor.id);
+            for id in [Some(self.monitor_id()), ephemeral].into_iter().flatten() {
+                let params = [b"[", &id[..], b"]"].concat();
+                self.ask("monitor_cancel", &params, Asked::Nothing);
+            }
         }
         let tells_each = self.has("weir_monitor") && self.has("weir_monitor.each");
         self.method = if tells_each { Method::Each } else { Method::CondSince };
@@ -605,14 +658,8 @@ impl Follower {
     fn ask_for_rows(&mut self) {
         self.monitors += 1;
         let (schema, _) = self.schema.as_ref().expect("rows are asked for under a schema");
-        let columns = |table: &weir_data::TableSchema| {
-            let columns = table.data_columns().map(|(_, column)| column);
-            let columns = columns.filter(|column| self.method.has_all() || column.persistent);
-            let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-            array([object([("columns", array(names))])])
-        };
-        let tables = schema.table_ids().map(|(_, table)| (table.name.clone(), columns(table)));
-        let requests = Value::Object(tables.collect()).to_string();
+        let is_wanted = |column: &ColumnSchema| self.method.has_all() || column.persistent;
+        let requests = requests_text(requests(schema, is_wanted));
         let monitor = String::from_utf8_lossy(&self.monitor_id()).into_owned();
         let name = Value::from(schema.name.as_str());
         let last = self.last;
@@ -637,6 +684,25 @@ impl Follower {
         };
         id.into_bytes()
     }
+}
+
+/// What a monitor asks for: these columns of each table.
+fn requests(
+    schema: &Schema,
+    is_wanted: impl Fn(&ColumnSchema) -> bool,
+) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    schema.table_ids().map(move |(_, table)| {
+        let columns = table.data_columns().map(|(_, column)| column);
+        let columns = columns.filter(|column| is_wanted(column));
+        (table.name.as_str(), columns.map(|column| column.name.as_str()).collect())
+    })
+}
+
+/// The requests as JSON.
+fn requests_text<'a>(requests: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> String {
+    let request = |columns| array([object([("columns", array::<&str>(columns))])]);
+    let requests = requests.map(|(table, columns)| (table.to_owned(), request(columns)));
+    Value::Object(requests.collect()).to_string()
 }
 
 fn canonical(text: Text<'_>) -> Vec<u8> {
