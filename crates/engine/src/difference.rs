@@ -20,6 +20,8 @@ use crate::transaction::Transaction;
 #[derive(Debug)]
 pub struct Difference {
     before: Store,
+    /// Columns that no file keeps stay as they are in rows that stay.
+    spares_ephemeral: bool,
     tables: Vec<Table>,
 }
 
@@ -52,7 +54,14 @@ impl Difference {
     pub fn new(before: &Snapshot, seed: u64) -> Self {
         let tables: Vec<TableId> = before.schema().table_ids().map(|(table, _)| table).collect();
         let before = before.to_store(&tables, seed);
-        Self { before, tables: tables.iter().map(|_| Table::default()).collect() }
+        let tables = tables.iter().map(|_| Table::default()).collect();
+        Self { before, spares_ephemeral: false, tables }
+    }
+
+    /// The rows come without the columns that no file keeps: those say nothing.
+    #[must_use]
+    pub fn spare_ephemeral(self) -> Self {
+        Self { spares_ephemeral: true, ..self }
     }
 
     /// A row has come, under an equal schema.
@@ -71,7 +80,11 @@ impl Difference {
         if !noted.mark(slot.0 as usize) {
             return Err(twice(self.before.schema(), table, uuid));
         }
+        let spares_ephemeral = self.spares_ephemeral;
         let change = |(column, schema): (ColumnId, &ColumnSchema)| {
+            if spares_ephemeral && !schema.persistent {
+                return None;
+            }
             let change = Change::between(before.datum(column), row.datum(column), &schema.ty)?;
             Some(ColumnDelta { column, change })
         };
@@ -87,7 +100,7 @@ impl Difference {
     /// # Errors
     /// A row has come twice.
     pub fn end(self) -> Result<Delta, Error> {
-        let Self { before, tables } = self;
+        let Self { before, tables, .. } = self;
         let mut delta = Delta::default();
         for ((table, _), mut noted) in before.schema().table_ids().zip(tables) {
             let inserted = |(uuid, row): &(Uuid, RowDelta)| {

@@ -61,6 +61,8 @@ pub struct History {
     nonce: u64,
     chain: Chain,
     place: Place,
+    /// How many records there have been, over compactions and restarts.
+    records: u64,
     /// By table: the oldest state from which its changes are here, if the rings reach back that far.
     begins: Vec<Place>,
     recorded: Ring,
@@ -101,11 +103,17 @@ impl History {
             nonce,
             chain,
             place,
+            records: 0,
             begins,
             recorded: Ring::new(budget, Mark { place, id: chain.id() }),
             volatile: Ring::new(budget, Mark { place, id: volatile_id(nonce, place) }),
             dormant: Vec::new(),
         }
+    }
+
+    /// The log of a file that had so many records before.
+    pub(crate) fn with_records(self, records: u64) -> Self {
+        Self { records, ..self }
     }
 
     pub(crate) fn recorded_mut(&mut self) -> &mut Ring {
@@ -160,6 +168,7 @@ impl History {
         self.place.0 += 1;
         if let Some(record) = record {
             self.chain = self.chain.behind(record.name);
+            self.records += 1;
         }
         let is_kept = self.is_enabled && record.is_none_or(|record| record.is_marked);
         let Some(delta) = delta.filter(|_| is_kept) else {
@@ -228,6 +237,12 @@ impl History {
     pub fn all(&self) -> Changes {
         let place = self.recorded.low_water().place;
         Changes::new(self.recorded.since(place), Vec::new(), IdKind::Recorded, self.nonce)
+    }
+
+    /// How many records there have been, the schema's aside: a number that only grows, over
+    /// compactions, conversions and restarts, as long as the side file is there.
+    pub fn records(&self) -> u64 {
+        self.records
     }
 
     /// How many changes have been pushed.
@@ -300,6 +315,7 @@ impl History {
             is_kept: self.is_kept(IdKind::Recorded),
             chain: self.chain,
             place: self.place,
+            records: self.records,
             low_water,
             begins: self.begins.clone(),
             parts: self.recorded.since(low_water.place),
@@ -326,6 +342,7 @@ impl History {
         budget: usize,
     ) {
         self.place.0 += 1;
+        self.records += 1;
         self.chain = chain;
         let renumbering = Renumbering::of(target, self.begins.len());
         self.begins = renumbering.begins(&self.begins, tables, self.place);

@@ -17,6 +17,7 @@ pub struct Image {
     pub(crate) is_kept: bool,
     pub(crate) chain: Chain,
     pub(crate) place: Place,
+    pub(crate) records: u64,
     pub(crate) low_water: Mark,
     pub(crate) begins: Vec<Place>,
     pub(crate) parts: Vec<Part>,
@@ -34,6 +35,7 @@ impl Image {
     ) -> Self {
         self.chain = self.chain.then(schema);
         self.place.0 += 1;
+        self.records += 1;
         let renumbering = Renumbering::of(target, self.begins.len());
         self.begins = renumbering.begins(&self.begins, tables, self.place);
         if !renumbering.is_identity() {

@@ -3,13 +3,15 @@
 //! ```text
 //! file     = MAGIC, binding, state, tables, parts, SHA-1 of all before it
 //! binding  = hash of the schema's record, of the snapshot's record        20 bytes each
-//! state    = chain 16 bytes, place u64, low-water place u64, low-water id 16 bytes
+//! state    = chain 16 bytes, place u64, low-water place u64, low-water id 16 bytes, records u64
 //! tables   = n u32, n times the place u64 where the table's log begins
 //! parts    = n u32, n times: numbers, length u32, entries (`entry`)
 //! numbers  = SAME                                                          as the tables have now
 //!          | REPEATED                                                      as in the part before
 //!          | LISTED, n u32, n times the table's number now u32, or GONE
 //! ```
+//!
+//! The first format had no `records`; the place, which is never less, stands for it.
 //!
 //! Integers are little-endian, hashes, chains and ids as they stand. A reader takes nothing on
 //! trust: every entry is decoded once under the file's schema.
@@ -29,7 +31,9 @@ use crate::renumbering::Renumbering;
 use crate::ring::{Mark, Part};
 
 /// The first bytes of a side file; the number is the format's.
-const MAGIC: [u8; 15] = *b"weir-history 1\n";
+const MAGIC: [u8; 15] = *b"weir-history 2\n";
+/// Those of the first format.
+const MAGIC_1: [u8; 15] = *b"weir-history 1\n";
 const DIGEST_LEN: usize = 20;
 
 const SAME: u8 = 0;
@@ -107,6 +111,7 @@ fn head(image: &Image, binding: &Binding) -> Vec<u8> {
     out.extend_from_slice(&image.place.0.to_le_bytes());
     out.extend_from_slice(&image.low_water.place.0.to_le_bytes());
     out.extend_from_slice(&image.low_water.id.to_u128().to_be_bytes());
+    out.extend_from_slice(&image.records.to_le_bytes());
     out.extend_from_slice(&(image.begins.len() as u32).to_le_bytes());
     out.extend(image.begins.iter().flat_map(|place| place.0.to_le_bytes()));
     out.extend_from_slice(&(image.parts.len() as u32).to_le_bytes());
@@ -127,7 +132,9 @@ impl History {
         budget: usize,
         nonce: u64,
     ) -> Result<Self, SideFileError> {
-        let mut body = bytes.strip_prefix(&MAGIC).ok_or(SideFileError::Unknown)?;
+        let has_records = bytes.starts_with(&MAGIC);
+        let magic = if has_records { MAGIC } else { MAGIC_1 };
+        let mut body = bytes.strip_prefix(&magic).ok_or(SideFileError::Unknown)?;
         let (hashed, digest) =
             bytes.split_last_chunk::<DIGEST_LEN>().ok_or(SideFileError::Damaged("too short"))?;
         if *digest != *Sha1::digest(hashed) {
@@ -144,10 +151,15 @@ impl History {
             place: take_place(&mut body)?,
             id: Uuid::from_u128(u128::from_be_bytes(take(&mut body)?)),
         };
+        let records = match has_records {
+            true => take_place(&mut body)?,
+            false => place,
+        };
         let begins = take_begins(&mut body, schema, place)?;
         let parts = take_parts(&mut body)?;
         let atoms = check(&parts, schema, low_water, Mark { place, id: chain.id() })?;
-        let mut history = Self::at(chain, place, begins, budget, nonce);
+        let history = Self::at(chain, place, begins, budget, nonce);
+        let mut history = history.with_records(records.0);
         let ring = history.recorded_mut();
         ring.begin(low_water);
         for (part, atoms) in parts.iter().zip(&atoms) {

@@ -503,7 +503,7 @@ fn each_change_is_told_with_its_id_to_who_asks_for_that() {
     let names = r#"{"Port":{"columns":["name"]}}"#;
     for (options, requests, expected) in [
         ("{}", names, "there is no other way yet"),
-        (r#"{"every":true}"#, names, "the option is"),
+        (r#"{"every":true}"#, names, "options are"),
         (r#"{"each":true}"#, r#"{"Port":{"columns":["up"]}}"#, "no record has column up"),
         (r#"{"each":true}"#, r#"{"Port":{}}"#, "no record has column"),
         (

@@ -17,11 +17,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_data::{Schema, Uuid, UuidSource};
+use weir_data::{ColumnSchema, Schema, Uuid, UuidSource};
 use weir_json::{Text, Value, array, object};
 use weir_wire::Message;
 
-use crate::news::{Method, News, Read, RowReader};
+use crate::freshness::Freshness;
+use crate::news::{EphemeralMonitor, EphemeralRows, Method, News, Read, RowReader, State};
 use crate::remotes::Remotes;
 use crate::replication::Input;
 use crate::server_row::{Search, ServerRows};
@@ -60,6 +61,15 @@ pub enum Output {
     Close,
     /// Make the rows like that, in one transaction.
     News(Box<News>),
+    /// Give the rows these values of columns that no file keeps.
+    Ephemeral(EphemeralRows),
+    /// One of the owner's locks has become its own at the server, or has been taken from it.
+    Lock {
+        /// The lock's name.
+        name: String,
+        /// It is the owner's now.
+        is_owned: bool,
+    },
     /// One of the owner's requests is answered.
     Reply {
         /// The request's number.
@@ -88,6 +98,8 @@ enum Asked {
     ServerRows,
     Schema,
     Rows,
+    /// Columns that no file keeps.
+    Ephemeral,
     /// For the owner.
     Owner,
 }
@@ -118,10 +130,13 @@ pub struct Follower {
     method: Method,
     /// How many monitors there have been on this connection.
     monitors: u64,
+    /// The monitor of what is in no state.
+    ephemeral: Option<EphemeralMonitor>,
     /// The id of the state that the owner has; zero for none.
     last: Uuid,
-    /// The highest index that any server has named.
-    index: Option<u64>,
+    freshness: Freshness,
+    /// The time of what is handled now.
+    now_us: u64,
     /// What the server says of its own source.
     is_source_connected: bool,
     /// Why the only server will not do, as it was said last.
@@ -151,8 +166,10 @@ impl Follower {
             schema: None,
             method: Method::CondSince,
             monitors: 0,
+            ephemeral: None,
             last: Uuid::ZERO,
-            index: None,
+            freshness: Freshness::default(),
+            now_us: 0,
             is_source_connected: false,
             complaint: None,
             actions: Vec::new(),
@@ -192,9 +209,9 @@ impl Follower {
         self.session.name()
     }
 
-    /// The highest index of the database that any server has named (ovsdb-server(5)).
+    /// The index of the database that the server has named, or one before it (ovsdb-server(5)).
     pub fn index(&self) -> Option<u64> {
-        self.index
+        self.freshness.seen()
     }
 
     /// The id of the state that the owner has; zero for none.
@@ -214,7 +231,8 @@ impl Follower {
 
     /// When [`Input::Tick`] has something to do, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
-        self.session.next_wakeup_us()
+        let ends_us = self.freshness.ends_us();
+        self.session.next_wakeup_us().into_iter().chain(ends_us).min()
     }
 
     /// Sends a request of the owner's; its number.
@@ -234,18 +252,71 @@ impl Follower {
             Phase::Following => None,
         };
         let (schema, method) = (Arc::clone(schema), self.method);
-        Some(RowReader { schema, request, method, monitor: self.monitor_id() })
+        let (monitor, ephemeral) = (self.monitor_id(), self.ephemeral.clone());
+        Some(RowReader { schema, request, method, monitor, ephemeral })
     }
 
-    /// The owner makes its rows like what a [`RowReader`] has read on this connection: the state of
-    /// this id.
-    pub fn have_read(&mut self, id: Uuid) {
+    /// The owner makes its rows like what a [`RowReader`] has read on this connection: this state.
+    pub fn have_read(&mut self, state: State, out: &mut Vec<Output>) {
         if let Phase::Asking(request) = self.phase {
             self.asked.remove(&request);
             self.phase = Phase::Following;
+            self.freshness.follow();
             self.allow_free_tries();
+            self.ask_for_ephemeral();
         }
-        self.last = id;
+        self.last = state.id;
+        if let Some(index) = state.index {
+            self.hear_index(index, out);
+        }
+        self.pass_on(out);
+    }
+
+    /// A [`RowReader`] has read values of columns that no file keeps, of all rows or of some.
+    pub fn have_ephemeral(&mut self, is_all: bool) {
+        if is_all && let Some(monitor) = &mut self.ephemeral {
+            let request = monitor.request.take();
+            request.inspect(|request| _ = self.asked.remove(request));
+        }
+    }
+
+    /// Asks for the columns that are in no state, if there are some: beside the states, for those have the
+    /// same ids whatever these columns hold. The oldest method tells whole values, which do not depend on
+    /// what was there before.
+    fn ask_for_ephemeral(&mut self) {
+        let (schema, _) = self.schema.as_ref().expect("rows have come under a schema");
+        let is_wanted = |column: &ColumnSchema| !self.method.has_all() && !column.persistent;
+        let mut requests = requests(schema, is_wanted).filter(|(_, columns)| !columns.is_empty());
+        let Some(first) = requests.next() else { return };
+        let requests = requests_text(std::iter::once(first).chain(requests));
+        let (name, number) = (Value::from(schema.name.as_str()), self.monitors);
+        let id = format!(r#"["ephemeral",{name},{number}]"#);
+        let params = format!("[{name},{id},{requests}]");
+        let request = self.ask("monitor", params.as_bytes(), Asked::Ephemeral);
+        self.ephemeral = Some(EphemeralMonitor { request: Some(request), id: id.into_bytes() });
+    }
+
+    /// The server says its index.
+    fn hear_index(&mut self, index: u64, out: &mut Vec<Output>) {
+        if let Some(before) = self.freshness.hear(index) {
+            let text = format!("the source has gone back from index {before} to {index}");
+            self.say(Level::Warning, text, out);
+        }
+    }
+
+    /// Servers that were refused because they are behind have been for so long that the source itself must
+    /// have gone back: its rows are taken anew.
+    fn believe_who_is_behind(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Some(before) = self.freshness.give_up(self.now_us) else { return Ok(()) };
+        self.last = Uuid::ZERO;
+        let text = format!(
+            "no server has index {before}: the source has gone back, all rows are taken anew"
+        );
+        self.say(Level::Warning, text, out);
+        match self.session.is_connected() && !self.rows.is_empty() {
+            true => self.look_at_server(out),
+            false => Ok(()),
+        }
     }
 
     /// Takes what happened.
@@ -256,6 +327,7 @@ impl Follower {
         versions: &mut UuidSource,
         out: &mut Vec<Output>,
     ) {
+        self.now_us = now_us;
         match input {
             Input::Up => {
                 self.session.connected(now_us, &mut self.actions);
@@ -265,10 +337,8 @@ impl Follower {
             }
             Input::Message(bytes) => {
                 self.session.heard(now_us);
-                if let Err(Stop::Other(level, text)) = self.message(bytes, versions, out) {
-                    self.say(level, text, out);
-                    self.leave(now_us);
-                }
+                let done = self.message(bytes, versions, out);
+                self.leave_if_stopped(done, out);
             }
             Input::Activity => self.session.heard(now_us),
             Input::Down(error) => {
@@ -284,6 +354,8 @@ impl Follower {
                 if !self.session.is_connected() {
                     self.forget();
                 }
+                let done = self.believe_who_is_behind(out);
+                self.leave_if_stopped(done, out);
             }
         }
         self.pass_on(out);
@@ -301,6 +373,13 @@ impl Follower {
         self.restart(now_us, out);
     }
 
+    fn leave_if_stopped(&mut self, done: Result<(), Stop>, out: &mut Vec<Output>) {
+        if let Err(Stop::Other(level, text)) = done {
+            self.say(level, text, out);
+            self.leave(self.now_us);
+        }
+    }
+
     fn leave(&mut self, now_us: u64) {
         self.forget();
         self.session.restart(now_us, &mut self.actions);
@@ -313,7 +392,8 @@ impl Follower {
         self.rows = ServerRows::default();
         self.features.clear();
         self.is_source_connected = false;
-        self.monitors = 0;
+        self.freshness.disconnected();
+        (self.monitors, self.ephemeral) = (0, None);
     }
 
     fn allow_free_tries(&mut self) {
@@ -359,8 +439,13 @@ impl Follower {
             match reader.read_message(bytes, &message, versions) {
                 Read::Nothing => {}
                 Read::News(news) => {
-                    self.have_read(news.id);
+                    self.have_read(news.state, out);
                     out.push(Output::News(Box::new(news)));
+                    return Ok(());
+                }
+                Read::Ephemeral(rows) => {
+                    self.have_ephemeral(rows.is_all);
+                    out.push(Output::Ephemeral(rows));
                     return Ok(());
                 }
                 Read::Wrong(error) => {
@@ -395,7 +480,12 @@ impl Follower {
         out: &mut Vec<Output>,
     ) -> Result<(), Stop> {
         let mut elements = params.elements().into_iter().flatten();
-        let monitor = elements.next().map(canonical);
+        let first = elements.next();
+        if let ("locked" | "stolen", Some(name)) = (method, first.and_then(Text::str)) {
+            out.push(Output::Lock { name: name.into_owned(), is_owned: method == "locked" });
+            return Ok(());
+        }
+        let monitor = first.map(canonical);
         let is_server_db = monitor.as_deref() == Some(SERVER_MONITOR.as_bytes());
         match method {
             "update2" if is_server_db => {
@@ -409,7 +499,7 @@ impl Follower {
                 // `_Server` says what has become of the database, if there is a `_Server`.
                 if self.phase != Phase::Looking && monitor == Some(self.monitor_id()) {
                     self.phase = Phase::Looking;
-                    (self.schema, self.last) = (None, Uuid::ZERO);
+                    (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
                 }
                 Ok(())
             }
@@ -430,7 +520,7 @@ impl Follower {
             return Ok(());
         };
         match (asked, reply) {
-            (Asked::Nothing, _) => Ok(()),
+            (Asked::Nothing | Asked::Ephemeral, _) => Ok(()),
             (Asked::Features, reply) => {
                 let names = reply.ok().and_then(Text::elements).into_iter().flatten();
                 let names = names.filter_map(|name| name.str().map(|name| name.into_owned()));
@@ -489,30 +579,45 @@ impl Follower {
             let text = "rows of _Server make no sense".to_owned();
             return Err(Stop::Other(Level::Warning, text));
         }
+        self.look_at_server(out)
+    }
+
+    /// Whether the server will do, by what it has said of itself.
+    fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
         let Wanted { database, remotes, leader_only, .. } = &self.wanted;
         let search = Search {
             database,
             cluster: remotes.cluster(),
             leader_only: *leader_only,
-            index_min: self.index.unwrap_or(0),
+            index_min: self.freshness.least(),
         };
         match self.rows.find(search) {
             Ok(row) => {
                 self.complaint = None;
                 self.is_source_connected = row.is_connected;
-                self.index = row.index.max(self.index);
+                if let Some(index) = row.index {
+                    self.hear_index(index, out);
+                }
                 self.take_schema(&row.schema)
             }
             // There is no other server: this one may do later, and says so then.
-            Err(why) if remotes.servers().len() == 1 => {
+            Err(unfit) if remotes.servers().len() == 1 => {
                 self.is_source_connected = false;
-                let why = why.split(';').next().unwrap_or_default().to_owned();
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                let why = unfit.why.split(';').next().unwrap_or_default().to_owned();
                 if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
                     self.say(Level::Info, why, out);
                 }
                 Ok(())
             }
-            Err(why) => Err(Stop::Other(Level::Info, why)),
+            Err(unfit) => {
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                Err(Stop::Other(Level::Info, unfit.why))
+            }
         }
     }
 
@@ -538,9 +643,11 @@ impl Follower {
         }
         if self.phase != Phase::Looking {
             // Its rows are those of tables that the schema before had, too.
-            let id = self.monitor_id();
-            let params = [b"[", &id[..], b"]"].concat();
-            self.ask("monitor_cancel", &params, Asked::Nothing);
+            let ephemeral = self.ephemeral.take().map(|monitor| monitor.id);
+            for id in [Some(self.monitor_id()), ephemeral].into_iter().flatten() {
+                let params = [b"[", &id[..], b"]"].concat();
+                self.ask("monitor_cancel", &params, Asked::Nothing);
+            }
         }
         let tells_each = self.has("weir_monitor") && self.has("weir_monitor.each");
         self.method = if tells_each { Method::Each } else { Method::CondSince };
@@ -551,19 +658,16 @@ impl Follower {
     fn ask_for_rows(&mut self) {
         self.monitors += 1;
         let (schema, _) = self.schema.as_ref().expect("rows are asked for under a schema");
-        let columns = |table: &weir_data::TableSchema| {
-            let columns = table.data_columns().map(|(_, column)| column);
-            let columns = columns.filter(|column| self.method.has_all() || column.persistent);
-            let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-            array([object([("columns", array(names))])])
-        };
-        let tables = schema.table_ids().map(|(_, table)| (table.name.clone(), columns(table)));
-        let requests = Value::Object(tables.collect()).to_string();
+        let is_wanted = |column: &ColumnSchema| self.method.has_all() || column.persistent;
+        let requests = requests_text(requests(schema, is_wanted));
         let monitor = String::from_utf8_lossy(&self.monitor_id()).into_owned();
         let name = Value::from(schema.name.as_str());
         let last = self.last;
         let params = match self.method {
-            Method::Each => format!(r#"[{name},{monitor},{requests},"{last}",{{"each":true}}]"#),
+            Method::Each => {
+                let index = if self.has("weir_monitor.index") { r#","index":true"# } else { "" };
+                format!(r#"[{name},{monitor},{requests},"{last}",{{"each":true{index}}}]"#)
+            }
             Method::CondSince => format!(r#"[{name},{monitor},{requests},"{last}"]"#),
             Method::Cond | Method::Monitor => format!("[{name},{monitor},{requests}]"),
         };
@@ -580,6 +684,25 @@ impl Follower {
         };
         id.into_bytes()
     }
+}
+
+/// What a monitor asks for: these columns of each table.
+fn requests(
+    schema: &Schema,
+    is_wanted: impl Fn(&ColumnSchema) -> bool,
+) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    schema.table_ids().map(move |(_, table)| {
+        let columns = table.data_columns().map(|(_, column)| column);
+        let columns = columns.filter(|column| is_wanted(column));
+        (table.name.as_str(), columns.map(|column| column.name.as_str()).collect())
+    })
+}
+
+/// The requests as JSON.
+fn requests_text<'a>(requests: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> String {
+    let request = |columns| array([object([("columns", array::<&str>(columns))])]);
+    let requests = requests.map(|(table, columns)| (table.to_owned(), request(columns)));
+    Value::Object(requests.collect()).to_string()
 }
 
 fn canonical(text: Text<'_>) -> Vec<u8> {

@@ -10,7 +10,7 @@
 //!    (`monitor_cond_since`) stands on it as well as a backup's.
 //! 4. [`replication`]: the dialogue of a backup: server id, databases, schema, monitor, updates.
 //! 5. `compatible`: whether the rows of one schema fit into another.
-//! 6. [`follower`]: the dialogue of a relay: [`remotes`], `server_row`, the schema, rows and what
+//! 6. [`follower`]: the dialogue of a relay: [`remotes`], `server_row`, [`freshness`], the schema, rows and what
 //!    changes in them ([`news`]), requests of the owner's.
 //! 7. [`updates`], [`updates2`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows, and
 //!    `<table-updates2>` (ovsdb-server(7) §4.1.14) as edits.
@@ -19,6 +19,7 @@ pub mod backoff;
 mod compatible;
 pub mod connection;
 pub mod follower;
+pub mod freshness;
 pub mod news;
 pub mod probe;
 pub mod remotes;

@@ -62,11 +62,20 @@ impl Method {
     }
 }
 
+/// What a source says of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its id; zero if the source has none.
+    pub id: Uuid,
+    /// Its index, if that is said with the rows.
+    pub index: Option<u64>,
+}
+
 /// What has become of the rows.
 #[derive(Debug, PartialEq)]
 pub struct News {
-    /// The id of the state; zero if the source has none.
-    pub id: Uuid,
+    /// The state that they are of.
+    pub state: State,
     /// What the rows conform to.
     pub schema: Arc<Schema>,
     /// The rows.
@@ -84,6 +93,26 @@ pub enum Rows {
     Images(Vec<RowImage>),
 }
 
+/// Values of columns that no file keeps, told beside the states, which do not have them: each row with all
+/// of these values, or `None` for one that is gone.
+#[derive(Debug, PartialEq)]
+pub struct EphemeralRows {
+    /// What the rows conform to.
+    pub schema: Arc<Schema>,
+    /// There are no other rows.
+    pub is_all: bool,
+    /// The rows.
+    pub images: Vec<RowImage>,
+}
+
+/// The monitor of such columns.
+#[derive(Clone, Debug)]
+pub(crate) struct EphemeralMonitor {
+    /// The request for the first rows, if they are awaited.
+    pub(crate) request: Option<u64>,
+    pub(crate) id: Vec<u8>,
+}
+
 /// All rows of a source: where in the message each of them is.
 #[derive(Debug, PartialEq)]
 pub struct AllRows {
@@ -93,6 +122,11 @@ pub struct AllRows {
 }
 
 impl AllRows {
+    /// Whether they have the columns that no file keeps.
+    pub fn has_ephemeral(&self) -> bool {
+        self.method.has_all()
+    }
+
     /// Takes the rows out of the message that they are in, the last one first, so that its text goes
     /// while they come: the two are never there together.
     ///
@@ -142,6 +176,8 @@ pub enum Read {
     Nothing,
     /// The message has rows.
     News(News),
+    /// The message has values of columns that no file keeps.
+    Ephemeral(EphemeralRows),
     /// The message has rows that make no sense.
     Wrong(Error),
 }
@@ -155,6 +191,7 @@ pub struct RowReader {
     pub(crate) method: Method,
     /// The monitor's name.
     pub(crate) monitor: Vec<u8>,
+    pub(crate) ephemeral: Option<EphemeralMonitor>,
 }
 
 impl RowReader {
@@ -181,6 +218,11 @@ impl RowReader {
         message: &Message<'_>,
         versions: &mut UuidSource,
     ) -> Read {
+        match self.ephemeral(message) {
+            None => {}
+            Some(Ok(rows)) => return Read::Ephemeral(rows),
+            Some(Err(error)) => return Read::Wrong(error),
+        }
         let read = match (message, self.request) {
             (Message::Reply { result, id }, Some(request)) => {
                 let id = id.integer().and_then(|id| u64::try_from(id).ok());
@@ -191,9 +233,7 @@ impl RowReader {
             }
             (Message::Notification { method, params }, None) if *method == self.method.update() => {
                 let mut elements = params.elements().into_iter().flatten();
-                let mut monitor = Vec::new();
-                elements.next().inspect(|id| id.write(&mut monitor));
-                if monitor != self.monitor {
+                if !is_named(elements.next(), &self.monitor) {
                     return Read::Nothing;
                 }
                 self.change(&mut elements, versions)
@@ -201,9 +241,28 @@ impl RowReader {
             _ => return Read::Nothing,
         };
         match read {
-            Ok((id, rows)) => Read::News(News { id, schema: Arc::clone(&self.schema), rows }),
+            Ok((state, rows)) => Read::News(News { state, schema: Arc::clone(&self.schema), rows }),
             Err(error) => Read::Wrong(error),
         }
+    }
+
+    /// What a message says of columns that no file keeps; `None` if it is about something else.
+    fn ephemeral(&self, message: &Message<'_>) -> Option<Result<EphemeralRows, Error>> {
+        let EphemeralMonitor { request, id: name } = self.ephemeral.as_ref()?;
+        let (updates, is_all) = match (message, request) {
+            (Message::Reply { result, id }, Some(request)) => {
+                let id = id.integer().and_then(|id| u64::try_from(id).ok());
+                (id == Some(*request)).then_some((*result, true))?
+            }
+            (Message::Notification { method: "update", params }, None) => {
+                let mut elements = params.elements()?;
+                is_named(elements.next(), name).then_some((elements.next()?, false))?
+            }
+            _ => return None,
+        };
+        let schema = Arc::clone(&self.schema);
+        let images = updates::parse(updates, &schema);
+        Some(images.map(|images| EphemeralRows { schema, is_all, images }))
     }
 
     fn first(
@@ -211,7 +270,7 @@ impl RowReader {
         message: &[u8],
         result: Text<'_>,
         versions: &mut UuidSource,
-    ) -> Result<(Uuid, Rows), Error> {
+    ) -> Result<(State, Rows), Error> {
         let (is_found, id, rows) = match self.method {
             Method::Each | Method::CondSince => {
                 let mut elements = result.elements().into_iter().flatten();
@@ -223,7 +282,7 @@ impl RowReader {
         };
         if is_found {
             let edits = updates2::parse(rows, &self.schema, versions)?;
-            return Ok((id, Rows::Edits(edits)));
+            return Ok((State { id, index: None }, Rows::Edits(edits)));
         }
         let version = if self.method == Method::Monitor { "" } else { updates2::VERSION };
         let mut all = Vec::new();
@@ -237,14 +296,14 @@ impl RowReader {
             Ok(())
         })?;
         let (method, schema) = (self.method, Arc::clone(&self.schema));
-        Ok((id, Rows::All(AllRows { method, schema, rows: all })))
+        Ok((State { id, index: None }, Rows::All(AllRows { method, schema, rows: all })))
     }
 
     fn change<'a>(
         &self,
         elements: &mut impl Iterator<Item = Text<'a>>,
         versions: &mut UuidSource,
-    ) -> Result<(Uuid, Rows), Error> {
+    ) -> Result<(State, Rows), Error> {
         let id = match self.method {
             Method::Each | Method::CondSince => uuid(elements.next())?,
             Method::Cond | Method::Monitor => Uuid::ZERO,
@@ -254,14 +313,23 @@ impl RowReader {
             elements.next();
         }
         let updates = elements.next().ok_or_else(odd)?;
+        let index = elements.next().filter(|_| self.method == Method::Each);
+        let index = index.and_then(Text::integer).and_then(|index| u64::try_from(index).ok());
         Ok((
-            id,
+            State { id, index },
             match self.method {
                 Method::Monitor => Rows::Images(updates::parse(updates, &self.schema)?),
                 _ => Rows::Edits(updates2::parse(updates, &self.schema, versions)?),
             },
         ))
     }
+}
+
+/// Whether a monitor's id is this one.
+fn is_named(id: Option<Text<'_>>, name: &[u8]) -> bool {
+    let mut text = Vec::new();
+    id.inspect(|id| id.write(&mut text));
+    text == name
 }
 
 fn uuid(text: Option<Text<'_>>) -> Result<Uuid, Error> {

@@ -35,7 +35,21 @@ pub(crate) struct Row {
     pub(crate) is_connected: bool,
 }
 
+/// Why a server will not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    /// For the log.
+    pub(crate) why: String,
+    /// Nothing else is wrong but that it is behind others.
+    pub(crate) is_behind: bool,
+}
+
 impl ServerRows {
+    /// Whether the server has not said anything of its databases.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Takes a `<table-updates2>`. False if it makes no sense.
     pub(crate) fn update(&mut self, updates: Text<'_>) -> bool {
         let Some(tables) = object(updates) else { return false };
@@ -64,8 +78,8 @@ impl ServerRows {
     /// The database, if it is there and worth following.
     ///
     /// # Errors
-    /// Why it is not, for the log.
-    pub(crate) fn find(&self, search: Search<'_>) -> Result<Row, String> {
+    /// Why it is not.
+    pub(crate) fn find(&self, search: Search<'_>) -> Result<Row, Unfit> {
         let Search { database, cluster, leader_only, index_min } = search;
         let is_meant = |row: &&BTreeMap<String, Value>| {
             string(row, "name") == Some(database)
@@ -74,14 +88,16 @@ impl ServerRows {
                 })
         };
         let Some(row) = self.rows.values().find(is_meant) else {
-            return Err(format!("server does not have {database} database"));
+            let why = format!("server does not have {database} database");
+            return Err(Unfit { why, is_behind: false });
         };
         let model = string(row, "model").unwrap_or("standalone");
         let is_true = |column: &str| matches!(row.get(column), Some(Value::Bool(true)));
         let schema = string(row, "schema").filter(|schema| !schema.is_empty());
         let index = integer(row, "index");
         let is_clustered = model == "clustered";
-        let other = |why: &str| Err(format!("{why}; trying another server"));
+        let unfit = |why: &str| format!("{why}; trying another server");
+        let other = |why: &str| Err(Unfit { why: unfit(why), is_behind: false });
         match schema {
             None if is_clustered => other("clustered database server has not yet joined cluster"),
             None => other("relay database server has not yet connected to the relay source"),
@@ -98,7 +114,8 @@ impl ServerRows {
                 other("clustered database server is not cluster leader")
             }
             Some(_) if index.is_some_and(|index| index < index_min) => {
-                other("clustered database server has stale data")
+                let why = unfit(&format!("{model} database server has stale data"));
+                Err(Unfit { why, is_behind: true })
             }
             Some(schema) => {
                 let (schema, is_connected) = (schema.to_owned(), is_true("connected"));
@@ -151,7 +168,7 @@ mod tests {
         let newer = rows(&[&initial, r#"{"modify":{"index":6}}"#]).find(search("D")).unwrap();
         assert_eq!(newer.index, Some(6));
         let gone = rows(&[&initial, r#"{"delete":null}"#]).find(search("D"));
-        assert_eq!(gone.unwrap_err(), "server does not have D database");
+        assert_eq!(gone.unwrap_err().why, "server does not have D database");
     }
 
     #[test]
@@ -159,7 +176,7 @@ mod tests {
         let initial = format!(r#"{{"initial":{{{ROW}}}}}"#);
         let with = |change: &str, search: Search<'_>| {
             let error = rows(&[&initial, change]).find(search).unwrap_err();
-            error.split(';').next().unwrap().to_owned()
+            error.why.split(';').next().unwrap().to_owned()
         };
         let change = |change: &str| with(&format!(r#"{{"modify":{{{change}}}}}"#), search("D"));
         assert_eq!(

@@ -90,7 +90,7 @@ const METHODS: [(&str, Method); 24] = [
 const EXTENSION: &str = "weir_";
 
 /// Options of such methods.
-const OPTIONS: [&str; 1] = ["weir_monitor.each"];
+const OPTIONS: [&str; 3] = ["weir_monitor.each", "weir_monitor.index", "weir_monitor.low_water"];
 
 impl Method {
     /// The names of all methods that the reference does not have, and of their options, in

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weir_data::{Error, IdKind, Uuid};
-use weir_history::Place;
+use weir_history::{History, Place};
 use weir_monitor::{Feed, MonitorKey};
 
 use crate::database::{Databases, Db};
@@ -16,9 +16,19 @@ use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
 use crate::session::{Session, Sessions};
 use crate::shell::Shell;
+use crate::storage::Storage;
 
 /// So many bytes of changes are told in a step; the rest comes in the next one.
 const STEP_BYTES_MAX: usize = 256 << 10;
+
+/// What a monitor that is told each change has asked for besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FeedOptions {
+    /// The id of the oldest state that is remembered, in every update.
+    pub(crate) low_water: bool,
+    /// The index of the database, in updates that lead to the state as it is.
+    pub(crate) index: bool,
+}
 
 /// A monitor that is told each change by itself.
 #[derive(Debug)]
@@ -26,6 +36,7 @@ pub(super) struct Feeding {
     pub(super) key: MonitorKey,
     session: SessionId,
     feed: Feed,
+    options: FeedOptions,
     /// The message up to the id of the state.
     head: Bytes,
     /// What it has been told; `None` before its first rows.
@@ -36,6 +47,7 @@ pub(super) struct Feeding {
 /// lead to.
 struct Told {
     feed: Feed,
+    options: FeedOptions,
     from: Place,
     to: Place,
     bodies: Vec<Bytes>,
@@ -49,12 +61,12 @@ impl Databases {
     pub(crate) fn add_feed(
         &mut self,
         id: DbId,
-        key: MonitorKey,
+        (key, options): (MonitorKey, FeedOptions),
         session: SessionId,
         name: &[u8],
     ) -> Result<(), Error> {
         let db = self.open(id);
-        if !db.history().kept().is_some_and(weir_history::History::is_enabled) {
+        if !db.history().kept().is_some_and(History::is_enabled) {
             let details = "this database has no log of changes (--no-standalone-history)";
             return Err(Error::new("not supported", details));
         }
@@ -62,24 +74,38 @@ impl Databases {
         let feed = feed.expect("the monitor has just been made")?;
         let head = [b"{\"id\":null,\"method\":\"weir_update\",\"params\":[", name, b","].concat();
         let head = Bytes::new(head);
-        db.watch.feeds.push(Feeding { key, session, feed, head, at: None });
+        db.watch.feeds.push(Feeding { key, session, feed, options, head, at: None });
         Ok(())
     }
 
-    /// A monitor has been given its first rows, or what it had missed: it has this state.
-    pub(crate) fn begin_feed(&mut self, id: DbId, key: MonitorKey, state: Option<Uuid>) {
-        // The database may have gone meanwhile.
-        let Some(db) = self.get_mut(id) else { return };
-        let Db { history, watch, tables, .. } = db;
-        let Some(feeding) = watch.feeds.iter_mut().find(|feeding| feeding.key == key) else {
-            return;
-        };
+    /// A monitor is given its first rows, or what it had missed: it has this state. What follows behind
+    /// that, if anything.
+    pub(crate) fn begin_updates(
+        &mut self,
+        id: DbId,
+        key: MonitorKey,
+        (known, state): (Option<Uuid>, Option<Uuid>),
+    ) -> Option<Vec<u8>> {
+        if !self.is_fed(id, key) {
+            return self.says_other_state(id, key, known, state);
+        }
+        let Db { history, watch, tables, storage, .. } = self.open(id);
+        let feeding = watch.feeds.iter_mut().find(|feeding| feeding.key == key)?;
         let state = state.expect("who is told each change is told ids");
         let log = history.kept().expect("it was there when the monitor was made");
         // A state that the log does not reach back to any more is one that nothing leads on from.
         let at = log.find(state, IdKind::Recorded, std::iter::empty()).unwrap_or(Place(0));
         feeding.at = Some(at);
         watch.monitors.remove(key, tables.schema());
+        if feeding.options == FeedOptions::default() {
+            return None;
+        }
+        let index = index_of(log, storage).filter(|_| log.chain().id() == state);
+        let mut message = feeding.head.to_vec();
+        begin_body(state, feeding.options.low_water.then(|| log.low_water()), &mut message);
+        message.extend_from_slice(b"{}");
+        end_body(feeding.options.index.then_some(index), &mut message);
+        Some(message)
     }
 
     /// Whether a monitor is told each change.
@@ -99,11 +125,12 @@ impl Databases {
         is_whole: bool,
     ) -> bool {
         let db = self.open(id);
-        let Db { history, watch, tables, .. } = db;
+        let Db { history, watch, tables, storage, .. } = db;
         if watch.feeds.is_empty() {
             return false;
         }
         let log = history.kept().expect("there is a log where anybody is told each change");
+        let (low_water, last) = (log.low_water(), log.chain().id());
         let (end, mut has_more) = (log.place(), false);
         let (mut told, mut lost): (Vec<Told>, Vec<SessionId>) = (Vec::new(), Vec::new());
         let is_meant = |key: MonitorKey| keys.is_none_or(|keys| keys.contains(&key));
@@ -113,7 +140,10 @@ impl Databases {
             if !sessions.get(feeding.session).is_some_and(takes) {
                 continue;
             }
-            let known = |told: &Told| told.from == from && told.feed.is_like(&feeding.feed);
+            let options = feeding.options;
+            let known = |told: &Told| {
+                told.from == from && told.options == options && told.feed.is_like(&feeding.feed)
+            };
             let at = match told.iter().position(known) {
                 Some(at) => at,
                 None => {
@@ -122,7 +152,7 @@ impl Databases {
                         continue;
                     };
                     let feed = feeding.feed.clone();
-                    let mut new = Told { feed, from, to: from, bodies: Vec::new() };
+                    let mut new = Told { feed, options, from, to: from, bodies: Vec::new() };
                     let (schema, mut bytes) = (tables.schema(), 0);
                     let mut entries = changes.deltas(schema);
                     while is_whole || bytes < STEP_BYTES_MAX {
@@ -131,9 +161,12 @@ impl Databases {
                             new.to = end;
                             break;
                         };
-                        let mut body = format!("\"{}\",null,", entry.id).into_bytes();
+                        let mut body = Vec::new();
+                        begin_body(entry.id, options.low_water.then_some(low_water), &mut body);
                         new.feed.compose(&entry.delta, schema, &mut body);
-                        body.extend_from_slice(b"]}");
+                        let is_last = entry.id == last;
+                        let index = options.index.then(|| index_of(log, storage));
+                        end_body(index.map(|index| index.filter(|_| is_last)), &mut body);
                         bytes += body.len();
                         new.to = entry.place;
                         new.bodies.push(Bytes::new(body));
@@ -163,13 +196,34 @@ impl Databases {
     }
 }
 
+/// The index of a database that nobody but this server decides about: how many records there have been.
+/// Members of clusters and relays say theirs in `_Server`.
+fn index_of(log: &History, storage: &Storage) -> Option<u64> {
+    (!storage.is_shared()).then(|| log.records())
+}
+
+/// The id of the state that an update leads to, and the low-water mark.
+fn begin_body(id: Uuid, low_water: Option<Uuid>, out: &mut Vec<u8>) {
+    let low_water = low_water.map_or("null".to_owned(), |id| format!("\"{id}\""));
+    out.extend_from_slice(format!("\"{id}\",{low_water},").as_bytes());
+}
+
+/// The end of the message; with the index if it was asked for.
+fn end_body(index: Option<Option<u64>>, out: &mut Vec<u8>) {
+    if let Some(index) = index {
+        let index = index.map_or("null".to_owned(), |index| index.to_string());
+        out.extend_from_slice(format!(",{index}").as_bytes());
+    }
+    out.extend_from_slice(b"]}");
+}
+
 impl Db {
     /// Whether anybody has not been told each change yet.
     pub(super) fn is_feeding(&self) -> bool {
         if self.watch.feeds.is_empty() {
             return false;
         }
-        let end = self.history.kept().map(weir_history::History::place);
+        let end = self.history.kept().map(History::place);
         self.watch.feeds.iter().any(|feeding| feeding.at.is_some() && feeding.at < end)
     }
 }

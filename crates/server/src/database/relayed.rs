@@ -16,7 +16,8 @@ pub(crate) enum Changed {
 }
 
 impl Databases {
-    /// What a source has committed takes effect; it has the state of this id from then on.
+    /// What a source has committed takes effect; it has the state of this id from then on, or the one
+    /// that it had.
     ///
     /// # Errors
     /// The change does not fit the tables: they are not what they are at the source.
@@ -24,7 +25,7 @@ impl Databases {
         &mut self,
         shell: &mut Shell,
         id: DbId,
-        state: Uuid,
+        state: Option<Uuid>,
         changed: Changed,
     ) -> Result<(), Error> {
         let db = self.open(id);
@@ -35,12 +36,12 @@ impl Databases {
             Changed::Images(images) => edits_of_images(images, database.store(), shell.uuids()),
         };
         let delta = weir_engine::follow(database, edits, shell.uuids())?;
-        let is_new = !db.history.is_at(state);
-        if delta.is_empty() && !is_new {
+        // What comes under the id that was there before is in no record of the source.
+        let state = state.filter(|state| !db.history.is_at(*state));
+        if delta.is_empty() && state.is_none() {
             return Ok(());
         }
-        // What comes under the id that was there before is in no record of the source.
-        let recorded = is_new.then(|| Recorded::of_entry(state, 0, (shell.wall_ms(), None)));
+        let recorded = state.map(|state| Recorded::of_entry(state, 0, (shell.wall_ms(), None)));
         db.file_done(None, Some((delta, recorded)));
         Ok(())
     }

@@ -282,7 +282,6 @@ impl Subscriptions {
         let Beginning { db, since, .. } = source.of;
         self.herds.note_outstanding(shell.now_us(), &piece.bytes);
         let known = (since.is_some(), state);
-        newcomers.iter().for_each(|newcomer| databases.begin_feed(db, newcomer.key, state));
         let receivers = receivers(shell, sessions, databases, (db, known), newcomers);
         if piece.rest.is_some() {
             let of = (Some(source), Some(from));
@@ -344,7 +343,7 @@ fn receivers(
             let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
             head.extend_from_slice(&before);
             let tail = [behind, tail].concat();
-            let follow = databases.says_other_state(db, newcomer.key, newcomer.known, state);
+            let follow = databases.begin_updates(db, newcomer.key, (newcomer.known, state));
             let receiver = Receiver::new(newcomer.session, db, head, tail);
             receivers.push(receiver.with_follow(follow));
         } else {

@@ -8,7 +8,7 @@ use weir_json::{Kind, Text};
 use weir_monitor::{ConditionChange, MonitorKey, Prepare, Prepared, Rows, Version, bytes_of_text};
 use weir_wire::Method;
 
-use crate::database::Databases;
+use crate::database::{Databases, FeedOptions};
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
 use crate::monitors::pages::Beginning;
@@ -51,19 +51,20 @@ struct Parsed<'a> {
     requests: Text<'a>,
     /// The state that the client says it knows.
     known: Option<Uuid>,
-    /// Each change is told by itself.
-    is_each: bool,
+    /// Each change is told by itself, with this.
+    each: Option<FeedOptions>,
 }
 
 /// Takes the parameters of `monitor`, `monitor_cond` and `monitor_cond_since` apart.
 fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
     let refused = || Reply::from(Error::syntax(params, "invalid parameters"));
     let is_each = method == Method::MonitorEach;
+    let mut each = None;
     let (version, id, requests, known) = match method {
         Method::MonitorCondSince | Method::MonitorEach => {
             let (id, requests, last) = if is_each {
                 let [_, id, requests, last, options] = exactly(params).ok_or_else(refused)?;
-                check_each(options)?;
+                each = Some(feed_options(options)?);
                 (id, requests, last)
             } else {
                 let [_, id, requests, last] = exactly(params).ok_or_else(refused)?;
@@ -91,21 +92,26 @@ fn parse(method: Method, params: Text<'_>) -> Result<Parsed<'_>, Reply> {
     if requests.kind() != Kind::Object {
         return Err(Error::syntax(requests, "monitor-requests must be object").into());
     }
-    Ok(Parsed { version, id, requests, known, is_each })
+    Ok(Parsed { version, id, requests, known, each })
 }
 
-/// Checks the options of `weir_monitor`: what is not known is not ignored.
-fn check_each(options: Text<'_>) -> Result<(), Reply> {
+/// The options of `weir_monitor`: what is not known is not ignored.
+fn feed_options(options: Text<'_>) -> Result<FeedOptions, Reply> {
     let wrong = |details: &str| Reply::from(Error::syntax(options, details));
     let members = options.members().filter(|_| options.kind() == Kind::Object);
-    let mut is_each = false;
+    let (mut is_each, mut asked) = (false, FeedOptions::default());
     for (name, value) in members.ok_or_else(|| wrong("an object with options expected"))? {
         match (&*name, value.bool()) {
             (b"each", Some(each)) => is_each = each,
-            _ => return Err(wrong("the option is \"each\", true or false")),
+            (b"index", Some(index)) => asked.index = index,
+            (b"low_water", Some(low_water)) => asked.low_water = low_water,
+            _ => {
+                let known = "options are \"each\", \"index\" and \"low_water\", true or false";
+                return Err(wrong(known));
+            }
         }
     }
-    is_each.then_some(()).ok_or_else(|| wrong("\"each\" is wanted: there is no other way yet"))
+    is_each.then_some(asked).ok_or_else(|| wrong("\"each\" is wanted: there is no other way yet"))
 }
 
 fn text_of(id: Text<'_>) -> Vec<u8> {
@@ -156,7 +162,7 @@ impl Subscriptions {
         (method, params, prepared): (Method, Text<'_>, Option<Box<Prepared>>),
         request: &[u8],
     ) -> Handled {
-        let Parsed { version, id, requests, known, is_each } = parse(method, params)?;
+        let Parsed { version, id, requests, known, each } = parse(method, params)?;
         let name = text_of(id);
         if self.find(session, &name).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID").into());
@@ -173,7 +179,9 @@ impl Subscriptions {
             return Err(error.into());
         }
         databases.own_monitor(db_id, key, session);
-        if is_each && let Err(error) = databases.add_feed(db_id, key, session, &name) {
+        if let Some(options) = each
+            && let Err(error) = databases.add_feed(db_id, (key, options), session, &name)
+        {
             databases.remove_monitor(db_id, key);
             return Err(error.into());
         }
@@ -197,11 +205,7 @@ impl Subscriptions {
         };
         let state = databases.monitors_mut(db_id).state_id(key);
         let (before, behind) = around(since.is_some(), state);
-        let follow = match is_each {
-            true => None,
-            false => databases.says_other_state(db_id, key, known, state),
-        };
-        databases.begin_feed(db_id, key, state);
+        let follow = databases.begin_updates(db_id, key, (known, state));
         Ok(Reply::Shared { before, body, behind, follow })
     }
 

@@ -16,11 +16,13 @@ pub(crate) struct Forward {
     pub(crate) was_sent: bool,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
+    /// The transaction asserts a lock, which ends with the connection: it is not sent again.
+    pub(crate) is_fenced: bool,
 }
 
 impl Forward {
     pub(crate) fn new(trigger: Trigger) -> Self {
-        Self { trigger, since: None, was_sent: false, is_plain: false }
+        Self { trigger, since: None, was_sent: false, is_plain: false, is_fenced: false }
     }
 }
 
@@ -76,7 +78,7 @@ impl Forwards {
         self.await_all_rows();
         let (again, lost): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.sent)
             .into_values()
-            .partition(|forward| forward.since.is_some());
+            .partition(|forward| forward.since.is_some() && !forward.is_fenced);
         for forward in again.into_iter().rev() {
             self.waiting.push_front(Forward { was_sent: true, ..forward });
         }

@@ -17,7 +17,9 @@
 //! 2. It takes effect as a transaction that is decided (`server/relaying/rows.rs`), under the id that it
 //!    has at the source: a client can go on with any server that has the same ids.
 
+pub(crate) mod ephemeral;
 pub(crate) mod forwards;
+pub(crate) mod locks;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,9 +32,11 @@ use weir_wire::Message;
 use crate::configuration::{DbConfig, Model, Source};
 use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
+use crate::relays::ephemeral::Unplaced;
 use crate::relays::forwards::Forwards;
+use crate::relays::locks::SourceLocks;
 use crate::shell::Shell;
-use crate::work::Rows;
+use crate::work::Taken;
 
 /// Numbers of connections to sources begin here: those below belong to active-backup databases, those
 /// from the next power of two on to members of clusters.
@@ -88,11 +92,14 @@ pub(crate) struct Relay {
     pub(crate) unread: Option<Vec<u8>>,
     /// The helper that reads a message or changes the tables, and the connection that it is from.
     pub(crate) at_work: Option<(WorkId, Option<LinkId>)>,
-    /// The state of this id, as it was read, is to take effect as soon as the tables are settled.
-    pub(crate) read: Option<(Uuid, Rows)>,
+    /// What was read is to take effect as soon as the tables are settled.
+    pub(crate) read: Option<Taken>,
     /// The state that a helper makes of the tables.
     pub(crate) taking_over: Option<Uuid>,
     pub(crate) forwards: Forwards,
+    pub(crate) locks: SourceLocks,
+    /// Values of columns that are in no state, whose rows have not come.
+    pub(crate) unplaced: Unplaced,
     /// The server has `weir_transact`, and has said that its own source does not.
     pub(crate) lacks_once: bool,
     /// The source is being asked what is committed.
@@ -134,6 +141,8 @@ impl Relay {
             read: None,
             taking_over: None,
             forwards: Forwards::default(),
+            locks: SourceLocks::default(),
+            unplaced: Unplaced::default(),
             lacks_once: false,
             syncing: None,
             told: Told::default(),
@@ -176,10 +185,10 @@ impl Relay {
 
     /// What the source has said on a connection that has ended counts no longer. The rows that were
     /// read of it, if nothing has become of them.
-    pub(crate) fn forget_mail(&mut self) -> Option<Rows> {
+    pub(crate) fn forget_mail(&mut self) -> Option<Taken> {
         self.mail.clear();
         (self.mail_bytes, self.unread) = (0, None);
-        self.read.take().map(|(_, rows)| rows)
+        self.read.take()
     }
 
     /// Since when the rows have not been those of the source for sure, on the monotonic clock; `None`

@@ -95,6 +95,23 @@ impl Sessions {
         self.locks.owner(name) == Some(id)
     }
 
+    /// Whether anybody owns the lock.
+    pub(crate) fn is_locked(&self, name: &str) -> bool {
+        self.locks.owner(name).is_some()
+    }
+
+    /// Whether the session has asked for the lock by force.
+    pub(crate) fn has_stolen(&self, id: SessionId, name: &str) -> bool {
+        self.get(id).and_then(|session| session.locks.get(name)) == Some(&LockMode::Steal)
+    }
+
+    /// The owner of a lock of a relay has lost it at the source, or has it there again.
+    pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
+        if let Some(owner) = self.locks.owner(name) {
+            self.notify_lock(shell, owner, if is_back { LOCKED } else { STOLEN }, name);
+        }
+    }
+
     /// The locks that a session owns now.
     pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<String> {
         let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());

@@ -89,6 +89,14 @@ impl Target {
         Self::Shared(store, before.to_store(&searched, seed), alike)
     }
 
+    /// The rows come without the columns that no file keeps.
+    pub(super) fn spare_ephemeral(self) -> Self {
+        match self {
+            Self::Difference(difference) => Self::Difference(difference.spare_ephemeral()),
+            other => other,
+        }
+    }
+
     pub(super) fn row(&mut self, table: TableId, row: Row) -> Result<(), String> {
         let (store, row) = match self {
             Self::Difference(difference) => return difference.row(table, row).map_err(nonsense),

@@ -47,7 +47,7 @@ pub(crate) use recast::{
     Wanted as RecastWanted, asked_schema, check_persistent, has_schema, is_bare,
 };
 pub(crate) use search::Wanted;
-pub(crate) use take_in::{NotTaken, edits_of_images};
+pub(crate) use take_in::{NotTaken, Taken, edits_of_images};
 pub(crate) use transaction::{Failed, Request, append_error, operations};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.

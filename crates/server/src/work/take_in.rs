@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use weir_data::{
-    ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, Uuid, UuidSource,
+    ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, UuidSource,
 };
-use weir_upstream::news::{News, Read, RowReader, Rows as SourceRows};
+use weir_upstream::news::{EphemeralRows, News, Read, RowReader, Rows as SourceRows, State};
 
 use crate::work::load::{Rows, Target};
 
@@ -20,7 +20,16 @@ pub struct TakeIn {
 }
 
 /// What came out of it.
-pub struct TakenIn(pub(crate) Result<(Uuid, Rows), NotTaken>);
+pub struct TakenIn(pub(crate) Result<Taken, NotTaken>);
+
+/// What a message makes of the tables.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// This state.
+    State(State, Rows),
+    /// Values that are in no state.
+    Ephemeral(EphemeralRows),
+}
 
 /// Why there are no rows.
 pub(crate) enum NotTaken {
@@ -38,8 +47,11 @@ impl TakeIn {
         TakenIn(match reader.read(&message, &mut uuids) {
             Read::Nothing => Err(NotTaken::Unread(message)),
             Read::Wrong(error) => Err(NotTaken::Wrong(error.to_string())),
+            Read::Ephemeral(rows) => Ok(Taken::Ephemeral(rows)),
             Read::News(news) => {
-                rows_of(news, message, before.as_ref(), &mut uuids).map_err(NotTaken::Wrong)
+                let rows = rows_of(news, message, before.as_ref(), &mut uuids);
+                let rows = rows.map(|(state, rows)| Taken::State(state, rows));
+                rows.map_err(NotTaken::Wrong)
             }
         })
     }
@@ -50,8 +62,8 @@ fn rows_of(
     message: Vec<u8>,
     before: Option<&Snapshot>,
     uuids: &mut UuidSource,
-) -> Result<(Uuid, Rows), String> {
-    let News { id, schema, rows } = news;
+) -> Result<(State, Rows), String> {
+    let News { state, schema, rows } = news;
     let message = match &rows {
         SourceRows::All(_) => message,
         // The rows are there already, and the text is not needed beside them.
@@ -60,13 +72,14 @@ fn rows_of(
     let seed = uuids.next_u64();
     let difference = |store: &Store, edits, uuids: &mut UuidSource| {
         let delta = weir_engine::difference_of(store, edits, uuids);
-        delta.map(|delta| (id, Rows::Changed(delta))).map_err(|error| error.to_string())
+        delta.map(|delta| (state, Rows::Changed(delta))).map_err(|error| error.to_string())
     };
     match rows {
         SourceRows::All(all) => {
-            let mut target = Target::new(before, &schema, seed);
+            let target = Target::new(before, &schema, seed);
+            let mut target = if all.has_ephemeral() { target } else { target.spare_ephemeral() };
             all.take(message, uuids, &mut |table, row| target.row(table, row))?;
-            Ok((id, target.end(before, uuids)?))
+            Ok((state, target.end(before, uuids)?))
         }
         SourceRows::Edits(edits) => {
             let tables = edits.iter().map(|edit| edit.table).collect();

@@ -1,5 +1,7 @@
 //! What concerns a relay besides its source: sessions, tables, `_Server`.
 
+mod ephemeral;
+mod locks;
 mod requests;
 mod rows;
 mod syncing;
@@ -114,6 +116,7 @@ impl Server {
         let rows = relay.forget_mail();
         let lost = relay.forwards.lost();
         self.free_rows(rows);
+        self.lose_locks(db);
         for trigger in lost {
             self.lose_request(trigger);
         }
@@ -148,6 +151,8 @@ impl Server {
                     self.relay_lost(db);
                 }
                 Output::News(news) => self.take_news(db, *news),
+                Output::Ephemeral(rows) => self.take_ephemeral(db, rows),
+                Output::Lock { name, is_owned } => self.lock_told(db, &name, is_owned),
                 Output::Reply { number, reply } => self.relay_reply(db, number, reply),
                 Output::Log { module, level, text } => {
                     self.shell.log(module, level.into(), text);
@@ -194,8 +199,8 @@ impl Server {
             if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
                 break;
             }
-            if let Some((id, rows)) = relay.read.take() {
-                self.take_rows(db, id, rows);
+            if let Some(taken) = relay.read.take() {
+                self.take_read(db, taken);
                 continue;
             }
             if let Some(message) = relay.unread.take() {
@@ -219,6 +224,7 @@ impl Server {
                 None => self.relay_input(db, Input::Message(&message)),
             }
         }
+        self.settle_locks(db);
         self.forward_to_source(db);
     }
 

@@ -9,6 +9,7 @@ use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::relays::forwards::{Early, Forward};
 use crate::server::Server;
+use crate::server::relaying::locks::Locked;
 
 /// What a source answers to who asked.
 enum Answer {
@@ -57,8 +58,15 @@ impl Server {
         loop {
             let relay = self.relays.get_mut(db);
             let may_ask = relay.follower.may_ask();
-            let Some(forward) = may_ask.then(|| relay.forwards.next()).flatten() else { return };
-            self.send_to_source(db, forward);
+            let Some(mut forward) = may_ask.then(|| relay.forwards.next()).flatten() else {
+                return;
+            };
+            match self.lock_at_source(db, &mut forward) {
+                Locked::Goes => self.send_to_source(db, forward),
+                Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
+                Locked::Lost => self.lose_request(forward.trigger),
+                Locked::Waits => return self.relays.get_mut(db).forwards.again(forward),
+            }
         }
     }
 
@@ -104,7 +112,7 @@ impl Server {
 
     /// The source has answered.
     pub(super) fn relay_reply(&mut self, db: DbId, number: u64, reply: Result<Vec<u8>, Vec<u8>>) {
-        if self.sync_reply(db, number, &reply) {
+        if self.sync_reply(db, number, &reply) || self.lock_reply(db, number, &reply) {
             return;
         }
         let relay = self.relays.get_mut(db);

@@ -1,31 +1,40 @@
 //! Rows of a source become those of the relay.
 
-use weir_data::Uuid;
+use weir_data::{Edit, RowEdit, TableId, Uuid};
 use weir_history::History;
 use weir_upstream::follower::Follower;
-use weir_upstream::news::{News, Rows as SourceRows};
+use weir_upstream::news::{News, Rows as SourceRows, State};
 
 use crate::database::Changed;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
 use crate::server::Server;
 use crate::storage::Storage;
-use crate::work::{NotTaken, Rows, TakeOver, TakenIn, TakenOver, Work};
+use crate::work::{NotTaken, Rows, TakeOver, Taken, TakenIn, TakenOver, Work};
 
 impl Server {
     /// Rows have changed, and few of them: that takes effect now, for the tables are settled.
     pub(super) fn take_news(&mut self, db: DbId, news: News) {
-        let News { id, rows, .. } = news;
+        let News { state, rows, .. } = news;
+        let is_new = |edit: &RowEdit| matches!(edit.edit, Edit::Insert(_));
+        let new: Vec<(TableId, Uuid)> = match &rows {
+            SourceRows::Edits(edits) if !self.relays.get_mut(db).unplaced.is_empty() => {
+                let new = edits.iter().filter(|edit| is_new(edit));
+                new.map(|edit| (edit.table, edit.uuid)).collect()
+            }
+            _ => Vec::new(),
+        };
         let changed = match rows {
             SourceRows::Edits(edits) => Changed::Edits(edits),
             SourceRows::Images(images) => Changed::Images(images),
             SourceRows::All(_) => unreachable!("a helper reads the first rows"),
         };
-        let state = self.state_of(id);
+        let state = self.state_of(state.id);
         let Self { shell, databases, .. } = self;
-        match databases.follow_source(shell, db, state, changed) {
+        match databases.follow_source(shell, db, Some(state), changed) {
             Ok(()) => {
                 self.decide(db);
+                self.place_ephemeral(db, Some(&new));
                 self.give_early(db);
                 let Self { shell, sessions, databases, .. } = self;
                 databases.wake(shell, sessions, db);
@@ -40,7 +49,7 @@ impl Server {
     }
 
     /// The rows are not those of the source, whatever the reason: all of them are asked for.
-    fn cannot_follow_source(&mut self, db: DbId, why: &str) {
+    pub(super) fn cannot_follow_source(&mut self, db: DbId, why: &str) {
         let relay = self.relays.get_mut(db);
         let text =
             format!("{}: cannot follow the source, all rows are asked for: {why}", relay.name);
@@ -53,7 +62,7 @@ impl Server {
         let TakenIn(taken) = taken;
         let Some(db) = self.relays.of_work(work) else {
             // The relay has ended.
-            return self.free_rows(taken.ok().map(|(_, rows)| rows));
+            return self.free_rows(taken.ok());
         };
         let relay = self.relays.get_mut(db);
         let (_, link) = relay.at_work.take().expect("the helper was at work for it");
@@ -61,7 +70,7 @@ impl Server {
         let is_current = link.is_some() && relay.link == link;
         match taken {
             Ok(read) if is_current => relay.read = Some(read),
-            Ok((_, rows)) => self.free_rows(Some(rows)),
+            Ok(taken) => self.free_rows(Some(taken)),
             Err(NotTaken::Unread(message)) if is_current => relay.unread = Some(message),
             Err(NotTaken::Wrong(why)) if is_current => self.cannot_follow_source(db, &why),
             Err(_) => {}
@@ -71,14 +80,26 @@ impl Server {
 
     /// What was read takes effect, and from now on it is the state that the source is asked to go on
     /// from; the tables are settled, if there are any.
-    pub(super) fn take_rows(&mut self, db: DbId, id: Uuid, rows: Rows) {
+    pub(super) fn take_read(&mut self, db: DbId, taken: Taken) {
+        match taken {
+            Taken::State(state, rows) => self.take_rows(db, state, rows),
+            Taken::Ephemeral(rows) => {
+                self.relays.get_mut(db).follower.have_ephemeral(rows.is_all);
+                self.take_ephemeral(db, rows);
+            }
+        }
+    }
+
+    fn take_rows(&mut self, db: DbId, state: State, rows: Rows) {
         let relay = self.relays.get_mut(db);
         if !relay.follower.is_following() {
             // These are all rows, or all that was missed: no change before them is told any more.
             relay.forwards.await_all_rows();
         }
-        relay.follower.have_read(id);
-        let state = self.state_of(id);
+        let mut out = Vec::new();
+        relay.follower.have_read(state, &mut out);
+        self.carry_out_relay(db, out);
+        let state = self.state_of(state.id);
         match rows {
             Rows::Fresh(database) => {
                 self.shell.ask(Effect::TrimMemory);
@@ -100,7 +121,7 @@ impl Server {
             Rows::Changed(_) => {
                 let Self { shell, databases, .. } = self;
                 let nothing = Changed::Edits(Vec::new());
-                let followed = databases.follow_source(shell, db, state, nothing);
+                let followed = databases.follow_source(shell, db, Some(state), nothing);
                 followed.expect("nothing fits all tables");
                 self.decide(db);
                 self.give_early(db);
@@ -131,6 +152,7 @@ impl Server {
             Err(error) => self.cannot_follow_source(db, &error.to_string()),
         }
         self.decide(db);
+        self.place_ephemeral(db, None);
         self.give_early(db);
         let Self { shell, sessions, databases, .. } = self;
         databases.wake(shell, sessions, db);
@@ -138,8 +160,8 @@ impl Server {
         None
     }
 
-    pub(super) fn free_rows(&mut self, rows: Option<Rows>) {
-        if let Some(rows) = rows {
+    pub(super) fn free_rows(&mut self, taken: Option<Taken>) {
+        if let Some(Taken::State(_, rows)) = taken {
             self.shell.free(rows.into_garbage());
         }
     }

@@ -1,0 +1,52 @@
+//! Values of columns that no file keeps come from the source, and change no state.
+
+use weir_data::{RowEdit, TableId, Uuid};
+use weir_upstream::news::EphemeralRows;
+
+use crate::database::Changed;
+use crate::ids::DbId;
+use crate::server::Server;
+
+impl Server {
+    /// The source has told some; the tables are settled.
+    pub(super) fn take_ephemeral(&mut self, db: DbId, told: EphemeralRows) {
+        let Self { databases, relays, .. } = self;
+        let Some(store) = databases.get(db).and_then(|db| db.tables().store()) else { return };
+        // Those of a schema that is gone are told again under the next one.
+        if **store.schema() != *told.schema {
+            return;
+        }
+        let edits = relays.get_mut(db).unplaced.place(told, store);
+        self.give_values(db, edits);
+    }
+
+    /// Rows have come, whose values may have come before them: these, or any.
+    pub(super) fn place_ephemeral(&mut self, db: DbId, new: Option<&[(TableId, Uuid)]>) {
+        let Self { databases, relays, .. } = self;
+        let relay = relays.get_mut(db);
+        if relay.unplaced.is_empty() {
+            return;
+        }
+        let edits = match (new, databases.get(db).and_then(|db| db.tables().store())) {
+            (Some(new), _) => relay.unplaced.take(new),
+            (None, Some(store)) => relay.unplaced.take_all(store),
+            (None, None) => return,
+        };
+        self.give_values(db, edits);
+    }
+
+    fn give_values(&mut self, db: DbId, edits: Vec<RowEdit>) {
+        if edits.is_empty() {
+            return;
+        }
+        let Self { shell, databases, .. } = self;
+        match databases.follow_source(shell, db, None, Changed::Edits(edits)) {
+            Ok(()) => {
+                self.decide(db);
+                let Self { shell, sessions, databases, .. } = self;
+                databases.wake(shell, sessions, db);
+            }
+            Err(error) => self.cannot_follow_source(db, &error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Locks of clients at the source (`relays::locks`).
+
+use crate::ids::DbId;
+use crate::relays::forwards::Forward;
+use crate::relays::locks::Turn;
+use crate::server::Server;
+use crate::session::message::asserted;
+use crate::work::operations;
+
+/// What becomes of a transaction, as far as the locks go that it asserts.
+pub(super) enum Locked {
+    /// The transaction goes to the source, which judges.
+    Goes,
+    /// Its client does not have them: this is the answer.
+    Refused(Vec<u8>),
+    /// The same, and it would wait for rows before it came to say so.
+    Lost,
+    /// What it is to be answered can be said when the tables are settled.
+    Waits,
+}
+
+impl Server {
+    /// A transaction is about to go to the source: the locks that it asserts are asked for before it.
+    pub(super) fn lock_at_source(&mut self, db: DbId, forward: &mut Forward) -> Locked {
+        let trigger = &mut forward.trigger;
+        if trigger.is_conversion() {
+            return Locked::Goes;
+        }
+        let names = asserted(operations(trigger.message.text()).into_iter());
+        if names.is_empty() {
+            return Locked::Goes;
+        }
+        forward.is_fenced = true;
+        let Self { sessions, relays, .. } = self;
+        let session = trigger.origin.session();
+        let locks = &relays.get_mut(db).locks;
+        let is_owned = |name: &&String| {
+            let owns = session.is_some_and(|session| sessions.owns_lock(session, name));
+            owns && locks.may_assert(name)
+        };
+        let owned: Vec<String> = names.iter().filter(is_owned).cloned().collect();
+        if owned.len() < names.len() {
+            trigger.locks = Some(owned);
+            let Self { shell, sessions, databases, .. } = self;
+            if !databases.can_follow(db) {
+                return Locked::Waits;
+            }
+            let reply = databases.reply_of(shell, sessions, trigger);
+            return reply.map_or(Locked::Lost, Locked::Refused);
+        }
+        let by_force =
+            |name: &str| session.is_some_and(|session| sessions.has_stolen(session, name));
+        let new = owned.iter().filter(|name| locks.is_new(name));
+        let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
+        new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
+        Locked::Goes
+    }
+
+    fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) {
+        let (mut out, params) = (Vec::new(), weir_json::array([name]).to_string());
+        let method = if by_force { "steal" } else { "lock" };
+        let relay = self.relays.get_mut(db);
+        let number = relay.follower.ask_for_owner(method, params.as_bytes(), &mut out);
+        relay.locks.asked(name, number);
+        self.carry_out_relay(db, out);
+    }
+
+    /// The source has answered whether a lock is the relay's; false if that was something else.
+    pub(super) fn lock_reply(
+        &mut self,
+        db: DbId,
+        number: u64,
+        reply: &Result<Vec<u8>, Vec<u8>>,
+    ) -> bool {
+        let is_owned = reply.as_ref().is_ok_and(|result| {
+            let result = weir_json::validate(result).ok().and_then(weir_json::Text::object);
+            result.and_then(|result| result.get("locked")?.bool()) == Some(true)
+        });
+        let Some(turn) = self.relays.get_mut(db).locks.answered(number, is_owned) else {
+            return false;
+        };
+        self.tell_owner(turn);
+        true
+    }
+
+    /// The source says that a lock is the relay's, or not any more.
+    pub(super) fn lock_told(&mut self, db: DbId, name: &str, is_owned: bool) {
+        let turn = self.relays.get_mut(db).locks.told(name, is_owned);
+        self.tell_owner(turn);
+    }
+
+    /// The connection has ended.
+    pub(super) fn lose_locks(&mut self, db: DbId) {
+        let turns = self.relays.get_mut(db).locks.disconnected();
+        turns.into_iter().for_each(|turn| self.tell_owner(Some(turn)));
+    }
+
+    /// Asks again for what was lost, and gives back what nobody wants any more.
+    pub(super) fn settle_locks(&mut self, db: DbId) {
+        let Self { sessions, relays, .. } = self;
+        let relay = relays.get_mut(db);
+        if relay.locks.is_empty() {
+            return;
+        }
+        let given_up = relay.locks.give_up(|name| sessions.is_locked(name));
+        if !relay.follower.may_ask() {
+            return;
+        }
+        let mut out = Vec::new();
+        for name in given_up {
+            let params = weir_json::array([name.as_str()]).to_string();
+            relay.follower.ask_for_owner("unlock", params.as_bytes(), &mut out);
+        }
+        let again = relay.locks.to_ask_again();
+        self.carry_out_relay(db, out);
+        again.iter().for_each(|name| self.ask_for_lock(db, name, false));
+    }
+
+    /// Who owns the lock here hears what has become of it at the source.
+    fn tell_owner(&mut self, turn: Option<Turn>) {
+        let Self { shell, sessions, .. } = self;
+        match turn {
+            Some(Turn::Lost(name)) => sessions.tell_owner(shell, &name, false),
+            Some(Turn::Back(name)) => sessions.tell_owner(shell, &name, true),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! What relays have of sources of ours beyond the rows that files keep: the index, which never falls while
+//! the file is the same, and what they make of a file that went back; columns that no file keeps; locks.
+
+mod chain;
+mod shell;
+
+use std::collections::BTreeMap;
+
+use chain::Chain;
+use serde_json::{Value, json};
+use shell::{PATH, Shell, insert, ports, transact};
+use weir_server::Config;
+use weir_server::event::{Event, LinkId, SessionId};
+
+const ZERO: &str = "00000000-0000-0000-0000-000000000000";
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// Column `index` of `Net` in `_Server`.
+fn index(shell: &mut Shell) -> Value {
+    let client = shell.connect();
+    let select = r#"{"id":1,"method":"transact","params":["_Server",{"op":"select","table":"Database",
+        "where":[["name","==","Net"]],"columns":["index"]}]}"#;
+    let index = value(&shell.call(client, select))["result"][0]["rows"][0]["index"].clone();
+    shell.event(Event::Closed { session: client, error: None });
+    index
+}
+
+fn number(shell: &mut Shell) -> i64 {
+    let index = index(shell);
+    index.as_i64().unwrap_or_else(|| panic!("an index: {index}"))
+}
+
+fn write(chain: &mut Chain, names: std::ops::Range<u32>) {
+    let writer = chain.servers[0].connect();
+    for n in names {
+        chain.call(0, writer, &transact(n, &insert(&format!("p{n}"))));
+    }
+}
+
+fn logged(shell: &Shell, text: &str) -> usize {
+    shell.log.iter().filter(|line| line.contains(text)).count()
+}
+
+/// The server ends, and begins again on these files.
+fn restart(chain: &mut Chain, mut files: BTreeMap<String, Vec<u8>>) {
+    let file = files.remove(PATH).expect("the database");
+    let source = Shell::start_on_files(file, files, Config::default());
+    chain.replace_source(source);
+    chain.pass_ms(20_000);
+}
+
+#[test]
+fn the_index_of_a_file_goes_down_a_chain_and_grows_with_each_transaction() {
+    let mut chain = Chain::start(3);
+    assert_eq!(index(&mut chain.servers[0]), json!(["set", []]), "as with the reference");
+    write(&mut chain, 0..1);
+    let before: Vec<i64> = chain.servers[1..].iter_mut().map(number).collect();
+    assert!(before.iter().all(|index| *index == before[0]), "{before:?}");
+    write(&mut chain, 1..6);
+    for relay in &mut chain.servers[1..] {
+        assert_eq!(number(relay), before[0] + 5);
+    }
+    // What no record has is no new state.
+    let up = r#"{"op":"update","table":"Port","where":[],"row":{"up":true}}"#;
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(9, up));
+    assert_eq!(number(&mut chain.servers[1]), before[0] + 5);
+}
+
+#[test]
+fn the_index_never_falls_over_compactions_restarts_and_conversions() {
+    let mut chain = Chain::start(2);
+    write(&mut chain, 0..20);
+    let mut last = number(&mut chain.servers[2]);
+    for round in 0..3 {
+        if round > 0 {
+            let done = chain.servers[0].command("ovsdb-server/compact", &["Net"]);
+            assert_eq!(done, Some(Ok(String::new())));
+        }
+        let files = chain.servers[0].files.clone();
+        restart(&mut chain, files);
+        assert_eq!(number(&mut chain.servers[2]), last, "round {round}");
+        write(&mut chain, 100 * round + 100..100 * round + 103);
+        assert_eq!(number(&mut chain.servers[2]), last + 3, "round {round}");
+        last += 3;
+    }
+    let mut schema = value(shell::SCHEMA);
+    schema["version"] = json!("2.0.0");
+    let convert = json!({"id":3,"method":"convert","params":["Net", schema]});
+    let converter = chain.servers[0].connect();
+    chain.call(0, converter, &convert.to_string());
+    chain.pass_ms(20_000);
+    write(&mut chain, 900..901);
+    let converted = number(&mut chain.servers[2]);
+    assert!(converted > last, "{converted}");
+    let files = chain.servers[0].files.clone();
+    restart(&mut chain, files);
+    assert_eq!(number(&mut chain.servers[2]), converted);
+    for relay in &chain.servers[1..] {
+        assert_eq!(logged(relay, "has gone back"), 0, "{:#?}", relay.log);
+    }
+}
+
+#[test]
+fn relays_of_a_file_that_was_restored_say_so_once_and_have_its_rows() {
+    let mut chain = Chain::start(3);
+    write(&mut chain, 0..3);
+    let old = chain.servers[0].files.clone();
+    write(&mut chain, 3..9);
+    let newer = number(&mut chain.servers[3]);
+    // The last one hears nothing of what happens.
+    chain.is_cut[3] = true;
+    chain.lose(3);
+    restart(&mut chain, old);
+    let older = number(&mut chain.servers[1]);
+    assert!(older < newer, "{older} {newer}");
+    for relay in &mut chain.servers[1..3] {
+        assert_eq!(number(relay), older);
+        assert_eq!(ports(relay), ["p0", "p1", "p2"]);
+        assert_eq!(logged(relay, "has gone back"), 1, "{:#?}", relay.log);
+    }
+    // The last one cannot know whether its source is only behind, and waits a while for it.
+    chain.is_cut[3] = false;
+    chain.pass_ms(20_000);
+    assert_eq!(ports(&mut chain.servers[3]).len(), 9);
+    assert_eq!(logged(&chain.servers[3], "has stale data"), 1, "{:#?}", chain.servers[3].log);
+    chain.pass_ms(60_000);
+    assert_eq!(ports(&mut chain.servers[3]), ["p0", "p1", "p2"]);
+    assert_eq!(number(&mut chain.servers[3]), older);
+    assert_eq!(logged(&chain.servers[3], "has gone back"), 1, "{:#?}", chain.servers[3].log);
+    write(&mut chain, 20..21);
+    assert_eq!(ports(&mut chain.servers[3]), ["p0", "p1", "p2", "p20"]);
+}
+
+/// A monitor with options, and what it has been told since.
+fn ask(shell: &mut Shell, options: &str, last: &str) -> (SessionId, Value, Vec<Value>) {
+    let watcher = shell.connect();
+    let requests = r#"{"Port":{"columns":["name"]}}"#;
+    let ask = format!(
+        r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{requests},"{last}",{options}]}}"#
+    );
+    shell.send(watcher, &ask);
+    shell.settle();
+    let mut told = told(shell, watcher);
+    let reply = told.remove(0);
+    assert_eq!(reply["id"], 1, "the answer comes first: {reply}");
+    (watcher, reply["result"].clone(), told)
+}
+
+fn told(shell: &mut Shell, watcher: SessionId) -> Vec<Value> {
+    shell.received(watcher).iter().map(|message| value(message)).collect()
+}
+
+#[test]
+fn who_asks_is_told_the_index_and_the_oldest_state_that_is_remembered() {
+    let mut shell = Shell::start();
+    let writer = shell.connect();
+    shell.call(writer, &transact(1, &insert("a")));
+    let (plain, _, first) = ask(&mut shell, r#"{"each":true}"#, ZERO);
+    assert_eq!(first, Vec::<Value>::new());
+    let options = r#"{"each":true,"index":true,"low_water":true}"#;
+    let (both, begun, first) = ask(&mut shell, options, ZERO);
+    assert_eq!(first.len(), 1, "{first:?}");
+    let params = &first[0]["params"];
+    assert_eq!((&params[1], &params[3], &params[4]), (&begun[1], &json!({}), &json!(1)));
+    let oldest = params[2].as_str().expect("a low-water mark").to_owned();
+    // Two transactions in one round: the index is that of the state at their end.
+    shell.send(writer, &transact(2, &insert("b")));
+    shell.send(writer, &transact(3, &insert("c")));
+    shell.settle();
+    let updates = told(&mut shell, both);
+    let indexes: Vec<&Value> = updates.iter().map(|update| &update["params"][4]).collect();
+    assert_eq!(indexes, [&Value::Null, &json!(3)]);
+    assert!(updates.iter().all(|update| update["params"][2] == oldest.as_str()), "{updates:?}");
+    let updates = told(&mut shell, plain);
+    assert!(updates.iter().all(|update| update["params"].as_array().unwrap().len() == 4));
+    // The mark is the id of the oldest state that a client can come back with, however much has come.
+    let long = "x".repeat(300_000);
+    for n in 10..20 {
+        let tags =
+            format!(r#"{{"op":"update","table":"Port","where":[],"row":{{"tags":"{n}{long}"}}}}"#);
+        shell.call(writer, &transact(n, &tags));
+    }
+    let updates = told(&mut shell, both);
+    let mark = updates.last().expect("updates")["params"][2].as_str().unwrap().to_owned();
+    assert_ne!(mark, oldest);
+    let (_, begun, _) = ask(&mut shell, options, &mark);
+    assert_eq!(begun[0], true);
+    let (_, begun, _) = ask(&mut shell, options, &oldest);
+    assert_eq!(begun[0], false, "what is before the mark is forgotten");
+}
+
+#[test]
+fn options_that_are_not_known_are_refused() {
+    let mut shell = Shell::start();
+    let features = {
+        let client = shell.connect();
+        value(&shell.call(client, r#"{"id":1,"method":"weir_features","params":[]}"#))
+    };
+    for option in ["weir_monitor.index", "weir_monitor.low_water"] {
+        assert!(features["result"].as_array().unwrap().contains(&json!(option)), "{features}");
+    }
+    for options in [r#"{"each":true,"index":1}"#, r#"{"index":true}"#, r#"{"each":true,"x":true}"#]
+    {
+        let watcher = shell.connect();
+        let ask = format!(
+            r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name"]}}}},"{ZERO}",{options}]}}"#
+        );
+        assert!(!value(&shell.call(watcher, &ask))["error"].is_null(), "{options}");
+    }
+}
+
+/// Names and column `up` of all ports.
+fn up(shell: &mut Shell) -> Vec<(String, bool)> {
+    let client = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name","up"]}"#;
+    let reply = value(&shell.call(client, &transact(1, select)));
+    let rows = reply["result"][0]["rows"].as_array().expect("rows").clone();
+    let row = |row: &Value| (row["name"].as_str().unwrap().to_owned(), row["up"] == true);
+    let mut rows: Vec<(String, bool)> = rows.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+fn set_up(name: &str, up: bool) -> String {
+    format!(
+        r#"{{"op":"update","table":"Port","where":[["name","==","{name}"]],"row":{{"up":{up}}}}}"#
+    )
+}
+
+fn rows(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
+    expected.iter().map(|(name, up)| ((*name).to_owned(), *up)).collect()
+}
+
+#[test]
+fn columns_that_no_file_keeps_are_those_of_the_source() {
+    let mut chain = Chain::start(3);
+    let client = chain.servers[3].connect();
+    chain.call(3, client, &transact(1, &format!("{},{}", insert("a"), set_up("a", true))));
+    chain.call(3, client, &transact(2, &insert("b")));
+    for server in &mut chain.servers {
+        assert_eq!(up(server), rows(&[("a", true), ("b", false)]));
+    }
+    // Who writes sees it before his reply, and so does a client that watches nothing else.
+    let monitor = r#"{"id":3,"method":"monitor","params":["Net","m",{"Port":{"columns":["up"]}}]}"#;
+    chain.call(3, client, monitor);
+    let before = number(&mut chain.servers[3]);
+    let told = chain.call(3, client, &transact(4, &set_up("b", true)));
+    assert_eq!(value(&told[0])["method"], "update", "{told:?}");
+    assert_eq!(value(&told[1])["id"], 4, "{told:?}");
+    assert_eq!(number(&mut chain.servers[3]), before, "it is no new state");
+    for server in &mut chain.servers {
+        assert_eq!(up(server), rows(&[("a", true), ("b", true)]));
+    }
+    // What changes while a relay is away is there when it is back.
+    chain.is_cut[2] = true;
+    chain.lose(2);
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &set_up("a", false)));
+    chain.call(0, writer, &transact(2, &format!("{},{}", insert("c"), set_up("c", true))));
+    chain.call(
+        0,
+        writer,
+        &transact(3, r#"{"op":"delete","table":"Port","where":[["name","==","b"]]}"#),
+    );
+    assert_eq!(up(&mut chain.servers[3]), rows(&[("a", true), ("b", true)]));
+    chain.is_cut[2] = false;
+    chain.pass_ms(20_000);
+    for server in &mut chain.servers {
+        assert_eq!(up(server), rows(&[("a", false), ("c", true)]));
+    }
+    // A source that starts again has forgotten them, and so do its relays.
+    let files = chain.servers[0].files.clone();
+    restart(&mut chain, files);
+    for server in &mut chain.servers {
+        assert_eq!(up(server), rows(&[("a", false), ("c", false)]));
+    }
+    // Nor does another schema lose them.
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, &set_up("c", true)));
+    let mut schema = value(shell::SCHEMA);
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer","ephemeral":true});
+    let convert = json!({"id":3,"method":"convert","params":["Net", schema]});
+    let converter = chain.servers[0].connect();
+    chain.call(0, converter, &convert.to_string());
+    chain.pass_ms(20_000);
+    let of_source = up(&mut chain.servers[0]);
+    let writer = chain.servers[0].connect();
+    let speed = r#"{"op":"update","table":"Port","where":[],"row":{"speed":7,"up":true}}"#;
+    chain.call(0, writer, &transact(1, speed));
+    assert!(of_source.len() == 2);
+    for server in &mut chain.servers {
+        assert_eq!(up(server), rows(&[("a", true), ("c", true)]));
+    }
+}
+
+const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
+/// A relay whose source, of ours, the test plays; port `a` has been told, which is up.
+fn played() -> (Shell, LinkId) {
+    let config =
+        Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
+    let mut shell = Shell::start_with(b"relay".to_vec(), config);
+    let link = play(&mut shell);
+    (shell, link)
+}
+
+/// Plays a source that knows no state that it is asked for.
+fn play(shell: &mut Shell) -> LinkId {
+    while shell.connecting.is_empty() {
+        shell.pass_ms(250);
+    }
+    let (link, _) = shell.connecting.pop().expect("a connection was begun");
+    shell.event(Event::LinkUp { link });
+    shell.settle();
+    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":shell::SCHEMA});
+    loop {
+        let bytes = std::mem::take(shell.links.get_mut(&link).expect("the link is up"));
+        if bytes.is_empty() {
+            return link;
+        }
+        for request in serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>() {
+            let request = request.expect("requests");
+            let result = match request["method"].as_str().unwrap() {
+                "weir_features" => json!(["weir_features", "weir_monitor", "weir_monitor.each"]),
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
+                "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+                "monitor" => {
+                    assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
+                    json!({"Port": {A: {"new": {"up": true}}}})
+                }
+                _ => json!({}),
+            };
+            say(shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+        }
+    }
+}
+
+fn say(shell: &mut Shell, link: LinkId, message: &Value) {
+    shell.event(Event::LinkMessage { link, bytes: message.to_string().into_bytes() });
+    shell.settle();
+}
+
+fn say_up(shell: &mut Shell, link: LinkId, row: &str, update: &Value) {
+    let params = json!([["ephemeral", "Net", 1], {"Port": {row: update}}]);
+    say(shell, link, &json!({"id":null,"method":"update","params":params}));
+}
+
+fn say_rows(shell: &mut Shell, link: LinkId, id: &str, row: &str, update: &Value) {
+    let params = json!([["monid", "Net"], id, null, {"Port": {row: update}}]);
+    say(shell, link, &json!({"id":null,"method":"weir_update","params":params}));
+}
+
+#[test]
+fn values_that_come_before_their_rows_wait_for_them() {
+    let (mut shell, link) = played();
+    assert_eq!(up(&mut shell), rows(&[("a", true)]));
+    say_up(&mut shell, link, B, &json!({"new": {"up": true}}));
+    assert_eq!(up(&mut shell), rows(&[("a", true)]));
+    say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
+    assert_eq!(up(&mut shell), rows(&[("a", true), ("b", true)]));
+    // A row that goes takes its values along, whoever tells that first.
+    say_up(&mut shell, link, B, &json!({"old": {"up": true}}));
+    say_rows(&mut shell, link, A, B, &json!({"delete": null}));
+    say_up(&mut shell, link, B, &json!({"new": {"up": true}}));
+    say_up(&mut shell, link, B, &json!({"old": {"up": true}}));
+    say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
+    assert_eq!(up(&mut shell), rows(&[("a", true), ("b", false)]));
+}
+
+#[test]
+fn values_stay_while_all_rows_are_told_again() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let monitor = r#"{"id":3,"method":"monitor","params":["Net","m",{"Port":{"columns":["up"]}}]}"#;
+    shell.call(client, monitor);
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    shell.connecting.retain(|(begun, _)| *begun != link);
+    play(&mut shell);
+    assert_eq!(up(&mut shell), rows(&[("a", true)]));
+    assert_eq!(shell.received(client), Vec::<String>::new(), "nothing has changed for a moment");
+}
+
+fn lock(chain: &mut Chain, at: usize, client: SessionId, method: &str) -> Value {
+    let request = format!(r#"{{"id":1,"method":"{method}","params":["l"]}}"#);
+    let told = chain.call(at, client, &request);
+    value(told.last().expect("an answer"))["result"]["locked"].clone()
+}
+
+/// A port, if the client has the lock.
+fn guarded(name: &str) -> String {
+    transact(2, &format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name)))
+}
+
+/// What came of it, and what the client was told of its lock meanwhile.
+fn outcome(told: &[String]) -> (String, Vec<String>) {
+    let (mut outcome, mut notices) = (String::new(), Vec::new());
+    for message in told.iter().map(|message| value(message)) {
+        match message["method"].as_str() {
+            Some(method) => notices.push(method.to_owned()),
+            None if !message["error"].is_null() => outcome = message["error"].to_string(),
+            None => {
+                let error = &message["result"][0]["error"];
+                let is_done = message["result"][1]["uuid"].is_array();
+                outcome = if is_done { "done".into() } else { error.to_string() };
+            }
+        }
+    }
+    (outcome, notices)
+}
+
+fn is(outcome: &str, notices: &[&str]) -> (String, Vec<String>) {
+    (outcome.to_owned(), notices.iter().map(|notice| (*notice).to_owned()).collect())
+}
+
+#[test]
+fn who_has_a_lock_writes_through_relays_and_nobody_else() {
+    let mut chain = Chain::start(3);
+    let (client, other) = (chain.servers[3].connect(), chain.servers[3].connect());
+    assert_eq!(lock(&mut chain, 3, client, "lock"), true);
+    assert_eq!(outcome(&chain.call(3, client, &guarded("a"))), is("done", &[]));
+    // The relay has the lock at its source, its other clients have not.
+    assert_eq!(outcome(&chain.call(3, other, &guarded("b"))), is("\"not owner\"", &[]));
+    let rival = chain.servers[0].connect();
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), false);
+    // It passes to who waits for it here, and then to who waits at the source.
+    assert_eq!(lock(&mut chain, 3, other, "lock"), false);
+    lock(&mut chain, 3, client, "unlock");
+    assert_eq!(outcome(&chain.servers[3].received(other)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(3, other, &guarded("b"))), is("done", &[]));
+    lock(&mut chain, 3, other, "unlock");
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[0].received(rival)).1, ["locked"]);
+    // Whoever takes it for his here hears that he is not alone.
+    assert_eq!(lock(&mut chain, 3, client, "lock"), true);
+    assert_eq!(outcome(&chain.call(3, client, &guarded("c"))), is("\"not owner\"", &["stolen"]));
+    lock(&mut chain, 0, rival, "unlock");
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[3].received(client)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(3, client, &guarded("c"))), is("done", &[]));
+    // A thief at the source.
+    assert_eq!(lock(&mut chain, 0, rival, "steal"), true);
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[3].received(client)).1, ["stolen"]);
+    assert_eq!(outcome(&chain.call(3, client, &guarded("d"))), is("\"not owner\"", &[]));
+    // And one behind the relays.
+    lock(&mut chain, 3, client, "unlock");
+    chain.servers[0].received(rival);
+    assert_eq!(lock(&mut chain, 3, other, "steal"), true);
+    assert_eq!(outcome(&chain.call(3, other, &guarded("d"))), is("done", &[]));
+    assert_eq!(outcome(&chain.servers[0].received(rival)).1, ["stolen"]);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "b", "c", "d"]);
+    // A session that ends gives it back.
+    chain.servers[3].event(Event::Closed { session: other, error: None });
+    chain.settle();
+    let late = chain.servers[0].connect();
+    lock(&mut chain, 0, rival, "unlock");
+    assert_eq!(lock(&mut chain, 0, late, "lock"), true);
+}
+
+#[test]
+fn a_lock_ends_with_the_connection_to_the_source() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    lock(&mut chain, 2, client, "lock");
+    assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
+    // What is on its way is not made under a lock that others may have had meanwhile.
+    chain.servers[2].send(client, &guarded("b"));
+    chain.servers[2].settle();
+    chain.is_cut[2] = true;
+    chain.lose(2);
+    chain.settle();
+    let told = chain.servers[2].received(client);
+    assert_eq!(outcome(&told), is("\"canceled\"", &["stolen"]));
+    chain.servers[2].send(client, &guarded("c"));
+    chain.is_cut[2] = false;
+    chain.pass_ms(20_000);
+    // Asked for while it was away, and still composed under the lock that was lost.
+    let told = chain.servers[2].received(client);
+    assert_eq!(outcome(&told), is("\"not owner\"", &["locked"]));
+    assert_eq!(outcome(&chain.call(2, client, &guarded("d"))), is("done", &[]));
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "d"]);
+}

@@ -1,0 +1,63 @@
+//! Whether a server is behind what has been seen elsewhere (ovsdb-server(5), column `index`), and what to
+//! make of sources that have gone back, as from a file that was restored.
+
+/// How long servers are refused because all of them are behind what was seen, in microseconds. Then the
+/// source itself must have gone back.
+pub const BEHIND_US_MAX: u64 = 60_000_000;
+
+/// What is known of indexes of one database.
+#[derive(Debug, Default)]
+pub(crate) struct Freshness {
+    /// The index that was seen last of a server that was followed.
+    seen: Option<u64>,
+    /// The server has said one on this connection and was believed.
+    has_said: bool,
+    /// Since when all servers that would do otherwise have been behind.
+    behind_us: Option<u64>,
+}
+
+impl Freshness {
+    /// The index that was seen last.
+    pub(crate) fn seen(&self) -> Option<u64> {
+        self.seen
+    }
+
+    /// Who says less than this is refused. A server that says less than it has said itself before, on the
+    /// same connection, is not behind others: its source has gone back.
+    pub(crate) fn least(&self) -> u64 {
+        self.seen.filter(|_| !self.has_said).unwrap_or(0)
+    }
+
+    /// A server that will do says its index. What it was before if that was more.
+    pub(crate) fn hear(&mut self, index: u64) -> Option<u64> {
+        (self.has_said, self.behind_us) = (true, None);
+        self.seen.replace(index).filter(|before| index < *before)
+    }
+
+    /// A server was refused for its index.
+    pub(crate) fn refuse(&mut self, now_us: u64) {
+        self.behind_us.get_or_insert(now_us);
+    }
+
+    /// The connection has ended.
+    pub(crate) fn disconnected(&mut self) {
+        self.has_said = false;
+    }
+
+    /// A server is followed, whatever it says of indexes.
+    pub(crate) fn follow(&mut self) {
+        self.behind_us = None;
+    }
+
+    /// When servers have been refused for long enough.
+    pub(crate) fn ends_us(&self) -> Option<u64> {
+        self.behind_us.map(|since| since.saturating_add(BEHIND_US_MAX))
+    }
+
+    /// Servers have been refused for long enough: what was seen counts no longer. Answers with it.
+    pub(crate) fn give_up(&mut self, now_us: u64) -> Option<u64> {
+        self.ends_us().filter(|at| *at <= now_us)?;
+        self.behind_us = None;
+        self.seen.take()
+    }
+}
