@@ -131,6 +131,7 @@ impl Execution {
             Done::ReceivedSynced(db, number, result) => {
                 databases.received_synced(db, number, result, events);
             }
+            Done::KeysKept(db, result) => databases.keys_kept(db, result, events),
             Done::Command(result) => return Some(result),
             Done::Trimmed | Done::Nothing => {}
         }
@@ -197,6 +198,12 @@ impl Execution {
             }
             Effect::FinishCompaction { db, tail, sync, step } => {
                 databases.finish_compaction(db, &tail, sync, step, jobs, coverage, log, events);
+            }
+            Effect::KeepKeys { db, text } => {
+                // A replay hears from the recording what came of it.
+                if outside.is_some() {
+                    databases.keep_keys(db, text, jobs);
+                }
             }
             Effect::Close { db } => databases.close(db),
 

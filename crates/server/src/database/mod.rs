@@ -12,6 +12,7 @@ mod conversion;
 mod delivered;
 mod feeds;
 mod history;
+mod keys;
 mod late;
 mod long;
 mod once;
@@ -37,6 +38,7 @@ use crate::database::attempts::Attempts;
 use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
 use crate::database::history::ChangeLog;
+use crate::database::keys::Keys;
 use crate::database::late::LateUpdates;
 use crate::database::long::Out;
 use crate::database::pacing::Watch;
@@ -75,6 +77,8 @@ pub(crate) struct Db {
     /// What has changed, and the ids of states.
     history: ChangeLog,
     watch: Watch,
+    /// Which keys are wanted beside the unique indexes.
+    keys: Keys,
     /// Conversions to another schema.
     conversions: Conversions,
     /// Tables whose changes are logged (`tlog-set`).
@@ -96,6 +100,7 @@ impl Db {
             watch: Watch::new(seed, storage.is_shared()),
             history: ChangeLog::new(history, storage.is_shared()),
             storage,
+            keys: Keys::default(),
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),
             is_backup: false,
