@@ -17,7 +17,7 @@ use super::side_file::{create, hidden};
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What the file beside `target` has in it, if it can be read.
-pub(crate) fn read_keys(target: &Path) -> Option<Vec<u8>> {
+pub fn read_keys(target: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(key_path(target)).ok()?;
     file.take(KEY_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
@@ -29,11 +29,7 @@ pub(crate) fn read_keys(target: &Path) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// As strerror(3) puts it; the file is then as it was.
-pub(crate) fn write_keys(
-    target: &Path,
-    like: &Metadata,
-    text: Option<&[u8]>,
-) -> Result<(), String> {
+pub fn write_keys(target: &Path, like: &Metadata, text: Option<&[u8]>) -> Result<(), String> {
     let path = key_path(target);
     let changed = match text {
         Some(text) => replace(target, &path, like, text),

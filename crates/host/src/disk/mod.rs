@@ -11,6 +11,6 @@ mod tail;
 pub use lock::{Identity, LockError, LockFile, lock_path};
 
 pub(crate) use file::{DatabaseFile, inode};
-pub(crate) use key_file::{read_keys, write_keys};
+pub use key_file::{read_keys, write_keys};
 pub use replacement::{Replacement, temporary_path};
 pub(crate) use side_file::{SideFile, candidates, read_candidates, remove_others, side_path};

@@ -63,6 +63,11 @@ impl Execution {
         })
     }
 
+    /// Takes over what the core has counted.
+    pub(crate) fn count_queries(&mut self) {
+        self.coverage.set(self.server.query_counts());
+    }
+
     /// Whether the run is written down.
     pub(crate) fn is_recorded(&self) -> bool {
         self.recorder.is_some()

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::{Ids, Schema, Store};
-use weir_engine::Database;
+use weir_engine::{Database, Work};
 use weir_history::History;
 use weir_monitor::Monitors;
 
@@ -56,6 +56,7 @@ use crate::work::Garbage;
 pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
+pub(crate) use keys::ShownKey;
 pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
@@ -223,6 +224,8 @@ pub(crate) struct Databases {
     late: LateUpdates,
     /// Sessions for which more updates are pending than may be.
     overflowed: Vec<SessionId>,
+    /// How requests that were answered have found their rows.
+    queries: Work,
 }
 
 impl Databases {
@@ -235,7 +238,13 @@ impl Databases {
             out: BTreeMap::new(),
             late: LateUpdates::default(),
             overflowed: Vec::new(),
+            queries: Work::default(),
         }
+    }
+
+    /// How requests that were answered have found their rows.
+    pub(crate) fn queries(&self) -> &Work {
+        &self.queries
     }
 
     /// A number for a database to come.

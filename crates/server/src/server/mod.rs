@@ -259,6 +259,12 @@ impl Server {
         self.clusters.may_stop(self.shell.now_us())
     }
 
+    /// How often rows were looked for in each way by requests that were answered, by the names of the
+    /// coverage counters.
+    pub fn query_counts(&self) -> [(&'static str, u64); 5] {
+        self.databases.queries().counters()
+    }
+
     /// How far the start has come.
     pub fn start_status(&self) -> StartStatus {
         self.admin.start_status(self.remotes.all_tried())
