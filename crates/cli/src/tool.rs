@@ -4,6 +4,7 @@ mod cluster;
 mod commands;
 mod create;
 pub(crate) mod database_file;
+mod keys;
 mod load;
 mod log_file;
 mod manual;

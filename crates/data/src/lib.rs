@@ -6,6 +6,7 @@
 //! 2. [`uuid`], [`atom`]: the five atomic types (RFC 7047 §5.1).
 //! 3. [`sorted`], [`datum`]: sets and maps as sorted runs whose edits cost O(log n).
 //! 4. [`types`], [`schema`], [`parser`]: base types, constraints, columns, tables (RFC 7047 §3.2).
+//!    [`keys`]: which columns are to have a key.
 //! 5. [`row`], [`store`]: rows by column number, copy-on-write tables, snapshots.
 //! 6. [`delta`]: a change, computed once; merged, inverted and applied by everybody else.
 //! 7. [`condition`]: clauses over a row (RFC 7047 §5.1 `<condition>`).
@@ -19,6 +20,7 @@ pub mod datum;
 pub mod delta;
 pub mod english;
 pub mod error;
+pub mod keys;
 pub mod parser;
 pub mod row;
 pub mod schema;
@@ -32,6 +34,7 @@ pub use atom::{Atom, AtomRef, AtomType, Str};
 pub use datum::{Datum, DatumRef};
 pub use delta::{Ages, ColumnDelta, Committed, Delta, IdKind, Ids, RowDelta, TableDelta};
 pub use error::Error;
+pub use keys::{DeclaredKeys, KeyOrder, KeyWish};
 pub use row::{ColumnEdit, Edit, Row, RowEdit, RowImage};
 pub use schema::{ColumnId, ColumnSchema, Schema, TableId, TableSchema};
 pub use store::{Snapshot, Store};

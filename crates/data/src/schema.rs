@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use weir_json::{Text, Value};
 
 use crate::error::{Error, Result};
+use crate::keys::{self, KeyOrder, KeyWish};
 use crate::parser::{self, Parser, is_id};
 use crate::types::{ColumnType, RefKind};
 
@@ -96,6 +97,9 @@ pub struct Schema {
     pub cksum: String,
     /// The database's tables by [`TableId`].
     pub tables: Vec<TableSchema>,
+    /// What the text says about keys, beyond RFC 7047: no part of the schema that anybody compares,
+    /// sees or keeps.
+    pub keys: Vec<KeyWish>,
 }
 
 impl TableSchema {
@@ -132,7 +136,7 @@ impl TableSchema {
         self.column_ids().skip(2)
     }
 
-    fn parse(text: Text<'_>, name: &str) -> Result<Self> {
+    fn parse(text: Text<'_>, name: &str, keys: &mut Vec<KeyWish>) -> Result<Self> {
         let what = format!("table schema for table {name}");
         let mut parser = Parser::new(text, &what);
         let columns = parser.member("columns", parser::OBJECT);
@@ -155,7 +159,13 @@ impl TableSchema {
         for (column, value) in columns.iter().flat_map(|columns| columns.iter()) {
             let column = String::from_utf8_lossy(column).into_owned();
             check_name(text, &column)?;
-            all.push(ColumnSchema::parse(value, column, mutable)?);
+            let (column, wish) = ColumnSchema::parse(value, column, mutable)?;
+            keys.extend(wish.map(|order| KeyWish {
+                table: name.to_owned(),
+                column: column.name.clone(),
+                order,
+            }));
+            all.push(column);
         }
         let mut table = Self {
             name: name.to_owned(),
@@ -250,12 +260,18 @@ fn check_name(text: Text<'_>, name: &str) -> Result<()> {
 }
 
 impl ColumnSchema {
-    fn parse(text: Text<'_>, name: String, table_mutable: bool) -> Result<Self> {
+    /// The column, and what is said of a key on it.
+    fn parse(
+        text: Text<'_>,
+        name: String,
+        table_mutable: bool,
+    ) -> Result<(Self, Option<Option<KeyOrder>>)> {
         let what = format!("schema for column {name}");
         let mut parser = Parser::new(text, &what);
         let mutable = parser.member("mutable", parser::BOOL | parser::OPTIONAL);
         let ephemeral = parser.member("ephemeral", parser::BOOL | parser::OPTIONAL);
         let ty = parser.member("type", parser::STRING | parser::OBJECT);
+        let wish = keys::parse_members(&mut parser);
         parser.finish()?;
         let ty = match ty {
             Some(ty) => ColumnType::parse(ty)?,
@@ -265,7 +281,7 @@ impl ColumnSchema {
         let weak = ty.references().any(|(_, kind)| kind == RefKind::Weak);
         let mutable = mutable.and_then(Text::bool).unwrap_or(true) && table_mutable || weak;
         let persistent = !ephemeral.and_then(Text::bool).unwrap_or(false);
-        Ok(Self { name, ty, mutable, persistent, refs: ColumnRefs::default() })
+        Ok((Self { name, ty, mutable, persistent, refs: ColumnRefs::default() }, wish))
     }
 
     fn to_value(&self, table_mutable: bool) -> Value {
@@ -295,12 +311,14 @@ impl Schema {
             version: version.unwrap_or_default(),
             cksum: cksum.unwrap_or_default(),
             tables: Vec::new(),
+            keys: Vec::new(),
         };
         let tables = tables.and_then(Text::object);
         for (table, value) in tables.iter().flat_map(|tables| tables.iter()) {
             let table = String::from_utf8_lossy(table).into_owned();
             check_name(text, &table)?;
-            schema.tables.push(TableSchema::parse(value, &table)?);
+            let parsed = TableSchema::parse(value, &table, &mut schema.keys)?;
+            schema.tables.push(parsed);
         }
         schema.normalise()?;
         Ok(schema)

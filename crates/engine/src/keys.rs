@@ -93,6 +93,8 @@ pub(crate) struct Keys {
     tables: Vec<Vec<Key>>,
     numbers: Numbers,
     demands: Demands,
+    /// Something is to be built, or to be decided.
+    is_restless: bool,
 }
 
 /// What a search says about keys, for [`advice`]: rows, not time.
@@ -108,7 +110,8 @@ impl Keys {
     /// No keys.
     pub(crate) fn new(schema: &Schema, seed: u64) -> Self {
         let tables = schema.tables.iter().map(|_| Vec::new()).collect();
-        Self { tables, numbers: Numbers::new(seed), demands: Demands::default() }
+        let (numbers, demands) = (Numbers::new(seed), Demands::default());
+        Self { tables, numbers, demands, is_restless: false }
     }
 
     /// Gives values their numbers.
@@ -134,10 +137,6 @@ impl Keys {
         keys.any(|key| key.name.column == column && fits(key.name.kind))
     }
 
-    fn get(&self, name: KeyName) -> Option<&Key> {
-        self.tables[name.table.index()].iter().find(|key| key.name == name)
-    }
-
     fn get_mut(&mut self, name: KeyName) -> Option<&mut Key> {
         self.tables[name.table.index()].iter_mut().find(|key| key.name == name)
     }
@@ -148,12 +147,13 @@ impl Keys {
 
     /// Follows a change of rows, which are in place already.
     pub(crate) fn apply(&mut self, store: &Store, delta: &Delta) {
-        let Self { tables, numbers, .. } = self;
+        let Self { tables, numbers, is_restless, .. } = self;
         for delta in &delta.tables {
             for key in &mut tables[delta.table.index()] {
                 for (uuid, row) in &delta.rows {
                     key.follow(numbers, store, *uuid, row);
                 }
+                *is_restless |= key.is_to_be_judged(store);
             }
         }
     }
@@ -172,6 +172,7 @@ impl Keys {
         let keys = &mut self.tables[name.table.index()];
         let at = keys.partition_point(|key| key.name < name);
         keys.insert(at, key);
+        self.is_restless = true;
     }
 
     fn remove(&mut self, name: KeyName) -> Option<Key> {
@@ -270,6 +271,12 @@ impl Key {
         (done, true)
     }
 
+    /// Whether commits have filed so much in a key of the engine's own that it must have paid by now.
+    fn is_to_be_judged(&self, store: &Store) -> bool {
+        let rows = || store.table(self.name.table).len() as u64;
+        self.origin == Origin::Automatic && self.filed >= rows().max(ROWS_MIN)
+    }
+
     /// Bytes that the key takes, about.
     fn bytes(&self) -> usize {
         self.entries.bytes()
@@ -278,7 +285,7 @@ impl Key {
 
 /// The kind of key that serves columns like this one: `by_order` if they are compared by more than
 /// equality.
-pub(crate) fn kind_for(schema: &TableSchema, column: ColumnId, by_order: bool) -> KeyKind {
+pub fn kind_for(schema: &TableSchema, column: ColumnId, by_order: bool) -> KeyKind {
     let column = schema.column(column);
     match column.ty.is_composite() {
         true => KeyKind::Inverted,

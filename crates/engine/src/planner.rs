@@ -43,6 +43,18 @@ pub struct Work {
 }
 
 impl Work {
+    /// Adds what another request took.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        self.rows_visited += other.rows_visited;
+        self.entries_walked += other.entries_walked;
+        self.by_uuid += other.by_uuid;
+        self.by_index += other.by_index;
+        self.by_alternate += other.by_alternate;
+        self.by_inverted += other.by_inverted;
+        self.scans += other.scans;
+    }
+
     /// How often rows were found in each way, by the names of the coverage counters.
     pub fn counters(&self) -> [(&'static str, u64); 5] {
         [

@@ -17,8 +17,8 @@ pub(crate) enum Counter {
     Writes,
 }
 
-/// Names of the counters, in the same order.
-const NAMES: [&str; 9] = [
+/// Names of the counters, in the same order; behind them those that the core counts.
+const NAMES: [&str; 14] = [
     "host_accept",
     "host_append",
     "host_append_bytes",
@@ -28,6 +28,11 @@ const NAMES: [&str; 9] = [
     "host_fdatasync",
     "host_update_flush",
     "host_write",
+    "query_uuid",
+    "query_primary",
+    "query_alternate",
+    "query_inverted",
+    "query_linear",
 ];
 
 type Totals = [u64; NAMES.len()];
@@ -52,12 +57,26 @@ impl Coverage {
         self.totals[counter as usize] += count;
     }
 
+    /// What the core has counted so far.
+    pub(crate) fn set<const N: usize>(&mut self, counts: [(&'static str, u64); N]) {
+        for (name, total) in counts {
+            let index = NAMES.iter().position(|each| *each == name);
+            self.totals[index.expect("what the core counts has a name here")] = total;
+        }
+    }
+
+    /// Whether it is time for a sample.
+    #[inline]
+    pub(crate) fn is_due(&self, now_us: u64) -> bool {
+        let due = |last: &(u64, Totals)| now_us >= last.0 + SAMPLE_INTERVAL_US;
+        self.samples.back().is_none_or(due)
+    }
+
     /// To be called now and then with the monotonic time.
     #[inline]
     pub(crate) fn tick(&mut self, now_us: u64) {
         self.now_us = now_us;
-        let due = |last: &(u64, Totals)| now_us >= last.0 + SAMPLE_INTERVAL_US;
-        if self.samples.back().is_none_or(due) {
+        if self.is_due(now_us) {
             if self.samples.len() == SAMPLES_MAX {
                 self.samples.pop_front();
             }
@@ -126,6 +145,9 @@ mod tests {
         assert!(shown.contains(
             "host_message               2.0/sec    10.167/sec        0.1694/sec   total: 610\n"
         ));
-        assert!(shown.ends_with("8 events never hit\n"), "{shown}");
+        assert!(shown.ends_with("13 events never hit\n"), "{shown}");
+        coverage.set([("query_linear", 7), ("query_uuid", 3)]);
+        assert_eq!(coverage.read("query_linear"), Some(7));
+        assert!(coverage.show().contains("query_uuid "), "{shown}");
     }
 }

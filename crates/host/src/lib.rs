@@ -34,7 +34,9 @@ pub mod signals;
 pub mod version;
 
 pub use clock::wall_ms;
-pub use disk::{Identity, LockError, LockFile, Replacement, lock_path, temporary_path};
+pub use disk::{
+    Identity, LockError, LockFile, Replacement, lock_path, read_keys, temporary_path, write_keys,
+};
 pub use driver::{AdminRequest, AdminSocket, LINK_MESSAGE_BYTES_MAX, UNPARSED_BYTES_MAX};
 pub use run::{Options, Unixctl, run};
 pub use seed::seed;

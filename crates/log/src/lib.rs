@@ -9,8 +9,10 @@
 //! - [`standalone`]: what the records of a standalone database say: a schema, then transactions.
 //! - [`clustered`]: what those of one server of a clustered database say.
 //! - [`compact`]: when a file is worth rewriting.
+//! - [`key_file`]: which keys are declared, in a file beside the database's.
 
 pub mod clustered;
 pub mod compact;
+pub mod key_file;
 pub mod record;
 pub mod standalone;

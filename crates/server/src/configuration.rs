@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_data::DeclaredKeys;
 use weir_data::parser::{ARRAY, BOOL, INTEGER, OBJECT, OPTIONAL, Parser, STRING};
 use weir_json::{Framer, Kind, Text, Value, object};
 use weir_upstream::backoff;
@@ -81,6 +82,8 @@ pub(crate) struct DbConfig {
     pub(crate) backup: bool,
     /// Tables that are not replicated, as the user wrote them: `DB:TABLE` or `TABLE`.
     pub(crate) exclude: Option<String>,
+    /// Keys on columns.
+    pub(crate) keys: DeclaredKeys,
 }
 
 /// All that can be configured.
@@ -218,7 +221,8 @@ impl DbConfig {
         let exclude = self.exclude.as_ref().filter(|_| is_backup).map(|list| {
             ("exclude-tables", Value::Array(excluded_names(list).map(Value::from).collect()))
         });
-        members(model.into_iter().chain(source).chain(backup).chain(exclude))
+        let keys = (!self.keys.is_empty()).then(|| ("keys", self.keys.to_value()));
+        members(model.into_iter().chain(source).chain(backup).chain(exclude).chain(keys))
     }
 
     fn parse(name: &str, text: Text<'_>, warnings: &mut Vec<String>) -> Option<Self> {
@@ -247,6 +251,14 @@ impl DbConfig {
             config.source = parser
                 .member("source", OBJECT | optional)
                 .and_then(|source| parse_source(&mut parser, source, default_probe_ms, warnings));
+        }
+        if let Some(keys) = parser.member("keys", OBJECT | OPTIONAL) {
+            match DeclaredKeys::parse(keys) {
+                Some(keys) => config.keys = keys,
+                None => parser.complain(
+                    "'keys' must be objects by table that say \"hash\", \"asc\" or \"desc\" by column",
+                ),
+            }
         }
         match parser.finish() {
             Ok(()) => Some(config),

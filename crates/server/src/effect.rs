@@ -436,6 +436,15 @@ pub enum Effect {
         /// The work.
         load: Box<Load>,
     },
+    /// In a helper, those of one file in order: put this into the file beside the database's that
+    /// says which keys are declared, or remove that; then fsync it and its directory. Answer with
+    /// `Event::KeysKept`.
+    KeepKeys {
+        /// Which database.
+        db: DbId,
+        /// What the file is to have in it; `None` for no file.
+        text: Option<Vec<u8>>,
+    },
     /// Remove `FILE.tmp` and its side file: what was written there is not to take the file's place.
     /// One that is still being received, or that a helper is at, goes as well, and is not answered
     /// any more.

@@ -188,6 +188,14 @@ pub enum Event {
         /// Size of the file in bytes, or what failed, now or before.
         result: Result<u64, String>,
     },
+    /// Result of `Effect::KeepKeys`, one for each, in their order, unless the file was closed
+    /// meanwhile.
+    KeysKept {
+        /// Which database.
+        db: DbId,
+        /// The failure as strerror(3) text: the file is as it was.
+        result: Result<(), String>,
+    },
     /// Result of `Effect::Convert`: the converted copy is written and synced.
     Converted {
         /// Which database.

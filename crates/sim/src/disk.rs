@@ -22,6 +22,8 @@ pub(crate) struct Disk {
     replaced: Option<(Vec<u8>, usize)>,
     /// Copies so far: what comes of one that has been let go is not told.
     pub(crate) copies: u64,
+    /// What is declared about keys, beside the file.
+    pub(crate) keys: Option<Vec<u8>>,
 }
 
 impl Disk {

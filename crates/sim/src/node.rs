@@ -328,8 +328,9 @@ impl World {
                 }
             }
             Effect::Open { db, path, seed } => {
-                let result = load(&path, seed, &self.nodes[n].disk.file);
-                if let Ok(loaded) = &result {
+                let mut result = load(&path, seed, &self.nodes[n].disk.file);
+                if let Ok(loaded) = &mut result {
+                    loaded.set_key_file(self.nodes[n].disk.keys.clone());
                     self.nodes[n].disk.open(loaded.valid_len());
                     self.nodes[n].db = Some(db);
                 }
@@ -377,6 +378,10 @@ impl World {
                 self.copy_done(n, Event::ReceivedSynced { db, result });
             }
             Effect::DiscardCopy { .. } => self.nodes[n].disk.discard(),
+            Effect::KeepKeys { db, text } => {
+                self.nodes[n].disk.keys = text;
+                self.event_at(self.now_us + 100, n, Event::KeysKept { db, result: Ok(()) });
+            }
             Effect::CommandReply { id, reply } => drop(self.nodes[n].replies.insert(id, reply)),
             Effect::Log { text, level, .. } => {
                 self.note(n, &format!("{level:?}: {text}"));

@@ -20,6 +20,10 @@ pub(super) fn draw(target: &str, status: &Value) -> String {
     text.push('\n');
     text += &columns(&databases(status));
     text.push('\n');
+    if let Some(keys) = keys(status) {
+        text += &columns(&keys);
+        text.push('\n');
+    }
     text += &columns(&sessions(status));
     let (total, shown) = (number(status, "sessions_total"), list(status, "sessions").len());
     let hidden = total - shown.min(SESSIONS_SHOWN) as i64;
@@ -70,6 +74,26 @@ fn databases(status: &Value) -> Vec<Vec<String>> {
         ]
     };
     with_head(&head, list(status, "databases").iter().map(row))
+}
+
+/// The keys on columns, if there are any.
+fn keys(status: &Value) -> Option<Vec<Vec<String>>> {
+    let head = ["KEY", "KIND", "WANTED BY", "ENTRIES", "MEMORY", "ROWS SAVED", "STATE"];
+    let row = |db: &Value, key: &Value| {
+        vec![
+            format!("{} {} {}", word(db, "name"), word(key, "table"), word(key, "column")),
+            word(key, "kind"),
+            word(key, "wanted_by"),
+            number(key, "entries").to_string(),
+            bytes(number(key, "bytes")),
+            number(key, "rows_saved").to_string(),
+            word(key, "state"),
+        ]
+    };
+    let dbs = list(status, "databases").iter();
+    let rows: Vec<Vec<String>> =
+        dbs.flat_map(|db| list(db, "keys").iter().map(|key| row(db, key))).collect();
+    (!rows.is_empty()).then(|| with_head(&head, rows.into_iter()))
 }
 
 fn state(db: &Value, file: Option<&Value>) -> String {

@@ -7,7 +7,7 @@ use weir_host::vlog::Level;
 use weir_log::standalone::write_schema;
 
 use super::options::Tool;
-use super::{queries, schema_file};
+use super::{keys, queries, schema_file};
 use crate::program::{Failure, Outcome};
 use crate::tool::database_file::{self, CreateError};
 
@@ -18,6 +18,7 @@ pub(super) fn create(tool: &Tool, args: &[String]) -> Outcome {
     let mut content = vec![];
     write_schema(&mut content, &schema);
     database_file::create(&database, &content).map_err(|error| io_error(tool, &database, error))?;
+    keys::follow(tool, &database, &schema);
     Ok(ExitCode::SUCCESS)
 }
 

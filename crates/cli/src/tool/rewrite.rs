@@ -13,7 +13,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use weir_log::standalone::{write_schema, write_snapshot};
 
 use super::log_file::LogFile;
 use super::options::Tool;
-use super::{load, queries, schema_file};
+use super::{keys, load, queries, schema_file};
 use crate::program::{Failure, Outcome, strerror};
 use crate::progress::Progress;
 use crate::tool::database_file::{FILE_MODE, follow_links, sync_folder};
@@ -43,7 +43,9 @@ pub(super) fn compact(tool: &Tool, args: &[String]) -> Outcome {
 pub(super) fn convert(tool: &Tool, args: &[String]) -> Outcome {
     let schema = Arc::new(schema_file::read(&queries::schema_path(tool, args.get(1)))?);
     let database = queries::database(tool, args);
-    rewrite(tool, &database, args.get(2), "converted", |database| {
+    let target = args.get(2).map_or(database.clone(), PathBuf::from);
+    let wishes = Arc::clone(&schema);
+    let converted = rewrite(tool, &database, args.get(2), "converted", |database| {
         let random = random()?;
         let mut uuids = UuidSource::new(random);
         let old = database.snapshot();
@@ -51,7 +53,9 @@ pub(super) fn convert(tool: &Tool, args: &[String]) -> Outcome {
         weir_engine::convert(&old, schema, &mut uuids, random[0])
             .map(|converted| converted.database)
             .map_err(|error| Failure::new(error.to_string()))
-    })
+    })?;
+    keys::follow(tool, &target, &wishes);
+    Ok(converted)
 }
 
 /// Randomness for UUIDs and hashes.

@@ -52,6 +52,13 @@ struct Demand {
     strikes: u32,
 }
 
+impl Demand {
+    /// Whether a table of so many rows has been looked at often enough.
+    fn suffices(&self, rows: u64) -> bool {
+        self.scanned >= rows.saturating_mul(SCANS << self.strikes)
+    }
+}
+
 impl Keys {
     /// The key that would have served a search that looked at all rows, if the table is big enough.
     pub(crate) fn wanted(
@@ -104,6 +111,7 @@ impl Keys {
                     demand.since = position;
                 }
                 demand.scanned = demand.scanned.saturating_add(rows);
+                self.is_restless |= demand.suffices(n_rows);
             }
         }
     }
@@ -118,10 +126,7 @@ impl Keys {
             return None;
         }
         let rows = |name: &KeyName| (store.table(name.table).len() as u64).max(ROWS_MIN);
-        let enough = |name: &KeyName, demand: &Demand| {
-            demand.scanned >= rows(name).saturating_mul(SCANS << demand.strikes)
-        };
-        let wanted = self.demands.0.iter().filter(|(name, demand)| enough(name, demand));
+        let wanted = self.demands.0.iter().filter(|(name, demand)| demand.suffices(rows(name)));
         // The one that has waited for longest, in tables.
         let (name, demand) = wanted.max_by_key(|(name, demand)| demand.scanned / rows(name))?;
         let (name, demand) = (*name, *demand);
@@ -153,11 +158,7 @@ impl Keys {
             if over && gone.is_none_or(|(least, ..)| key.saved < least) {
                 gone = Some((key.saved, key.name, Why::Room));
             }
-            if over || key.building.is_some() {
-                continue;
-            }
-            let rows = store.table(key.name.table).len() as u64;
-            if key.filed < rows.max(ROWS_MIN) {
+            if over || key.building.is_some() || !key.is_to_be_judged(store) {
                 continue;
             }
             if key.saved < key.filed.saturating_mul(SAVED_EACH) {

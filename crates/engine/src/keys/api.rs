@@ -10,7 +10,7 @@ use weir_data::{ColumnId, TableId};
 /// Why a key was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// There is such a key, or there is about to be.
+    /// Such a key is declared already.
     Exists,
     /// Columns of this type have no keys of this kind.
     Unfit,
@@ -119,17 +119,19 @@ impl KeyKind {
 }
 
 impl Database {
-    /// Adds a key, which serves once [`Database::build_keys`] has filed all rows.
+    /// Adds a key, which serves once [`Database::build_keys`] has filed all rows. One that the engine
+    /// has on its own account stays, and counts as declared.
     ///
     /// # Errors
-    /// The key is there already, or the column cannot have it.
+    /// The key is declared already, or the column cannot have it.
     pub fn add_key(&mut self, key: KeyName) -> Result<(), KeyError> {
         let Self { keys, store, .. } = self;
         if !fits(key.kind, store.schema().table(key.table).column(key.column)) {
             return Err(KeyError::Unfit);
         }
-        if keys.get(key).is_some() {
-            return Err(KeyError::Exists);
+        if let Some(there) = keys.get_mut(key) {
+            let before = std::mem::replace(&mut there.origin, Origin::Declared);
+            return if before == Origin::Automatic { Ok(()) } else { Err(KeyError::Exists) };
         }
         keys.begin(key, Origin::Declared, store, 0);
         Ok(())
@@ -176,8 +178,16 @@ impl Database {
     /// own.
     pub fn tend_keys(&mut self, budget: KeyBudget) -> Vec<KeyEvent> {
         let mut events = self.build_keys(budget.step);
-        events.extend(self.keys.decide(&self.store, budget));
+        let decided = self.keys.decide(&self.store, budget);
+        self.keys.is_restless = decided.is_some() || self.has_keys_to_build();
+        events.extend(decided);
         events
+    }
+
+    /// Whether there is anything to do for [`Database::tend_keys`].
+    #[inline]
+    pub fn wants_tending(&self) -> bool {
+        self.keys.is_restless
     }
 
     /// All keys, by table and column.

@@ -1,6 +1,7 @@
 //! Database files: locked, appended to, replaced.
 
 mod file;
+mod key_file;
 mod lock;
 mod replacement;
 mod room;
@@ -10,5 +11,6 @@ mod tail;
 pub use lock::{Identity, LockError, LockFile, lock_path};
 
 pub(crate) use file::{DatabaseFile, inode};
+pub use key_file::{read_keys, write_keys};
 pub use replacement::{Replacement, temporary_path};
 pub(crate) use side_file::{SideFile, candidates, read_candidates, remove_others, side_path};

@@ -86,7 +86,9 @@ fn write(
     file.sync_all().map_err(text)
 }
 
-fn create(path: &Path, like: &Metadata) -> io::Result<File> {
+/// A new file in the place of what is there, with the mode and, as far as the system lets us, the
+/// owner of `like`.
+pub(super) fn create(path: &Path, like: &Metadata) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -155,7 +157,7 @@ pub(crate) fn temporary_path(target: &Path) -> PathBuf {
 }
 
 /// A dot, the name of `target`, and `end`.
-fn hidden(target: &Path, end: &str) -> std::ffi::OsString {
+pub(super) fn hidden(target: &Path, end: &str) -> std::ffi::OsString {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
     name.push(end);

@@ -36,6 +36,7 @@ impl Driver {
             Token::Link(id) => outside.links.on_ready(&outside.poller, LinkId(id), events),
             Token::AdminListener => outside.accept_admin(now.monotonic_us),
             Token::Admin(number) => {
+                coverage.set(self.execution.server.query_counts());
                 outside.admin.on_ready(&outside.poller, number, coverage, events);
             }
             Token::Jobs => {

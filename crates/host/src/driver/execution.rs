@@ -63,6 +63,11 @@ impl Execution {
         })
     }
 
+    /// Takes over what the core has counted.
+    pub(crate) fn count_queries(&mut self) {
+        self.coverage.set(self.server.query_counts());
+    }
+
     /// Whether the run is written down.
     pub(crate) fn is_recorded(&self) -> bool {
         self.recorder.is_some()
@@ -131,6 +136,7 @@ impl Execution {
             Done::ReceivedSynced(db, number, result) => {
                 databases.received_synced(db, number, result, events);
             }
+            Done::KeysKept(db, result) => databases.keys_kept(db, result, events),
             Done::Command(result) => return Some(result),
             Done::Trimmed | Done::Nothing => {}
         }
@@ -197,6 +203,12 @@ impl Execution {
             }
             Effect::FinishCompaction { db, tail, sync, step } => {
                 databases.finish_compaction(db, &tail, sync, step, jobs, coverage, log, events);
+            }
+            Effect::KeepKeys { db, text } => {
+                // A replay hears from the recording what came of it.
+                if outside.is_some() {
+                    databases.keep_keys(db, text, jobs);
+                }
             }
             Effect::Close { db } => databases.close(db),
 

@@ -267,6 +267,9 @@ impl Driver {
     }
 
     fn round(&mut self, now: Now) {
+        if self.execution.coverage.is_due(now.monotonic_us) {
+            self.execution.count_queries();
+        }
         self.execution.coverage.tick(now.monotonic_us);
         self.execution.coverage.add(Counter::Rounds, 1);
         self.flush_updates_if_idle(now);

@@ -15,7 +15,7 @@ use weir_server::work::WorkId;
 use weir_server::{Config, StartStatus};
 
 use crate::driver::execution::Execution;
-use crate::recording::{Conversion, End, Item, Reader, Recorded, Start, digest};
+use crate::recording::{Beside, Conversion, End, Item, Reader, Recorded, Start, digest};
 use crate::unixctl::Commands;
 use crate::vlog::{Level, Vlog};
 
@@ -251,8 +251,10 @@ impl Replay {
                 let now = self.answer(Answer::Opened(db))?;
                 match (result, now) {
                     (Ok(_), Event::Opened { result: Err(error), .. }) => Err(error),
-                    (Ok(then), Event::Opened { result: Ok(loaded), .. }) => {
-                        check_side_file(then.as_deref(), loaded.side_file().as_deref())?;
+                    (Ok(then), Event::Opened { result: Ok(mut loaded), .. }) => {
+                        let Beside { history, keys } = then;
+                        check_side_file(history.as_deref(), loaded.side_file().as_deref())?;
+                        loaded.set_key_file(keys);
                         Ok(Event::Opened { db, result: Ok(loaded) })
                     }
                     (Ok(_), other) => Ok(other),

@@ -15,15 +15,24 @@ use super::fields::{Fields, Malformed, put_bytes, put_option, put_result, put_u6
 pub(crate) enum Recorded {
     /// All of it.
     Whole(Event),
-    /// A database was opened, with the side file whose name ends so, or without one: what clients
-    /// may resume from depends on it.
-    Opened { db: DbId, result: Result<Option<String>, String> },
+    /// A database was opened.
+    Opened { db: DbId, result: Result<Beside, String> },
     /// A database was converted.
     Converted { db: DbId, result: Conversion },
     /// A piece of a file was read: its length and digest.
     FileRead { db: DbId, id: WorkId, result: Result<(u64, u64), String> },
     /// A piece of work was done, or stopped before its end.
     WorkDone { id: WorkId, is_cut: bool },
+}
+
+/// What was beside a database file when it was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    /// What the name of the side file with the change log ends in: what clients may resume from
+    /// depends on it.
+    pub(crate) history: Option<String>,
+    /// The file that says which keys are declared: what a request costs depends on those.
+    pub(crate) keys: Option<Vec<u8>>,
 }
 
 /// What came of a conversion.
@@ -103,8 +112,14 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
         Event::FileSuspect { db } => begin(out, 8, db.0),
         Event::Opened { db, result } => {
             begin(out, 9, db.0);
-            let side_file = result.as_ref().map(|loaded| loaded.side_file());
-            put_result(out, side_file, |out, text| put_maybe(out, text.as_ref()));
+            put_result(out, result.as_ref(), |out, loaded| {
+                put_maybe(out, loaded.side_file().as_ref());
+                put_option(out, loaded.key_file(), put_bytes);
+            });
+        }
+        Event::KeysKept { db, result } => {
+            begin(out, 37, db.0);
+            put_result(out, result.as_ref(), |_, ()| {});
         }
         Event::CompactionWritten { db, result } => {
             begin(out, 10, db.0);
@@ -207,6 +222,7 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Recorded, Malformed> {
         0..=6 | 24 | 25 => of_session(kind, fields)?,
         7 => Event::Appended { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
         8 => Event::FileSuspect { db: DbId(fields.u64()?) },
+        37 => Event::KeysKept { db: DbId(fields.u64()?), result: fields.result(|_| Ok(()))? },
         34 => Event::ReceivedWritten {
             db: DbId(fields.u64()?),
             upto: fields.u64()?,
@@ -255,7 +271,14 @@ fn with_content_elsewhere(
     fields: &mut Fields<'_>,
 ) -> Result<Option<Recorded>, Malformed> {
     Ok(Some(match kind {
-        9 => Recorded::Opened { db: DbId(fields.u64()?), result: fields.result(maybe)? },
+        9 => {
+            let db = DbId(fields.u64()?);
+            let result = fields.result(|fields| {
+                let (history, keys) = (maybe(fields)?, fields.option(Fields::bytes)?);
+                Ok(Beside { history, keys })
+            })?;
+            Recorded::Opened { db, result }
+        }
         12 => {
             let db = DbId(fields.u64()?);
             let result = match fields.byte()? {

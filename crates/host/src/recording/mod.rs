@@ -34,7 +34,7 @@ pub(crate) use fuzzing::read_recording;
 pub use fields::{Fields, Malformed, put_bytes, put_result, put_u64};
 pub use file::{ITEM_BYTES_MAX, ReadError, Reader, Writer};
 
-pub(crate) use event::{Conversion, Recorded};
+pub(crate) use event::{Beside, Conversion, Recorded};
 pub(crate) use file::digest;
 pub(crate) use item::{End, Item, Start};
 

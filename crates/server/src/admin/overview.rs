@@ -3,7 +3,7 @@
 use weir_json::{Value, object};
 
 use crate::backup::Backups;
-use crate::database::{Databases, Db};
+use crate::database::{Databases, Db, ShownKey};
 use crate::event::HostStatus;
 use crate::ids::{DbId, SessionId};
 use crate::monitors::Subscriptions;
@@ -106,11 +106,14 @@ impl Overview<'_> {
         // None while a helper has the tables.
         let rows = db.tables().store().map(|store| ids.map(|(id, _)| store.table(id).len()).sum());
         let (waiting, oldest) = db.waiting();
+        let keys = db.shown_keys();
+        let keys = keys.iter().map(|shown| key(db, shown));
         object([
             ("atoms", number(db.sizes().atoms)),
             ("conversion", db.is_converting().into()),
             ("file", db.file().map_or(Value::Null, |file| self.file(file))),
             ("is_backup", db.is_backup().into()),
+            ("keys", Value::Array(keys.collect())),
             ("monitors", number(db.monitors().len())),
             ("name", db.name().into()),
             ("oldest_waiting_ms", oldest.map_or(Value::Null, |since| self.age(since))),
@@ -162,6 +165,21 @@ impl Overview<'_> {
     fn age(&self, since_us: u64) -> Value {
         number(self.shell.elapsed_ms(since_us))
     }
+}
+
+/// A key on a column: figures are 0 where there is no such key now.
+fn key(db: &Db, shown: &ShownKey) -> Value {
+    let state = shown.state.as_ref();
+    object([
+        ("bytes", number(state.map_or(0, |state| state.bytes))),
+        ("column", shown.column.as_str().into()),
+        ("entries", number(state.map_or(0, |state| state.entries))),
+        ("kind", shown.kind().into()),
+        ("rows_saved", number(state.map_or(0, |state| state.saved))),
+        ("state", db.state_of(shown).into()),
+        ("table", shown.table.as_str().into()),
+        ("wanted_by", shown.wanted_by().into()),
+    ])
 }
 
 fn number(count: impl TryInto<i64>) -> Value {

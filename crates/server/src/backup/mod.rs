@@ -8,6 +8,7 @@ mod replication;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_data::DeclaredKeys;
 use weir_data::Uuid;
 use weir_upstream::Replication;
 
@@ -134,6 +135,7 @@ impl Backups {
             source: backup.and_then(|backup| backup.source.clone()),
             backup: db.is_backup(),
             exclude: backup.and_then(|backup| backup.exclude.clone()),
+            keys: db.configured_keys().clone(),
         }
     }
 
@@ -146,6 +148,7 @@ impl Backups {
                 source: Some(Source::new(from, self.sync.probe_ms)),
                 backup: self.sync.is_backup,
                 exclude: self.sync.exclude.clone(),
+                keys: DeclaredKeys::default(),
             },
         }
     }
@@ -167,7 +170,7 @@ impl Backups {
         id: DbId,
         config: DbConfig,
     ) {
-        let DbConfig { model, source, backup, exclude } = config;
+        let DbConfig { model, source, backup, exclude, .. } = config;
         if model != Some(Model::ActiveBackup) {
             return self.forget(shell, databases, id);
         }

@@ -26,7 +26,7 @@ pub(crate) mod receiving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_cluster::{Content, Entry, Event as Happened, Mark, Member};
-use weir_data::Uuid;
+use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
 use crate::clusters::askers::Askers;
@@ -61,6 +61,9 @@ pub(crate) struct Part {
     pub(crate) snapshot_offset: u64,
     /// Where the records behind the file's first one begin.
     pub(crate) log_offset: u64,
+    /// What the file beside it says about keys, and the configuration, until there are tables.
+    pub(crate) keys: Option<Result<DeclaredKeys, String>>,
+    pub(crate) configured_keys: DeclaredKeys,
     pub(crate) port: PeerPortId,
     /// Numbers of connections as the shell has them.
     pub(crate) links: BTreeMap<weir_cluster::LinkId, LinkId>,
@@ -232,6 +235,8 @@ pub(crate) struct PartFile {
     pub(crate) log_offset: u64,
     /// Bytes of the file.
     pub(crate) size: u64,
+    /// What the file beside it says about keys, for tables that are still to come.
+    pub(crate) keys: Option<Result<DeclaredKeys, String>>,
 }
 
 /// All clustered databases.
@@ -325,7 +330,7 @@ impl Clusters {
 
     /// A clustered database is served from now on.
     pub(crate) fn insert(&mut self, shell: &mut Shell, db: DbId, member: Member, file: PartFile) {
-        let PartFile { path, snapshot_offset, log_offset, size } = file;
+        let PartFile { path, snapshot_offset, log_offset, size, keys } = file;
         self.next_port += 1;
         let port = PeerPortId(self.next_port);
         let address = member.address().to_owned();
@@ -337,6 +342,8 @@ impl Clusters {
             path,
             snapshot_offset,
             log_offset,
+            keys,
+            configured_keys: DeclaredKeys::default(),
             port,
             links: BTreeMap::new(),
             to_apply: VecDeque::new(),

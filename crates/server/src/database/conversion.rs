@@ -17,7 +17,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use weir_data::{Delta, Error, Schema, TableId, Uuid};
+use weir_data::{Delta, Error, KeyWish, Schema, TableId, Uuid};
 use weir_engine::{Converted, convert, rbac};
 use weir_history::{Chain, Record};
 use weir_json::Text;
@@ -31,7 +31,7 @@ use crate::database::trigger::Trigger;
 use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId, SessionId};
-use crate::origin::Origin;
+use crate::origin::{Asker, Origin};
 use crate::reply::{Reply, exactly};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
@@ -66,6 +66,9 @@ pub(crate) struct Conversions {
     current: Option<Box<Conversion>>,
     /// In a cluster: those that this member is to run as the leader.
     pub(super) asked: VecDeque<Trigger>,
+    /// Where another server decides: what schemas that clients of this one have asked for say about
+    /// keys, by who asked.
+    wishes: Vec<(Asker, Vec<u8>, Vec<KeyWish>)>,
 }
 
 #[derive(Debug)]
@@ -157,10 +160,20 @@ impl Conversions {
     /// The session is gone: nobody waits for what has not begun, and what goes on is kept for nobody.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.queue.retain(|request| !request.origin.is_of(session));
+        self.wishes.retain(|(asker, ..)| *asker != Asker::Session(session));
         let current = self.current.iter_mut().map(|current| &mut current.request);
         for request in current.filter(|request| request.origin.is_of(session)) {
             request.bytes = 0;
         }
+    }
+
+    /// What the schema that was asked for says about keys, once it is decided.
+    fn take_wishes(&mut self, origin: &Origin) -> Vec<KeyWish> {
+        let is_of = |(asker, id, _): &(Asker, Vec<u8>, Vec<KeyWish>)| {
+            (*asker, id) == (origin.asker, &origin.id)
+        };
+        let at = self.wishes.iter().position(is_of);
+        at.map(|at| self.wishes.remove(at).2).unwrap_or_default()
     }
 
     /// Bytes kept for a session's requests.
@@ -226,6 +239,11 @@ impl Databases {
             check_persistent(&request.schema)?;
         }
         if is_shared {
+            let Origin { asker, id, .. } = &request.origin;
+            if !request.schema.keys.is_empty() {
+                let wishes = request.schema.keys.clone();
+                db.conversions.wishes.push((*asker, id.clone(), wishes));
+            }
             self.ask_for_conversion(request.origin, params);
             return Ok(());
         }
@@ -436,6 +454,10 @@ impl Databases {
         result: Result<(), Vec<u8>>,
     ) {
         let session = origin.session().expect("only clients ask for conversions");
+        let wishes = self.get_mut(origin.db).map(|db| db.conversions.take_wishes(origin));
+        if let Some(wishes) = wishes.filter(|_| result.is_ok()) {
+            self.follow_wishes(shell, origin.db, &wishes);
+        }
         sessions.note_kept(session, 0);
         if sessions.has(session) {
             shell.send(
@@ -463,7 +485,7 @@ impl Databases {
         sessions: &mut Sessions,
         conversions: Conversions,
     ) {
-        let Conversions { queue, current, asked } = conversions;
+        let Conversions { queue, current, asked, wishes: _ } = conversions;
         for trigger in asked {
             self.cancel(shell, sessions, trigger);
         }

@@ -238,6 +238,7 @@ impl Databases {
             self.cancel_late(shell, sessions, trigger);
             return None;
         }
+        self.note_queries(&outcome);
         match outcome {
             Outcome::Done(done) => {
                 let Asker::Session(session) = trigger.origin.asker else {
@@ -284,6 +285,7 @@ impl Databases {
             return self.cancel_late(shell, sessions, trigger);
         }
         self.take_tables(shell, id, database);
+        self.note_queries(&outcome);
         let committed = match outcome {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);

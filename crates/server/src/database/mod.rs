@@ -12,6 +12,7 @@ mod conversion;
 mod delivered;
 mod feeds;
 mod history;
+mod keys;
 mod late;
 mod long;
 mod once;
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::{Ids, Schema, Store};
-use weir_engine::Database;
+use weir_engine::{Database, Work};
 use weir_history::History;
 use weir_monitor::Monitors;
 
@@ -37,6 +38,7 @@ use crate::database::attempts::Attempts;
 use crate::database::commits::Commits;
 use crate::database::conversion::Conversions;
 use crate::database::history::ChangeLog;
+use crate::database::keys::Keys;
 use crate::database::late::LateUpdates;
 use crate::database::long::Out;
 use crate::database::pacing::Watch;
@@ -55,6 +57,7 @@ pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
 pub(crate) use feeds::FeedOptions;
+pub(crate) use keys::ShownKey;
 pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
@@ -76,6 +79,8 @@ pub(crate) struct Db {
     /// What has changed, and the ids of states.
     history: ChangeLog,
     watch: Watch,
+    /// Which keys are wanted beside the unique indexes.
+    keys: Keys,
     /// Conversions to another schema.
     conversions: Conversions,
     /// Tables whose changes are logged (`tlog-set`).
@@ -97,6 +102,7 @@ impl Db {
             watch: Watch::new(seed, storage.is_shared()),
             history: ChangeLog::new(history, storage.is_shared()),
             storage,
+            keys: Keys::default(),
             conversions: Conversions::default(),
             logged_tables: BTreeSet::new(),
             is_backup: false,
@@ -219,6 +225,8 @@ pub(crate) struct Databases {
     late: LateUpdates,
     /// Sessions for which more updates are pending than may be.
     overflowed: Vec<SessionId>,
+    /// How requests that were answered have found their rows.
+    queries: Work,
 }
 
 impl Databases {
@@ -231,7 +239,13 @@ impl Databases {
             out: BTreeMap::new(),
             late: LateUpdates::default(),
             overflowed: Vec::new(),
+            queries: Work::default(),
         }
+    }
+
+    /// How requests that were answered have found their rows.
+    pub(crate) fn queries(&self) -> &Work {
+        &self.queries
     }
 
     /// A number for a database to come.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use weir_data::condition::Clause;
 use weir_data::{Committed, DatumRef, Delta, Ids};
 use weir_monitor::{MonitorKey, Monitors, Rows, Update};
 
@@ -349,7 +350,9 @@ impl Databases {
         // While the tables are away, a helper composes what was committed last.
         let rows = db.tables.here()?;
         let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
-        monitors.initial(key, Rows::new(rows.store(), &find), most).ok()
+        let candidates = |table, clause: &Clause, most| rows.candidates(table, clause, most);
+        let rows = Rows::new(rows.store(), &find).with_keys(&candidates);
+        monitors.initial(key, rows, most).ok()
     }
 
     /// A monitor that has gone already is nobody's any more.

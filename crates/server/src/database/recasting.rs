@@ -118,9 +118,14 @@ impl Databases {
         db.attempts.forget_all();
         let old = db.tables.replace(converted.database);
         db.waiting.note_replaced();
+        db.note_other_tables();
         let new_schema = Arc::clone(db.schema());
         let kept = db.watch.monitors.convert(&new_schema, |table| unaffected[table.index()]);
         shell.free(Garbage::Database(old));
+        // What members of a cluster are asked for is not said to one of them alone.
+        if !self.open(id).storage.is_shared() {
+            self.follow_wishes(shell, id, &new_schema.keys);
+        }
         Installed { kept, untouched }
     }
 }

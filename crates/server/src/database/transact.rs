@@ -250,7 +250,17 @@ impl Databases {
             watcher: None,
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
-        weir_engine::execute(database, operations, &mut env)
+        let outcome = weir_engine::execute(database, operations, &mut env);
+        self.note_queries(&outcome);
+        outcome
+    }
+
+    /// Counts how a request has found its rows, wherever it has run.
+    #[inline]
+    pub(super) fn note_queries(&mut self, outcome: &Outcome) {
+        if let Outcome::Done(done) = outcome {
+            self.queries.add(&done.work);
+        }
     }
 
     /// What has come of a transaction: it waits, or is filed. True if it changed something.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_data::condition::Clause;
 use weir_data::{DatumRef, Error, Uuid};
 use weir_history::Place;
 use weir_json::{Kind, Text};
@@ -301,7 +302,9 @@ impl Subscriptions {
         let most = if db.is_reserved() { u64::MAX } else { databases.step_cost_max() };
         let head = Arc::clone(change.head());
         let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
-        if let Ok(body) = change.compose(Rows::new(rows.store(), &find), most) {
+        let candidates = |table, clause: &Clause, most| rows.candidates(table, clause, most);
+        let rows = Rows::new(rows.store(), &find).with_keys(&candidates);
+        if let Ok(body) = change.compose(rows, most) {
             if let Some(body) = body {
                 shell.send_parts(vec![session], head, Arc::new(body));
             }

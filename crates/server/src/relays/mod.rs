@@ -23,7 +23,7 @@ pub(crate) mod locks;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_data::Uuid;
+use weir_data::{DeclaredKeys, Uuid};
 use weir_upstream::follower::{Follower, Wanted};
 use weir_upstream::remotes::Remotes;
 use weir_upstream::session::Session;
@@ -82,6 +82,8 @@ pub(crate) struct Relay {
     pub(crate) name: String,
     /// As it was configured.
     pub(crate) source: Source,
+    /// Keys that are configured.
+    pub(crate) keys: DeclaredKeys,
     pub(crate) follower: Follower,
     /// The connection, or the attempt.
     pub(crate) link: Option<LinkId>,
@@ -133,6 +135,7 @@ impl Relay {
             name,
             follower: Follower::new(wanted, shell.uuids().next_u64()),
             source,
+            keys: DeclaredKeys::default(),
             link: None,
             mail: VecDeque::new(),
             mail_bytes: 0,
@@ -153,7 +156,8 @@ impl Relay {
     /// What the configuration says of it.
     pub(crate) fn config(&self) -> DbConfig {
         let source = Some(self.source.clone());
-        DbConfig { model: Some(Model::Relay), source, ..DbConfig::default() }
+        let keys = self.keys.clone();
+        DbConfig { model: Some(Model::Relay), source, keys, ..DbConfig::default() }
     }
 
     /// Takes a message that has to wait, unless it may pass those that do.

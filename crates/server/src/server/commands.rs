@@ -32,6 +32,15 @@ impl Server {
             return Some(reply);
         }
         match name {
+            "index/add" | "index/drop" => {
+                let Self { shell, databases, .. } = self;
+                let reply = match name {
+                    "index/add" => databases.add_index(shell, id, args),
+                    _ => databases.drop_index(shell, id, args),
+                };
+                reply.transpose()
+            }
+            "index/list" => Some(self.databases.list_indexes(args.first())),
             "memory/show" => Some(Ok(self.memory_show())),
             "weir/status" => Some(Ok(self.overview())),
             "weir/standalone-history" => Some(self.standalone_history(argument)),
@@ -198,7 +207,7 @@ impl Server {
 
     fn add_relay(&mut self, name: String, config: DbConfig) -> Result<String, String> {
         self.check_new_name(&name)?;
-        self.begin_relay(name, config.source.expect("a relay is made with its source"));
+        self.begin_relay(name, config);
         self.save_configuration();
         Ok(String::new())
     }

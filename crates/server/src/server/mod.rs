@@ -127,6 +127,9 @@ impl Server {
                 self.await_turn(db, Turn::CompactionWritten(result));
             }
             Event::CompactionFinished { db, result } => self.replaced(db, result),
+            Event::KeysKept { db, result } => {
+                self.databases.keys_kept(&mut self.shell, db, result);
+            }
             Event::Converted { db, result } => self.await_turn(db, Turn::Converted(result)),
             Event::Listening { remote, result } => {
                 self.remotes.listening(&mut self.shell, remote, result);
@@ -190,6 +193,7 @@ impl Server {
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
+        self.databases.tend_keys(&mut self.shell);
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
@@ -212,6 +216,7 @@ impl Server {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
         earliest([
             (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
+            self.databases.want_tending().then_some(0),
             self.databases.next_us(),
             self.backups.next_us().filter(|_| may_connect),
             self.clusters.next_us(),
@@ -253,6 +258,12 @@ impl Server {
     /// Whether nothing is left that must be done before the end, behind [`Event::Stopping`].
     pub fn may_stop(&self) -> bool {
         self.clusters.may_stop(self.shell.now_us())
+    }
+
+    /// How often rows were looked for in each way by requests that were answered, by the names of the
+    /// coverage counters.
+    pub fn query_counts(&self) -> [(&'static str, u64); 5] {
+        self.databases.queries().counters()
     }
 
     /// How far the start has come.

@@ -1,6 +1,7 @@
 //! Databases come: their files are opened, and they are served.
 
 use weir_cluster::Member;
+use weir_data::DeclaredKeys;
 use weir_engine::Database;
 use weir_history::History;
 use weir_log::standalone::Form;
@@ -51,9 +52,12 @@ impl Server {
         let reply = match result {
             Ok(loaded) => {
                 self.install(db, loaded);
-                let Self { shell, databases, backups, .. } = self;
+                let Self { shell, databases, backups, clusters, .. } = self;
                 // One that has not joined its cluster has no tables.
-                if databases.get(db).is_some() {
+                if databases.get(db).is_none() {
+                    clusters.part_mut(db).configured_keys = config.keys;
+                } else {
+                    databases.configure_keys(db, config.keys.clone());
                     backups.configure_database(shell, databases, db, config);
                 }
                 Ok(String::new())
@@ -112,9 +116,13 @@ impl Server {
             );
             self.shell.log("ovsdb_server", Level::Warning, text);
         }
+        let of_member = loaded.member.as_ref().map(|member| member.opened.name.clone());
+        let schema = loaded.database.as_ref().map(|database| &database.schema().name);
+        let name = of_member.or(schema.cloned()).unwrap_or_default();
+        let keys = loaded.declared_keys(&name);
         if let Some(member) = loaded.member {
             let tables = loaded.database.map(|database| (database, loaded.history));
-            return self.install_member(db, loaded.path, tables, *member);
+            return self.install_member(db, loaded.path, (tables, keys), *member);
         }
         let database = loaded.database.take().expect("a standalone file has a schema");
         let whole = self.admin.files().whole_columns;
@@ -125,6 +133,7 @@ impl Server {
             history.disable();
         }
         self.add_database(db, database, (storage, Some(history)));
+        self.databases.begin_keys(&mut self.shell, db, keys);
     }
 
     /// A member's file has been read: it takes its part in the cluster, and its tables are served if
@@ -133,7 +142,7 @@ impl Server {
         &mut self,
         db: DbId,
         path: String,
-        tables: Option<(Database, History)>,
+        (tables, keys): (Option<(Database, History)>, Option<Result<DeclaredKeys, String>>),
         file: MemberFile,
     ) {
         let now_us = self.shell.now_us();
@@ -144,6 +153,7 @@ impl Server {
             snapshot_offset: file.snapshot_offset,
             log_offset: file.log_offset,
             size: file.valid_len,
+            keys: keys.clone(),
         };
         self.clusters.insert(&mut self.shell, db, member, part_file);
         if file.has_bare {
@@ -152,6 +162,7 @@ impl Server {
         if let Some((database, history)) = tables {
             let storage = Storage::Clustered(Clustered::new(path));
             self.add_database(db, database, (storage, Some(history)));
+            self.databases.begin_keys(&mut self.shell, db, keys);
         } else {
             self.remotes.await_database(&name);
         }

@@ -104,9 +104,9 @@ impl Server {
         let is_relay = |(_, config): &(String, DbConfig)| config.model == Some(Model::Relay);
         let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(is_relay);
         let files = self.update_databases(files);
-        for (name, DbConfig { source, .. }) in self.update_relays(relays) {
+        for (name, config) in self.update_relays(relays) {
             match self.check_new_name(&name) {
-                Ok(()) => self.begin_relay(name, source.expect("a relay is read with its source")),
+                Ok(()) => self.begin_relay(name, config),
                 Err(error) => self.admin.open_failed(&mut self.shell, &name, &error),
             }
         }
@@ -134,6 +134,7 @@ impl Server {
             if self.backups.model(id).can_become(wanted[at].1.model) {
                 let (_, config) = wanted.remove(at);
                 let Self { shell, databases, backups, .. } = self;
+                databases.configure_keys(id, config.keys.clone());
                 backups.configure_database(shell, databases, id, config);
             } else {
                 let reason = format!("service model changed for database {name}");

@@ -400,6 +400,9 @@ impl Server {
         let id = args.first().and_then(|name| self.databases.by_name(name));
         match (command, id) {
             ("ovsdb-server/remove-db", Some(id)) => self.can_remove(id),
+            ("index/drop", Some(id)) => {
+                self.databases.get(id).is_some_and(|db| !db.tables().is_away())
+            }
             ("ovsdb-server/compact", Some(id)) => self.databases.is_decided(id),
             ("ovsdb-server/compact", None) | ("weir/standalone-history", _) => {
                 self.are_all_decided()

@@ -13,12 +13,12 @@ use crate::storage::member_past::MemberPast;
 use crate::storage::past::{Past, Told};
 pub use crate::work::{convert_rows, untouched_tables};
 use weir_data::store::Snapshot;
-use weir_data::{RowImage, Schema, Store, TableId, Uuid, UuidSource};
+use weir_data::{DeclaredKeys, RowImage, Schema, Store, TableId, Uuid, UuidSource};
 use weir_engine::replicate;
 pub use weir_engine::{Converted, Database};
 use weir_history::{Binding, History, Image};
-use weir_log::clustered;
 use weir_log::standalone::{self, Replayed, Replayer};
+use weir_log::{clustered, key_file};
 
 /// Records with bodies of at least so many bytes are read row by row while they come, instead of
 /// being held as a whole.
@@ -78,6 +78,8 @@ pub struct Loaded {
     pub history: History,
     side_file: Option<Binding>,
     side_file_problem: Option<String>,
+    /// What the file beside it says about keys.
+    keys: Option<Vec<u8>>,
     pub(crate) path: String,
     pub(crate) records: u64,
     pub(crate) snapshot_len: u64,
@@ -198,6 +200,7 @@ impl Loader {
             history,
             side_file,
             side_file_problem: problem,
+            keys: None,
             path: self.path,
             records: loaded.records,
             snapshot_len: loaded.snapshot_len,
@@ -230,6 +233,7 @@ impl Loader {
             history,
             side_file: None,
             side_file_problem: None,
+            keys: None,
             path: self.path,
             records,
             snapshot_len: 0,
@@ -316,6 +320,22 @@ impl Loaded {
         read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
     ) -> Result<(), String> {
         self.member.as_mut().map_or(Ok(()), |member| member.read_texts(read))
+    }
+
+    /// What the file beside it holds that says which keys are declared; `None` if there is none.
+    pub fn set_key_file(&mut self, bytes: Option<Vec<u8>>) {
+        self.keys = bytes;
+    }
+
+    /// What [`Loaded::set_key_file`] was told.
+    pub fn key_file(&self) -> Option<&[u8]> {
+        self.keys.as_deref()
+    }
+
+    /// The keys that the file beside it declares for a database.
+    pub(crate) fn declared_keys(&self, name: &str) -> Option<Result<DeclaredKeys, String>> {
+        let bytes = self.keys.as_deref()?;
+        Some(key_file::read(bytes, name).map_err(|error| error.to_string()))
     }
 
     /// Where the last good record ends: appends go there, whatever follows is cut off first.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Snapshot};
+use weir_engine::keys::DroppedKey;
 use weir_engine::{Attempt, Database, Outcome};
 use weir_json::TextBuf;
 
@@ -31,6 +32,8 @@ pub enum Garbage {
     Read(Box<Outcome>),
     /// What a transaction has changed.
     Delta(Arc<Delta>),
+    /// A key that nobody wants any more.
+    Key(Box<DroppedKey>),
     /// What composes pieces that nobody waits for.
     Rest(Vec<Rest>),
 }
@@ -41,7 +44,9 @@ impl Garbage {
         match self {
             Self::Text(text) => text.len() >= FREE_BYTES_MIN,
             Self::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
-            Self::Rows(_) | Self::Database(_) | Self::Attempt(_) | Self::Rest(_) => true,
+            Self::Rows(_) | Self::Database(_) | Self::Attempt(_) | Self::Rest(_) | Self::Key(_) => {
+                true
+            }
             // A replay does what was stopped, and must ask for as much.
             Self::Tried(_) | Self::Read(_) => true,
         }

@@ -58,6 +58,8 @@ pub(crate) struct Shell {
     pub(crate) fuse: Option<usize>,
     /// Compactions are written only when [`Shell::helper_is_done`] says so.
     pub(crate) slow_helper: bool,
+    /// Which keys are declared cannot be written.
+    pub(crate) keys_are_refused: bool,
     helper: VecDeque<Event>,
     /// Appends are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_disk: bool,
@@ -194,6 +196,7 @@ impl Shell {
             disk: disk::Disk::default(),
             fuse: None,
             slow_helper: false,
+            keys_are_refused: false,
             helper: VecDeque::new(),
             slow_disk: false,
             slow_files: BTreeSet::new(),
@@ -643,6 +646,10 @@ impl Shell {
                 self.helper_has_done(Event::CompactionWritten { db, result });
             }
             Effect::DiscardCopy { db } => self.discard_copy(db),
+            Effect::KeepKeys { db, text } => {
+                let result = self.keep_keys(db, text);
+                self.event(Event::KeysKept { db, result });
+            }
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
                 let old = Arc::clone(snapshot.schema());
                 let result = convert_rows(&snapshot, schema, seed).and_then(|converted| {
@@ -681,6 +688,18 @@ impl Shell {
         }
     }
 
+    fn keep_keys(&mut self, db: DbId, text: Option<Vec<u8>>) -> Result<(), String> {
+        if self.keys_are_refused {
+            return Err("Read-only file system".to_owned());
+        }
+        let path = key_path(&self.open[&db]);
+        match text {
+            Some(text) => drop(self.files.insert(path, text)),
+            None => drop(self.files.remove(&path)),
+        }
+        Ok(())
+    }
+
     /// Nobody hears any more of what was to be done with the file.
     fn close(&mut self, db: DbId) {
         self.helper.retain(|event| match event {
@@ -699,7 +718,11 @@ impl Shell {
             None => Err(format!("{path}: open failed (No such file or directory)")),
             Some(bytes) => {
                 let seed = OPENED.fetch_add(1, Ordering::Relaxed);
-                load_with(&path, seed, bytes, self.side_files(&path))
+                let mut result = load_with(&path, seed, bytes, self.side_files(&path));
+                if let Ok(loaded) = &mut result {
+                    loaded.set_key_file(self.files.get(&key_path(&path)).cloned());
+                }
+                result
             }
         };
         if let Ok(loaded) = &result {
@@ -708,6 +731,11 @@ impl Shell {
         }
         self.event(Event::Opened { db, result });
     }
+}
+
+/// Where it is kept which keys of a file are declared.
+pub(crate) fn key_path(path: &str) -> String {
+    format!("{path}.weir-keys")
 }
 
 /// A `transact` request on [`SCHEMA`].

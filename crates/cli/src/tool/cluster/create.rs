@@ -16,6 +16,7 @@ use crate::program::{Failure, Outcome};
 use crate::tool::cluster::example;
 use crate::tool::create::io_error;
 use crate::tool::database_file;
+use crate::tool::keys;
 use crate::tool::load;
 use crate::tool::log_file::LogFile;
 use crate::tool::options::Tool;
@@ -33,7 +34,9 @@ pub(in crate::tool) fn create_cluster(tool: &Tool, args: &[String]) -> Outcome {
     let mut uuids = UuidSource::new(random);
     let (schema, rows) = read_contents(tool, Path::new(contents), random[0])?;
     let new = NewCluster { name: &schema.name, local, data: format!("[{schema},{rows}]"), timer };
-    finish(tool, Path::new(db), &new.write(tool, contents, &mut uuids)?.content)
+    let created = finish(tool, Path::new(db), &new.write(tool, contents, &mut uuids)?.content)?;
+    keys::follow(tool, Path::new(db), &schema);
+    Ok(created)
 }
 
 /// What a new cluster of one server begins with.

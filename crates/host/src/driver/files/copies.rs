@@ -12,7 +12,7 @@ use weir_net::error::strerror;
 use weir_server::effect::MemberHeader;
 use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot, write_snapshot};
 
-use crate::disk::{Replacement, SideFile, candidates, read_candidates, remove_others};
+use crate::disk::{Replacement, SideFile, candidates, read_candidates, read_keys, remove_others};
 
 /// Bytes handed to the loader at once.
 const LOAD_BYTES: usize = 1 << 20;
@@ -95,7 +95,8 @@ pub(super) fn load(
         loader.expect_len(metadata.len());
     }
     read_candidates(&candidates).into_iter().for_each(|bytes| loader.offer_side_file(bytes));
-    let loaded = read(name, &mut file, loader)?;
+    let mut loaded = read(name, &mut file, loader)?;
+    loaded.set_key_file(read_keys(target));
     remove_others(target, &candidates, loaded.side_file().as_deref());
     Ok(loaded)
 }

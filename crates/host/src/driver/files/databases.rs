@@ -15,7 +15,7 @@ use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
 use weir_server::work::{Load, ReadAt, Search};
 
 use crate::coverage::{Counter, Coverage};
-use crate::disk::{DatabaseFile, Identity, Replacement, SideFile, inode, side_path};
+use crate::disk::{DatabaseFile, Identity, Replacement, SideFile, inode, side_path, write_keys};
 use crate::driver::files::copies::{Copy, Place, Source, load, read_error};
 use crate::driver::files::jobs::{Done, Jobs};
 use crate::driver::files::received::{Piece, Received};
@@ -50,6 +50,8 @@ struct Entry {
     /// Who waits for fdatasync(2), and who reads pieces.
     syncing: Lane,
     reading: Lane,
+    /// Who writes which keys are declared.
+    keys: Lane,
 }
 
 impl Drop for Entry {
@@ -332,6 +334,25 @@ impl Databases {
         events.push(Event::ReceivedSynced { db, result });
     }
 
+    /// Has a helper write which keys are declared.
+    pub(crate) fn keep_keys(&mut self, db: DbId, text: Option<Vec<u8>>, jobs: &Jobs) {
+        let entry = self.files.get_mut(&db).expect("the core keeps keys of files that are open");
+        let (target, like) = (entry.file.path().to_owned(), entry.file.metadata());
+        let work = move || {
+            let like = like.map_err(|error| strerror(&error));
+            let result = like.and_then(|like| write_keys(&target, &like, text.as_deref()));
+            Done::KeysKept(db, result)
+        };
+        jobs.spawn_in(&mut entry.keys, work, move |error| Done::KeysKept(db, Err(error)));
+    }
+
+    /// A helper has written which keys are declared, or has not.
+    pub(crate) fn keys_kept(&self, db: DbId, result: Result<(), String>, events: &mut Vec<Event>) {
+        if self.files.contains_key(&db) {
+            events.push(Event::KeysKept { db, result });
+        }
+    }
+
     /// Where a helper is to write a copy that will take the place of the file.
     fn begin_copy(&mut self, db: DbId) -> Option<Result<(u64, Place), String>> {
         let entry = self.files.get_mut(&db)?;
@@ -523,6 +544,7 @@ impl Entry {
             replaced: 0,
             syncing: Lane::new("fdatasync"),
             reading: Lane::new("read"),
+            keys: Lane::new("keys"),
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) enum Done {
     Received(DbId, u64, u64, Result<(), String>),
     /// Such a file is complete and synced.
     ReceivedSynced(DbId, u64, Result<Replacement, String>),
+    /// The file that says which keys are declared is written, or not.
+    KeysKept(DbId, Result<(), String>),
     /// The command of `--run` has ended.
     Command(io::Result<ExitStatus>),
     /// Freed memory has gone back, but for what threads keep for themselves.

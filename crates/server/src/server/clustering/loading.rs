@@ -124,11 +124,14 @@ impl Server {
             unreachable!("what is installed was loaded, without any tables")
         };
         let path = part.path.clone();
+        let (kept, configured) = (part.keys.take(), std::mem::take(&mut part.configured_keys));
         self.shell.ask(Effect::TrimMemory);
         let storage = Storage::Clustered(Clustered::new(path));
         let (tables, nonce) = (database.schema().tables.len(), self.shell.uuids().next_u64());
         let history = History::of_cluster(receiving.eid, tables, nonce);
         self.add_database(db, *database, (storage, Some(history)));
+        self.databases.begin_keys(&mut self.shell, db, kept);
+        self.databases.configure_keys(db, configured);
     }
 
     /// The tables are settled, and a snapshot is to change them. False if that takes a while.

@@ -280,7 +280,10 @@ impl Server {
             if has_tables && !self.can_remove(db) {
                 continue;
             }
-            let path = self.clusters.part_mut(db).path.clone();
+            let part = self.clusters.part_mut(db);
+            let (path, configured) = (part.path.clone(), part.configured_keys.clone());
+            let with_tables = self.databases.get(db).map(|db| db.configured_keys().clone());
+            let keys = with_tables.unwrap_or(configured);
             if has_tables {
                 let why = match end {
                     End::Left => "removing database because storage disconnected permanently",
@@ -295,7 +298,8 @@ impl Server {
                 self.shell.ask(Effect::Close { db });
             }
             if end == End::Forgot {
-                let config = DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
+                let model = Some(Model::Clustered);
+                let config = DbConfig { model, keys, ..DbConfig::default() };
                 self.open_database(path, config, None);
                 self.save_configuration();
             }

@@ -9,7 +9,7 @@ mod syncing;
 use weir_upstream::follower::{Follower, Output};
 use weir_upstream::replication::Input;
 
-use crate::configuration::{DbConfig, Source};
+use crate::configuration::DbConfig;
 use crate::database::server_db;
 use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, DbId, LinkId};
@@ -20,10 +20,12 @@ use crate::work::{EXAMINE_BYTES_MIN, TakeIn, Work};
 
 impl Server {
     /// A relay begins: it has a row in `_Server`, and tables as soon as its source has told them.
-    pub(in crate::server) fn begin_relay(&mut self, name: String, source: Source) {
+    pub(in crate::server) fn begin_relay(&mut self, name: String, config: DbConfig) {
+        let source = config.source.expect("a relay is configured with its source");
         let db = self.databases.next_id();
         let Self { shell, sessions, databases, relays, remotes, .. } = self;
         relays.insert(shell, db, name.clone(), source);
+        relays.get_mut(db).keys = config.keys;
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();
         databases.change_server_db(shell, sessions, &server_db::insert_relay(&name, row));
@@ -43,6 +45,10 @@ impl Server {
                     let source = config.source.expect("a relay is read with its source");
                     let mut out = Vec::new();
                     self.relays.configure(&mut self.shell, db, source, &mut out);
+                    if self.databases.get(db).is_some() {
+                        self.databases.configure_keys(db, config.keys.clone());
+                    }
+                    self.relays.get_mut(db).keys = config.keys;
                     self.carry_out_relay(db, out);
                 }
                 None => {

@@ -107,6 +107,8 @@ impl Server {
                     (database.schema().tables.len(), self.shell.uuids().next_u64());
                 let history = History::of_cluster(state, tables, nonce);
                 self.add_database(db, *database, (Storage::Relay, Some(history)));
+                let keys = self.relays.get_mut(db).keys.clone();
+                self.databases.configure_keys(db, keys);
                 self.give_early(db);
             }
             Rows::Changed(difference) if !difference.is_empty() => {
