@@ -63,7 +63,7 @@ fn nobody_asks_the_shell_unless_somebody_waits() {
     assert!(shell.looks.is_empty());
     shell.send(asker, &wait("{}"));
     shell.pass_ms(LOOK_MS);
-    let done = json!({"clients":1,"complete":true,"delivered":1,"left":0,"missing":[]});
+    let done = json!({"clients":1,"complete":true,"delivered":1,"left":0,"missing":[],"wanted":1});
     assert_eq!(answer(&mut shell, asker), Some(done));
     assert_eq!(shell.looks, [1]);
     shell.pass_ms(1000);
@@ -127,7 +127,7 @@ fn levels_are_reached_one_after_the_other() {
     };
     let late = |level: &str| {
         let missing = json!([{"behind":0,"client":format!("unix#{}", slow.0),"level":level}]);
-        json!({"clients":1,"complete":false,"delivered":0,"left":0,"missing":missing})
+        json!({"clients":1,"complete":false,"delivered":0,"left":0,"missing":missing,"wanted":1})
     };
     assert_eq!(try_level(&mut shell, "queued")["complete"], true);
     assert_eq!(try_level(&mut shell, "written"), late("queued"));
@@ -154,7 +154,7 @@ fn who_watches_nothing_of_it_has_it_though_it_does_not_read() {
     add_port(&mut shell, asker, "a");
     shell.send(asker, &wait("{}"));
     shell.pass_ms(LOOK_MS);
-    let done = json!({"clients":2,"complete":true,"delivered":2,"left":0,"missing":[]});
+    let done = json!({"clients":2,"complete":true,"delivered":2,"left":0,"missing":[],"wanted":2});
     assert_eq!(answer(&mut shell, asker), Some(done));
 }
 
@@ -175,7 +175,7 @@ fn who_leaves_or_watches_no_longer_is_not_waited_for() {
     shell.send(tired, cancel);
     unblock(&mut shell, tired);
     shell.pass_ms(LOOK_MS);
-    let done = json!({"clients":0,"complete":true,"delivered":0,"left":2,"missing":[]});
+    let done = json!({"clients":0,"complete":true,"delivered":0,"left":2,"missing":[],"wanted":0});
     assert_eq!(answer(&mut shell, asker), Some(done));
 }
 
@@ -383,6 +383,12 @@ fn an_admin_waits_as_a_client_does() {
     shell.pass_ms(2001);
     let text = format!("1 of 2 clients have it; the others: unix#{} (behind by 1)", slow.0);
     assert!(shell.replies.values().any(|reply| *reply == Err(text.clone())));
+    assert_eq!(shell.command("weir/wait-delivered", &["Net", "now", "9", "2"]), None);
+    shell.pass_ms(2001);
+    let text = "1 of 2 clients have it, 9 are waited for; the others: unix#";
+    let is_it =
+        |reply: &Result<String, String>| reply.as_ref().is_err_and(|reply| reply.starts_with(text));
+    assert!(shell.replies.values().any(is_it));
     for (words, error) in [
         (&["Net", "yesterday"][..], "\"now\" or the id of a transaction expected"),
         (&["Net", "now", "0"], "\"all\" or a number above 0 expected"),

@@ -57,6 +57,9 @@ fn tell(result: &Value) -> Outcome {
     if number("left") > 0 {
         text.push_str(&format!(", {} have left", number("left")));
     }
+    if number("wanted") > number("clients") {
+        text.push_str(&format!(", {} are waited for", number("wanted")));
+    }
     text.push('\n');
     let missing = result.get("missing").and_then(Value::as_array).unwrap_or_default();
     let is_complete = result.get("complete").and_then(Value::as_bool) == Some(true);

@@ -99,14 +99,15 @@ pub(super) struct Outcome {
     clients: usize,
     delivered: usize,
     left: usize,
+    wanted: usize,
     missing: Vec<Missing>,
 }
 
 impl Outcome {
     pub(super) fn new(wait: &Wait, missing: Vec<Missing>) -> Self {
         let (clients, left) = wait.clients();
-        let delivered = wait.delivered();
-        Self { is_complete: wait.is_complete(), clients, delivered, left, missing }
+        let (delivered, wanted) = (wait.delivered(), wait.wanted());
+        Self { is_complete: wait.is_complete(), clients, delivered, left, wanted, missing }
     }
 
     /// The result of `weir_wait_delivered`.
@@ -124,15 +125,22 @@ impl Outcome {
             ("delivered", number(self.delivered as u64)),
             ("left", number(self.left as u64)),
             ("missing", Value::Array(missing.collect())),
+            ("wanted", number(self.wanted as u64)),
         ]);
         result.to_string()
     }
 
     /// What an admin is told.
     pub(super) fn to_text(&self) -> Result<String, String> {
-        let text = format!("{} of {} clients have it", self.delivered, self.clients);
+        let mut text = format!("{} of {} clients have it", self.delivered, self.clients);
         if self.is_complete {
             return Ok(text + "\n");
+        }
+        if self.wanted > self.clients {
+            text.push_str(&format!(", {} are waited for", self.wanted));
+        }
+        if self.missing.is_empty() {
+            return Err(text);
         }
         let missing: Vec<String> = self
             .missing

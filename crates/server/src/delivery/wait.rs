@@ -101,10 +101,14 @@ impl Wait {
         stages.filter(|(_, stage)| *stage != Stage::Done)
     }
 
+    /// How many sessions are to have it.
+    pub(super) fn wanted(&self) -> usize {
+        self.asked.count.map_or(self.stages.len(), NonZeroUsize::get)
+    }
+
     /// Whether as many sessions have it as was asked for.
     pub(super) fn is_complete(&self) -> bool {
-        let count = self.asked.count.map_or(self.stages.len(), NonZeroUsize::get);
-        self.delivered() >= count
+        self.delivered() >= self.wanted()
     }
 
     /// How far the sessions have been told that watch the database now. Those that came after the

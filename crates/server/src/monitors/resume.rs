@@ -17,6 +17,9 @@ use weir_monitor::MonitorKey;
 /// each of them.
 const RESUMED_BYTES_MAX: usize = 16 << 20;
 
+/// About what each of these takes besides its text: most have missed nothing, `{}`.
+const ENTRY_BYTES: usize = 256;
+
 /// What monitors have missed, for others who come back to the same.
 #[derive(Debug, Default)]
 pub(super) struct Resumed {
@@ -44,10 +47,10 @@ impl Resumed {
         let since = of.since.expect("who begins with all rows has missed nothing");
         let body = Arc::new(databases.missed(of.db, key, since)?);
         if let Some((_, old)) = self.known.remove(&of) {
-            self.bytes -= old.len();
+            self.bytes -= old.len() + ENTRY_BYTES;
         }
-        if self.bytes + body.len() <= RESUMED_BYTES_MAX {
-            self.bytes += body.len();
+        if self.bytes + body.len() + ENTRY_BYTES <= RESUMED_BYTES_MAX {
+            self.bytes += body.len() + ENTRY_BYTES;
             self.known.insert(of, (position, Arc::clone(&body)));
         }
         Some(body)
