@@ -1,5 +1,5 @@
 //! The file beside a database file that says which keys are declared for it
-//! (`docs/decisions/016`): one object and a newline.
+//! (`docs/decisions/018`): one object and a newline.
 //!
 //! ```text
 //! {"database":"Net","format":1,"keys":{"Port":{"tag":"asc","type":"hash"}}}

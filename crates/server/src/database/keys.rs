@@ -1,5 +1,5 @@
 //! The keys of a database's tables beside its unique indexes: who wants them, and how the tables come
-//! to have them (`docs/decisions/016`). What a key is and does is the engine's.
+//! to have them (`docs/decisions/018`). What a key is and does is the engine's.
 //!
 //! 1. Somebody declares keys, by the names of tables and columns: an operator (`index/add`), a
 //!    schema (`"alternate_key"`), the file beside the database's, the configuration. What a name does
