@@ -148,7 +148,8 @@ fn an_operator_sees_keys_and_what_they_do() {
     assert!(line.contains("ordered") && line.trim_end().ends_with("ready"), "{screen}");
     let status = out(&scratch.run(WEIR, &["status", "--json", "-t", &ctl]));
     let status: Value = serde_json::from_str(&status).expect("JSON");
-    let key = &status["databases"].as_array().expect("databases")[0]["keys"][0];
+    let mut databases = status["databases"].as_array().expect("databases").iter();
+    let key = &databases.find(|db| db["name"] == "Net").expect("it is served")["keys"][0];
     assert_eq!(
         (&key["column"], &key["entries"], &key["rows_saved"]),
         (&json!("tag"), &json!(50), &json!(48))

@@ -287,6 +287,13 @@ impl Db {
         self.keys.is_stale = true;
     }
 
+    /// The database goes: nobody hears any more of files that are being written.
+    pub(super) fn answer_key_commands(&mut self, shell: &mut Shell) {
+        for id in self.keys.writing.drain(..).flatten() {
+            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+        }
+    }
+
     /// The keys that the configuration declares.
     pub(crate) fn configured_keys(&self) -> &DeclaredKeys {
         &self.keys.configured
