@@ -411,3 +411,31 @@ fn a_client_says_again_what_it_said() {
         assert_eq!(status.code(), Some(1));
     }
 }
+
+#[test]
+fn a_replay_has_the_keys_that_there_were() {
+    let scratch = Scratch::new();
+    create(&scratch);
+    let kept = scratch.path(".net.db.weir-keys");
+    let text = r#"{"database":"Net","format":1,"keys":{"Port":{"n":"asc"}}}"#;
+    fs::write(&kept, text).expect("it can be written");
+    let server = record(&scratch);
+    let mut writer = client(&scratch);
+    let ports: Vec<Value> = (0..300).map(|n| insert(&format!("p{n}"), n)).collect();
+    writer.transact("Net", &ports).expect("an insertion");
+    let add = admin(&scratch, &["index/add", "Net", "Port", "name"]);
+    assert!(add.status.success(), "{}", err(&add));
+    let update =
+        json!({"op": "update", "table": "Port", "where": [["n", ">", 290]], "row": {"n": 7}});
+    writer.transact("Net", &[update]).expect("an update");
+    assert!(admin(&scratch, &["exit"]).status.success());
+    // What is declared now is not what was then.
+    let declared = fs::read_to_string(&kept).expect("it is there");
+    assert!(declared.contains(r#""name":"hash""#), "{declared}");
+    fs::remove_file(&kept).expect("it was there");
+    compare(&scratch, server);
+    assert!(!kept.exists(), "a replay declares nothing");
+    assert!(
+        log(&scratch).iter().any(|line| line.contains("ordered key on column n of table Port"))
+    );
+}

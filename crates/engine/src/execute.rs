@@ -42,6 +42,9 @@ pub struct Env<'e> {
     /// Who says whether the budget counts, and whether the request is still wanted; taken by the
     /// request that runs. Without a watcher the budget counts.
     pub watcher: Option<Watcher>,
+    /// Whether the engine learns from what the request looks for which keys it had better have: not
+    /// from one that may be stopped at any moment, or a replay would learn something else.
+    pub teaches: bool,
 }
 
 impl<'e> Env<'e> {
@@ -57,6 +60,7 @@ impl<'e> Env<'e> {
             may_wait: true,
             budget: u64::MAX,
             watcher: None,
+            teaches: true,
         }
     }
 }
@@ -172,11 +176,13 @@ fn run_all(
 ) -> Outcome {
     let schema = Arc::clone(db.schema());
     let (read_only, has_role) = (env.read_only, !env.client.role.is_empty());
-    let budget = env.budget;
+    let (budget, teaches) = (env.budget, env.teaches);
     let mut run = Run::new(db, env);
     run.late = late;
     let ended = run_operations(&mut run, &schema, operations, (read_only, has_role));
-    run.txn.note_keys(std::mem::take(&mut run.planner.notes));
+    if teaches {
+        run.txn.note_keys(std::mem::take(&mut run.planner.notes));
+    }
     let failed = match ended {
         Ok(failed) => failed,
         Err(unanswered) => return unanswered.outcome(run.txn.abort()),

@@ -1,5 +1,5 @@
 //! The file beside a database file that says which keys are declared for it
-//! (`docs/decisions/016`): one object and a newline.
+//! (`docs/decisions/018`): one object and a newline.
 //!
 //! ```text
 //! {"database":"Net","format":1,"keys":{"Port":{"tag":"asc","type":"hash"}}}
@@ -22,11 +22,11 @@ const FORMAT: i64 = 1;
 /// Why a file says nothing of a database's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFileError {
-    /// Nobody wrote it like this.
+    /// Nobody wrote a file like this.
     Malformed,
-    /// It is of a later format.
+    /// The file is of a later format.
     Format,
-    /// It belongs to another database.
+    /// The file belongs to another database.
     Database,
 }
 

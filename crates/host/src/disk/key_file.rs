@@ -1,4 +1,4 @@
-//! The file beside a database file that says which keys are declared (`docs/decisions/016`):
+//! The file beside a database file that says which keys are declared (`docs/decisions/018`):
 //! `.NAME.weir-keys`.
 //!
 //! It is replaced as a whole. Nothing that anybody is told depends on it: where it cannot be read or

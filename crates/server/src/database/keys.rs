@@ -1,5 +1,5 @@
 //! The keys of a database's tables beside its unique indexes: who wants them, and how the tables come
-//! to have them (`docs/decisions/016`). What a key is and does is the engine's.
+//! to have them (`docs/decisions/018`). What a key is and does is the engine's.
 //!
 //! 1. Somebody declares keys, by the names of tables and columns: an operator (`index/add`), a
 //!    schema (`"alternate_key"`), the file beside the database's, the configuration. What a name does
@@ -285,6 +285,13 @@ impl Db {
     /// Others have taken the place of the tables, or may have.
     pub(super) fn note_other_tables(&mut self) {
         self.keys.is_stale = true;
+    }
+
+    /// The database goes: nobody hears any more of files that are being written.
+    pub(super) fn answer_key_commands(&mut self, shell: &mut Shell) {
+        for id in self.keys.writing.drain(..).flatten() {
+            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+        }
     }
 
     /// The keys that the configuration declares.

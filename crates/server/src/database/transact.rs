@@ -248,6 +248,7 @@ impl Databases {
             may_wait: true,
             budget: if is_reserved { u64::MAX } else { budget },
             watcher: None,
+            teaches: true,
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
         let outcome = weir_engine::execute(database, operations, &mut env);

@@ -110,6 +110,7 @@ impl Request {
             elapsed_ms: self.elapsed_ms,
             budget: if watcher.is_some() { budget } else { u64::MAX },
             watcher: watcher.cloned(),
+            teaches: false,
             ..Env::new(&mut uuids)
         };
         run(&operations, &mut env)

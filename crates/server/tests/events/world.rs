@@ -615,6 +615,13 @@ impl World {
             self.command("weir/standalone-history", &[switch]);
             return;
         }
+        if self.chance.one_in(12) {
+            let column = *self.chance.pick(&["name", "n", "tags", "up", "speed", "x"]);
+            let command = *self.chance.pick(&["index/add", "index/drop"]);
+            self.command(command, &[name, "Port", column]);
+            self.command("index/list", &[]);
+            return;
+        }
         let is_writing = |job: &Job| self.shell.open.get(&job.db()).map(String::as_str);
         let path = DATABASES.iter().find(|(of, _)| *of == name).map(|(_, path)| *path);
         let is_written = self.shell.disk_jobs.iter().any(|job| is_writing(job) == path);
