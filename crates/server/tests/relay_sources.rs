@@ -486,3 +486,32 @@ fn a_lock_ends_with_the_connection_to_the_source() {
     assert_eq!(outcome(&chain.call(2, client, &guarded("d"))), is("done", &[]));
     assert_eq!(ports(&mut chain.servers[0]), ["a", "d"]);
 }
+
+#[test]
+fn the_longest_pause_between_attempts_is_set_while_a_relay_runs() {
+    let mut chain = Chain::start(1);
+    let relay = &mut chain.servers[1];
+    let set = |relay: &mut Shell, ms: &str| {
+        relay.command("weir/set-relay-source-max-backoff", &[ms]).expect("an answer")
+    };
+    for wrong in ["x", "-1", "999", "4294967296"] {
+        assert!(set(relay, wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(set(relay, "2000"), Ok(String::new()));
+    assert!(
+        String::from_utf8_lossy(relay.saved.as_deref().unwrap()).contains(r#""max-backoff":2000"#)
+    );
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    let mut attempts = 0;
+    for _ in 0..60 {
+        chain.servers[1].pass_ms(1000);
+        attempts += chain.servers[1].connecting.len();
+        for (link, _) in std::mem::take(&mut chain.servers[1].connecting) {
+            let error = Some("Connection refused".to_owned());
+            chain.servers[1].event(Event::LinkDown { link, error });
+        }
+    }
+    // With the usual pause there would be nine.
+    assert!((20..=32).contains(&attempts), "{attempts}");
+}

@@ -30,4 +30,4 @@ pub mod updates;
 pub mod updates2;
 
 pub use replication::{Output, Replication, RowReader, Rows, Source, Status};
-pub use session::Level;
+pub use session::{Input, Level};
