@@ -486,3 +486,77 @@ fn a_lock_ends_with_the_connection_to_the_source() {
     assert_eq!(outcome(&chain.call(2, client, &guarded("d"))), is("done", &[]));
     assert_eq!(ports(&mut chain.servers[0]), ["a", "d"]);
 }
+
+#[test]
+fn the_longest_pause_between_attempts_is_set_while_a_relay_runs() {
+    let mut chain = Chain::start(1);
+    let relay = &mut chain.servers[1];
+    let set = |relay: &mut Shell, ms: &str| {
+        relay.command("weir/set-relay-source-max-backoff", &[ms]).expect("an answer")
+    };
+    for wrong in ["x", "-1", "999", "4294967296"] {
+        assert!(set(relay, wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(set(relay, "2000"), Ok(String::new()));
+    assert!(
+        String::from_utf8_lossy(relay.saved.as_deref().unwrap()).contains(r#""max-backoff":2000"#)
+    );
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    let mut attempts = 0;
+    for _ in 0..60 {
+        chain.servers[1].pass_ms(1000);
+        attempts += chain.servers[1].connecting.len();
+        for (link, _) in std::mem::take(&mut chain.servers[1].connecting) {
+            let error = Some("Connection refused".to_owned());
+            chain.servers[1].event(Event::LinkDown { link, error });
+        }
+    }
+    // With the usual pause there would be nine.
+    assert!((20..=32).contains(&attempts), "{attempts}");
+}
+
+/// The second one asks while a helper composes the first rows of the first one, and so gets those that
+/// are being sent.
+#[test]
+fn relays_that_begin_with_the_same_long_message_are_both_told_what_changes() {
+    let mut shell = Shell::start();
+    let writer = shell.connect();
+    for first in 0..9 {
+        let name = |n: u32| insert(&format!("{first}p{n}{}", "x".repeat(10_000)));
+        let rows: Vec<String> = (0..50).map(name).collect();
+        shell.call(writer, &transact(1, &rows.join(",")));
+    }
+    shell.server.set_step_cost_max(10);
+    let ask = format!(
+        r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name"]}}}},"{ZERO}",{{"each":true}}]}}"#
+    );
+    let watchers = [shell.connect(), shell.connect()];
+    shell.slow_work = true;
+    for watcher in watchers {
+        shell.send(watcher, &ask);
+        shell.settle();
+    }
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    shell.pass_ms(100);
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    shell.slow_work = false;
+    let pieces = shell.sent_out.iter().filter(|what| *what == "Piece").count();
+    assert!(pieces > 0, "the rows are many: {:?}", shell.sent_out);
+    for watcher in watchers {
+        let begun = told(&mut shell, watcher);
+        assert_eq!((begun.len(), &begun[0]["result"][0]), (1, &json!(false)));
+    }
+    shell.call(writer, &transact(2, &insert("new")));
+    for watcher in watchers {
+        let methods: Vec<Value> =
+            told(&mut shell, watcher).iter().map(|update| update["method"].clone()).collect();
+        assert_eq!(methods, ["weir_update"]);
+    }
+}

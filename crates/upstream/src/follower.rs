@@ -19,14 +19,12 @@ use std::sync::Arc;
 
 use weir_data::{ColumnSchema, Schema, Uuid, UuidSource};
 use weir_json::{Text, Value, array, object};
-use weir_wire::Message;
 
 use crate::freshness::Freshness;
 use crate::news::{EphemeralMonitor, EphemeralRows, Method, News, Read, RowReader, State};
 use crate::remotes::Remotes;
-use crate::replication::Input;
 use crate::server_row::{Search, ServerRows};
-use crate::session::{Action, Level, Options, Session};
+use crate::session::{Action, Input, Level, Options, Said, Session};
 
 /// What logs name the module of what is said here.
 const MODULE: &str = "ovsdb_cs";
@@ -430,46 +428,31 @@ impl Follower {
         versions: &mut UuidSource,
         out: &mut Vec<Output>,
     ) -> Result<(), Stop> {
-        let bad = |error: String| Stop::Other(Level::Warning, error);
-        let text = weir_json::validate(bytes)
-            .map_err(|error| bad(format!("error parsing stream: {error}")))?;
-        let message = Message::parse(text)
-            .map_err(|error| bad(format!("received bad JSON-RPC message: {error}")))?;
-        if let Some(reader) = self.row_reader() {
-            match reader.read_message(bytes, &message, versions) {
-                Read::Nothing => {}
-                Read::News(news) => {
-                    self.have_read(news.state, out);
-                    out.push(Output::News(Box::new(news)));
-                    return Ok(());
-                }
-                Read::Ephemeral(rows) => {
-                    self.have_ephemeral(rows.is_all);
-                    out.push(Output::Ephemeral(rows));
-                    return Ok(());
-                }
-                Read::Wrong(error) => {
-                    self.last = Uuid::ZERO;
-                    let text = format!("cannot read the rows of the source: {error}");
-                    return Err(Stop::Other(Level::Warning, text));
-                }
+        let said = Session::read(bytes, &mut self.actions);
+        let said = said.map_err(|error| Stop::Other(Level::Warning, error))?;
+        let reader = self.row_reader();
+        match reader.map_or(Read::Nothing, |reader| reader.read_said(bytes, &said, versions)) {
+            Read::Nothing => {}
+            Read::News(news) => {
+                self.have_read(news.state, out);
+                out.push(Output::News(Box::new(news)));
+                return Ok(());
+            }
+            Read::Ephemeral(rows) => {
+                self.have_ephemeral(rows.is_all);
+                out.push(Output::Ephemeral(rows));
+                return Ok(());
+            }
+            Read::Wrong(error) => {
+                self.last = Uuid::ZERO;
+                let text = format!("cannot read the rows of the source: {error}");
+                return Err(Stop::Other(Level::Warning, text));
             }
         }
-        match message {
-            Message::Request { method: "echo", params, id } => {
-                let (id, params) = (id.as_bytes(), params.as_bytes());
-                self.actions.push(Action::Send(weir_wire::reply_result(id, params)));
-                Ok(())
-            }
-            Message::Notification { method, params } => self.notice(method, params, out),
-            Message::Request { .. } => Ok(()),
-            Message::Reply { id, .. } | Message::Error { id, .. }
-                if Session::is_probe(id.as_bytes()) =>
-            {
-                Ok(())
-            }
-            Message::Reply { result, id } => self.reply(id, Ok(result), out),
-            Message::Error { error, id } => self.reply(id, Err(error), out),
+        match said {
+            Said::Nothing => Ok(()),
+            Said::Notice(method, params) => self.notice(method, params, out),
+            Said::Reply(id, reply) => self.reply(id, reply, out),
         }
     }
 

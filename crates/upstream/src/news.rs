@@ -3,11 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::session::{Said, Session};
+use crate::{updates, updates2};
 use weir_data::{Error, Row, RowEdit, RowImage, Schema, TableId, TableSchema, Uuid, UuidSource};
 use weir_json::{Kind, Text};
-use weir_wire::Message;
-
-use crate::{updates, updates2};
 
 /// So many bytes of a message's text are let go at once while its rows are read.
 const LET_GO_BYTES: usize = 1 << 20;
@@ -197,8 +196,9 @@ pub struct RowReader {
 impl RowReader {
     /// Reads a message.
     pub fn read(&self, message: &[u8], versions: &mut UuidSource) -> Read {
-        let parsed = weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok());
-        parsed.map_or(Read::Nothing, |parsed| self.read_message(message, &parsed, versions))
+        // What asks whether anybody is there has no rows, and is answered by whoever leads the dialogue.
+        let said = Session::read(message, &mut Vec::new());
+        said.map_or(Read::Nothing, |said| self.read_said(message, &said, versions))
     }
 
     /// Whether the next rows are the first ones.
@@ -212,26 +212,26 @@ impl RowReader {
     }
 
     /// Reads a message of this text.
-    pub(crate) fn read_message(
+    pub(crate) fn read_said(
         &self,
         text: &[u8],
-        message: &Message<'_>,
+        said: &Said<'_>,
         versions: &mut UuidSource,
     ) -> Read {
-        match self.ephemeral(message) {
+        match self.ephemeral(said) {
             None => {}
             Some(Ok(rows)) => return Read::Ephemeral(rows),
             Some(Err(error)) => return Read::Wrong(error),
         }
-        let read = match (message, self.request) {
-            (Message::Reply { result, id }, Some(request)) => {
+        let read = match (said, self.request) {
+            (Said::Reply(id, Ok(result)), Some(request)) => {
                 let id = id.integer().and_then(|id| u64::try_from(id).ok());
                 if id != Some(request) {
                     return Read::Nothing;
                 }
                 self.first(text, *result, versions)
             }
-            (Message::Notification { method, params }, None) if *method == self.method.update() => {
+            (Said::Notice(method, params), None) if *method == self.method.update() => {
                 let mut elements = params.elements().into_iter().flatten();
                 if !is_named(elements.next(), &self.monitor) {
                     return Read::Nothing;
@@ -247,14 +247,14 @@ impl RowReader {
     }
 
     /// What a message says of columns that no file keeps; `None` if it is about something else.
-    fn ephemeral(&self, message: &Message<'_>) -> Option<Result<EphemeralRows, Error>> {
+    fn ephemeral(&self, said: &Said<'_>) -> Option<Result<EphemeralRows, Error>> {
         let EphemeralMonitor { request, id: name } = self.ephemeral.as_ref()?;
-        let (updates, is_all) = match (message, request) {
-            (Message::Reply { result, id }, Some(request)) => {
+        let (updates, is_all) = match (said, request) {
+            (Said::Reply(id, Ok(result)), Some(request)) => {
                 let id = id.integer().and_then(|id| u64::try_from(id).ok());
                 (id == Some(*request)).then_some((*result, true))?
             }
-            (Message::Notification { method: "update", params }, None) => {
+            (Said::Notice("update", params), None) => {
                 let mut elements = params.elements()?;
                 is_named(elements.next(), name).then_some((elements.next()?, false))?
             }

@@ -14,10 +14,9 @@ use std::sync::Arc;
 
 use weir_data::{Error, RowImage, Schema, Uuid};
 use weir_json::{Kind, Text, Value};
-use weir_wire::Message;
 
 use crate::compatible;
-use crate::session::{Action, Level, Options, Session};
+use crate::session::{Action, Input, Level, Options, Said, Session};
 use crate::updates;
 
 /// What is followed, and how.
@@ -31,22 +30,6 @@ pub struct Source {
     pub own_id: Uuid,
     /// Tables that are left alone.
     pub excluded: BTreeSet<String>,
-}
-
-/// What happened to the connection.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// The connection is open.
-    Up,
-    /// A whole message has come.
-    Message(&'a [u8]),
-    /// A part of one has come.
-    Activity,
-    /// The attempt failed or the connection ended, with the text of strerror(3) unless it was an
-    /// orderly end.
-    Down(Option<&'a str>),
-    /// Time has passed.
-    Tick,
 }
 
 /// What the owner must do, in order.
@@ -107,12 +90,11 @@ impl RowReader {
     /// The rows; `None` if the message has none, or they are not as they should be: then it is for
     /// [`Replication::handle`] to say what is wrong.
     pub fn read(&self, message: &[u8]) -> Option<Rows> {
-        let message = Message::parse(weir_json::validate(message).ok()?).ok()?;
-        match (self.phase, message) {
-            (Phase::Monitor, Message::Reply { result, id }) if is_awaited(self.request, id) => {
+        match (self.phase, Session::read(message, &mut Vec::new()).ok()?) {
+            (Phase::Monitor, Said::Reply(id, Ok(result))) if is_awaited(self.request, id) => {
                 updates::parse(result, &self.schema).ok().map(Rows::All)
             }
-            (Phase::Following, Message::Notification { method: "update", params }) => {
+            (Phase::Following, Said::Notice("update", params)) => {
                 let mut elements = params.elements()?;
                 let (id, images) = (elements.next()?, elements.next()?);
                 let is_ours = elements.next().is_none() && id.str()? == self.schema.name.as_str();
@@ -291,32 +273,17 @@ impl Replication {
 
     fn follow(&mut self, bytes: &[u8], out: &mut Vec<Output>) -> Result<(), Stop> {
         let target = &self.source.target;
-        let text = weir_json::validate(bytes)
-            .map_err(|error| Stop::Again(format!("{target}: error parsing stream: {error}")))?;
-        let message = Message::parse(text).map_err(|error| {
-            Stop::Again(format!("{target}: received bad JSON-RPC message: {error}"))
-        })?;
-        match message {
-            Message::Request { method: "echo", params, id } => {
-                let (id, params) = (id.as_bytes(), params.as_bytes());
-                self.actions.push(Action::Send(weir_wire::reply_result(id, params)));
-                Ok(())
-            }
-            Message::Notification { method: "update", params } => self.update(params, out),
-            Message::Request { .. } | Message::Notification { .. } => Ok(()),
-            Message::Reply { id, .. } | Message::Error { id, .. }
-                if Session::is_probe(id.as_bytes()) =>
-            {
-                Ok(())
-            }
-            Message::Reply { result, id } if is_awaited(self.request, id) => {
-                self.reply(result, out)
-            }
-            Message::Error { error, id } if is_awaited(self.request, id) => {
+        let said = Session::read(bytes, &mut self.actions);
+        match said.map_err(|error| Stop::Again(format!("{target}: {error}")))? {
+            Said::Nothing => Ok(()),
+            Said::Notice("update", params) => self.update(params, out),
+            Said::Notice(..) => Ok(()),
+            Said::Reply(id, Ok(result)) if is_awaited(self.request, id) => self.reply(result, out),
+            Said::Reply(id, Err(error)) if is_awaited(self.request, id) => {
                 let (name, error) = (&self.schema.name, error.to_value());
                 Err(Stop::Again(format!("{name}: {target} refused a request: {error}")))
             }
-            Message::Reply { .. } | Message::Error { .. } => {
+            Said::Reply(..) => {
                 let text = format!("{}: received unexpected reply.", self.schema.name);
                 self.say(Level::Warning, text, out);
                 Ok(())

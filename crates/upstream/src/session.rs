@@ -1,6 +1,9 @@
 //! One JSON-RPC dialogue on a connection that is kept up: [`Connection`] says when to try and what
 //! to log, [`Probe`] whether the other side is still there.
 
+use weir_json::Text;
+use weir_wire::Message;
+
 use crate::backoff::Attempt;
 use crate::connection::{Connection, End, Phase};
 use crate::probe::{self, Probe, Silence};
@@ -29,6 +32,33 @@ pub enum Action {
     Close,
     /// Log a line as the module `reconnect`.
     Log(Level, String),
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The connection is open.
+    Up,
+    /// A whole message has come.
+    Message(&'a [u8]),
+    /// A part of one has come.
+    Activity,
+    /// The attempt failed or the connection ended, with the text of strerror(3) unless it was an
+    /// orderly end.
+    Down(Option<&'a str>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What is in a message, for whoever leads the dialogue.
+#[derive(Debug)]
+pub(crate) enum Said<'a> {
+    /// Nothing: the message is about whether anybody is there, and has been answered if that was asked.
+    Nothing,
+    /// A notification: its method and parameters.
+    Notice(&'a str, Text<'a>),
+    /// The answer to the request of this id.
+    Reply(Text<'a>, Result<Text<'a>, Text<'a>>),
 }
 
 /// How a connection is kept.
@@ -162,6 +192,33 @@ impl Session {
         self.next_id += 1;
         let id = self.next_id.to_string();
         (self.next_id, weir_wire::request(id.as_bytes(), method, params))
+    }
+
+    /// What is in a message. An `echo` is answered; nothing else is that the other side asks for.
+    ///
+    /// # Errors
+    /// The message makes no sense, in words for the log.
+    pub(crate) fn read<'a>(bytes: &'a [u8], out: &mut Vec<Action>) -> Result<Said<'a>, String> {
+        let text =
+            weir_json::validate(bytes).map_err(|error| format!("error parsing stream: {error}"))?;
+        let message = Message::parse(text)
+            .map_err(|error| format!("received bad JSON-RPC message: {error}"))?;
+        Ok(match message {
+            Message::Request { method: "echo", params, id } => {
+                let reply = weir_wire::reply_result(id.as_bytes(), params.as_bytes());
+                out.push(Action::Send(reply));
+                Said::Nothing
+            }
+            Message::Request { .. } => Said::Nothing,
+            Message::Notification { method, params } => Said::Notice(method, params),
+            Message::Reply { id, .. } | Message::Error { id, .. }
+                if Self::is_probe(id.as_bytes()) =>
+            {
+                Said::Nothing
+            }
+            Message::Reply { result, id } => Said::Reply(id, Ok(result)),
+            Message::Error { error, id } => Said::Reply(id, Err(error)),
+        })
     }
 
     /// Whether a reply is to a probe of this session.

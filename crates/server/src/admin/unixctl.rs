@@ -42,6 +42,7 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/tlog-list", "", 0, 0),
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
     ("weir/delivery", "[DB]", 0, 1),
+    ("weir/set-relay-source-max-backoff", "MS", 1, 1),
     ("weir/standalone-history", "[on|off]", 0, 1),
     ("weir/status", "", 0, 0),
     ("weir/wait-delivered", "DB [TXN|now] [N|all] [SECONDS]", 1, 4),
@@ -59,6 +60,7 @@ pub(crate) const CONFIGURING: &[&str] = &[
     "ovsdb-server/set-active-ovsdb-server-probe-interval",
     "ovsdb-server/set-relay-source-probe-interval",
     "ovsdb-server/set-sync-exclude-tables",
+    "weir/set-relay-source-max-backoff",
 ];
 
 pub(crate) const COLUMN_DIFF: &str = "ovsdb/file/column-diff-enable";

@@ -85,7 +85,17 @@ impl Backups {
     /// that there are.
     pub(crate) fn set_relay_probe(&mut self, argument: &str) -> Result<u64, String> {
         self.sync.relay_probe_ms = probe_ms(argument)?;
+        self.is_changed = true;
         Ok(self.sync.relay_probe_ms)
+    }
+
+    /// `weir/set-relay-source-max-backoff`: as the probe interval.
+    pub(crate) fn set_relay_backoff(&mut self, argument: &str) -> Result<u64, String> {
+        let ms: Option<u32> =
+            argument.parse().ok().filter(|ms| u64::from(*ms) >= weir_upstream::backoff::MS_MIN);
+        let ms = ms.ok_or("Invalid backoff, milliseconds expected, 1000 at least")?;
+        (self.sync.relay_backoff_ms, self.is_changed) = (u64::from(ms), true);
+        Ok(self.sync.relay_backoff_ms)
     }
 
     /// `ovsdb-server/set-sync-exclude-tables`: a list that cannot be read is no error for

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_data::{Delta, Error};
-use weir_upstream::replication::Input;
+use weir_upstream::Input;
 
 use crate::backup::{Backups, Following};
 use crate::database::{Databases, Joining};

@@ -32,6 +32,8 @@ struct Sync {
     is_backup: bool,
     probe_ms: u64,
     relay_probe_ms: u64,
+    /// Longest pause of relays between attempts to reach their sources.
+    relay_backoff_ms: u64,
 }
 
 impl Default for Sync {
@@ -42,6 +44,7 @@ impl Default for Sync {
             is_backup: false,
             probe_ms: REPLICATION_PROBE_MS,
             relay_probe_ms: RELAY_PROBE_MS,
+            relay_backoff_ms: weir_upstream::backoff::MS_MAX,
         }
     }
 }
@@ -155,11 +158,9 @@ impl Backups {
 
     /// The configuration of a relay of the command line or of `add-db`.
     pub(crate) fn config_of_new_relay(&self, target: &str) -> DbConfig {
-        DbConfig {
-            model: Some(Model::Relay),
-            source: Some(Source::new(target, self.sync.relay_probe_ms)),
-            ..DbConfig::default()
-        }
+        let source = Source::new(target, self.sync.relay_probe_ms);
+        let source = Source { max_backoff_ms: self.sync.relay_backoff_ms, ..source };
+        DbConfig { model: Some(Model::Relay), source: Some(source), ..DbConfig::default() }
     }
 
     /// A database is served like this from now on.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use weir_data::{Error, RowImage};
 use weir_engine::replicate;
+use weir_upstream::Input;
 use weir_upstream::Output;
-use weir_upstream::replication::Input;
 
 use crate::backup::Backups;
 use crate::database::{Databases, Joining};

@@ -339,6 +339,14 @@ impl Relays {
         }
     }
 
+    /// Another longest pause between attempts to reach any source, in milliseconds.
+    pub(crate) fn set_backoff(&mut self, backoff_ms: u64) {
+        for relay in self.by_db.values_mut() {
+            relay.source.max_backoff_ms = backoff_ms;
+            relay.follower.set_options(relay.source.session_options());
+        }
+    }
+
     pub(crate) fn connect(&mut self, shell: &mut Shell, db: DbId, target: String) {
         self.next_link += 1;
         let link = LinkId(LINKS_FROM + self.next_link);

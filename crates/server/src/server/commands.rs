@@ -135,6 +135,12 @@ impl Server {
                     done(())
                 })
             }
+            "weir/set-relay-source-max-backoff" => {
+                backups.set_relay_backoff(argument).map(|backoff_ms| {
+                    self.relays.set_backoff(backoff_ms);
+                    done(())
+                })
+            }
             "ovsdb-server/set-sync-exclude-tables" => {
                 Ok(backups.set_excluded_tables(shell, databases, argument))
             }

@@ -15,7 +15,7 @@ mod requests;
 mod round;
 
 use weir_data::Uuid;
-use weir_upstream::replication::Input;
+use weir_upstream::Input;
 
 use crate::admin::Admin;
 use crate::backup::Backups;

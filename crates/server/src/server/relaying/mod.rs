@@ -6,8 +6,8 @@ mod requests;
 mod rows;
 mod syncing;
 
+use weir_upstream::Input;
 use weir_upstream::follower::{Follower, Output};
-use weir_upstream::replication::Input;
 
 use crate::configuration::DbConfig;
 use crate::database::server_db;
