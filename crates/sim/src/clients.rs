@@ -381,15 +381,7 @@ impl World {
                 };
             }
             Asked::Insert(name) => {
-                self.note(n, &format!("client {number} is told of {name}"));
-                let done = result.as_array().expect("results");
-                let is_refused = done.iter().any(|done| done["error"].is_string());
-                assert!(!is_refused, "{name}: {result}");
-                self.checks.acknowledged((n, life), (&name, id_in(done)), asked_us);
-                if self.rng.chance(50) {
-                    // Whoever was told can see it at once.
-                    self.read(number, self.checks.known((n, life), false));
-                }
+                self.insert_answered(number, (n, life), (&name, asked_us), result)
             }
             Asked::State => {
                 client.rows += 1;
@@ -482,6 +474,28 @@ impl World {
         self.session_lost(number);
     }
 
+    fn insert_answered(
+        &mut self,
+        number: usize,
+        process: Process,
+        (name, asked_us): (&str, u64),
+        result: &Value,
+    ) {
+        let done = result.as_array().expect("results");
+        let error = done.iter().find_map(|done| done["error"].as_str());
+        self.note(process.0, &format!("client {number} is told of {name}: {error:?}"));
+        if error == Some("timed out") {
+            // A server that lacks the rows of the others for long does not have what it waits for.
+            return self.checks.refused(name);
+        }
+        assert_eq!(error, None, "{name}: {result}");
+        self.checks.acknowledged(process, (name, id_in(done)), asked_us);
+        if self.rng.chance(50) {
+            // Whoever was told can see it at once.
+            self.read(number, self.checks.known(process, false));
+        }
+    }
+
     fn chosen_answered(
         &mut self,
         number: usize,
@@ -500,6 +514,10 @@ impl World {
                     self.checks.acknowledged(process, (&chosen.name, id_in(done)), asked_us);
                 }
                 Some("not committed") => self.checks.refused(&chosen.name),
+                // What it waits for is not there; an earlier attempt may have found it elsewhere.
+                Some("timed out") => {
+                    self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
+                }
                 Some("unknown state") => self.checks.unknown(),
                 Some(other) => panic!("{chosen:?}: {other}"),
             },

@@ -61,8 +61,8 @@ fn a_calm_cluster_commits_what_its_clients_write() {
 #[test]
 fn connections_that_end_all_the_time_bring_no_transaction_twice() {
     let faults =
-        Faults { reset: 1000, stall: 200, sync_us: 300, delay_us: 1000, ..Faults::default() };
-    for seed in 5..15 {
+        Faults { reset: 1000, stall: 1000, sync_us: 300, delay_us: 1000, ..Faults::default() };
+    for seed in seeds(10) {
         with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
             world.run_for(10_000);
             world.calm();
@@ -102,6 +102,18 @@ fn relays_that_lose_their_sources_all_the_time_make_no_transaction_twice() {
             world.run_for(5000);
             world.check_converged();
             assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
+        });
+    }
+}
+
+#[test]
+fn servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged() {
+    for seed in seeds(3) {
+        with_trace(seed, World::new(seed, 3, Faults { crash: 200, ..faults(seed) }), |world| {
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(5000);
+            world.check_converged();
         });
     }
 }

@@ -26,19 +26,21 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "crates/cluster/src/member/steps/mod.rs",
         good: "sync: *records != Records::Commit,",
         bad: "sync: *records != Records::Commit && !PLANTED,",
-        test: SERVERS,
+        test: "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged",
         found_by: "",
     },
     Fault {
         name: "doubled-apply",
-        file: "crates/server/src/server/clustering/entries.rs",
-        good: "                    self.follow_entry(db, entry.at, *eid, text);",
-        bad: "                    if PLANTED {
-                        self.follow_entry(db, entry.at, *eid, text);
+        file: "crates/server/src/server/clustering/requests.rs",
+        good: "                    part.arrived.push_back((from, *request));",
+        bad: "                    if PLANTED && request.once.is_none() {
+                        let mut again = (*request).clone();
+                        again.eid = Uuid::from_u128(again.eid.to_u128() ^ 1);
+                        part.arrived.push_back((from, again));
                     }
-                    self.follow_entry(db, entry.at, *eid, text);",
+                    part.arrived.push_back((from, *request));",
         test: SERVERS,
-        found_by: "cannot apply",
+        found_by: "once",
     },
     Fault {
         name: "forgotten-repetition",
@@ -63,7 +65,7 @@ pub(super) const FAULTS: &[Fault] = &[
         bad: "let vote = vote.map(|(term, vote)| (term, vote.filter(|_| !PLANTED)));
         let texts = file::write_step(vote, entries, commit, &mut bytes);",
         test: "servers_that_crash_all_the_time_keep_their_promises",
-        found_by: "leaders",
+        found_by: "two leaders",
     },
     Fault {
         name: "reply-before-commit",
@@ -74,7 +76,7 @@ pub(super) const FAULTS: &[Fault] = &[
                     }
                     Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
         test: SERVERS,
-        found_by: "session",
+        found_by: "reads",
     },
     Fault {
         name: "batch-before-own-term",
@@ -93,7 +95,7 @@ pub(super) const FAULTS: &[Fault] = &[
         }
         if self.is_leader() && step.term == self.term() {",
         test: "nothing_committed_is_lost_under_faults",
-        found_by: "entries",
+        found_by: "",
     },
     Fault {
         name: "wiped-voter",
@@ -152,8 +154,14 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "stale-sync",
         file: "crates/server/src/server/clustering/syncing.rs",
-        good: "Some(index) => self.states.answered(db, number, index),",
-        bad: "Some(index) => self.states.answered(db, number, if PLANTED { 0 } else { index }),",
+        good: "        let Some(part) = self.clusters.parts.get_mut(&db) else { return self.states.has_all(db) };
+        let Some(leader)",
+        bad: "        let Some(part) =
+            self.clusters.parts.get_mut(&db).filter(|_| !PLANTED)
+        else {
+            return self.states.has_all(db);
+        };
+        let Some(leader)",
         test: SERVERS,
         found_by: "",
     },

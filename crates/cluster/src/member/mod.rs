@@ -484,7 +484,10 @@ impl Member {
         let mut wanted: BTreeMap<String, Option<Uuid>> = BTreeMap::new();
         if !self.is_gone() {
             wanted.extend(self.remotes.iter().map(|remote| (remote.clone(), None)));
-            let known = self.servers.iter().map(|(id, address)| (address.clone(), Some(*id)));
+            // Who joins may have a list from long ago: whoever is there now can take it in.
+            let is_joining = self.membership == Membership::Joining;
+            let name = |id: &Uuid| (!is_joining).then_some(*id);
+            let known = self.servers.iter().map(|(id, address)| (address.clone(), name(id)));
             wanted.extend(known);
             wanted.extend(self.joins.wanted());
             wanted.remove(&self.address);
