@@ -19,6 +19,9 @@ pub(super) struct Fault {
 /// Whole servers, whatever happens.
 const SERVERS: &str = "whatever_happens_clients_are_told_the_truth";
 
+/// Servers with relays that lose their sources all the time.
+const RELAYS: &str = "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice";
+
 /// All of them.
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
@@ -27,7 +30,7 @@ pub(super) const FAULTS: &[Fault] = &[
         good: "sync: *records != Records::Commit,",
         bad: "sync: *records != Records::Commit && !PLANTED,",
         test: "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged",
-        found_by: "",
+        found_by: "durable",
     },
     Fault {
         name: "doubled-apply",
@@ -55,7 +58,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "crates/server/src/database/once.rs",
         good: "if self.commits.done().iter().any(is_it) {",
         bad: "if !PLANTED && self.commits.done().iter().any(is_it) {",
-        test: SERVERS,
+        test: RELAYS,
         found_by: "once",
     },
     Fault {
@@ -164,26 +167,5 @@ pub(super) const FAULTS: &[Fault] = &[
         let Some(leader)",
         test: SERVERS,
         found_by: "",
-    },
-    Fault {
-        name: "relay-answer-not-held",
-        file: "crates/server/src/server/relaying/requests.rs",
-        good: "if self.databases.position_of(db, state).is_none() =>",
-        bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
-        test: "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice",
-        found_by: "",
-    },
-    Fault {
-        name: "relay-counts-too-early",
-        file: "crates/server/src/server/relaying/rows.rs",
-        good: "Ok(read) if is_current => relay.read = Some(read),",
-        bad: "Ok(read) if is_current => {
-                if PLANTED {
-                    relay.follower.have_read(read.0);
-                }
-                relay.read = Some(read);
-            }",
-        test: "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice",
-        found_by: "replicas",
     },
 ];
