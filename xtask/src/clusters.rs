@@ -1,7 +1,8 @@
-//! Clusters of whole servers in the simulator (`crates/sim`), as a step of `cargo xtask soak`: with
-//! fresh seeds, which are printed.
+//! Clusters of whole servers in the simulator (`crates/sim`): new seeds and all that ever failed, as a step
+//! of `cargo xtask soak`, and one seed again with `cargo xtask sim`.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -9,20 +10,36 @@ use anyhow::Result;
 use crate::step::{Outcome, passes};
 use crate::tools::cargo;
 
-/// Clusters of a run, each for 45 simulated seconds: ten minutes on a busy machine.
-const SEEDS: u64 = 150;
+/// How long the soak runs seeds, in seconds.
+const SECONDS: u64 = 600;
 
-/// Clusters of a run in CI.
-const SEEDS_IN_CI: u64 = 20;
+/// How long CI does.
+const SECONDS_IN_CI: u64 = 180;
 
-/// Runs them.
+/// Lines of the trace of one seed: all of them.
+const LINES: &str = "1000000";
+
+/// Runs the seeds that ever failed, and new ones while there is time.
 pub(crate) fn step(root: &Path) -> Result<Outcome> {
-    let seeds = if std::env::var_os("CI").is_some() { SEEDS_IN_CI } else { SEEDS };
+    let seconds = if std::env::var_os("CI").is_some() { SECONDS_IN_CI } else { SECONDS };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    println!("    WEIR_SEED={seed} WEIR_SEEDS={seeds}");
-    let mut test = cargo(root);
-    // As the tests are built: nothing is built again.
-    test.args(["test", "--workspace", "--test", "simulation", "whatever", "--", "--nocapture"]);
-    test.env("WEIR_SEED", seed.to_string()).env("WEIR_SEEDS", seeds.to_string());
+    println!("    WEIR_SEED={seed} WEIR_SECONDS={seconds}");
+    let mut test = test(root);
+    test.env("WEIR_SEED", seed.to_string()).env("WEIR_SECONDS", seconds.to_string());
     passes(&mut test)
+}
+
+/// Runs one seed; if it fails, all that it does not fail without is left out, and the rest is shown.
+pub(crate) fn replay(root: &Path, seed: u64) -> Result<bool> {
+    let mut test = test(root);
+    test.env("WEIR_SEED", seed.to_string()).env("WEIR_SEEDS", "1");
+    test.env("WEIR_SHRINK", "1").env("WEIR_TRACE", LINES);
+    Ok(matches!(passes(&mut test)?, Outcome::Passed))
+}
+
+/// The test, as the tests are built: nothing is built again.
+fn test(root: &Path) -> Command {
+    let mut test = cargo(root);
+    test.args(["test", "--workspace", "--test", "simulation", "whatever", "--", "--nocapture"]);
+    test
 }

@@ -7,6 +7,8 @@
 //! - `fuzz`: every parser against libFuzzer.
 //! - `instructions`: instructions and system calls of a transaction against a baseline.
 //! - `miri`, `tsan`: snapshot readers on other threads, under Miri and the thread sanitizer.
+//! - `sim`: one seed of the simulator of clusters again, made short.
+//! - `planted`: faults in a copy of the tree, which the simulators must find.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
 mod background;
@@ -16,6 +18,7 @@ mod events;
 mod fuzz;
 mod instructions;
 mod ovn;
+mod planted;
 mod provide;
 mod runner;
 mod sanitize;
@@ -43,6 +46,8 @@ usage: cargo xtask TASK
                         fuzz every target, or merge what was found into the corpus
   miri [SEEDS]          threads that read snapshots, in Miri, in so many orders of events
   tsan                  the same under the thread sanitizer
+  sim SEED              run a seed of simulated clusters again, make it short if it fails, and show it
+  planted [NAME...]     plant faults in a copy of the tree, and have the simulators find them
   ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
 ";
 
@@ -69,6 +74,10 @@ fn main() -> ExitCode {
             sanitize::run_miri(&root, seeds.parse().unwrap_or(1))
         }
         ["tsan"] => sanitize::run_tsan(&root),
+        ["sim", seed] if seed.parse::<u64>().is_ok() => {
+            clusters::replay(&root, seed.parse().unwrap_or(1))
+        }
+        ["planted", names @ ..] => planted::run(&root, names),
         ["ovn", rest @ ..] => ovn::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

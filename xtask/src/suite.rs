@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{clusters, events, fuzz, instructions, ovn, provide, runner, sanitize};
+use crate::{clusters, events, fuzz, instructions, ovn, planted, provide, runner, sanitize};
 
 /// All tests, even after some failed; true when all passed. Nothing but the tests is compiled.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
@@ -32,6 +32,7 @@ pub(crate) fn soak(root: &Path, may_install: bool) -> Result<bool> {
     steps.add("instructions", || instructions::compare(root, false));
     steps.add("server events", || events::step(root));
     steps.add("clusters in the simulator", || clusters::step(root));
+    steps.add("faults in the simulator", || planted::step(root));
     steps.add("thread sanitizer", || sanitize::tsan(root));
     steps.add("fuzzing", || fuzz::step(root, building));
     Ok(steps.run())

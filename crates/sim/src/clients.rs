@@ -1,12 +1,10 @@
 //! Clients: those that write and read through one server after the other, and those that watch.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
 
-use crate::checks::{COUNTER, Known};
+use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
 use crate::world::{Due, World};
 
 /// Who has no answer for so long gives up, in microseconds.
@@ -45,6 +43,10 @@ enum Asked {
     Count(Known),
     /// All rows.
     Read(Known),
+    /// A register's number, for one that nobody else writes there.
+    Swap(usize, u64),
+    /// A register's number, which was asked for at this time.
+    Register(usize, u64),
     Convert,
     Monitor,
 }
@@ -64,7 +66,7 @@ pub(crate) struct Client {
     /// The counter is there.
     has_counter: bool,
     /// What a watcher has, and as of which state.
-    pub(crate) replica: BTreeMap<String, (String, u64)>,
+    pub(crate) replica: Replica,
     state: String,
 }
 
@@ -79,37 +81,20 @@ impl Client {
             rows: 0,
             chosen: None,
             has_counter: false,
-            replica: BTreeMap::new(),
+            replica: Replica::default(),
             state: NONE.to_owned(),
         }
     }
 
-    /// The answer will not come.
-    fn lose(&mut self) -> Option<Asked> {
-        self.session = None;
-        self.asked.take().map(|(asked, _)| asked)
+    /// Whether it has asked for a conversion.
+    pub(crate) fn converts(&self) -> bool {
+        matches!(self.asked, Some((Asked::Convert, _)))
     }
 
-    /// What a watcher is told.
-    fn update(&mut self, updates: &Value, is_begin: bool) {
-        for (uuid, update) in updates["T"].as_object().into_iter().flatten() {
-            let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
-            let n = |row: &Value| row["n"].as_u64().unwrap_or(0);
-            if let Some(row) = update.get("initial").or_else(|| update.get("insert")) {
-                let before = self.replica.insert(uuid.clone(), (name(row), n(row)));
-                assert!(is_begin || before.is_none(), "{uuid} is inserted twice");
-            } else if let Some(row) = update.get("modify") {
-                let mine = self.replica.get_mut(uuid).expect("what is modified is there");
-                if row["n"].is_u64() {
-                    mine.1 = n(row);
-                }
-                if row["name"].is_string() {
-                    mine.0 = name(row);
-                }
-            } else {
-                self.replica.remove(uuid).expect("what is deleted is there");
-            }
-        }
+    /// The answer will not come.
+    fn lose(&mut self) -> Option<(Asked, u64)> {
+        self.session = None;
+        self.asked.take()
     }
 }
 
@@ -138,6 +123,29 @@ fn wait() -> Value {
         "where": [["name", "==", COUNTER]], "until": "==", "rows": [{"name": COUNTER}]})
 }
 
+/// The rows that are there before all others, unless they are there already.
+fn first_rows() -> Value {
+    let insert = |name: &str| json!({"op": "insert", "table": "T", "row": {"name": name}});
+    let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
+        "where": [["name", "==", COUNTER]], "until": "==", "rows": []});
+    let mut params = vec![json!("Sim"), none, insert(COUNTER)];
+    params.extend((0..REGISTERS).map(|number| insert(&register(number))));
+    Value::Array(params)
+}
+
+/// What reads a register's number.
+fn read_register(number: usize) -> Value {
+    json!({"op": "select", "table": "T", "where": [["name", "==", register(number)]],
+        "columns": ["n"]})
+}
+
+/// What reads a register's number and writes another one.
+fn swap(number: usize, new: u64) -> Value {
+    let write = json!({"op": "update", "table": "T", "where": [["name", "==", register(number)]],
+        "row": {"n": new}});
+    json!(["Sim", read_register(number), write])
+}
+
 fn select(columns: &[&str]) -> Value {
     json!({"op": "select", "table": "T", "where": [], "columns": columns})
 }
@@ -149,6 +157,11 @@ impl World {
         self.due(self.now_us + pause_us, 0, Due::Client(number));
         let now_us = self.now_us;
         let client = &mut self.clients[number];
+        if !client.watches && !self.is_over {
+            let asked_us = client.asked.as_ref().map(|(_, asked_us)| *asked_us);
+            let who = format!("client {number}");
+            must("liveness", self.checks.liveness.looked(now_us, &who, asked_us));
+        }
         if let Some((_, since_us)) = &client.asked {
             let is_patient = client.watches || since_us + PATIENCE_US > now_us;
             if !is_patient && let Some((node, _, session)) = client.session {
@@ -207,11 +220,7 @@ impl World {
         }
         if !client.has_counter {
             if number == 0 {
-                let counter = json!({"op": "insert", "table": "T", "row": {"name": COUNTER}});
-                let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
-                    "where": [["name", "==", COUNTER]], "until": "==", "rows": []});
-                let params = json!(["Sim", none, counter]);
-                return self.ask(number, Asked::Counter, "transact", &params);
+                return self.ask(number, Asked::Counter, "transact", &first_rows());
             }
             let params = json!(["Sim", select(&["name", "n"])]);
             return self.ask(number, Asked::Counter, "transact", &params);
@@ -223,7 +232,13 @@ impl World {
             return self.ask(number, Asked::Convert, "convert", &params);
         }
         let client = &mut self.clients[number];
-        match self.rng.below(10) {
+        match self.rng.below(12) {
+            10.. => {
+                client.rows += 1;
+                let new = client.rows * 100 + number as u64;
+                let of = self.rng.below(REGISTERS);
+                self.ask(number, Asked::Swap(of, new), "transact", &swap(of, new));
+            }
             0..4 => {
                 client.rows += 1;
                 let name = format!("row {number}-{}", client.rows);
@@ -286,15 +301,18 @@ impl World {
     }
 
     fn session_lost(&mut self, number: usize) {
-        if let Some(asked) = self.clients[number].lose() {
-            self.answer_lost(number, asked);
+        if let Some((asked, asked_us)) = self.clients[number].lose() {
+            self.answer_lost(number, asked, asked_us);
         }
     }
 
     /// Nobody has said what has become of something.
-    fn answer_lost(&mut self, number: usize, asked: Asked) {
+    fn answer_lost(&mut self, number: usize, asked: Asked, asked_us: u64) {
         match asked {
-            Asked::Insert(name) => self.checks.unknown(&name),
+            Asked::Insert(_) => self.checks.unknown(),
+            Asked::Swap(of, new) => {
+                self.checks.registers[of].push(asked_us, None, Kind::Swap { new, old: None });
+            }
             Asked::Chosen(chosen) => {
                 self.note(0, &format!("client {number}: {}: lost", chosen.told()));
                 self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
@@ -320,9 +338,10 @@ impl World {
                 }
                 Some("update3") => {
                     let client = &mut self.clients[number];
-                    client.update(&message["params"][2], false);
+                    must("replicas", client.replica.take(&message["params"][2]));
                     let state = message["params"][1].as_str().expect("an id").to_owned();
                     client.state.clone_from(&state);
+                    self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
                 }
                 Some(other) => panic!("{other}"),
@@ -334,7 +353,7 @@ impl World {
     fn answered(&mut self, number: usize, message: &Value) {
         let client = &mut self.clients[number];
         assert_eq!(message["id"], json!(client.requests), "answers come in order");
-        let (asked, _) = client.asked.take().expect("it has asked");
+        let (asked, asked_us) = client.asked.take().expect("it has asked");
         let (n, life, _) = client.session.expect("it has a session");
         let is_conversion = matches!(asked, Asked::Convert);
         let error = &message["error"];
@@ -344,11 +363,11 @@ impl World {
         let is_canceled = *error == json!("canceled");
         // Who waits for a state is told when the database goes.
         if is_away || is_canceled && matches!(asked, Asked::Sync(_)) {
-            return self.not_served(number, asked);
+            return self.not_served(number, (asked, asked_us));
         }
         if is_canceled && self.nodes[n].is_relay() {
             // The relay does not know what has become of it, so nobody here does.
-            return self.answer_lost(number, asked);
+            return self.answer_lost(number, asked, asked_us);
         }
         assert!(is_conversion || message["error"].is_null(), "{asked:?}: {message}");
         let result = &message["result"];
@@ -362,15 +381,7 @@ impl World {
                 };
             }
             Asked::Insert(name) => {
-                self.note(n, &format!("client {number} is told of {name}"));
-                let done = result.as_array().expect("results");
-                let is_refused = done.iter().any(|done| done["error"].is_string());
-                assert!(!is_refused, "{name}: {result}");
-                self.checks.acknowledged((n, life), &name);
-                if self.rng.chance(50) {
-                    // Whoever was told can see it at once.
-                    self.read(number, self.checks.known((n, life), false));
-                }
+                self.insert_answered(number, (n, life), (&name, asked_us), result)
             }
             Asked::State => {
                 client.rows += 1;
@@ -379,17 +390,19 @@ impl World {
                 let chosen = Chosen { name, id, since, is_lost: false };
                 self.clients[number].chosen = Some(chosen);
             }
-            Asked::Chosen(chosen) => self.chosen_answered(number, (n, life), chosen, result),
+            Asked::Chosen(chosen) => {
+                self.chosen_answered(number, (n, life), (chosen, asked_us), result);
+            }
             Asked::Outcome(chosen) => {
                 client.chosen = None;
                 self.note(n, &format!("client {number}: {}: {result}", chosen.told()));
                 match result.as_str() {
                     Some("committed") => {
                         self.checks.counts.found += 1;
-                        self.checks.acknowledged((n, life), &chosen.name);
+                        self.checks.acknowledged((n, life), (&chosen.name, None), asked_us);
                     }
                     Some("not committed") => self.checks.refused(&chosen.name),
-                    Some("unknown") => self.checks.unknown(&chosen.name),
+                    Some("unknown") => self.checks.unknown(),
                     _ => panic!("{message}"),
                 }
                 if self.rng.chance(30) && result.as_str() == Some("not committed") {
@@ -397,7 +410,21 @@ impl World {
                     self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
                 }
             }
+            Asked::Sync(_) if client.has_counter && self.rng.chance(50) => {
+                let of = self.rng.below(REGISTERS);
+                let params = json!(["Sim", read_register(of)]);
+                self.ask(number, Asked::Register(of, asked_us), "transact", &params);
+            }
             Asked::Sync(known) => self.read(number, known),
+            Asked::Swap(of, new) => {
+                assert_eq!(result[1]["count"], json!(1), "there is one register {of}: {result}");
+                let kind = Kind::Swap { new, old: result[0]["rows"][0]["n"].as_u64() };
+                self.checks.registers[of].push(asked_us, Some(self.now_us), kind);
+            }
+            Asked::Register(of, since_us) => {
+                let n = result[0]["rows"][0]["n"].as_u64().expect("the register is there");
+                self.checks.registers[of].push(since_us, Some(self.now_us), Kind::Read(n));
+            }
             Asked::Count(known) => {
                 let counted = result[0]["rows"][0]["n"].as_u64();
                 self.note(n, &format!("client {number} counts {counted:?}"));
@@ -423,8 +450,9 @@ impl World {
                     self.checks.counts.began_anew += 1;
                 }
                 let client = &mut self.clients[number];
-                client.update(&result[2], !is_found);
+                must("replicas", client.replica.take(&result[2]));
                 let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
+                self.checks.resume.told(self.now_us, state);
                 let text = format!("watcher {number} comes with {before}, found: {is_found}");
                 client.state = state.to_owned();
                 let rows = client.replica.len();
@@ -434,22 +462,45 @@ impl World {
     }
 
     /// A server that joins its cluster again has no database yet: the client goes to another one.
-    fn not_served(&mut self, number: usize, asked: Asked) {
+    fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
         let (n, _, session) = self.clients[number].session.expect("it has a session");
-        if let Asked::Insert(name) = &asked {
-            self.checks.refused(name);
-        } else {
-            self.clients[number].asked = Some((asked, self.now_us));
+        match asked {
+            Asked::Insert(name) => self.checks.refused(&name),
+            // It has not happened, and will not.
+            Asked::Swap(..) => {}
+            asked => self.clients[number].asked = Some((asked, asked_us)),
         }
         self.event_at(self.now_us, n, Event::Closed { session, error: None });
         self.session_lost(number);
     }
 
+    fn insert_answered(
+        &mut self,
+        number: usize,
+        process: Process,
+        (name, asked_us): (&str, u64),
+        result: &Value,
+    ) {
+        let done = result.as_array().expect("results");
+        let error = done.iter().find_map(|done| done["error"].as_str());
+        self.note(process.0, &format!("client {number} is told of {name}: {error:?}"));
+        if error == Some("timed out") {
+            // A server that lacks the rows of the others for long does not have what it waits for.
+            return self.checks.refused(name);
+        }
+        assert_eq!(error, None, "{name}: {result}");
+        self.checks.acknowledged(process, (name, id_in(done)), asked_us);
+        if self.rng.chance(50) {
+            // Whoever was told can see it at once.
+            self.read(number, self.checks.known(process, false));
+        }
+    }
+
     fn chosen_answered(
         &mut self,
         number: usize,
-        process: (usize, u64),
-        chosen: Chosen,
+        process: Process,
+        (chosen, asked_us): (Chosen, u64),
         result: &Value,
     ) {
         self.clients[number].chosen = None;
@@ -457,11 +508,17 @@ impl World {
         self.note(process.0, &format!("client {number}: {}: {results}", chosen.told()));
         match results.as_array() {
             // What its operations answered is not remembered.
-            None => self.checks.acknowledged(process, &chosen.name),
+            None => self.checks.acknowledged(process, (&chosen.name, None), asked_us),
             Some(done) => match done.iter().find_map(|done| done["error"].as_str()) {
-                None => self.checks.acknowledged(process, &chosen.name),
+                None => {
+                    self.checks.acknowledged(process, (&chosen.name, id_in(done)), asked_us);
+                }
                 Some("not committed") => self.checks.refused(&chosen.name),
-                Some("unknown state") => self.checks.unknown(&chosen.name),
+                // What it waits for is not there; an earlier attempt may have found it elsewhere.
+                Some("timed out") => {
+                    self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
+                }
+                Some("unknown state") => self.checks.unknown(),
                 Some(other) => panic!("{chosen:?}: {other}"),
             },
         }
@@ -469,21 +526,39 @@ impl World {
 
     /// All rows of a server, as a client reads them.
     pub(crate) fn rows_of(&mut self, n: usize) -> Value {
+        let params = json!(["Sim", select(&["_uuid", "name", "n"])]);
+        self.result_of(n, "transact", &params)[0]["rows"].clone()
+    }
+
+    /// Whether a server can tell what has come since a state.
+    pub(crate) fn knows_id(&mut self, n: usize, id: &str) -> bool {
+        let params = json!(["Sim", "m", {"T": [{"columns": ["name", "n"]}]}, id]);
+        self.result_of(n, "monitor_cond_since", &params)[0] == json!(true)
+    }
+
+    fn result_of(&mut self, n: usize, method: &str, params: &Value) -> Value {
         let session = self.accept_client(self.now_us, n);
         self.run_for(1);
-        let message = json!({"id": 1, "method": "transact", "params": ["Sim", select(&["_uuid", "name", "n"])]});
+        let message = json!({"id": 1, "method": method, "params": params});
         let bytes = message.to_string().into_bytes();
         self.handle(n, Event::Message { session, bytes });
         for _ in 0..100 {
             let stream = self.nodes[n].received.get(&session);
-            if let Some(message) = stream.filter(|stream| matches!(whole(stream), Ok(Some(_)))) {
-                let message: Value = serde_json::from_slice(message).expect("JSON");
-                return message["result"][0]["rows"].clone();
+            if let Some(stream) = stream
+                && let Ok(Some(end)) = whole(stream)
+            {
+                let message: Value = serde_json::from_slice(&stream[..end]).expect("JSON");
+                return message["result"].clone();
             }
             self.run_for(50);
         }
         panic!("server {n} does not answer");
     }
+}
+
+/// The id of the row that was inserted, as the results of a transaction say it.
+fn id_in(results: &[Value]) -> Option<&str> {
+    results.iter().find_map(|result| result["uuid"][1].as_str())
 }
 
 /// Where the first whole message ends.

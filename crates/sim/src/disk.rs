@@ -18,6 +18,8 @@ pub(crate) struct Disk {
     pub(crate) copy: Option<Vec<u8>>,
     /// A file that comes from elsewhere.
     pub(crate) received: Option<Vec<u8>>,
+    /// That is on its way, until it is in the file's place or let go.
+    pub(crate) is_receiving: bool,
     /// What was in this file's place, while the directory may still show it.
     replaced: Option<(Vec<u8>, usize)>,
     /// Copies so far: what comes of one that has been let go is not told.
@@ -57,7 +59,7 @@ impl Disk {
     pub(crate) fn replace(&mut self, tail: &[u8]) -> Result<u64, String> {
         let mut copy = self.copy.take().ok_or("there is no copy")?;
         copy.extend_from_slice(tail);
-        self.valid = None;
+        (self.valid, self.is_receiving) = (None, false);
         let old = std::mem::replace(&mut self.file, copy);
         self.replaced.get_or_insert((old, self.synced));
         self.synced = self.file.len();
@@ -72,7 +74,7 @@ impl Disk {
     /// No copy is to take the file's place.
     pub(crate) fn discard(&mut self) {
         self.copies += 1;
-        (self.copy, self.received) = (None, None);
+        (self.copy, self.received, self.is_receiving) = (None, None, false);
     }
 
     /// The process has ended: what it had written is there.

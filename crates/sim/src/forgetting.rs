@@ -5,6 +5,7 @@
 //! it has heard them, none of them has been started since the copy was made, and one forgets at a
 //! time.
 
+use crate::plan::Fault;
 use crate::world::{Due, World};
 
 /// After so long without faults a server has heard all others, in microseconds.
@@ -58,6 +59,9 @@ impl World {
             false => self.damaged_file(n),
         };
         let Some(file) = file else { return false };
+        if !self.happens(Fault::Forget, n) {
+            return false;
+        }
         self.checks.counts.faults[5] += 1;
         self.end_process(n, true);
         let node = &mut self.nodes[n];

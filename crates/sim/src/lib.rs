@@ -11,15 +11,20 @@
 //! 4. `network`: connections between the servers.
 //! 5. `clients`: who writes and reads, and knows what it has been told.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
-//! 7. `checks`: what must be true of all that.
+//! 7. `checks`: what must be true of all that, a checker a file.
+//! 8. [`plan`] and [`coverage`]: parts that can be left out, and what has met what.
+//! 9. [`seed`]: a run of everything, and how a failing one becomes short.
 
 mod checks;
 mod clients;
+pub mod coverage;
 mod disk;
 mod forgetting;
 mod membership;
 mod network;
 mod node;
+pub mod plan;
+pub mod seed;
 pub mod world;
 
 pub use world::{Counts, Faults, Lie, World};

@@ -3,6 +3,7 @@
 use weir_data::Uuid;
 use weir_log::clustered::{Header, State};
 
+use crate::plan::Fault;
 use crate::world::{Due, World};
 
 /// A cluster keeps at least so many members, as far as operators can help it.
@@ -28,7 +29,7 @@ impl World {
             return;
         }
         if self.nodes[n].is_spare {
-            if self.nodes[n].server.is_none() {
+            if self.nodes[n].server.is_none() && self.happens(Fault::Members, n) {
                 self.join(n);
             }
             return;
@@ -36,7 +37,8 @@ impl World {
         let is_well = self.nodes[n].server.is_some() && !self.nodes[n].is_joining;
         let are_others_joining =
             self.nodes.iter().any(|node| node.is_joining || node.is_joining_again);
-        if !is_well || are_others_joining || self.members() <= MEMBERS_MIN {
+        let may_go = is_well && !are_others_joining && self.members() > MEMBERS_MIN;
+        if !may_go || !self.happens(Fault::Members, n) {
             return;
         }
         if self.rng.chance(50) {

@@ -359,6 +359,7 @@ impl World {
             Effect::BeginReceived { head, .. } => {
                 self.nodes[n].disk.discard();
                 self.nodes[n].disk.received = Some(head);
+                self.nodes[n].disk.is_receiving = true;
             }
             Effect::WriteReceived { offset, bytes, .. } => {
                 let file = self.nodes[n].disk.received.as_mut().expect("it has begun");
@@ -385,8 +386,7 @@ impl World {
             Effect::CommandReply { id, reply } => drop(self.nodes[n].replies.insert(id, reply)),
             Effect::Log { text, level, .. } => {
                 self.note(n, &format!("{level:?}: {text}"));
-                // Rows that are not what they are elsewhere.
-                assert!(!text.contains("cannot apply"), "server {n} says: {text}");
+                self.checks.said((n, self.nodes[n].life), &text);
                 self.note_membership(n, &text);
             }
             Effect::Close { .. } => {
@@ -461,6 +461,7 @@ impl World {
             node.last_step_us = at;
             return self.event_at(at, n, Event::Persisted { db, step, result });
         }
+        self.checks.written(n, bytes);
         let upto = node.disk.append(bytes);
         node.disk.step = step;
         let begin = node.last_step_us.max(now_us);
@@ -500,6 +501,9 @@ impl World {
         if let (Ok(_), Some((number, _))) = (&result, step) {
             disk.step = number;
             disk.copies += 1;
+        }
+        if result.is_ok() {
+            self.checks.written(n, tail);
         }
         let at = self.nodes[n].last_step_us.max(now_us) + 500;
         self.nodes[n].last_step_us = at;

@@ -13,9 +13,11 @@ use weir_testkit::rng::Rng;
 
 use crate::checks::Checks;
 use crate::clients::{Client, schema};
+use crate::coverage::{Coverage, During, Role};
 use crate::disk::Disk;
 use crate::network::Network;
 use crate::node::{Node, client_address};
+use crate::plan::{Fault, Part, Plan};
 
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
@@ -108,6 +110,16 @@ pub struct Counts {
     pub joins: u64,
     /// Servers that left, or were removed.
     pub left: u64,
+    /// Operations on registers, all of which can be explained.
+    pub swaps: u64,
+    /// Registers of which that was not found out.
+    pub undecided: u64,
+    /// Terms that had a leader.
+    pub terms: u64,
+    /// Entries that were seen committed.
+    pub entries: u64,
+    /// Servers that were asked for an id that somebody was told elsewhere.
+    pub ids: u64,
     /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been, full disks.
     pub faults: [u64; 7],
 }
@@ -145,7 +157,14 @@ pub(crate) enum Due {
 
 /// Everything.
 pub struct World {
+    seed: u64,
     pub(crate) rng: Rng,
+    plan: Plan,
+    /// The parts that there have been, the faults in their order.
+    parts: Vec<Part>,
+    coverage: Coverage,
+    /// A leader hands over until then.
+    transfer_until_us: u64,
     /// The time, in microseconds.
     pub now_us: u64,
     queue: BTreeMap<(u64, u64), (usize, u64, Due)>,
@@ -157,6 +176,8 @@ pub struct World {
     pub(crate) faults: Faults,
     /// Faults are over.
     pub(crate) is_calm: bool,
+    /// Since when.
+    pub(crate) calm_us: Option<u64>,
     /// No faults until then: a server hears what it has forgotten.
     pub(crate) careful_until_us: u64,
     /// Nobody writes any more.
@@ -203,7 +224,12 @@ impl World {
             node.id = Some(id);
         }
         let mut world = Self {
+            seed,
             rng,
+            plan: Plan::default(),
+            parts: (1..CLIENTS + WATCHERS).map(Part::Client).collect(),
+            coverage: Coverage::default(),
+            transfer_until_us: 0,
             now_us: 1_000_000,
             queue: BTreeMap::new(),
             next: 0,
@@ -213,6 +239,7 @@ impl World {
             checks: Checks::default(),
             faults,
             is_calm: false,
+            calm_us: None,
             careful_until_us: 0,
             is_over: false,
             sessions: 0,
@@ -228,6 +255,24 @@ impl World {
         }
         world.due(world.now_us + 2_000_000, 0, Due::Faults);
         world
+    }
+
+    /// The world without some of what would happen in it.
+    #[must_use]
+    pub fn with_plan(mut self, plan: Plan) -> Self {
+        self.parts.retain(|part| plan.has(*part));
+        self.plan = plan;
+        self
+    }
+
+    /// What it was made of: clients, and faults in their order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Which faults have met which servers.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
     }
 
     /// One more server, which has no file.
@@ -287,6 +332,8 @@ impl World {
 
     fn run(&mut self, n: usize, life: u64, due: Due) {
         match due {
+            // The first one writes what all others count.
+            Due::Client(number) if number > 0 && !self.plan.has(Part::Client(number)) => return,
             Due::Client(number) => return self.client_goes_on(number),
             Due::Faults => return self.think_of_faults(),
             Due::Heal => return self.heal(),
@@ -328,64 +375,136 @@ impl World {
         }
     }
 
+    /// Faults are thought of: what is drawn for that follows from the seed and the time alone.
     fn think_of_faults(&mut self) {
         if self.is_calm {
             return;
         }
         self.due(self.now_us + FAULTS_US, 0, Due::Faults);
-        if self.careful_until_us > self.now_us || self.forgets() {
-            return;
+        if self.careful_until_us <= self.now_us {
+            let mut rng = Rng::new(self.seed ^ self.now_us.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            std::mem::swap(&mut self.rng, &mut rng);
+            if !self.forgets() {
+                self.change_members();
+                self.think_of_others();
+            }
+            std::mem::swap(&mut self.rng, &mut rng);
         }
-        self.change_members();
-        let faults = self.faults.clone();
+    }
+
+    fn think_of_others(&mut self) {
         let n = self.rng.below(self.nodes.len());
         let other = self.rng.below(self.nodes.len());
         let while_us = 100_000 + self.rng.below(3_000_000) as u64;
-        let mut happens = |chance: usize| self.rng.below(10_000) < chance;
-        let [crash, kill, cut, reset] =
-            [faults.crash, faults.kill, faults.cut, faults.reset].map(&mut happens);
-        let [pause, compact, jump, stop] =
-            [faults.pause, faults.compact, faults.jump, faults.stop].map(&mut happens);
-        let full = happens(faults.full);
-        if crash || kill {
-            self.end_process(n, crash);
-            self.due(self.now_us + while_us, n, Due::Start);
-        }
-        if cut && n != other {
-            self.checks.counts.faults[2] += 1;
-            self.note(n, &format!("is not heard by {other} for {} ms", while_us / 1000));
-            self.network.cut.insert((n, other));
-            if self.rng.chance(50) {
-                self.network.cut.insert((other, n));
+        let f = &self.faults;
+        let likely = [
+            (Fault::Crash, f.crash),
+            (Fault::Kill, f.kill),
+            (Fault::Cut, f.cut),
+            (Fault::Reset, f.reset),
+            (Fault::Pause, f.pause),
+            (Fault::Compact, f.compact),
+            (Fault::Jump, f.jump),
+            (Fault::Stop, f.stop),
+            (Fault::Full, f.full),
+        ];
+        let happens = likely.map(|(_, likely)| self.rng.below(10_000) < likely);
+        for ((fault, _), happens) in likely.into_iter().zip(happens) {
+            if happens && self.can_happen(fault, n, other) && self.happens(fault, n) {
+                self.happen(fault, n, other, while_us);
             }
-            self.due(self.now_us + while_us, 0, Due::Heal);
         }
-        if reset {
-            self.reset_one();
+    }
+
+    /// Whether a fault would be one.
+    fn can_happen(&self, fault: Fault, n: usize, other: usize) -> bool {
+        let node = &self.nodes[n];
+        match fault {
+            Fault::Crash | Fault::Kill => node.server.is_some(),
+            Fault::Cut => n != other,
+            Fault::Reset | Fault::Jump => true,
+            Fault::Pause => node.server.is_some() && node.paused_until_us <= self.now_us,
+            Fault::Compact => node.db.is_some() && !node.is_relay(),
+            Fault::Stop => node.server.is_some() && node.is_member(),
+            Fault::Full => node.is_member() && node.full_until_us <= self.now_us,
+            Fault::Forget | Fault::Members => unreachable!("these are thought of elsewhere"),
         }
-        // What has come meanwhile is handled in its order.
-        if pause && self.nodes[n].paused_until_us <= self.now_us {
-            self.checks.counts.faults[3] += 1;
-            self.note(n, &format!("stands still for {} ms", while_us / 1000));
-            self.nodes[n].paused_until_us = self.now_us + while_us;
+    }
+
+    /// A fault is about to happen, unless it is left out.
+    pub(crate) fn happens(&mut self, fault: Fault, n: usize) -> bool {
+        let part = Part::Fault(self.now_us, fault);
+        if !self.plan.has(part) {
+            return false;
         }
-        if compact {
-            self.checks.counts.faults[4] += 1;
-            self.command(n, "ovsdb-server/compact", &["Sim"]);
+        self.parts.push(part);
+        self.cover(fault, n);
+        true
+    }
+
+    fn happen(&mut self, fault: Fault, n: usize, other: usize, while_us: u64) {
+        let until_us = self.now_us + while_us;
+        match fault {
+            Fault::Crash | Fault::Kill => {
+                self.end_process(n, fault == Fault::Crash);
+                self.due(until_us, n, Due::Start);
+            }
+            Fault::Cut => {
+                self.checks.counts.faults[2] += 1;
+                self.note(n, &format!("is not heard by {other} for {} ms", while_us / 1000));
+                self.network.cut.insert((n, other));
+                if self.rng.chance(50) {
+                    self.network.cut.insert((other, n));
+                }
+                self.due(until_us, 0, Due::Heal);
+            }
+            Fault::Reset => self.reset_one(),
+            // What has come meanwhile is handled in its order.
+            Fault::Pause => {
+                self.checks.counts.faults[3] += 1;
+                self.note(n, &format!("stands still for {} ms", while_us / 1000));
+                self.nodes[n].paused_until_us = until_us;
+            }
+            Fault::Compact => {
+                self.checks.counts.faults[4] += 1;
+                self.command(n, "ovsdb-server/compact", &["Sim"]);
+            }
+            Fault::Jump => {
+                self.note(n, "has a clock that jumps");
+                self.nodes[n].skew_ms += self.rng.below(7_200_000) as i64 - 3_600_000;
+            }
+            Fault::Stop => {
+                self.note(n, "is asked to end");
+                self.event_at(self.now_us, n, Event::Stopping);
+                self.due(self.now_us + 300_000, n, Due::End { while_us });
+                self.transfer_until_us = self.now_us + 300_000;
+            }
+            Fault::Full => {
+                self.checks.counts.faults[6] += 1;
+                self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
+                self.nodes[n].full_until_us = until_us;
+            }
+            Fault::Forget | Fault::Members => unreachable!("these happen elsewhere"),
         }
-        if jump {
-            self.nodes[n].skew_ms += self.rng.below(7_200_000) as i64 - 3_600_000;
-        }
-        if full && self.nodes[n].full_until_us <= self.now_us {
-            self.checks.counts.faults[6] += 1;
-            self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
-            self.nodes[n].full_until_us = self.now_us + while_us;
-        }
-        if stop && self.nodes[n].is_member() && self.nodes[n].server.is_some() {
-            self.note(n, "is asked to end");
-            self.event_at(self.now_us, n, Event::Stopping);
-            self.due(self.now_us + 300_000, n, Due::End { while_us });
-        }
+    }
+
+    /// Counts what a fault has met.
+    fn cover(&mut self, fault: Fault, n: usize) {
+        let role = match () {
+            () if self.nodes[n].is_relay() => Role::Relay,
+            () if self.checks.leader() == Some((n, self.nodes[n].life)) => Role::Leader,
+            () => Role::Follower,
+        };
+        let any = |is: &dyn Fn(&Node) -> bool| self.nodes.iter().any(is);
+        let during = [
+            (During::Join, any(&|node| node.is_joining || node.is_joining_again)),
+            (During::Leave, any(&|node| node.is_leaving && !node.is_spare)),
+            (During::Snapshot, any(&|node| node.disk.is_receiving)),
+            (During::Conversion, self.clients.iter().any(Client::converts)),
+            (During::Transfer, self.now_us <= self.transfer_until_us),
+        ];
+        let during = during.into_iter().filter(|(_, is)| *is).map(|(during, _)| during);
+        self.coverage.note(fault, role, during);
     }
 
     pub(crate) fn end_process(&mut self, n: usize, is_crash: bool) {
@@ -416,6 +535,11 @@ impl World {
     /// Ends all faults: every server runs, and everybody hears everybody.
     pub fn calm(&mut self) {
         self.is_calm = true;
+        // Who stands still goes on by then.
+        let going_us = self.nodes.iter().map(|node| node.paused_until_us).max().unwrap_or(0);
+        let calm_us = self.now_us.max(going_us);
+        self.calm_us = Some(calm_us);
+        self.checks.liveness.calm(calm_us, TIMER_MS * 1000);
         self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
         self.heal();
         for n in 0..self.nodes.len() {

@@ -500,7 +500,10 @@ impl Member {
             // One that has moved does not look for itself where it was.
             let own = self.id();
             let others = self.servers.iter().filter(|(id, _)| **id != own);
-            let known = others.map(|(id, address)| (address.clone(), Some(*id)));
+            // Who joins may have a list from long ago: whoever is there now can take it in.
+            let is_joining = self.membership == Membership::Joining;
+            let name = |id: &Uuid| (!is_joining).then_some(*id);
+            let known = others.map(|(id, address)| (address.clone(), name(id)));
             wanted.extend(known);
             wanted.extend(self.joins.wanted());
             wanted.remove(&self.address);

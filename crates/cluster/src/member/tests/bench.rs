@@ -108,6 +108,11 @@ impl Bench {
 
     /// A server that wants to join.
     pub(super) fn joiner() -> Self {
+        Self::joiner_knowing(Servers::new())
+    }
+
+    /// A server that wants to join, and has a snapshot with this list of servers.
+    pub(super) fn joiner_knowing(servers: Servers) -> Self {
         Self::open(Opened {
             server: server(1),
             cluster: None,
@@ -117,7 +122,7 @@ impl Bench {
             replaces: None,
             snapshot: Position::default(),
             snapshot_eid: Uuid::default(),
-            snapshot_servers: Servers::new(),
+            snapshot_servers: servers,
             snapshot_timer: 1000,
             snapshot_len: 0,
             entries: vec![],

@@ -159,3 +159,14 @@ fn an_answer_beyond_the_log_ends_the_connection() {
     assert_eq!(bench.closed.last(), Some(&link));
     assert_eq!(state(&bench), before);
 }
+
+/// Since its snapshot another server may have come to an address, and lead.
+#[test]
+fn a_joiner_takes_whoever_is_at_an_address() {
+    let mut servers = super::bench::three();
+    servers.remove(&server(1));
+    let joiner = Bench::joiner_knowing(servers);
+    assert_eq!(joiner.member.peers.wanted().count(), 0, "it means nobody");
+    let member = Bench::member();
+    assert_eq!(member.member.peers.wanted().count(), 2, "a member means the other ones");
+}

@@ -1,0 +1,63 @@
+//! When faults have ended, somebody leads and writes are acknowledged within five election timers, and
+//! whoever asks is answered within as much.
+
+use super::Verdict;
+
+/// Election timers that all that takes at most.
+const TIMERS_MAX: u64 = 5;
+
+/// When faults ended, and what happened then.
+#[derive(Default)]
+pub(crate) struct Liveness {
+    timer_us: u64,
+    /// Faults have ended at this time.
+    calm_us: Option<u64>,
+    /// A row that was asked for after that was acknowledged.
+    has_written: bool,
+}
+
+impl Liveness {
+    /// Faults end at this time.
+    pub(crate) fn calm(&mut self, now_us: u64, timer_us: u64) {
+        *self = Self { timer_us, calm_us: Some(now_us), has_written: false };
+    }
+
+    /// A row is acknowledged that was asked for at this time.
+    pub(crate) fn wrote(&mut self, asked_us: u64) {
+        self.has_written |= self.calm_us.is_some_and(|calm_us| asked_us >= calm_us);
+    }
+
+    /// Somebody looks at the clock, and has perhaps asked for something that is not answered.
+    pub(crate) fn looked(&self, now_us: u64, who: &str, asked_us: Option<u64>) -> Verdict {
+        let Some(calm_us) = self.calm_us else { return Ok(()) };
+        let most_us = TIMERS_MAX * self.timer_us;
+        if !self.has_written && now_us > calm_us + most_us {
+            return Err(format!("nothing was written for {TIMERS_MAX} election timers"));
+        }
+        match asked_us.map(|asked_us| asked_us.max(calm_us)) {
+            Some(since_us) if now_us > since_us + most_us => {
+                Err(format!("{who} was not answered for {TIMERS_MAX} election timers"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn within_five_timers_all_goes_on() {
+        let mut liveness = Liveness::default();
+        assert_eq!(liveness.looked(999, "a", Some(1)), Ok(()), "there are faults");
+        liveness.calm(1000, 10);
+        liveness.wrote(999);
+        assert_eq!(liveness.looked(1050, "a", Some(1)), Ok(()));
+        assert!(liveness.looked(1051, "a", None).is_err(), "nothing was written");
+        liveness.wrote(1001);
+        assert_eq!(liveness.looked(1051, "a", None), Ok(()));
+        assert!(liveness.looked(1051, "a", Some(1)).is_err(), "no answer");
+        assert_eq!(liveness.looked(1051, "a", Some(1001)), Ok(()));
+    }
+}

@@ -1,0 +1,218 @@
+//! What must be true of what clients were told and of what servers wrote: a checker a file. Whatever
+//! is wrong ends the run, with the name of the checker.
+
+mod durable;
+mod entries;
+mod leaders;
+mod linear;
+mod liveness;
+mod once;
+mod reads;
+mod replicas;
+mod resume;
+
+use serde_json::Value;
+
+use crate::world::{Counts, World};
+
+pub(crate) use linear::Kind;
+pub(crate) use liveness::Liveness;
+pub(crate) use reads::{Known, Process};
+pub(crate) use replicas::Replica;
+pub(crate) use resume::Resume;
+
+/// The row that counts the others.
+pub(crate) const COUNTER: &str = "counter";
+
+/// Rows that clients swap the numbers of.
+pub(crate) const REGISTERS: usize = 3;
+
+/// What a checker has found, if anything is wrong.
+pub(crate) type Verdict = Result<(), String>;
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) n: u64,
+}
+
+/// The name of a register.
+pub(crate) fn register(number: usize) -> String {
+    format!("register {number}")
+}
+
+/// Ends the run if a checker has found something.
+pub(crate) fn must(checker: &str, verdict: Verdict) {
+    if let Err(why) = verdict {
+        panic!("{checker}: {why}");
+    }
+}
+
+/// All checkers.
+#[derive(Default)]
+pub(crate) struct Checks {
+    pub(crate) counts: Counts,
+    once: once::Once,
+    durable: durable::Durable,
+    reads: reads::Reads,
+    pub(crate) registers: [linear::History; REGISTERS],
+    leaders: leaders::Leaders,
+    /// Who was elected last, as which process.
+    leader: Option<Process>,
+    entries: entries::Entries,
+    pub(crate) resume: Resume,
+    pub(crate) liveness: Liveness,
+}
+
+impl Checks {
+    /// A process has told a client that a row is committed, with its id if that is known, which had been
+    /// asked for at some time.
+    pub(crate) fn acknowledged(
+        &mut self,
+        process: Process,
+        (name, id): (&str, Option<&str>),
+        asked_us: u64,
+    ) {
+        self.counts.acknowledged += 1;
+        must("once", self.once.committed(name, id));
+        self.durable.acknowledged(name);
+        self.reads.told(process, name);
+        self.liveness.wrote(asked_us);
+    }
+
+    pub(crate) fn refused(&mut self, name: &str) {
+        self.counts.refused += 1;
+        self.once.refused(name);
+    }
+
+    /// Nobody knows what has come of a row.
+    pub(crate) fn unknown(&mut self) {
+        self.counts.unknown += 1;
+    }
+
+    /// What a client may count on that reads from a process now; `of_all` if it has waited for all.
+    pub(crate) fn known(&self, process: Process, of_all: bool) -> Known {
+        self.reads.known(process, if of_all { self.durable.len() } else { 0 })
+    }
+
+    /// A client has read how many rows there are.
+    pub(crate) fn counted(&mut self, known: Known, counted: u64) {
+        must("reads", reads::Reads::counted(known, counted));
+        self.note_read(known);
+    }
+
+    /// A client has read all rows.
+    pub(crate) fn read(&mut self, process: Process, known: Known, rows: &Value) {
+        let (rows, counted) = written(rows);
+        must("once", self.once.rows(&rows, counted));
+        must("reads", self.reads.rows(process, known, &rows));
+        must("durable", self.durable.rows(&rows, known.of_all));
+        self.note_read(known);
+    }
+
+    fn note_read(&mut self, known: Known) {
+        self.counts.reads += 1;
+        self.counts.synced_reads += u64::from(known.of_all > 0);
+    }
+
+    /// A server writes records to its file.
+    pub(crate) fn written(&mut self, n: usize, bytes: &[u8]) {
+        must("entries", self.entries.written(n, bytes));
+    }
+
+    /// Who was elected last.
+    pub(crate) fn leader(&self) -> Option<Process> {
+        self.leader
+    }
+
+    /// A process has said something in its log.
+    pub(crate) fn said(&mut self, (n, life): Process, text: &str) {
+        // Rows that are not what they are elsewhere.
+        let is_bad = text.contains("cannot apply");
+        must("replicas", if is_bad { Err(format!("server {n} says: {text}")) } else { Ok(()) });
+        must("leaders", self.leaders.heard(n, text));
+        if text.contains(": elected leader by ") {
+            self.leader = Some((n, life));
+        }
+    }
+
+    /// All is over, and a server has these rows.
+    fn end(&mut self, rows: &[Row], now_us: u64) {
+        for (number, history) in self.registers.iter_mut().enumerate() {
+            let name = register(number);
+            if let Some(row) = rows.iter().find(|row| row.name == name) {
+                history.push(now_us, Some(now_us), Kind::Read(row.n));
+            }
+            self.counts.swaps += history.len() as u64;
+            must("linearizability", linear::verdict(number, history, &mut self.counts.undecided));
+        }
+        self.counts.terms += self.leaders.len() as u64;
+        self.counts.entries += self.entries.len() as u64;
+    }
+}
+
+/// Rows as a client reads them, in the order of their ids.
+pub(crate) fn rows_of(rows: &Value) -> Vec<Row> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |row: &Value| Row {
+        id: text(&row["_uuid"][1]),
+        name: text(&row["name"]),
+        n: row["n"].as_u64().unwrap_or_default(),
+    };
+    let mut rows: Vec<Row> = rows.as_array().into_iter().flatten().map(row).collect();
+    rows.sort();
+    rows
+}
+
+/// The rows that clients wrote once, and how often that was counted.
+fn written(rows: &Value) -> (Vec<Row>, u64) {
+    let mut rows = rows_of(rows);
+    let counted = rows.iter().find(|row| row.name == COUNTER).map_or(0, |row| row.n);
+    rows.retain(|row| row.name != COUNTER && !row.name.starts_with("register "));
+    (rows, counted)
+}
+
+/// All is well for so long before an id that every server must know, in microseconds.
+const WELL_US: u64 = 8_000_000;
+
+impl World {
+    /// All servers have the same rows, with everything in it that was acknowledged, and nothing that
+    /// was never to be; watchers have them, too; what registers were can be explained; ids are known
+    /// everywhere.
+    pub fn check_converged(&mut self) {
+        self.is_over = true;
+        self.run_for(10_000);
+        let servers: Vec<usize> =
+            (0..self.nodes.len()).filter(|n| !self.nodes[*n].is_spare).collect();
+        let mut all: Option<Vec<Row>> = None;
+        let known = self.checks.known((usize::MAX, 0), true);
+        for n in &servers {
+            let rows = self.rows_of(*n);
+            self.checks.read((usize::MAX, 0), known, &rows);
+            let rows = rows_of(&rows);
+            let before = all.get_or_insert_with(|| rows.clone());
+            must("replicas", replicas::same(&format!("server {n}"), before, &rows));
+        }
+        let all = all.unwrap_or_default();
+        for client in self.clients.iter().filter(|client| client.watches) {
+            let who = format!("watcher {}", client.number);
+            must("replicas", replicas::same(&who, &all, &client.replica.rows()));
+        }
+        self.checks.end(&all, self.now_us);
+        self.check_ids(&servers);
+    }
+
+    fn check_ids(&mut self, servers: &[usize]) {
+        let Some(calm_us) = self.calm_us else { return };
+        let Some(id) = self.checks.resume.first_since(calm_us + WELL_US).map(str::to_owned) else {
+            return;
+        };
+        for n in servers {
+            let is_found = self.knows_id(*n, &id);
+            self.checks.counts.ids += 1;
+            must("resume", Resume::asked(*n, &id, is_found));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is read: it has what the same process has told of before, and behind `weir_sync` all that anybody
+//! had been told of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Row, Verdict};
+
+/// A process of a server: which server, and how often it had been started.
+pub(crate) type Process = (usize, u64);
+
+/// What each process has told clients of: they find it there.
+#[derive(Default)]
+pub(crate) struct Reads {
+    by_process: BTreeMap<Process, Vec<String>>,
+}
+
+/// What a client may count on when it begins to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// So many rows that a process has told of.
+    pub(crate) of_process: usize,
+    /// So many rows that anybody was told of.
+    pub(crate) of_all: usize,
+}
+
+impl Reads {
+    /// A process has told a client that a row is committed.
+    pub(crate) fn told(&mut self, process: Process, name: &str) {
+        self.by_process.entry(process).or_default().push(name.to_owned());
+    }
+
+    /// What a client may count on that reads from a process now.
+    pub(crate) fn known(&self, process: Process, of_all: usize) -> Known {
+        Known { of_process: self.by_process.get(&process).map_or(0, Vec::len), of_all }
+    }
+
+    /// A client has read how many rows there are.
+    pub(crate) fn counted(known: Known, counted: u64) -> Verdict {
+        let known_rows = known.of_process.max(known.of_all) as u64;
+        match counted >= known_rows {
+            true => Ok(()),
+            false => Err(format!("{counted} rows, and {known_rows} are known")),
+        }
+    }
+
+    /// A client has read all rows of a process.
+    pub(crate) fn rows(&self, process: Process, known: Known, rows: &[Row]) -> Verdict {
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        let told = self.by_process.get(&process).map_or(&[][..], Vec::as_slice);
+        let is_missing = |name: &&String| !names.contains(name.as_str());
+        match told[..known.of_process].iter().find(is_missing) {
+            None => Ok(()),
+            Some(name) => Err(format!("{name} was answered by this process, and is not there")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_told_finds_it() {
+        let (mut reads, process) = (Reads::default(), (1, 2));
+        reads.told(process, "a");
+        let known = reads.known(process, 0);
+        reads.told(process, "b");
+        let row = |name: &str| Row { id: String::new(), name: name.to_owned(), n: 0 };
+        assert_eq!(reads.rows(process, known, &[row("a")]), Ok(()));
+        assert!(reads.rows(process, known, &[row("b")]).is_err());
+        assert_eq!(reads.rows((1, 3), reads.known((1, 3), 0), &[]), Ok(()), "another process");
+    }
+
+    #[test]
+    fn who_has_waited_for_all_counts_all() {
+        let known = Known { of_process: 1, of_all: 3 };
+        assert_eq!(Reads::counted(known, 3), Ok(()));
+        assert!(Reads::counted(known, 2).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! A run of everything from one seed: half a minute of faults, a quarter of a minute without, and what must
+//! be true behind that. A failing one is made short.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+
+use crate::coverage::Coverage;
+use crate::plan::{Part, Plan, shrink};
+use crate::world::{Counts, Faults, World};
+
+/// Runs that making one short takes at most.
+const SHRINK_RUNS_MAX: usize = 150;
+
+/// Lines of the trace of a failing run that are kept for people.
+const LINES_MAX: usize = 20_000;
+
+/// How a run has ended.
+pub struct Run {
+    /// What is wrong, if anything: the name of the checker first.
+    pub failure: Option<String>,
+    /// What the run was made of.
+    pub parts: Vec<Part>,
+    /// How often something has happened.
+    pub counts: Counts,
+    /// Which faults have met which servers.
+    pub coverage: Coverage,
+    trace: String,
+}
+
+impl Run {
+    /// What has happened last, for people.
+    pub fn trace(&self, lines: usize) -> String {
+        let skip = self.trace.lines().count().saturating_sub(lines);
+        self.trace.lines().skip(skip).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Everything at once, now and then.
+pub fn faults(seed: u64) -> Faults {
+    Faults {
+        crash: 30,
+        kill: 30,
+        cut: 60,
+        reset: 60,
+        pause: 50,
+        compact: 40,
+        jump: 20,
+        stop: 20,
+        change: if seed.is_multiple_of(5) { 100 } else { 0 },
+        full: if seed.is_multiple_of(3) { 30 } else { 0 },
+        forget: if seed.is_multiple_of(7) { 40 } else { 0 },
+        convert: if seed.is_multiple_of(3) { 40 } else { 0 },
+        slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
+        stall: if seed.is_multiple_of(5) { 50 } else { 0 },
+        slow_reader: 300,
+        sync_us: 3000,
+        delay_us: 5000,
+        lie: None,
+    }
+}
+
+/// Runs a seed without what the plan leaves out.
+pub fn run(seed: u64, plan: Plan) -> Run {
+    let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
+    let mut world = World::new(seed, servers, faults(seed)).with_plan(plan);
+    let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));
+    let failure = result.err().map(|why| {
+        let text = why.downcast_ref::<String>().cloned();
+        text.or_else(|| why.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+    });
+    let trace = failure.as_ref().map_or_else(String::new, |_| world.trace(LINES_MAX));
+    let (parts, counts) = (world.parts().to_vec(), world.counts());
+    Run { failure, parts, counts, coverage: world.coverage().clone(), trace }
+}
+
+fn go(world: &mut World, seed: u64, servers: usize) {
+    world.add_spares(2);
+    if seed.is_multiple_of(2) {
+        add_relays(world, servers);
+    }
+    world.run_for(30_000);
+    let before = world.counts().acknowledged;
+    world.calm();
+    world.run_for(15_000);
+    let counts = world.counts();
+    assert!(counts.acknowledged > before + 20, "liveness: it does not go on: {counts:?}");
+    world.check_converged();
+}
+
+/// A relay of all members, one behind that, and one that has the choice between these and a member.
+pub fn add_relays(world: &mut World, servers: usize) {
+    let first = world.add_relay(&(0..servers).collect::<Vec<_>>());
+    let second = world.add_relay(&[first]);
+    world.add_relay(&[second, first, 0]);
+}
+
+/// What a failing run fails without is left out of it, as far as it still fails for the same reason.
+pub fn shortest(seed: u64, failing: Run) -> Run {
+    let all: BTreeSet<Part> = failing.parts.iter().copied().collect();
+    let reason = |run: &Run| {
+        let failure = run.failure.as_deref();
+        failure.map(|text| text.split(':').next().unwrap_or(text).to_owned())
+    };
+    let wanted = reason(&failing);
+    let parts = failing.parts.clone();
+    let mut best = failing;
+    // Each run that fails would say so.
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    shrink(&parts, SHRINK_RUNS_MAX, |left| {
+        // What happens only because something else does not was never in the run.
+        let plan = Plan::without(all.iter().copied().filter(|part| !left.contains(part)));
+        let run = run(seed, plan);
+        let fails = reason(&run) == wanted;
+        if fails {
+            best = run;
+        }
+        fails
+    });
+    set_hook(hook);
+    best
+}
