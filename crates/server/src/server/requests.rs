@@ -237,7 +237,8 @@ impl Server {
                     }
                     let Self { shell, sessions, databases, .. } = self;
                     let owned = locks.as_deref();
-                    let outcome = databases.execute(shell, sessions, &origin, owned, &operations);
+                    let how = (owned, once);
+                    let outcome = databases.execute(shell, sessions, &origin, how, &operations);
                     drop(operations);
                     let message = plain.unwrap_or(message);
                     let mut trigger = Trigger::new(origin, Arc::new(message));
