@@ -171,10 +171,10 @@ impl Databases {
             return self.hand_over_writer(shell, sessions, trigger, request);
         }
         let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
+        let explained = trigger.explains().then(|| db.key_names());
         // It may have become a reader since: the server has become a backup.
         self.forget_attempt(shell, &mut trigger);
         let of = trigger.origin.session();
-        let explained = trigger.explains().then(|| db.key_names());
         let read = Read { request, snapshot, explained };
         let work = shell.send_out(of, Work::Read(Box::new(read)));
         self.out.insert(work, Out::Read(trigger, moment));

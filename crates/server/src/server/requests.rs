@@ -496,7 +496,7 @@ impl Server {
                 self.lookup(params, name)?;
                 Err(Error::syntax(params, "transact: duplicate request ID").into())
             }
-            Method::TransactOnce | Method::Outcome => {
+            Method::TransactOnce | Method::Outcome | Method::Explain => {
                 Transaction::of(name, params).transpose()?;
                 self.lookup(params, name)?;
                 let details = format!("{name}: duplicate request ID");
