@@ -21,7 +21,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Parses the three members; `columns` reads a row.
+    /// Parses `order_by`, `limit` and `after`.
     ///
     /// # Errors
     /// What is wrong with them, for the client.

@@ -1,6 +1,8 @@
 //! Finding the rows that satisfy a condition: by UUID, by a unique index, by a key or by weak
 //! references, or by looking at all (`docs/decisions/015`).
 //!
+//! `pages` finds rows in order, `search` tells what a search came to.
+//!
 //! Whatever finds candidates, each is checked against the whole condition, so a plan decides only
 //! how many rows are visited. The result is in slot order under every plan.
 //!

@@ -27,10 +27,23 @@ impl Planner {
         condition: &Condition,
         page: &Page,
     ) -> Result<Few<&'t Row>, TooLong> {
+        let begin = self.begin();
+        let found = self.find_page(txn, table, condition, page);
+        self.end(begin, table, found.as_ref().ok().map(|found| found.len()));
+        found
+    }
+
+    fn find_page<'t>(
+        &mut self,
+        txn: &'t Transaction<'_>,
+        table: TableId,
+        condition: &Condition,
+        page: &Page,
+    ) -> Result<Few<&'t Row>, TooLong> {
         if let Some(found) = self.walk_page(txn, table, condition, page)? {
             return Ok(found);
         }
-        let found = self.rows(txn, table, condition);
+        let found = self.find(txn, table, condition);
         if self.way == Way::Linear {
             self.note_order(txn, table, page);
         }
@@ -63,7 +76,6 @@ impl Planner {
         {
             return Ok(None);
         }
-        let begin = self.begin();
         if let Some(reads) = &mut self.reads {
             reads.note(table, condition);
         }
@@ -76,7 +88,6 @@ impl Planner {
         self.work.by_alternate += 1;
         self.note(Note::Saved(key.name, rows.len().saturating_sub(visited) as u64));
         self.way = Way::Key(key.name);
-        self.end(begin, table, Some(found.len()));
         Ok(Some(found))
     }
 
@@ -106,7 +117,7 @@ impl Planner {
             self.note(Note::Scanned(key, rows.len() as u64));
         }
         if is_wanted {
-            self.want_instead(key);
+            self.wanted.get_or_insert(key);
         }
     }
 }

@@ -156,13 +156,4 @@ impl Planner {
             searches.push(search);
         }
     }
-
-    /// Another key would have served the last search better.
-    pub(super) fn want_instead(&mut self, key: KeyName) {
-        let last = self.searches.as_mut().and_then(|searches| searches.last_mut());
-        let slowest = self.slowest.iter_mut().filter(|slowest| slowest.operation == self.operation);
-        last.into_iter().chain(slowest).for_each(|search| {
-            search.wanted.get_or_insert(key);
-        });
-    }
 }
