@@ -7,8 +7,9 @@
 //! ```
 //!
 //! `select` times selections by the unique name, by a column that ten rows share, by a range, by an
-//! element of a set and by strong and weak references, without keys and with them. `insert` adds
-//! rows one a transaction, with the key of one column (`owner`, `size`, `tags`, `group`): the cost
+//! element of a set and by strong and weak references, and of a page of ten rows in order, without
+//! keys and with them. `insert` adds rows one a transaction, with the key of one column (`owner`,
+//! `owner:ordered`, `size`, `tags`, `group`): the cost
 //! of one is the difference between two runs with different `COUNT`, the memory of the key that
 //! between runs with and without.
 
@@ -97,8 +98,12 @@ fn database(rows: usize) -> Result<Database, Box<dyn Error>> {
 }
 
 fn key(db: &Database, column: &str) -> Result<KeyName, Box<dyn Error>> {
+    let (column, by_order) = match column.strip_suffix(":ordered") {
+        Some(column) => (column, true),
+        None => (column, column == "size"),
+    };
     let found = db.schema().table(ITEM).column_ids().find(|(_, c)| c.name == column);
-    Ok(db.key_for(ITEM, found.ok_or("no such column")?.0, true))
+    Ok(db.key_for(ITEM, found.ok_or("no such column")?.0, by_order))
 }
 
 /// Has a key; the longest step of building it.
@@ -142,6 +147,7 @@ fn condition(kind: &str, share: usize) -> String {
         "pair" => format!(
             r#"["external_ids","includes",["map",[["neutron:device_owner","compute:{share}"]]]]"#
         ),
+        "page" => String::new(),
         _ => format!(r#"["{kind}","==",["uuid","{}"]]"#, group(share)),
     }
 }
@@ -153,8 +159,9 @@ fn time(db: &mut Database, kind: &str, rows: usize) -> Result<(f64, u64), Box<dy
     while count < 5 || start.elapsed() < PATIENCE {
         let share = (count as usize).wrapping_mul(STRIDE) % (rows / SHARE);
         let condition = condition(kind, share);
+        let page = if kind == "page" { r#","order_by":["owner"],"limit":10"# } else { "" };
         let text = format!(
-            r#"[{{"op":"select","table":"Item","columns":["_uuid"],"where":[{condition}]}}]"#
+            r#"[{{"op":"select","table":"Item","columns":["_uuid"],"where":[{condition}]{page}}}]"#
         );
         visited = run(db, &mut uuids, &text)?;
         count += 1;
@@ -162,7 +169,7 @@ fn time(db: &mut Database, kind: &str, rows: usize) -> Result<(f64, u64), Box<dy
     Ok((start.elapsed().as_secs_f64() * 1e6 / f64::from(count), visited))
 }
 
-const KINDS: [(&str, Option<&str>); 7] = [
+const KINDS: [(&str, Option<&str>); 8] = [
     ("name", None),
     ("owner", Some("owner")),
     ("range", Some("size")),
@@ -170,6 +177,7 @@ const KINDS: [(&str, Option<&str>); 7] = [
     ("pair", Some("external_ids")),
     ("group", Some("group")),
     ("weak", None),
+    ("page", Some("owner:ordered")),
 ];
 
 fn select_all(rows: usize) -> Result<(), Box<dyn Error>> {

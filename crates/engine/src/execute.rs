@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::late::{LateReply, LateRows};
 use crate::meter::{self, Watcher};
 use crate::ops::{self, Op, Run, Stop, Unsatisfied};
-use crate::planner::Work;
+use crate::planner::{Search, Work};
 use crate::rbac::{self, Client};
 use crate::reads::Reads;
 use crate::transaction::Transaction;
@@ -146,6 +146,8 @@ pub struct Done {
     pub comment: Option<String>,
     /// How the operations found their rows.
     pub work: Work,
+    /// The search of an operation that looked at most rows.
+    pub slowest: Option<Search>,
     /// What the whole request cost, in units of about 50 ns: an estimate, and the same in every
     /// run.
     pub cost: u64,
@@ -215,6 +217,7 @@ pub(crate) fn run_operations(
             continue;
         }
         let start = run.out.len();
+        run.planner.operation = at;
         let number = OperationNumber { number: at + 1, total: operations.len() };
         match step(run, schema, *text, &number, read_only) {
             Ok(()) => run.end_step(start),
@@ -264,6 +267,7 @@ pub(crate) struct Results {
     durable: bool,
     comment: Option<String>,
     work: Work,
+    slowest: Option<Search>,
 }
 
 impl Results {
@@ -274,8 +278,8 @@ impl Results {
         is_empty: bool,
     ) -> (Transaction<'db>, Option<Vec<LateRows>>, Self) {
         let Run { txn, out: reply, late, planner, durable, comment, .. } = run;
-        let work = planner.work;
-        (txn, late, Self { reply, is_empty, failed, durable, comment, work })
+        let (work, slowest) = (planner.work, planner.slowest);
+        (txn, late, Self { reply, is_empty, failed, durable, comment, work, slowest })
     }
 
     /// Whether an operation has failed, and nothing is to remain of the others.
@@ -300,7 +304,7 @@ impl Results {
         uuids: &mut UuidSource,
         budget: u64,
     ) -> Outcome {
-        let Self { mut reply, is_empty, failed, durable, comment, work } = self;
+        let Self { mut reply, is_empty, failed, durable, comment, work, slowest } = self;
         let cost = txn.meter.spent();
         let delta = if failed {
             txn.abort();
@@ -322,7 +326,7 @@ impl Results {
         reply.push(b']');
         let (durable, comment) = if delta.is_some() { (durable, comment) } else { (false, None) };
         let delta = delta.filter(|delta| !delta.is_empty());
-        Outcome::Done(Done { reply, late: None, delta, durable, comment, work, cost })
+        Outcome::Done(Done { reply, late: None, delta, durable, comment, work, slowest, cost })
     }
 }
 
@@ -371,7 +375,7 @@ pub(crate) fn view(snapshot: &Snapshot, operations: &[Text<'_>], seed: u64) -> D
 }
 
 /// Runs one operation and writes its result.
-fn step(
+pub(crate) fn step(
     run: &mut Run<'_, '_>,
     schema: &Schema,
     text: Text<'_>,
@@ -419,9 +423,9 @@ fn refusal(reason: ReadOnly, operation: &str, schema: &Schema) -> Error {
 }
 
 /// An operation's number in its request, as complaints name it.
-struct OperationNumber {
-    number: usize,
-    total: usize,
+pub(crate) struct OperationNumber {
+    pub(crate) number: usize,
+    pub(crate) total: usize,
 }
 
 impl fmt::Display for OperationNumber {

@@ -26,8 +26,8 @@ use weir_data::{ColumnId, Delta, RowDelta, Schema, Snapshot, Store, TableId, Tab
 
 pub use advice::KeyBudget;
 pub use api::{DroppedKey, KeyError, KeyEvent, KeyState, Why};
-pub(crate) use entries::{Entries, Rows};
-pub(crate) use numbers::{Numbers, fits};
+pub(crate) use entries::{Entries, Form, Rows};
+pub(crate) use numbers::{Number, Numbers, fits};
 
 use advice::Demands;
 pub(crate) use advice::ROWS_MIN;
@@ -37,7 +37,8 @@ pub(crate) use advice::ROWS_MIN;
 pub enum KeyKind {
     /// `==`, and `includes`, in columns of at most one element.
     Hash,
-    /// `==`, `includes`, `<`, `<=`, `>` and `>=` in columns of at most one integer or real.
+    /// `==`, `includes`, `<`, `<=`, `>` and `>=` in columns of at most one integer, real or string, and
+    /// their order.
     Ordered,
     /// `includes`, and `==`, in sets and maps.
     Inverted,
@@ -164,7 +165,7 @@ impl Keys {
         let key = Key {
             name,
             origin,
-            entries: Entries::new(name.kind),
+            entries: Entries::new(form(store, name)),
             building: Some(building),
             filed: 0,
             saved: 0,
@@ -184,7 +185,7 @@ impl Keys {
     /// Whether each key that serves is what a walk over all rows finds.
     fn match_rows(&self, store: &Store) -> bool {
         self.all().filter(|key| key.building.is_none()).all(|key| {
-            let mut entries = Entries::new(key.name.kind);
+            let mut entries = Entries::new(form(store, key.name));
             let rows = store.table(key.name.table);
             for row in rows.iter() {
                 let number = rows.row_number(row.uuid());
@@ -194,6 +195,10 @@ impl Keys {
             entries.is_equal(&key.entries)
         })
     }
+}
+
+fn form(store: &Store, name: KeyName) -> Form {
+    Form::of(name.kind, store.schema().table(name.table).column(name.column))
 }
 
 impl Key {
@@ -215,7 +220,7 @@ impl Key {
                 };
                 let change = &delta.change;
                 if *kind != KeyKind::Inverted {
-                    let whole = |side: &weir_data::Datum, file: &mut dyn FnMut(u64)| {
+                    let whole = |side: &weir_data::Datum, file: &mut dyn FnMut(Number)| {
                         numbers.of_value(*kind, side.as_ref(), file);
                     };
                     if let weir_data::delta::Change::Replace { old, new } = change {

@@ -18,7 +18,8 @@
 //! 11. [`late`]: results too long for one buffer.
 //! 12. [`reads`]: what a request that waits depends on. [`attempt`]: a long request on a snapshot,
 //!     committed later if it still holds.
-//! 13. [`planner`]: which rows a condition is checked on; `mutation`: what `mutate` computes.
+//! 13. [`planner`]: which rows a condition is checked on; `page`: in which order, and how many, a
+//!     `select` answers with; [`explain()`]: what a search came to; `mutation`: what `mutate` computes.
 
 pub mod attempt;
 pub mod database;
@@ -28,6 +29,7 @@ pub mod convert;
 pub mod difference;
 mod digest;
 pub mod execute;
+mod explain;
 mod follow;
 mod index;
 pub mod keys;
@@ -38,6 +40,7 @@ mod meter;
 mod mutation;
 mod ops;
 mod ordered;
+mod page;
 pub mod planner;
 pub mod rbac;
 pub mod reads;
@@ -54,10 +57,11 @@ pub use execute::{
     Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, may_wait, only_reads_once,
     read,
 };
+pub use explain::{explain, explain_on};
 pub use follow::{difference_of, follow};
 pub use keys::{KeyBudget, KeyEvent, KeyKind, KeyName};
 pub use late::LateReply;
 pub use meter::{Watcher, Word};
-pub use planner::Work;
+pub use planner::{Search, Way, Work};
 pub use rbac::Client;
 pub use reads::Reads;

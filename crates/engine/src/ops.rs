@@ -7,7 +7,7 @@ mod commit;
 mod delete;
 mod insert;
 mod mutate;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod select;
 mod update;
 mod wait;

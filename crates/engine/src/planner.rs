@@ -1,6 +1,8 @@
 //! Finding the rows that satisfy a condition: by UUID, by a unique index, by a key or by weak
 //! references, or by looking at all (`docs/decisions/015`).
 //!
+//! `pages` finds rows in order, `search` tells what a search came to.
+//!
 //! Whatever finds candidates, each is checked against the whole condition, so a plan decides only
 //! how many rows are visited. The result is in slot order under every plan.
 //!
@@ -8,6 +10,8 @@
 //! found besides, through `moved`.
 
 mod moved;
+mod pages;
+mod search;
 mod sources;
 
 use smallvec::{SmallVec, smallvec};
@@ -17,10 +21,11 @@ use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
 use crate::attempt::Trace;
 use crate::database::Database;
-use crate::keys::{KeyKind, Keys, Note, ROWS_MIN};
+use crate::keys::{KeyKind, KeyName, Keys, Note, ROWS_MIN};
 use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
 use moved::Moved;
+pub use search::{Search, Way};
 use sources::{Candidates, Source, Sources};
 
 /// What finding rows took, for tests and coverage counters: work, not time.
@@ -75,6 +80,16 @@ pub(crate) struct Planner {
     /// What there is to say about keys, each key once.
     pub(crate) notes: Vec<Note>,
     moved: Moved,
+    /// The number of the operation that looks for rows, from 0.
+    pub(crate) operation: usize,
+    /// The search that has looked at most rows.
+    pub(crate) slowest: Option<Search>,
+    /// All searches, if somebody wants to know.
+    pub(crate) searches: Option<Vec<Search>>,
+    /// How the search under way finds rows.
+    way: Way,
+    /// The key that would serve the search under way.
+    wanted: Option<KeyName>,
 }
 
 /// A few things: there is usually one, and seldom more than four.
@@ -94,12 +109,34 @@ enum Plan<'c> {
 
 impl Planner {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { work: Work::default(), trace: None, notes: Vec::new(), moved: Moved::new(seed) }
+        Self {
+            work: Work::default(),
+            trace: None,
+            notes: Vec::new(),
+            moved: Moved::new(seed),
+            operation: 0,
+            slowest: None,
+            searches: None,
+            way: Way::Nothing,
+            wanted: None,
+        }
     }
 
     /// The rows that satisfy every clause, in slot order, unless looking for them costs more than
     /// the transaction may.
     pub(crate) fn rows<'t>(
+        &mut self,
+        txn: &'t Transaction<'_>,
+        table: TableId,
+        condition: &Condition,
+    ) -> Result<Few<&'t Row>, TooLong> {
+        let begin = self.begin();
+        let found = self.find(txn, table, condition);
+        self.end(begin, table, found.as_ref().ok().map(|found| found.len()));
+        found
+    }
+
+    fn find<'t>(
         &mut self,
         txn: &'t Transaction<'_>,
         table: TableId,
@@ -114,10 +151,12 @@ impl Planner {
             Plan::Nothing => Few::new(),
             Plan::Uuid(uuid) => {
                 self.work.by_uuid += 1;
+                self.way = Way::Uuid;
                 smallvec![uuid]
             }
             Plan::Index { index, values } => {
                 self.work.by_index += 1;
+                self.way = Way::Primary { index };
                 let found = txn.db().lookup(table, index, &values);
                 let mut candidates = found.into_iter().collect();
                 self.moved.by_index(txn, table, (index, &values), &mut candidates);
@@ -160,6 +199,7 @@ impl Planner {
             KeyKind::Inverted => self.work.by_inverted += 1,
         }
         self.work.rows_visited += slots.len() as u64;
+        self.way = source.key().map_or(Way::References { column: source.column }, Way::Key);
         if let Some(name) = source.key() {
             let saved = rows.len().saturating_sub(slots.len()) as u64;
             self.note(Note::Saved(name, saved));
@@ -197,13 +237,17 @@ impl Planner {
     ) -> Result<Few<&'t Row>, TooLong> {
         let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
-        let wanted = (rows.len() as u64 >= ROWS_MIN).then(|| {
+        self.way = Way::Linear;
+        let is_wanted = rows.len() as u64 >= ROWS_MIN || self.searches.is_some();
+        let wanted = is_wanted.then(|| {
             let schema = txn.schema().table(table);
             let is_linked = |column| txn.db().has_links && sources::is_linked(schema, column);
             txn.db().keys.wanted(schema, table, condition, is_linked)
         });
         let n_rows = rows.len() as u64;
-        let scanned = wanted.flatten().map(|name| Note::Scanned(name, n_rows));
+        self.wanted = wanted.flatten();
+        let scanned = self.wanted.filter(|_| n_rows >= ROWS_MIN);
+        let scanned = scanned.map(|name| Note::Scanned(name, n_rows));
         if let Err(error) = txn.meter.afford_each(rows.len(), meter::CLAUSE * clauses) {
             // Somebody else will: what is found is not known here.
             scanned.into_iter().for_each(|note| self.note(note));
@@ -212,8 +256,10 @@ impl Planner {
         self.work.scans += 1;
         self.work.rows_visited += n_rows;
         let found: Few<_> = rows.iter().filter(|row| condition.matches_all(row)).collect();
-        if let Some(note) = scanned.filter(|_| sources::is_few(found.len(), rows)) {
-            self.note(note);
+        if sources::is_few(found.len(), rows) {
+            scanned.into_iter().for_each(|note| self.note(note));
+        } else {
+            self.wanted = None;
         }
         Ok(found)
     }

@@ -400,7 +400,11 @@ fn the_key_that_saved_least_makes_room() {
 #[test]
 fn the_tables_of_a_key_are_those_of_the_schema() {
     let scene = Scene::new();
-    assert_eq!(scene.key("owner", true).kind, KeyKind::Hash, "strings have no order in conditions");
+    assert_eq!(
+        scene.key("owner", true).kind,
+        KeyKind::Ordered,
+        "pages come in the order of strings"
+    );
     assert_eq!(scene.key("size", true).kind, KeyKind::Ordered);
     assert_eq!(scene.key("ids", true).kind, KeyKind::Inverted);
     assert_ne!(scene.key("ids", true).table, TableId(0));

@@ -1,4 +1,4 @@
-//! What `weir_transact` and `weir_outcome` ask for (`docs/decisions/013`): from the parameters of a
+//! What `weir_transact`, `weir_outcome` and `weir_explain` ask for (`docs/decisions/013`): from the parameters of a
 //! request to an id that its client chose, and to a plain transaction.
 
 use weir_data::{Error, Uuid};
@@ -26,6 +26,8 @@ pub(crate) struct Chosen {
 pub(crate) enum Once {
     /// `weir_transact` without an id: the answer names the state.
     Plain,
+    /// `weir_explain`: how the operations would find their rows; nothing comes of them.
+    Explain,
     /// `weir_transact` under an id.
     Transact(Chosen),
     /// `weir_outcome`: there are no operations.
@@ -52,6 +54,10 @@ impl<'m> Transaction<'m> {
             Method::Transact => {
                 let name = rest.next();
                 Some(Ok(Self { name, operations: rest.collect(), once: None }))
+            }
+            Method::Explain => {
+                let name = rest.next();
+                Some(Ok(Self { name, operations: rest.collect(), once: Some(Once::Explain) }))
             }
             Method::TransactOnce => Some(Self::of_transact(params)),
             Method::Outcome => Some(Self::of_outcome(params)),
@@ -137,7 +143,7 @@ impl Chosen {
 impl Once {
     pub(crate) fn chosen(self) -> Option<Chosen> {
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::Explain => None,
             Self::Transact(chosen) | Self::Outcome(chosen) => Some(chosen),
         }
     }
@@ -148,10 +154,15 @@ impl Once {
         self.chosen().is_some()
     }
 
+    /// Whether a request asks how it would find its rows.
+    pub(crate) fn explains(once: Option<Self>) -> bool {
+        once == Some(Self::Explain)
+    }
+
     /// What the client is answered, in front of the results and behind them.
     pub(crate) fn around(self, state: Uuid) -> (Vec<u8>, &'static [u8]) {
         match self {
-            Self::Outcome(_) => (Vec::new(), b""),
+            Self::Outcome(_) | Self::Explain => (Vec::new(), b""),
             Self::Plain | Self::Transact(_) => {
                 (format!("{{\"id\":\"{state}\",\"results\":").into_bytes(), b"}")
             }

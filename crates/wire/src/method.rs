@@ -52,6 +52,8 @@ pub enum Method {
     /// `weir_outcome`: what has come of such a transaction
     /// (docs/decisions/013-wire-extensions.md).
     Outcome,
+    /// `weir_explain`: how a transaction would find its rows (docs/ordered-select.md).
+    Explain,
     /// `weir_features`: which methods that are not the reference's the server has
     /// (docs/decisions/013-wire-extensions.md).
     Features,
@@ -59,7 +61,7 @@ pub enum Method {
     Log,
 }
 
-const METHODS: [(&str, Method); 24] = [
+const METHODS: [(&str, Method); 25] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -76,6 +78,7 @@ const METHODS: [(&str, Method); 24] = [
     ("unlock", Method::Unlock),
     ("set_db_change_aware", Method::SetDbChangeAware),
     ("convert", Method::Convert),
+    ("weir_explain", Method::Explain),
     ("weir_features", Method::Features),
     ("weir_log", Method::Log),
     ("weir_monitor", Method::MonitorEach),
@@ -89,8 +92,9 @@ const METHODS: [(&str, Method); 24] = [
 /// How names of methods begin that the reference does not have.
 const EXTENSION: &str = "weir_";
 
-/// Options of such methods.
-const OPTIONS: [&str; 3] = ["weir_monitor.each", "weir_monitor.index", "weir_monitor.low_water"];
+/// Options of such methods, and members of operations that the reference refuses.
+const OPTIONS: [&str; 4] =
+    ["transact.order_by", "weir_monitor.each", "weir_monitor.index", "weir_monitor.low_water"];
 
 impl Method {
     /// The names of all methods that the reference does not have, and of their options, in

@@ -30,6 +30,7 @@ const COMMANDS: &[Command] = &[
     ("list-columns", 0, 1, Work::Database(info::list_columns)),
     ("transact", 1, 2, Work::Alone(transact::transact)),
     ("query", 1, 2, Work::Alone(transact::query)),
+    (transact::EXPLAIN, 1, 2, Work::Alone(transact::explain)),
     ("monitor", 1, ANY, Work::Database(monitor::monitor)),
     ("monitor-cond", 2, 3, Work::Database(monitor::monitor_cond)),
     ("monitor-cond-since", 2, 4, Work::Database(monitor::monitor_cond_since)),
@@ -149,6 +150,12 @@ pub(super) const GROUPS: &[CommandGroup] = &[
                 "query",
                 "[SERVER] TRANSACTION",
                 "the same, and change nothing: an abort is added",
+                &[],
+            ),
+            command(
+                transact::EXPLAIN,
+                "[SERVER] TRANSACTION",
+                "how TRANSACTION would find its rows, and which keys would help (Weir)",
                 &[],
             ),
             command(

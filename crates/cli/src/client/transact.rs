@@ -1,11 +1,16 @@
-//! `transact` and `query`.
+//! `transact`, `query` and `explain`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
 
 use weir_json::{Text, Value, object, validate};
+use weir_table::Format;
 
 use super::Client;
 use super::info::finish;
-use super::output::{print_json, print_value};
+use super::output::{print_json, print_value, write_all, write_failure};
 use super::remote::open_database;
+use super::session::Refusal;
 use crate::program::{Failure, Outcome};
 
 /// Runs the command `transact`.
@@ -41,6 +46,65 @@ pub(super) fn query(client: &Client, args: &[String]) -> Outcome {
         results.pop();
     }
     finish(print_value(&results, client.options.style.pretty))
+}
+
+/// The name of the command `explain`.
+pub(super) const EXPLAIN: &str = "explain";
+
+/// Runs the command `explain`: how each operation would find its rows; nothing changes.
+pub(super) fn explain(client: &Client, args: &[String]) -> Outcome {
+    let text = json(parse(args)?)?;
+    let mut session = open(client, args, text)?;
+    let explained = session.call("weir_explain", text.to_value()).map_err(|refusal| {
+        let why = match refusal {
+            Refusal::Error(error) if error.as_str() == Some("unknown method") => {
+                "it cannot explain: it is not Weir, or an older one".to_owned()
+            }
+            Refusal::Error(error) => error.to_string(),
+            Refusal::Lost(lost) => lost.to_string(),
+        };
+        Failure::new(format!("the server: {why}"))
+    })?;
+    if client.options.style.format == Format::Json {
+        return finish(print_value(&explained, client.options.style.pretty));
+    }
+    let mut out = String::new();
+    for (at, operation) in explained.as_array().unwrap_or_default().iter().enumerate() {
+        tell(&mut out, at + 1, operation);
+    }
+    write_all(out.as_bytes()).map_err(write_failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a line for an operation: its plan, rows looked at and found, the key that would help.
+fn tell(out: &mut String, number: usize, operation: &Value) {
+    let text = |name: &str| operation.get(name).and_then(Value::as_str);
+    let count = |name: &str| operation.get(name).and_then(Value::as_i64);
+    let _ = write!(out, "{number}: ");
+    if let Some(error) = text("error") {
+        let _ = write!(out, "{error}: {}", text("details").unwrap_or_default());
+    } else if let Some(op) = text("op") {
+        out.push_str(op);
+        if let (Some(table), Some(plan)) = (text("table"), text("plan")) {
+            let _ = write!(out, " {table}: {plan}");
+            let columns = operation.get("columns").and_then(Value::as_array).unwrap_or_default();
+            let columns: Vec<&str> = columns.iter().filter_map(Value::as_str).collect();
+            if !columns.is_empty() {
+                let _ = write!(out, " by {}", columns.join(", "));
+            }
+            let _ = write!(out, ", {} rows looked at", count("looked_at").unwrap_or_default());
+            if let Some(found) = count("found") {
+                let _ = write!(out, ", {found} found");
+            }
+        }
+        if let Some(key) = operation.get("key") {
+            let text = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or("?");
+            let _ = write!(out, "; {} key on {} would help", text("kind"), text("column"));
+        }
+    } else {
+        out.push_str("not reached");
+    }
+    out.push('\n');
 }
 
 /// The last argument is the transaction.

@@ -13,7 +13,7 @@ use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{AtomType, ColumnId, Store, TableId, TableSchema};
 
 use super::api::{DroppedKey, KeyEvent, Why};
-use super::{KeyKind, KeyName, Keys, Note, Origin, entries, kind_for};
+use super::{KeyKind, KeyName, Keys, Note, Origin, entries, fits, kind_for};
 
 /// Tables of fewer rows have no automatic keys: a scan costs less than the books.
 pub(crate) const ROWS_MIN: u64 = 1_000;
@@ -79,7 +79,9 @@ impl Keys {
                 _ => 2,
             };
             let kind = kind_for(schema, *column, rank == 2);
-            let has_key = |has| has == kind || has == KeyKind::Ordered;
+            // Strings that begin alike are one to an ordered key.
+            let is_text = ty.key.ty == AtomType::String;
+            let has_key = |has| has == kind || has == KeyKind::Ordered && !is_text;
             if *column <= ColumnId::VERSION
                 || is_linked(*column)
                 || self.has(table, *column, has_key)
@@ -93,6 +95,16 @@ impl Keys {
         let strikes = |name: &KeyName| self.demands.0.get(name).map_or(0, |demand| demand.strikes);
         let best = wanted.min_by_key(|(rank, name)| (strikes(name), *rank, *name))?.1;
         (strikes(&best) < STRIKES_MAX).then_some(best)
+    }
+
+    /// Whether a key is worth taking note of: the column can have it, has none of its kind, and its
+    /// keys have not failed to pay too often.
+    pub(crate) fn may_want(&self, schema: &TableSchema, name: KeyName) -> bool {
+        let strikes = self.demands.0.get(&name).map_or(0, |demand| demand.strikes);
+        name.column > ColumnId::VERSION
+            && fits(name.kind, schema.column(name.column))
+            && !self.has(name.table, name.column, |kind| kind == name.kind)
+            && strikes < STRIKES_MAX
     }
 
     /// Takes note of what a search looked at, or did not have to.
@@ -188,7 +200,8 @@ impl Keys {
 /// Bytes that a key would take, by the values of some rows.
 fn estimate(store: &Store, name: KeyName) -> usize {
     let rows = store.table(name.table);
-    let each = entries::bytes_each(name.kind);
+    let column = store.schema().table(name.table).column(name.column);
+    let each = entries::bytes_each(entries::Form::of(name.kind, column));
     if name.kind != KeyKind::Inverted {
         return rows.len() * each;
     }

@@ -6,13 +6,28 @@
 
 use std::collections::BTreeMap;
 
+use weir_data::{AtomType, ColumnSchema};
+
 use super::KeyKind;
+use super::numbers::Number;
 use super::runs::{Range, Runs};
 
 /// Bytes of an entry with its share of the room for more, about: measured with entries that came in
 /// random order, which leave more room than any other.
 const SHORT_BYTES: usize = 12;
 const LONG_BYTES: usize = 18;
+const TEXT_BYTES: usize = 24;
+
+/// How wide the numbers of a key's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// 32 bits: hashes.
+    Short,
+    /// 64 bits, which sort as integers and reals do.
+    Long,
+    /// 96 bits, which sort as strings do that differ in their first 12 bytes.
+    Text,
+}
 
 /// The entries of one key.
 #[derive(Debug)]
@@ -21,6 +36,8 @@ pub(crate) enum Entries {
     Short(Bag<u64>),
     /// Values have numbers of 64 bits: their two halves, then the row's number.
     Long(Bag<[u32; 3]>),
+    /// Values have numbers of 96 bits: their three parts, then the row's number.
+    Text(Bag<[u32; 4]>),
 }
 
 /// A sorted bag.
@@ -39,6 +56,7 @@ pub(crate) struct Bag<E> {
 pub(crate) enum Rows<'a> {
     Short(Range<'a, u64>),
     Long(Range<'a, [u32; 3]>),
+    Text(Range<'a, [u32; 4]>),
 }
 
 impl<E: Ord + Copy + Default> Bag<E> {
@@ -67,6 +85,17 @@ impl<E: Ord + Copy + Default> Bag<E> {
         }
     }
 
+    /// The least entry from `first` to `last`, or the greatest.
+    fn next(&self, first: E, last: E, is_descending: bool) -> Option<E> {
+        if first > last {
+            return None;
+        }
+        if is_descending {
+            return self.runs.last_to(last).filter(|entry| *entry >= first);
+        }
+        self.runs.range(first, last).next()
+    }
+
     fn is_whole(&self) -> bool {
         self.counts.values().all(|count| *count > 0)
     }
@@ -77,35 +106,61 @@ impl<E: Ord + Copy + Default> Bag<E> {
 }
 
 impl Entries {
-    /// No entries, for a key of this kind.
-    pub(crate) fn new(kind: KeyKind) -> Self {
-        match kind {
-            KeyKind::Hash | KeyKind::Inverted => Self::Short(Bag::new()),
-            KeyKind::Ordered => Self::Long(Bag::new()),
+    /// No entries.
+    pub(crate) fn new(form: Form) -> Self {
+        match form {
+            Form::Short => Self::Short(Bag::new()),
+            Form::Long => Self::Long(Bag::new()),
+            Form::Text => Self::Text(Bag::new()),
         }
     }
 
     /// Adds an entry.
-    pub(crate) fn add(&mut self, value: u64, row: u32) {
+    pub(crate) fn add(&mut self, value: Number, row: u32) {
         match self {
             Self::Short(bag) => bag.add(short(value, row)),
             Self::Long(bag) => bag.add(long(value, row)),
+            Self::Text(bag) => bag.add(text(value, row)),
         }
     }
 
     /// Takes an entry out, perhaps before it is put in.
-    pub(crate) fn remove(&mut self, value: u64, row: u32) {
+    pub(crate) fn remove(&mut self, value: Number, row: u32) {
         match self {
             Self::Short(bag) => bag.remove(short(value, row)),
             Self::Long(bag) => bag.remove(long(value, row)),
+            Self::Text(bag) => bag.remove(text(value, row)),
         }
     }
 
     /// Rows filed under the values from `first` to `last`, which is not below `first`.
-    pub(crate) fn rows(&self, first: u64, last: u64) -> Rows<'_> {
+    pub(crate) fn rows(&self, first: Number, last: Number) -> Rows<'_> {
         match self {
             Self::Short(bag) => Rows::Short(bag.runs.range(short(first, 0), short(last, u32::MAX))),
             Self::Long(bag) => Rows::Long(bag.runs.range(long(first, 0), long(last, u32::MAX))),
+            Self::Text(bag) => Rows::Text(bag.runs.range(text(first, 0), text(last, u32::MAX))),
+        }
+    }
+
+    /// The least number from `first` to `last` that something is filed under; the greatest one if
+    /// `is_descending`.
+    pub(crate) fn next(&self, first: Number, last: Number, is_descending: bool) -> Option<Number> {
+        match self {
+            Self::Short(bag) => {
+                let (first, last) = (short(first, 0), short(last, u32::MAX));
+                Some(Number::from(bag.next(first, last, is_descending)? >> 32))
+            }
+            Self::Long(bag) => {
+                let (first, last) = (long(first, 0), long(last, u32::MAX));
+                let [one, two, _] = bag.next(first, last, is_descending)?;
+                Some(Number::from(one) << 32 | Number::from(two))
+            }
+            Self::Text(bag) => {
+                let (first, last) = (text(first, 0), text(last, u32::MAX));
+                let [one, two, three, _] = bag.next(first, last, is_descending)?;
+                let [one, two, three] = [one, two, three].map(Number::from);
+                Some(one << 64 | two << 32 | three)
+            }
         }
     }
 
@@ -114,6 +169,7 @@ impl Entries {
         match self {
             Self::Short(bag) => bag.runs.len(),
             Self::Long(bag) => bag.runs.len(),
+            Self::Text(bag) => bag.runs.len(),
         }
     }
 
@@ -122,6 +178,7 @@ impl Entries {
         match self {
             Self::Short(bag) => bag.runs.len() * SHORT_BYTES,
             Self::Long(bag) => bag.runs.len() * LONG_BYTES,
+            Self::Text(bag) => bag.runs.len() * TEXT_BYTES,
         }
     }
 
@@ -130,6 +187,7 @@ impl Entries {
         match self {
             Self::Short(bag) => bag.is_whole(),
             Self::Long(bag) => bag.is_whole(),
+            Self::Text(bag) => bag.is_whole(),
         }
     }
 
@@ -138,25 +196,45 @@ impl Entries {
         match (self, other) {
             (Self::Short(a), Self::Short(b)) => a.is_equal(b),
             (Self::Long(a), Self::Long(b)) => a.is_equal(b),
+            (Self::Text(a), Self::Text(b)) => a.is_equal(b),
             _ => false,
         }
     }
 }
 
 /// Bytes of the entries of a key, for each row or element, about.
-pub(crate) fn bytes_each(kind: KeyKind) -> usize {
-    match kind {
-        KeyKind::Hash | KeyKind::Inverted => SHORT_BYTES,
-        KeyKind::Ordered => LONG_BYTES,
+pub(crate) fn bytes_each(form: Form) -> usize {
+    match form {
+        Form::Short => SHORT_BYTES,
+        Form::Long => LONG_BYTES,
+        Form::Text => TEXT_BYTES,
     }
 }
 
-const fn short(value: u64, row: u32) -> u64 {
-    value << 32 | row as u64
+impl Form {
+    /// What a key of this kind files the values of a column under.
+    pub(crate) fn of(kind: KeyKind, column: &ColumnSchema) -> Self {
+        match kind {
+            KeyKind::Hash | KeyKind::Inverted => Self::Short,
+            KeyKind::Ordered if column.ty.key.ty == AtomType::String => Self::Text,
+            KeyKind::Ordered => Self::Long,
+        }
+    }
 }
 
-const fn long(value: u64, row: u32) -> [u32; 3] {
+const fn short(value: Number, row: u32) -> u64 {
+    (value as u64) << 32 | row as u64
+}
+
+/// What is beyond the form's numbers is as the greatest of them.
+fn long(value: Number, row: u32) -> [u32; 3] {
+    let value = value.min(Number::from(u64::MAX));
     [(value >> 32) as u32, value as u32, row]
+}
+
+fn text(value: Number, row: u32) -> [u32; 4] {
+    let value = value.min((1 << 96) - 1);
+    [(value >> 64) as u32, (value >> 32) as u32, value as u32, row]
 }
 
 impl Iterator for Rows<'_> {
@@ -166,6 +244,7 @@ impl Iterator for Rows<'_> {
         match self {
             Self::Short(range) => range.next().map(|entry| entry as u32),
             Self::Long(range) => range.next().map(|entry| entry[2]),
+            Self::Text(range) => range.next().map(|entry| entry[3]),
         }
     }
 }
@@ -180,13 +259,14 @@ mod tests {
     /// The dumb twin is a list of counts, which may be negative on the way.
     #[test]
     fn a_bag_counts_what_comes_and_goes_in_any_order() {
-        for (kind, values) in [(KeyKind::Hash, 5), (KeyKind::Ordered, 5)] {
-            let mut random = UuidSource::new([9, 9, 9, values]);
-            let mut entries = Entries::new(kind);
-            let mut twin: BTreeMap<(u64, u32), i64> = BTreeMap::new();
+        for (form, bits) in [(Form::Short, 32), (Form::Long, 64), (Form::Text, 96)] {
+            let mut random = UuidSource::new([9, 9, 9, bits]);
+            let mut entries = Entries::new(form);
+            let most = (1 << bits) - 1;
+            let mut twin: BTreeMap<(Number, u32), i64> = BTreeMap::new();
             let mut negative = 0;
             for _ in 0..20_000 {
-                let value = random.next_u64() % values * (u64::from(u32::MAX) / 5);
+                let value = Number::from(random.next_u64() % 6) * (most / 5);
                 let row = (random.next_u64() % 4) as u32;
                 let count = twin.entry((value, row)).or_insert(0);
                 if random.next_u64().is_multiple_of(2) && *count > -3 || *count > 3 {
@@ -198,11 +278,18 @@ mod tests {
                 }
                 negative += usize::from(*count < 0);
                 assert_eq!(entries.is_whole(), twin.values().all(|count| *count >= 0));
-                let there = |(entry, count): (&(u64, u32), &i64)| (*count > 0).then_some(entry.1);
+                let there =
+                    |(entry, count): (&(Number, u32), &i64)| (*count > 0).then_some(entry.1);
                 let from = twin.range((value, 0)..=(value, u32::MAX)).filter_map(there);
                 assert!(entries.rows(value, value).eq(from));
                 let all = twin.iter().filter_map(there);
-                assert!(entries.rows(0, u64::from(u32::MAX)).eq(all));
+                assert!(entries.rows(0, most).eq(all));
+                let values = |from: Number, to: Number| {
+                    let there = twin.range((from, 0)..=(to, u32::MAX));
+                    there.filter(|(_, count)| **count > 0).map(|(entry, _)| entry.0)
+                };
+                assert_eq!(entries.next(value, most, false), values(value, most).next());
+                assert_eq!(entries.next(0, value, true), values(0, value).next_back());
             }
             assert!(negative > 100, "{negative}");
         }

@@ -9,8 +9,15 @@ use weir_data::{AtomRef, AtomType, ColumnSchema, DatumRef};
 use super::KeyKind;
 use crate::digest;
 
-/// What an empty set or map is filed under in an inverted key.
-const NOTHING: u64 = 0;
+/// What a value is filed under: how many bits count, the key's `Form` says.
+pub(crate) type Number = u128;
+
+/// What a value of no element is filed under in an inverted key or an ordered one, where it comes
+/// before all others.
+const NOTHING: Number = 0;
+
+/// Bytes of a string that an ordered key sorts by.
+const TEXT_PREFIX_BYTES: usize = 12;
 
 /// Gives values their numbers.
 #[derive(Clone, Debug)]
@@ -23,34 +30,45 @@ impl Numbers {
     }
 
     /// Calls `file` with each number that a key of this kind files a value under.
-    pub(crate) fn of_value(&self, kind: KeyKind, value: DatumRef<'_>, mut file: impl FnMut(u64)) {
+    pub(crate) fn of_value(
+        &self,
+        kind: KeyKind,
+        value: DatumRef<'_>,
+        mut file: impl FnMut(Number),
+    ) {
         match kind {
             KeyKind::Hash => file(self.whole(value)),
-            KeyKind::Ordered => value.scalar().and_then(order).into_iter().for_each(file),
+            KeyKind::Ordered => file(self.order(value)),
             KeyKind::Inverted if value.is_empty() => file(NOTHING),
             KeyKind::Inverted => value.entries().for_each(|entry| file(self.entry(entry))),
         }
     }
 
     /// The number of an empty set or map in an inverted key.
-    pub(crate) const fn of_nothing() -> u64 {
+    pub(crate) const fn of_nothing() -> Number {
         NOTHING
     }
 
-    fn whole(&self, value: DatumRef<'_>) -> u64 {
+    /// The number of a value of at most one element in an ordered key: not less than that of a lesser
+    /// value.
+    pub(crate) fn order(&self, value: DatumRef<'_>) -> Number {
+        value.scalar().map_or(NOTHING, order)
+    }
+
+    fn whole(&self, value: DatumRef<'_>) -> Number {
         let mut hasher = self.0.build_hasher();
         digest::datum(value, &mut hasher);
-        hasher.finish() >> 32
+        Number::from(hasher.finish() >> 32)
     }
 
     /// The number of an element, or of a key with its value, in an inverted key.
-    pub(crate) fn entry(&self, (key, value): (AtomRef<'_>, Option<AtomRef<'_>>)) -> u64 {
+    pub(crate) fn entry(&self, (key, value): (AtomRef<'_>, Option<AtomRef<'_>>)) -> Number {
         let mut hasher = self.0.build_hasher();
         key.hash_into(&mut hasher);
         if let Some(value) = value {
             value.hash_into(&mut hasher);
         }
-        hasher.finish() >> 32
+        Number::from(hasher.finish() >> 32)
     }
 
     /// The first and the last number that rows which satisfy a clause are filed under, for a column
@@ -61,40 +79,49 @@ impl Numbers {
         kind: KeyKind,
         function: Function,
         value: DatumRef<'_>,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<(Number, Number)> {
         let is_one = value.len() == 1;
         let number = match kind {
             KeyKind::Hash => self.whole(value),
-            KeyKind::Ordered => order(value.scalar()?)?,
+            KeyKind::Ordered => self.order(value),
             KeyKind::Inverted => return None,
         };
         match function {
             Function::Equal => Some((number, number)),
             // To have one element, and that one, is to be equal.
             Function::Includes if is_one => Some((number, number)),
-            _ if kind != KeyKind::Ordered => None,
-            Function::Less => Some(number.checked_sub(1).map_or((1, 0), |last| (0, last))),
-            Function::LessOrEqual => Some((0, number)),
-            Function::Greater => {
-                Some(number.checked_add(1).map_or((1, 0), |first| (first, u64::MAX)))
-            }
-            Function::GreaterOrEqual => Some((number, u64::MAX)),
+            _ if kind != KeyKind::Ordered || !is_one => None,
+            // The least two integers have one number, and what has no value is before them.
+            Function::Less => Some((LEAST, number.saturating_sub(1).max(LEAST))),
+            Function::LessOrEqual => Some((LEAST, number)),
+            Function::Greater if number == LEAST => Some((LEAST, Number::MAX)),
+            Function::Greater => Some((number.saturating_add(1), Number::MAX)),
+            Function::GreaterOrEqual => Some((number, Number::MAX)),
             _ => None,
         }
     }
 }
 
-/// A number that sorts as integers or reals do.
-fn order(atom: AtomRef<'_>) -> Option<u64> {
+/// The number of the least integers.
+const LEAST: Number = 1;
+
+/// A number that sorts as atoms of one type do, as far as an ordered key tells them apart.
+fn order(atom: AtomRef<'_>) -> Number {
     const SIGN: u64 = 1 << 63;
     match atom {
-        AtomRef::Integer(v) => Some(v as u64 ^ SIGN),
+        AtomRef::Integer(v) => Number::from(v as u64 ^ SIGN).max(LEAST),
         AtomRef::Real(v) => {
             // Both zeros are equal.
             let bits = if v == 0.0 { 0 } else { v.to_bits() };
-            Some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+            Number::from(if bits & SIGN == 0 { bits | SIGN } else { !bits })
         }
-        _ => None,
+        AtomRef::String(text) => {
+            let bytes = text.as_str().as_bytes();
+            let known = bytes.iter().take(TEXT_PREFIX_BYTES);
+            let number = known.fold(0, |number, byte| number << 8 | Number::from(*byte));
+            number << (8 * TEXT_PREFIX_BYTES.saturating_sub(bytes.len()))
+        }
+        AtomRef::Boolean(_) | AtomRef::Uuid(_) => NOTHING,
     }
 }
 
@@ -104,8 +131,9 @@ pub(crate) fn fits(kind: KeyKind, column: &ColumnSchema) -> bool {
     match kind {
         KeyKind::Hash => !ty.is_composite(),
         KeyKind::Ordered => {
-            let is_number = matches!(ty.key.ty, AtomType::Integer | AtomType::Real);
-            is_number && !ty.is_composite() && !ty.is_map()
+            let is_sorted =
+                matches!(ty.key.ty, AtomType::Integer | AtomType::Real | AtomType::String);
+            is_sorted && !ty.is_composite() && !ty.is_map()
         }
         KeyKind::Inverted => ty.is_composite(),
     }

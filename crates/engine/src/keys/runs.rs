@@ -83,6 +83,13 @@ impl<E: Ord + Copy + Default> Runs<E> {
         Range { run: run.iter(), runs, last }
     }
 
+    /// The greatest entry that is not above `last`.
+    pub(crate) fn last_to(&self, last: E) -> Option<E> {
+        // Only the first run can be empty, or begin above what it is asked for.
+        let mut runs = self.runs.range(..=last).rev();
+        runs.find_map(|(_, run)| run[..run.partition_point(|entry| *entry <= last)].last().copied())
+    }
+
     /// All entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
         self.runs.values().flatten()
@@ -141,6 +148,7 @@ mod tests {
             let (a, b) = (random.next_u64() % domain, random.next_u64() % domain);
             let (first, last) = (a.min(b), a.max(b));
             assert!(runs.range(first, last).eq(twin.range(first..=last).copied()));
+            assert_eq!(runs.last_to(last), twin.range(..=last).next_back().copied());
         }
         for (at, (key, run)) in runs.runs.iter().enumerate() {
             assert!(run.len() <= RUN_MAX && run.is_sorted());

@@ -8,7 +8,7 @@ use weir_json::{Kind, Text};
 use crate::planner::Few;
 
 /// Parses a `<row>` into its values, by column name.
-pub(super) fn parse(
+pub(crate) fn parse(
     text: Text<'_>,
     table: &TableSchema,
     symbols: &mut SymbolTable<'_>,

@@ -1,18 +1,22 @@
-//! `select` (RFC 7047 §5.2.2), with the reference's `sort`.
+//! `select` (RFC 7047 §5.2.2), with the reference's `sort`, and with pages of rows in order, which are
+//! Weir's (`docs/ordered-select.md`).
 
 use weir_data::condition::Condition;
-use weir_data::parser::{ARRAY, OPTIONAL};
+use weir_data::parser::{ARRAY, INTEGER, OBJECT, OPTIONAL};
 use weir_data::{AtomRef, ColumnId, Row, TableSchema};
+use weir_json::Text;
 
 use super::{Op, OpResult, Run, columns, rows};
 use crate::late::{LateRows, PIECE_BYTES};
 use crate::meter;
+use crate::page::Page;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let table = op.table();
     let condition = op.condition();
     let columns_text = op.member("columns", ARRAY | OPTIONAL);
     let sort = op.member("sort", ARRAY | OPTIONAL);
+    let (order, limits) = page(op, sort.is_some());
     let (Some(table), Some(condition), false) = (table, condition, op.parser.has_error()) else {
         return Ok(());
     };
@@ -21,12 +25,21 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let columns = columns(columns_text, schema)?;
     let sort = sort.map(|sort| schema.parse_column_set(sort)).transpose()?.unwrap_or_default();
 
-    let mut found = run.planner.rows(&run.txn, table, &condition)?;
+    let page =
+        order.map(|order| Page::parse(order, limits, schema, &mut run.symbols)).transpose()?;
+
+    let mut found = match &page {
+        Some(page) => run.planner.page(&run.txn, table, &condition, page)?,
+        None => run.planner.rows(&run.txn, table, &condition)?,
+    };
     run.txn.meter.spend_each(found.len(), meter::ROW);
     run.txn.meter.check()?;
-    rows::retain_distinct(&mut found, &columns);
-    if !sort.is_empty() {
-        found.sort_by(|a, b| rows::compare(a, b, &sort));
+    if page.is_none() {
+        // Rows of a page are rows of the table, whether or not they look alike.
+        rows::retain_distinct(&mut found, &columns);
+        if !sort.is_empty() {
+            found.sort_by(|a, b| rows::compare(a, b, &sort));
+        }
     }
     let mut columns: Vec<_> = columns.iter().map(|id| (*id, &schema.column(*id).name)).collect();
     columns.sort_by(|a, b| a.1.cmp(b.1));
@@ -52,6 +65,21 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     }
     out.extend_from_slice(b"]}");
     Ok(())
+}
+
+/// Takes the members that ask for a page of rows in order: `order_by`, `limit` and `after`.
+fn page<'a>(
+    op: &mut Op<'a, '_>,
+    has_sort: bool,
+) -> (Option<Text<'a>>, (Option<Text<'a>>, Option<Text<'a>>)) {
+    let limit = op.member("limit", INTEGER | OPTIONAL);
+    let after = op.member("after", OBJECT | OPTIONAL);
+    let is_optional = if limit.is_some() || after.is_some() { 0 } else { OPTIONAL };
+    let order = op.member("order_by", ARRAY | is_optional);
+    if has_sort && order.is_some() {
+        op.parser.complain("Members 'order_by' and 'sort' exclude each other.");
+    }
+    (order, (limit, after))
 }
 
 /// Length of the strings that stand alone in their columns, in bytes.

@@ -11,7 +11,7 @@ use weir_data::{ColumnId, DatumRef, TableId, TableSchema, Uuid};
 
 use super::Few;
 use crate::digest;
-use crate::keys::{Entries, KeyKind, Keys, Numbers};
+use crate::keys::{Entries, Form, KeyKind, Keys, Number, Numbers};
 use crate::transaction::Transaction;
 
 /// So many moved rows, at most, are all looked at without a [`Lookup`].
@@ -82,6 +82,11 @@ impl Moved {
         }
     }
 
+    /// The moved rows of a table, some more than once.
+    pub(super) fn all(&self, table: TableId) -> &[Uuid] {
+        self.tables.iter().find(|moved| moved.table == table).map_or(&[], |moved| &moved.uuids)
+    }
+
     /// Adds the moved rows that may have these values in a unique index.
     pub(super) fn by_index(
         &mut self,
@@ -108,7 +113,7 @@ impl Moved {
         txn: &Transaction<'_>,
         table: TableId,
         (column, kind): (ColumnId, KeyKind),
-        (first, last): (u64, u64),
+        (first, last): (Number, Number),
     ) -> Few<Uuid> {
         let moved = self.tables.iter_mut().find(|moved| moved.table == table);
         let Some(moved) = moved else { return Few::new() };
@@ -118,7 +123,8 @@ impl Moved {
         let MovedRows { uuids, by_key, .. } = moved;
         let at = by_key.iter().position(|lookup| (lookup.column, lookup.kind) == (column, kind));
         let at = at.unwrap_or_else(|| {
-            by_key.push(KeyLookup { column, kind, done: 0, entries: Entries::new(kind) });
+            let form = Form::of(kind, txn.schema().table(table).column(column));
+            by_key.push(KeyLookup { column, kind, done: 0, entries: Entries::new(form) });
             by_key.len() - 1
         });
         let lookup = &mut by_key[at];

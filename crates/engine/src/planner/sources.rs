@@ -11,13 +11,13 @@ use weir_data::{AtomRef, ColumnId, TableId, TableSchema, Uuid};
 
 use super::Few;
 use crate::database::Database;
-use crate::keys::{Key, KeyKind, KeyName, Numbers, Rows};
+use crate::keys::{Key, KeyKind, KeyName, Number, Numbers, Rows};
 use crate::links::Links;
 
 /// Looking at a row that a key has found costs as much as so many rows of a scan.
 const SCAN_SHARE: usize = 8;
 /// So many candidates are looked at, however small the table.
-const CANDIDATES_MIN: usize = 8;
+pub(super) const CANDIDATES_MIN: usize = 8;
 /// More candidates than this are worth a look into another source.
 const INTERSECT_MIN: usize = 32;
 /// Another source is walked for so many times the candidates that there are.
@@ -34,7 +34,7 @@ pub(super) struct Source<'a> {
     pub(super) column: ColumnId,
     pub(super) kind: KeyKind,
     /// What the rows are filed under in `column`.
-    pub(super) numbers: (u64, u64),
+    pub(super) numbers: (Number, Number),
     by: By<'a>,
 }
 
@@ -101,7 +101,7 @@ fn add_key<'a>(
 ) -> bool {
     let KeyName { column, kind, .. } = key.name;
     let mut source = |numbers| found.push(Source { column, kind, numbers, by: By::Key(key) });
-    let mut bounds: Option<(u64, u64)> = None;
+    let mut bounds: Option<(Number, Number)> = None;
     for clause in &condition.clauses {
         let Clause::Compare { column: compared, function, value } = clause else { continue };
         if *compared != column {
@@ -110,7 +110,7 @@ fn add_key<'a>(
         let value = value.as_ref();
         if kind != KeyKind::Inverted {
             if let Some((first, last)) = numbers.range(kind, *function, value) {
-                let (low, high) = bounds.unwrap_or((0, u64::MAX));
+                let (low, high) = bounds.unwrap_or((0, Number::MAX));
                 bounds = Some((low.max(first), high.min(last)));
             }
             continue;

@@ -43,6 +43,7 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
     ("weir/delivery", "[DB]", 0, 1),
     ("weir/set-relay-source-max-backoff", "MS", 1, 1),
+    ("weir/slow-query-rows", "[ROWS]", 0, 1),
     ("weir/standalone-history", "[on|off]", 0, 1),
     ("weir/status", "", 0, 0),
     ("weir/wait-delivered", "DB [TXN|now] [N|all] [SECONDS]", 1, 4),

@@ -184,6 +184,7 @@ fn write_once(out: &mut Vec<u8>, once: Option<Once>) {
         Some(Once::Plain) => (1, None),
         Some(Once::Transact(chosen)) => (2, Some(chosen)),
         Some(Once::Outcome(chosen)) => (3, Some(chosen)),
+        Some(Once::Explain) => (4, None),
     };
     out.push(kind);
     if let Some(Chosen { id, since }) = chosen {
@@ -216,6 +217,7 @@ impl<'a> Body<'a> {
             1 => Some(Once::Plain),
             2 => Some(Once::Transact(self.chosen()?)),
             3 => Some(Once::Outcome(self.chosen()?)),
+            4 => Some(Once::Explain),
             _ => return None,
         })
     }

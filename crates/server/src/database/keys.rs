@@ -294,6 +294,11 @@ impl Db {
         }
     }
 
+    /// The keys of the tables, if those are here.
+    pub(super) fn key_names(&self) -> Vec<KeyName> {
+        self.tables.here().into_iter().flat_map(Database::keys).map(|state| state.key).collect()
+    }
+
     /// The keys that the configuration declares.
     pub(crate) fn configured_keys(&self) -> &DeclaredKeys {
         &self.keys.configured

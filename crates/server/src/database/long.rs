@@ -171,10 +171,12 @@ impl Databases {
             return self.hand_over_writer(shell, sessions, trigger, request);
         }
         let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
+        let explained = trigger.explains().then(|| db.key_names());
         // It may have become a reader since: the server has become a backup.
         self.forget_attempt(shell, &mut trigger);
         let of = trigger.origin.session();
-        let work = shell.send_out(of, Work::Read(Box::new(Read { request, snapshot })));
+        let read = Read { request, snapshot, explained };
+        let work = shell.send_out(of, Work::Read(Box::new(read)));
         self.out.insert(work, Out::Read(trigger, moment));
     }
 
@@ -238,7 +240,9 @@ impl Databases {
             self.cancel_late(shell, sessions, trigger);
             return None;
         }
-        self.note_queries(&outcome);
+        if !trigger.explains() {
+            self.note_queries(shell, &trigger.origin, &outcome);
+        }
         match outcome {
             Outcome::Done(done) => {
                 let Asker::Session(session) = trigger.origin.asker else {
@@ -285,7 +289,7 @@ impl Databases {
             return self.cancel_late(shell, sessions, trigger);
         }
         self.take_tables(shell, id, database);
-        self.note_queries(&outcome);
+        self.note_queries(shell, &trigger.origin, &outcome);
         let committed = match outcome {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);

@@ -227,6 +227,8 @@ pub(crate) struct Databases {
     overflowed: Vec<SessionId>,
     /// How requests that were answered have found their rows.
     queries: Work,
+    /// An operation that has looked at so many rows is logged.
+    slow_rows: u64,
 }
 
 impl Databases {
@@ -240,6 +242,7 @@ impl Databases {
             late: LateUpdates::default(),
             overflowed: Vec::new(),
             queries: Work::default(),
+            slow_rows: transact::SLOW_QUERY_ROWS,
         }
     }
 

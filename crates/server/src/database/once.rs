@@ -131,7 +131,7 @@ impl Trigger {
         match self.once.as_deref() {
             Some(Once::Transact(chosen)) => chosen.id,
             Some(Once::Outcome(chosen)) => chosen.never(),
-            Some(Once::Plain) | None => self.origin.eid,
+            Some(Once::Plain | Once::Explain) | None => self.origin.eid,
         }
     }
 
@@ -149,11 +149,19 @@ impl Trigger {
         matches!(self.once.as_deref(), Some(Once::Outcome(_)))
     }
 
+    /// Whether it asks how it would find its rows.
+    pub(crate) fn explains(&self) -> bool {
+        Once::explains(self.once.as_deref().copied())
+    }
+
     /// What the request asks for that `transact` does not know.
     pub(crate) fn set_once(&mut self, once: Option<Once>) {
         if once.is_some_and(Once::is_judged) {
             // What has come of it is decided in its turn, whatever it asks for.
             self.is_read_only = Some(false);
+        }
+        if Once::explains(once) {
+            self.is_read_only = Some(true);
         }
         self.once = once.map(Box::new);
     }
@@ -177,7 +185,9 @@ impl Databases {
         once: Option<&Once>,
         results: Vec<u8>,
     ) -> (Vec<u8>, &'static [u8]) {
-        let Some(once) = once else { return (results, b"") };
+        let Some(once) = once.filter(|once| **once != Once::Explain) else {
+            return (results, b"");
+        };
         let (mut result, behind) = once.around(self.state_to_tell(id));
         result.extend_from_slice(&results);
         (result, behind)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{Delta, Error, Uuid};
-use weir_engine::{Env, Outcome, ReadOnly, Reads};
+use weir_engine::{Env, Outcome, ReadOnly, Reads, Search};
 use weir_json::{Text, TextBuf};
 
 use crate::database::attempts::Way;
@@ -12,7 +12,9 @@ use crate::database::commits::Writes;
 use crate::database::trigger::Trigger;
 use crate::database::waiting::{Moment, Waiting, kept_bytes};
 use crate::database::{Databases, Db};
+use crate::effect::Level;
 use crate::ids::{DbId, SessionId};
+use crate::once::Once;
 use crate::origin::{Asker, Identity, Origin};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
@@ -72,6 +74,13 @@ impl Step {
         self.told == 0 || self.told < self.max
     }
 }
+
+/// The locks that a session owned when its request came, if it had to wait since, and what the
+/// request asks for that `transact` does not know.
+type How<'a> = (Option<&'a [String]>, Option<Once>);
+
+/// An operation that has looked at so many rows is logged.
+pub(super) const SLOW_QUERY_ROWS: u64 = 10_000;
 
 /// Whether a change that no client asked for has a record.
 pub(crate) enum Joining {
@@ -144,7 +153,8 @@ impl Databases {
         let (id, created_us) = (b"null".to_vec(), shell.now_us());
         let eid = self.fresh_eid(shell, db);
         let origin = Origin { asker: Asker::Server, identity, id, db, created_us, eid };
-        let outcome = self.execute(shell, sessions, &origin, None, &operations(message.text()));
+        let outcome =
+            self.execute(shell, sessions, &origin, (None, None), &operations(message.text()));
         // One that is too long for this step is done by a helper.
         if !matches!(outcome, Outcome::Wait { .. }) {
             self.transact(shell, sessions, Trigger::new(origin, Arc::new(message)), outcome);
@@ -200,23 +210,24 @@ impl Databases {
         trigger: &Trigger,
         budget: u64,
     ) -> Outcome {
-        let locks = trigger.locks.as_deref();
+        let how = (trigger.locks.as_deref(), trigger.once.as_deref().copied());
         let operations = operations(trigger.message.text());
-        self.execute_within(shell, sessions, &trigger.origin, locks, &operations, budget)
+        self.execute_within(shell, sessions, &trigger.origin, how, &operations, budget)
     }
 
     /// Executes operations on open tables, as long as that takes no longer than a step may. `locks`
-    /// are those that the session owned when the request came, if it had to wait since.
+    /// are those that the session owned when the request came, if it had to wait since; `once` is what
+    /// it asks for that `transact` does not know.
     pub(crate) fn execute(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         origin: &Origin,
-        locks: Option<&[String]>,
+        how: How<'_>,
         operations: &[Text<'_>],
     ) -> Outcome {
         let budget = self.step.budget();
-        let outcome = self.execute_within(shell, sessions, origin, locks, operations, budget);
+        let outcome = self.execute_within(shell, sessions, origin, how, operations, budget);
         self.step.spend(&outcome);
         outcome
     }
@@ -226,7 +237,7 @@ impl Databases {
         shell: &mut Shell,
         sessions: &Sessions,
         origin: &Origin,
-        locks: Option<&[String]>,
+        (locks, once): How<'_>,
         operations: &[Text<'_>],
         budget: u64,
     ) -> Outcome {
@@ -251,17 +262,43 @@ impl Databases {
             teaches: true,
         };
         let database = db.tables.here_mut().expect("transactions run on open tables");
+        if Once::explains(once) {
+            return weir_engine::explain(database, operations, &mut env);
+        }
         let outcome = weir_engine::execute(database, operations, &mut env);
-        self.note_queries(&outcome);
+        self.note_queries(shell, origin, &outcome);
         outcome
     }
 
-    /// Counts how a request has found its rows, wherever it has run.
+    /// Counts how a request has found its rows, wherever it has run, and logs it if it was slow.
     #[inline]
-    pub(super) fn note_queries(&mut self, outcome: &Outcome) {
+    pub(super) fn note_queries(&mut self, shell: &mut Shell, origin: &Origin, outcome: &Outcome) {
         if let Outcome::Done(done) = outcome {
             self.queries.add(&done.work);
+            let is_slow = |search: &Search| search.rows_visited >= self.slow_rows;
+            if let Some(search) = done.slowest.filter(is_slow) {
+                self.log_slow(shell, origin, &search);
+            }
         }
+    }
+
+    #[cold]
+    fn log_slow(&self, shell: &mut Shell, origin: &Origin, search: &Search) {
+        let Some(db) = self.get(origin.db) else { return };
+        let (name, client, number) = (&db.name, &origin.identity.name, search.operation + 1);
+        let what = search.describe(db.schema());
+        let text = format!("{name}: {client}: slow query: operation {number} {what}");
+        shell.log_limited("slow query", "ovsdb_server", Level::Info, text);
+    }
+
+    /// `weir/slow-query-rows [ROWS]`: from how many rows on, looked at by one operation, a query is
+    /// logged.
+    pub(crate) fn slow_query_rows(&mut self, argument: &str) -> Result<String, String> {
+        if argument.is_empty() {
+            return Ok(format!("{}\n", self.slow_rows));
+        }
+        self.slow_rows = argument.parse().map_err(|_| "invalid argument")?;
+        Ok(String::new())
     }
 
     /// What has come of a transaction: it waits, or is filed. True if it changed something.
@@ -433,7 +470,7 @@ impl Databases {
         locks: Option<&[String]>,
         operations: &[Text<'_>],
     ) -> Outcome {
-        self.execute_within(shell, sessions, origin, locks, operations, u64::MAX)
+        self.execute_within(shell, sessions, origin, (locks, None), operations, u64::MAX)
     }
 
     /// Runs the waiting transactions that are awake, or whose time is up.

@@ -82,11 +82,13 @@ impl Trigger {
 
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
-        !self.is_judged() && weir_engine::is_read_only(&operations(self.message.text()))
+        self.explains()
+            || !self.is_judged() && weir_engine::is_read_only(&operations(self.message.text()))
     }
 
     /// Whether no operation can change anything, or wait.
     pub(super) fn reads_once(&self) -> bool {
-        !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
+        self.explains()
+            || !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
     }
 }

@@ -193,7 +193,8 @@ impl Server {
                     }
                     let Self { shell, sessions, databases, .. } = self;
                     let owned = locks.as_deref();
-                    let outcome = databases.execute(shell, sessions, &origin, owned, &operations);
+                    let how = (owned, once);
+                    let outcome = databases.execute(shell, sessions, &origin, how, &operations);
                     drop(operations);
                     let message = plain.unwrap_or(message);
                     let mut trigger = Trigger::new(origin, Arc::new(message));
@@ -407,7 +408,7 @@ impl Server {
                 self.lookup(params, name)?;
                 Err(Error::syntax(params, "transact: duplicate request ID").into())
             }
-            Method::TransactOnce | Method::Outcome => {
+            Method::TransactOnce | Method::Outcome | Method::Explain => {
                 Transaction::of(name, params).transpose()?;
                 self.lookup(params, name)?;
                 let details = format!("{name}: duplicate request ID");

@@ -63,7 +63,7 @@ impl<'m> About<'m> {
     pub(crate) fn of(message: &'m Incoming) -> Self {
         match message.text().map(Message::parse) {
             Some(Ok(Message::Request {
-                method: "transact" | "weir_transact" | "weir_outcome",
+                method: "transact" | "weir_transact" | "weir_outcome" | "weir_explain",
                 params,
                 id,
             })) => Self::Transaction { id, params },
@@ -82,6 +82,7 @@ impl<'m> About<'m> {
                 Method::Transact
                 | Method::TransactOnce
                 | Method::Outcome
+                | Method::Explain
                 | Method::GetSchema
                 | Method::Monitor
                 | Method::MonitorCond

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use weir_data::{Error, Snapshot, UuidSource};
-use weir_engine::{Attempt, Database, Env, Missed, Outcome, ReadOnly, Reads, Unanswered, Watcher};
+use weir_engine::{
+    Attempt, Database, Env, KeyName, Missed, Outcome, ReadOnly, Reads, Unanswered, Watcher,
+};
 use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Style};
 
@@ -44,6 +46,8 @@ pub struct Write {
 pub struct Read {
     pub(crate) request: Request,
     pub(crate) snapshot: Snapshot,
+    /// The request is only explained; the keys that the database has, as far as that is known.
+    pub(crate) explained: Option<Vec<KeyName>>,
 }
 
 /// [`Work::Try`](crate::work::Work::Try)
@@ -239,10 +243,11 @@ pub(crate) fn compare(
 impl Read {
     /// Runs the transaction on the snapshot.
     pub(crate) fn run(self, watcher: Option<&Watcher>) -> Outcome {
-        let Self { request, snapshot } = self;
+        let Self { request, snapshot, explained } = self;
         let seed = request.seed[0];
-        let mut outcome = request.run(u64::MAX, watcher, |operations, env| {
-            weir_engine::read(&snapshot, operations, env, seed)
+        let mut outcome = request.run(u64::MAX, watcher, |operations, env| match &explained {
+            Some(known) => weir_engine::explain_on(&snapshot, operations, env, (seed, known)),
+            None => weir_engine::read(&snapshot, operations, env, seed),
         });
         if let Outcome::Done(done) = &mut outcome
             && let Some(mut late) = done.late.take()

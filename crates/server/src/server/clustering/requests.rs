@@ -68,6 +68,7 @@ impl Server {
         let is_judged = || once.is_some_and(Once::is_judged);
         leader.is_some_and(|leader| leader != part.member.id())
             && (!weir_engine::is_read_only(operations) || is_judged())
+            && !Once::explains(once)
             && !weir_engine::may_wait(operations)
     }
 
@@ -84,7 +85,7 @@ impl Server {
         if !databases.shows_committed(origin) || !weir_engine::only_reads_once(operations) {
             return false;
         }
-        let outcome = databases.execute(shell, sessions, origin, Some(locks), operations);
+        let outcome = databases.execute(shell, sessions, origin, (Some(locks), None), operations);
         // One that takes long is for a helper.
         let Executed::Done(done) = outcome else { return false };
         assert!(done.delta.is_none(), "what reads changes nothing");

@@ -47,6 +47,7 @@ impl Server {
         let is_judged = || once.is_some_and(Once::is_judged);
         may_all
             && (!weir_engine::is_read_only(operations) || is_judged())
+            && !Once::explains(once)
             && !weir_engine::may_wait(operations)
     }
 
