@@ -32,7 +32,7 @@ use crate::ring::{Mark, Part};
 
 /// The first bytes of a side file; the number is the format's.
 const MAGIC: [u8; 15] = *b"weir-history 2\n";
-/// Those of the first format.
+/// The first bytes of a side file of the first format.
 const MAGIC_1: [u8; 15] = *b"weir-history 1\n";
 const DIGEST_LEN: usize = 20;
 

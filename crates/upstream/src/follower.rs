@@ -65,7 +65,7 @@ pub enum Output {
     Lock {
         /// The lock's name.
         name: String,
-        /// It is the owner's now.
+        /// Whether the lock is the owner's now.
         is_owned: bool,
     },
     /// One of the owner's requests is answered.

@@ -1,6 +1,8 @@
 //! A source and relays behind it, each a core under a scripted shell, and the connections between
 //! them.
 
+#![allow(dead_code, reason = "every test uses another part")]
+
 use weir_server::Config;
 use weir_server::event::{Event, LinkId, SessionId};
 
