@@ -40,7 +40,9 @@ mod tests {
     #[test]
     fn ids_since_some_time() {
         let mut resume = Resume::default();
-        [(1, "a"), (2, "b"), (3, "b"), (4, "c")].map(|(at_us, id)| resume.told(at_us, id));
+        for (at_us, id) in [(1, "a"), (2, "b"), (3, "b"), (4, "c")] {
+            resume.told(at_us, id);
+        }
         assert_eq!(resume.first_since(3), Some("c"), "b was told before");
         assert_eq!(resume.first_since(0), Some("a"));
         assert_eq!(resume.first_since(5), None);
