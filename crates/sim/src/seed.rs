@@ -46,7 +46,7 @@ pub fn faults(seed: u64) -> Faults {
         compact: 40,
         jump: 20,
         stop: 20,
-        change: if seed.is_multiple_of(5) { 100 } else { 0 },
+        change: if seed % 5 < 2 { 150 } else { 0 },
         full: if seed.is_multiple_of(3) { 30 } else { 0 },
         forget: if seed.is_multiple_of(7) { 40 } else { 0 },
         convert: if seed.is_multiple_of(3) { 40 } else { 0 },

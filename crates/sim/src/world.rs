@@ -25,6 +25,9 @@ const TIMER_MS: u64 = 1000;
 /// How often faults are thought of, in microseconds.
 const FAULTS_US: u64 = 20_000;
 
+/// So many times as often faults happen while something is under way that they should meet.
+const CHANGE_TIMES: usize = 5;
+
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 20_000;
 
@@ -408,7 +411,9 @@ impl World {
             (Fault::Stop, f.stop),
             (Fault::Full, f.full),
         ];
-        let happens = likely.map(|(_, likely)| self.rng.below(10_000) < likely);
+        // What is under way meets faults more often.
+        let times = if self.under_way().next().is_some() { CHANGE_TIMES } else { 1 };
+        let happens = likely.map(|(_, likely)| self.rng.below(10_000) < likely * times);
         for ((fault, _), happens) in likely.into_iter().zip(happens) {
             if happens && self.can_happen(fault, n, other) && self.happens(fault, n) {
                 self.happen(fault, n, other, while_us);
@@ -495,6 +500,12 @@ impl World {
             () if self.checks.leader() == Some((n, self.nodes[n].life)) => Role::Leader,
             () => Role::Follower,
         };
+        let during: Vec<During> = self.under_way().collect();
+        self.coverage.note(fault, role, during.into_iter());
+    }
+
+    /// What is under way somewhere.
+    fn under_way(&self) -> impl Iterator<Item = During> + use<> {
         let any = |is: &dyn Fn(&Node) -> bool| self.nodes.iter().any(is);
         let during = [
             (During::Join, any(&|node| node.is_joining || node.is_joining_again)),
@@ -503,8 +514,7 @@ impl World {
             (During::Conversion, self.clients.iter().any(Client::converts)),
             (During::Transfer, self.now_us <= self.transfer_until_us),
         ];
-        let during = during.into_iter().filter(|(_, is)| *is).map(|(during, _)| during);
-        self.coverage.note(fault, role, during);
+        during.into_iter().filter(|(_, is)| *is).map(|(during, _)| during)
     }
 
     pub(crate) fn end_process(&mut self, n: usize, is_crash: bool) {

@@ -168,4 +168,17 @@ pub(super) const FAULTS: &[Fault] = &[
         test: SERVERS,
         found_by: "",
     },
+    Fault {
+        name: "relay-counts-too-early",
+        file: "crates/server/src/server/relaying/rows.rs",
+        good: "            Ok((_, rows)) => self.free_rows(Some(rows)),",
+        bad: "            Ok((id, rows)) => {
+                if PLANTED {
+                    relay.follower.have_read(id);
+                }
+                self.free_rows(Some(rows));
+            }",
+        test: RELAYS,
+        found_by: "once",
+    },
 ];
