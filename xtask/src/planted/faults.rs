@@ -174,7 +174,7 @@ pub(super) const FAULTS: &[Fault] = &[
         good: "            Ok(taken) => self.free_rows(Some(taken)),",
         bad: "            Ok(taken) => {
                 if PLANTED && let Taken::State(id, _) = &taken {
-                    relay.follower.have_read(*id);
+                    relay.follower.have_read(id.clone(), &mut Vec::new());
                 }
                 self.free_rows(Some(taken));
             }",
