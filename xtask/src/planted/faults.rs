@@ -171,12 +171,12 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "relay-counts-too-early",
         file: "crates/server/src/server/relaying/rows.rs",
-        good: "            Ok((_, rows)) => self.free_rows(Some(rows)),",
-        bad: "            Ok((id, rows)) => {
-                if PLANTED {
-                    relay.follower.have_read(id);
+        good: "            Ok(taken) => self.free_rows(Some(taken)),",
+        bad: "            Ok(taken) => {
+                if PLANTED && let Taken::State(id, _) = &taken {
+                    relay.follower.have_read(id.clone(), &mut Vec::new());
                 }
-                self.free_rows(Some(rows));
+                self.free_rows(Some(taken));
             }",
         test: RELAYS,
         found_by: "once",
