@@ -38,8 +38,11 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
     Ok(are_found)
 }
 
-/// All of them, as a step of a task.
+/// All of them, as a step of a task; not in CI, for the copy is built from nothing there.
 pub(crate) fn step(root: &Path) -> Result<Outcome> {
+    if std::env::var_os("CI").is_some() {
+        return Ok(Outcome::Skipped("in CI; by hand: cargo xtask planted".into()));
+    }
     Ok(if run(root, &[])? { Outcome::Passed } else { Outcome::Failed })
 }
 
