@@ -38,6 +38,7 @@ use crate::clusters::receiving::Receiving;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
 use crate::shell::Shell;
+use crate::storage::load::KeptKeys;
 
 /// Numbers of connections to members begin here: those below belong to sources of databases.
 const LINKS_FROM: u64 = 1 << 40;
@@ -62,7 +63,7 @@ pub(crate) struct Part {
     /// Where the records behind the file's first one begin.
     pub(crate) log_offset: u64,
     /// What the file beside it says about keys, and the configuration, until there are tables.
-    pub(crate) keys: Option<Result<DeclaredKeys, String>>,
+    pub(crate) keys: KeptKeys,
     pub(crate) configured_keys: DeclaredKeys,
     pub(crate) port: PeerPortId,
     /// Numbers of connections as the shell has them.
@@ -236,7 +237,7 @@ pub(crate) struct PartFile {
     /// Bytes of the file.
     pub(crate) size: u64,
     /// What the file beside it says about keys, for tables that are still to come.
-    pub(crate) keys: Option<Result<DeclaredKeys, String>>,
+    pub(crate) keys: KeptKeys,
 }
 
 /// All clustered databases.

@@ -24,6 +24,7 @@ use crate::database::{Databases, Db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
 use crate::shell::Shell;
+use crate::storage::load::KeptKeys;
 use crate::work::Garbage;
 
 /// Rows and entries that a round files in keys that are being built: well below a millisecond.
@@ -93,12 +94,7 @@ fn name_of(database: &Database, table: &str, column: &str, order: KeyOrder) -> O
 impl Databases {
     /// The file beside a database's has said which keys are declared, or there is none: then what
     /// the schema in the file says counts.
-    pub(crate) fn begin_keys(
-        &mut self,
-        shell: &mut Shell,
-        id: DbId,
-        kept: Option<Result<DeclaredKeys, String>>,
-    ) {
+    pub(crate) fn begin_keys(&mut self, shell: &mut Shell, id: DbId, kept: KeptKeys) {
         let db = self.open(id);
         match kept {
             Some(Ok(kept)) => {

@@ -1,7 +1,6 @@
 //! Databases come: their files are opened, and they are served.
 
 use weir_cluster::Member;
-use weir_data::DeclaredKeys;
 use weir_engine::Database;
 use weir_history::History;
 use weir_log::standalone::Form;
@@ -13,7 +12,7 @@ use crate::database::server_db;
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
 use crate::server::Server;
-use crate::storage::load::Loaded;
+use crate::storage::load::{KeptKeys, Loaded};
 use crate::storage::{Clustered, MemberFile, Standalone, Storage};
 
 impl Server {
@@ -142,7 +141,7 @@ impl Server {
         &mut self,
         db: DbId,
         path: String,
-        (tables, keys): (Option<(Database, History)>, Option<Result<DeclaredKeys, String>>),
+        (tables, keys): (Option<(Database, History)>, KeptKeys),
         file: MemberFile,
     ) {
         let now_us = self.shell.now_us();

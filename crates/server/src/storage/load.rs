@@ -69,6 +69,10 @@ pub(crate) struct PassedOver {
     pub(crate) reasons: Vec<String>,
 }
 
+/// What the file beside a database's says of declared keys, or why it is not used; `None` if there is
+/// none.
+pub(crate) type KeptKeys = Option<Result<DeclaredKeys, String>>;
+
 /// A database as its file told.
 pub struct Loaded {
     pub(crate) database: Option<Database>,
@@ -333,7 +337,7 @@ impl Loaded {
     }
 
     /// The keys that the file beside it declares for a database.
-    pub(crate) fn declared_keys(&self, name: &str) -> Option<Result<DeclaredKeys, String>> {
+    pub(crate) fn declared_keys(&self, name: &str) -> KeptKeys {
         let bytes = self.keys.as_deref()?;
         Some(key_file::read(bytes, name).map_err(|error| error.to_string()))
     }
