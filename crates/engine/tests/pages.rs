@@ -33,7 +33,8 @@ impl Scene {
         let rows = (0..ROWS).map(|at| {
             let n = at * 1_237 % ROWS;
             let share = n / SHARE;
-            let weight = if n % 100 == 0 { "[\"set\",[]]".into() } else { format!("{share}.5") };
+            let weight =
+                if n.is_multiple_of(100) { "[\"set\",[]]".into() } else { format!("{share}.5") };
             format!(
                 r#"{{"op":"insert","table":"Item","row":{{"name":"item {n:06}",
                     "owner":"the owner of things {share:03}","size":{n},"weight":{weight}}}}}"#

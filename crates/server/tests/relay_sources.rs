@@ -1,7 +1,6 @@
 //! What relays have of sources of ours beyond the rows that files keep: the index, which never falls while
 //! the file is the same, and what they make of a file that went back; columns that no file keeps; locks.
 
-#[allow(dead_code, reason = "another test uses the rest")]
 mod chain;
 mod shell;
 
