@@ -93,7 +93,7 @@ fn mistakes_are_told() {
 const MEMBERS: [(&str, &str); 4] = [
     (
         "/database",
-        "atoms conversion file is_backup monitors name oldest_waiting_ms pending_bytes queued relay \
+        "atoms conversion file is_backup keys monitors name oldest_waiting_ms pending_bytes queued relay \
          rows waiting",
     ),
     ("/database/file", "compacting_ms fault path records size snapshot_size"),

@@ -76,7 +76,8 @@ databases       name, rows (null while a long transaction has them), atoms,
                 file: null, or path, size, snapshot_size, records,
                 compacting_ms, fault; relay: null, or source, connected,
                 behind_ms (since the source was lost), forwarded (requests
-                that it has not answered)
+                that it has not answered); keys: table, column, kind, state,
+                wanted_by, entries, bytes, rows_saved
 sessions        the 1000 with most queued: name, remote, role, monitors, locks,
                 queued_bytes, kept_bytes (for monitors, locks, transactions
                 that wait), silent_ms, held, read_only
