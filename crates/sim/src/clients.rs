@@ -417,6 +417,10 @@ impl World {
             }
             Asked::Sync(known) => self.read(number, known),
             Asked::Swap(of, new) => {
+                if result[1]["count"] == json!(0) {
+                    // A server that is behind has no registers yet: what changes nothing is answered there.
+                    return;
+                }
                 assert_eq!(result[1]["count"], json!(1), "there is one register {of}: {result}");
                 let kind = Kind::Swap { new, old: result[0]["rows"][0]["n"].as_u64() };
                 self.checks.registers[of].push(asked_us, Some(self.now_us), kind);
