@@ -8,11 +8,11 @@ use crate::plan::Fault;
 /// What a server was when something happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// It leads.
+    /// A member that leads.
     Leader,
-    /// It is a member, and does not lead.
+    /// A member that does not lead.
     Follower,
-    /// It relays.
+    /// A relay.
     Relay,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Disk {
     pub(crate) copy: Option<Vec<u8>>,
     /// A file that comes from elsewhere.
     pub(crate) received: Option<Vec<u8>>,
-    /// That is on its way, until it is in the file's place or let go.
+    /// A file from elsewhere is on its way, until it is in the database file's place or let go.
     pub(crate) is_receiving: bool,
     /// What was in this file's place, while the directory may still show it.
     replaced: Option<(Vec<u8>, usize)>,

@@ -35,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// Every kind of fault.
     pub const ALL: [Self; 11] = [
         Self::Crash,
         Self::Kill,

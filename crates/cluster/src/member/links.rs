@@ -81,18 +81,18 @@ impl Member {
         let is_older = |id: LinkId, link: &Link| {
             id != new && link.peer == Some(peer) && link.made == Made::ByPeer(Some(lane))
         };
-        let older = self.peers.links().filter(|(id, link)| is_older(*id, link)).map(|(id, _)| id);
-        for id in older.collect::<Vec<_>>() {
-            if let Some(link) = self.peers.drop(self.now_us, id) {
-                self.link_gone(&link);
-            }
-        }
+        self.drop_links(is_older);
     }
 
     /// Ends all connections to members: what was said on them was not heard.
     pub(super) fn connect_anew(&mut self) {
-        let ours = self.peers.links().filter(|(_, link)| link.is_ours).map(|(id, _)| id);
-        for id in ours.collect::<Vec<_>>() {
+        self.drop_links(|_, link| link.is_ours);
+    }
+
+    /// Ends these connections.
+    fn drop_links(&mut self, is_meant: impl Fn(LinkId, &Link) -> bool) {
+        let meant = self.peers.links().filter(|(id, link)| is_meant(*id, link)).map(|(id, _)| id);
+        for id in meant.collect::<Vec<_>>() {
             if let Some(link) = self.peers.drop(self.now_us, id) {
                 self.link_gone(&link);
             }

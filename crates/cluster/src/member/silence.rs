@@ -31,29 +31,29 @@ impl Silence {
 
     /// A tick has passed. Whether a leader has heard of too few of these `others` for an election
     /// timer to make a majority with it.
-    fn is_alone(&mut self, is_leader: bool, others: impl ExactSizeIterator<Item = Uuid>) -> bool {
+    fn is_alone(&mut self, is_leader: bool, others: impl Iterator<Item = Uuid>) -> bool {
         self.ticks += 1;
         if !is_leader {
             self.led_since = None;
             return false;
         }
         let led_since = *self.led_since.get_or_insert(self.ticks);
-        let voters = others.len() + 1;
-        let is_heard = |peer: &Uuid| {
-            let at = self.heard.get(peer).copied().unwrap_or(0).max(led_since);
-            at + ELECTION_TICKS > self.ticks
-        };
-        let heard = 1 + others.filter(is_heard).count();
+        let (mut voters, mut heard) = (1, 1);
+        for peer in others {
+            let at = self.heard.get(&peer).copied().unwrap_or(0).max(led_since);
+            voters += 1;
+            heard += usize::from(at + ELECTION_TICKS > self.ticks);
+        }
         heard * 2 <= voters
     }
 }
 
 impl Member {
-    /// A tick has passed.
+    /// Looks, at each tick, whether this member leads and hears of no majority.
     pub(super) fn look_for_silence(&mut self) {
         let own = self.id();
-        let others: Vec<Uuid> = self.servers.keys().copied().filter(|id| *id != own).collect();
-        if !self.silence.is_alone(self.node.is_leader(), others.into_iter()) {
+        let others = self.servers.keys().copied().filter(|id| *id != own);
+        if !self.silence.is_alone(self.node.is_leader(), others) {
             return;
         }
         let progress = self.node.progress().into_iter().filter(|(id, _)| *id != own);

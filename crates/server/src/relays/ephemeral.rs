@@ -42,7 +42,7 @@ impl Unplaced {
         edits
     }
 
-    /// These rows have come: their values.
+    /// Takes the values that waited for these rows, which have come.
     pub(crate) fn take(&mut self, rows: &[(TableId, Uuid)]) -> Vec<RowEdit> {
         let take = |row: &(TableId, Uuid)| {
             self.by_row.remove(row).map(|values| modification(row.0, row.1, values))

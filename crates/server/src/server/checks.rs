@@ -43,9 +43,9 @@ struct Preparing {
 
 /// Where the conditions in a big request are parsed.
 pub(super) enum Conditions {
-    /// They are.
+    /// A helper has parsed the conditions.
     Ready(Box<Prepared>),
-    /// By a helper; of a monitor of this database.
+    /// A helper is to parse the conditions of a monitor of this database.
     Long(DbId, weir_monitor::Prepare),
     /// There are none, or the request is refused anyway.
     Here,

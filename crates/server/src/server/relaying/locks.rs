@@ -13,7 +13,7 @@ pub(super) enum Locked {
     Goes,
     /// Its client does not have them: this is the answer.
     Refused(Vec<u8>),
-    /// The same, and it would wait for rows before it came to say so.
+    /// Its client does not have them, and the transaction would wait for rows before it came to say so.
     Lost,
     /// What it is to be answered can be said when the tables are settled.
     Waits,
