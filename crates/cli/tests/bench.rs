@@ -185,8 +185,8 @@ fn large_databases_are_dumped_and_compacted_beside_commits() {
     let large = bench(&["large", "--megabytes=2"]);
     positive(&large, "start", "MB/s");
     positive(&large, "full dump", "commit p99 ms");
-    positive(&large, "compaction", "commits meanwhile");
-    positive(&large, "conversion", "commits meanwhile");
+    positive(&large, "compaction", "commits due meanwhile");
+    positive(&large, "conversion", "commits due meanwhile");
     let steps = bench(&["steps", "--megabytes=1", "--monitors=5", "--ops=1000"]);
     positive(&steps, "every row changes, equal monitors", "longest wait of an echo ms");
     positive(&steps, "conversion while every row changes", "longest wait of a commit ms");

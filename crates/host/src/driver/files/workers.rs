@@ -5,7 +5,10 @@
 //! 2. Clients take turns. A turn ends with the piece of work, or when it has lasted for
 //!    [`ASKS_OF_TURN`] while others wait: then the thread rests in the middle of its work, and
 //!    another goes on. So what is short never waits long for what is long.
-//! 3. What a client has no interest in any more is not begun, and is told to stop if it has.
+//! 3. Who has had a turn lets one turn of others pass for each millisecond of it, up to
+//!    [`PASSED_BY_MAX`]. So what is short does not wait for a turn of each that is long, and what is
+//!    long goes on, however many short ones come.
+//! 4. What a client has no interest in any more is not begun, and is told to stop if it has.
 //!
 //! A transaction that runs asks about once a millisecond whether it is to go on, as do updates that
 //! are composed; that is when turns end. Other pieces of work are done in one go.
@@ -15,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use weir_server::event::SessionId;
 use weir_server::work::{Watcher, Word, Work, WorkId};
@@ -24,6 +28,9 @@ use crate::driver::threads::Reporter;
 
 /// How often a piece of work asks in one turn: about 20 ms.
 const ASKS_OF_TURN: u32 = 20;
+
+/// Most turns of others that pass a client because it has had a long one.
+const PASSED_BY_MAX: u64 = 16;
 
 /// Most pieces of work that have been begun and may rest; beyond that, only what never rests is
 /// begun until one of them is done.
@@ -70,8 +77,12 @@ struct Shared {
 /// Who waits for a turn, and who has one.
 #[derive(Default)]
 struct Turns {
-    /// Clients with something to do and without a turn.
+    /// Clients with something to do and without a turn, by how long they have waited.
     order: VecDeque<Client>,
+    /// Turns ever given.
+    given: u64,
+    /// Clients that had a turn lately, and how many turns must have been given before their next.
+    places: BTreeMap<Client, u64>,
     clients: BTreeMap<Client, Wishes>,
     /// What has been given a turn, and no thread has begun.
     ready: VecDeque<Task>,
@@ -96,6 +107,10 @@ struct Wishes {
     waiting: VecDeque<Task>,
     /// What rests in the middle.
     resting: Option<WorkId>,
+    /// Those with a lower number have their turns first.
+    place: u64,
+    /// Since when the client has its turn.
+    since: Option<Instant>,
 }
 
 impl Workers {
@@ -148,24 +163,50 @@ impl Workers {
 impl Turns {
     fn add(&mut self, task: Task) {
         let client = task.client;
-        let wishes = self.clients.entry(client).or_insert_with(|| {
-            self.order.push_back(client);
-            Wishes::default()
-        });
-        wishes.waiting.push_back(task);
+        let is_new = !self.clients.contains_key(&client);
+        self.clients.entry(client).or_default().waiting.push_back(task);
+        if is_new {
+            self.line_up(client);
+        }
+    }
+
+    /// What is to be done for a client that waits for a turn or has one.
+    fn wishes(&mut self, client: Client) -> &mut Wishes {
+        self.clients.get_mut(&client).expect("who waits for a turn or has one has wishes")
+    }
+
+    /// A client waits for its turn from now on.
+    fn line_up(&mut self, client: Client) {
+        let place = self.places.get(&client).copied();
+        self.wishes(client).place = place.unwrap_or(self.given);
+        self.order.push_back(client);
+    }
+
+    /// A client's turn is over.
+    fn end_turn(&mut self, client: Client, now: Instant) {
+        self.running -= 1;
+        let since = self.wishes(client).since.take().expect("a turn that ends has begun");
+        let millis = now.saturating_duration_since(since).as_millis();
+        let passed_by = u64::try_from(millis).unwrap_or(u64::MAX).min(PASSED_BY_MAX);
+        self.places.insert(client, self.given + passed_by);
+        // No more of them are left than turns were given while the last of them may be passed.
+        self.places.retain(|_, place| *place > self.given);
     }
 
     /// Gives the next client a turn, if one may have it.
-    fn give_turn(&mut self, may_begin: bool) -> bool {
+    fn give_turn(&mut self, may_begin: bool, now: Instant) -> bool {
         let is_full = self.may_rest.len() >= BEGUN_MAX;
         let may_go = |client: &Client| {
-            let Wishes { waiting, resting } = &self.clients[client];
+            let Wishes { waiting, resting, .. } = &self.clients[client];
             let next = waiting.front();
             resting.is_some() || may_begin && next.is_some_and(|task| !(is_full && task.may_rest))
         };
-        let Some(at) = self.order.iter().position(may_go) else { return false };
+        let order = self.order.iter().enumerate().filter(|(_, client)| may_go(client));
+        let next = order.min_by_key(|(_, client)| self.clients[client].place);
+        let Some((at, _)) = next else { return false };
         let client = self.order.remove(at).expect("it was just found there");
-        let wishes = self.clients.get_mut(&client).expect("who waits for a turn has wishes");
+        let wishes = self.wishes(client);
+        wishes.since = Some(now);
         if let Some(id) = wishes.resting.take() {
             self.to_resume.insert(id);
         } else {
@@ -177,6 +218,7 @@ impl Turns {
             self.ready.push_back(task);
         }
         self.running += 1;
+        self.given += 1;
         true
     }
 
@@ -186,26 +228,29 @@ impl Turns {
         self.running -= 1;
         self.begun.remove(&task.id);
         self.may_rest.remove(&task.id);
-        self.order.push_back(task.client);
-        self.clients.entry(task.client).or_default().waiting.push_front(task);
+        let client = task.client;
+        let wishes = self.wishes(client);
+        wishes.since = None;
+        wishes.waiting.push_front(task);
+        self.line_up(client);
     }
 
     /// A turn is over, and the piece of work rests.
-    fn rest(&mut self, client: Client, id: WorkId) {
-        self.running -= 1;
-        self.clients.entry(client).or_default().resting = Some(id);
-        self.order.push_back(client);
+    fn rest(&mut self, client: Client, id: WorkId, now: Instant) {
+        self.end_turn(client, now);
+        self.wishes(client).resting = Some(id);
+        self.line_up(client);
     }
 
     /// A piece of work is done.
-    fn end(&mut self, client: Client, id: WorkId) {
-        self.running -= 1;
+    fn end(&mut self, client: Client, id: WorkId, now: Instant) {
+        self.end_turn(client, now);
         self.begun.remove(&id);
         self.may_rest.remove(&id);
-        if self.clients.get(&client).is_some_and(|wishes| wishes.waiting.is_empty()) {
+        if self.wishes(client).waiting.is_empty() {
             self.clients.remove(&client);
         } else {
-            self.order.push_back(client);
+            self.line_up(client);
         }
     }
 
@@ -225,8 +270,10 @@ impl Turns {
         // What ends soon goes first.
         let at = client.and_then(|client| self.order.iter().position(|other| *other == client));
         let first = at.filter(|_| word == Word::Stop).and_then(|at| self.order.remove(at));
-        first.into_iter().for_each(|client| self.order.push_front(client));
-        first.is_some()
+        let Some(client) = first else { return false };
+        self.wishes(client).place = 0;
+        self.order.push_front(client);
+        true
     }
 }
 
@@ -242,9 +289,9 @@ impl Shared {
 
     /// Gives turns as long as there are any.
     fn give_turns(self: &Arc<Self>, turns: &mut Turns) {
-        let mut may_begin = true;
+        let (mut may_begin, now) = (true, Instant::now());
         loop {
-            while turns.running < self.running_max && turns.give_turn(may_begin) {}
+            while turns.running < self.running_max && turns.give_turn(may_begin, now) {}
             while turns.ready.len() > turns.idle
                 && turns.threads < self.threads_max()
                 && self.start_thread()
@@ -309,7 +356,7 @@ impl Shared {
             work.run_watched(watcher.as_ref())
         }));
         let mut turns = self.lock();
-        turns.end(client, id);
+        turns.end(client, id, Instant::now());
         if turns.threads > 0 {
             turns.idle += 1;
         }
@@ -325,7 +372,7 @@ impl Shared {
             let mut turns = shared.lock();
             let asks = asks.fetch_add(1, Ordering::Relaxed) + 1;
             if asks.is_multiple_of(ASKS_OF_TURN) && !turns.order.is_empty() {
-                turns.rest(client, id);
+                turns.rest(client, id, Instant::now());
                 shared.give_turns(&mut turns);
                 while !turns.to_resume.remove(&id) {
                     turns = shared.resumed.wait(turns).unwrap_or_else(PoisonError::into_inner);
@@ -353,6 +400,10 @@ mod tests {
     const B: Client = Client::Session(SessionId(2));
     const C: Client = Client::Session(SessionId(3));
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     fn add(turns: &mut Turns, client: Client, id: u64) {
         let (id, work) = (WorkId(id), Work::Examine(Vec::new()));
         turns.add(Task { id, client, work, word: Word::GoOn, may_rest: true });
@@ -360,7 +411,7 @@ mod tests {
 
     /// Who gets the next turn, and goes on with what.
     fn next(turns: &mut Turns) -> Option<WorkId> {
-        turns.give_turn(true).then(|| match turns.ready.pop_front() {
+        turns.give_turn(true, now()).then(|| match turns.ready.pop_front() {
             Some(task) => task.id,
             None => turns.to_resume.pop_first().expect("a turn begins something or goes on"),
         })
@@ -374,9 +425,9 @@ mod tests {
         assert_eq!(next(&mut turns), None, "one thing at a time for each");
         add(&mut turns, B, 200);
         assert_eq!(next(&mut turns), Some(WorkId(200)));
-        turns.end(A, WorkId(0));
+        turns.end(A, WorkId(0), now());
         add(&mut turns, C, 300);
-        turns.end(B, WorkId(200));
+        turns.end(B, WorkId(200), now());
         // B is not there any more.
         assert_eq!(next(&mut turns), Some(WorkId(1)));
         assert_eq!(next(&mut turns), Some(WorkId(300)));
@@ -389,17 +440,46 @@ mod tests {
         add(&mut turns, A, 2);
         add(&mut turns, B, 3);
         assert_eq!(next(&mut turns), Some(WorkId(1)));
-        turns.rest(A, WorkId(1));
+        turns.rest(A, WorkId(1), now());
         assert_eq!(next(&mut turns), Some(WorkId(3)));
-        turns.rest(B, WorkId(3));
+        turns.rest(B, WorkId(3), now());
         // What has been begun goes on before the client's next begins.
         assert_eq!(next(&mut turns), Some(WorkId(1)));
-        turns.end(A, WorkId(1));
+        turns.end(A, WorkId(1), now());
         assert_eq!(next(&mut turns), Some(WorkId(3)));
         assert_eq!(next(&mut turns), Some(WorkId(2)));
-        turns.end(B, WorkId(3));
-        turns.end(A, WorkId(2));
+        turns.end(B, WorkId(3), now());
+        turns.end(A, WorkId(2), now());
         assert_eq!((turns.running, turns.clients.len(), turns.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_short_passes_what_is_long_and_not_for_ever() {
+        let (mut turns, begin) = (Turns::default(), now());
+        let long = [10, 11, 12].map(|n| Client::Session(SessionId(n)));
+        for (n, client) in (0..).zip(long) {
+            add(&mut turns, client, n);
+            assert_eq!(next(&mut turns), Some(WorkId(n)));
+            turns.rest(client, WorkId(n), begin + Duration::from_secs(3600));
+        }
+        // Two clients with short pieces, and always one of them waits.
+        let of = |id: u64| if id.is_multiple_of(2) { A } else { B };
+        add(&mut turns, A, 100);
+        let passed = (101..).position(|id| {
+            add(&mut turns, of(id), id);
+            let given = next(&mut turns).expect("two wait");
+            if given.0 >= 100 {
+                turns.end(of(given.0), given, begin);
+            }
+            given == WorkId(0)
+        });
+        let most = PASSED_BY_MAX as usize;
+        assert!(passed.is_some_and(|passed| (1..=most).contains(&passed)), "{passed:?} passed it");
+        // Who asks again at once for what is long does not pass for it.
+        turns.end(long[0], WorkId(0), begin + Duration::from_secs(7200));
+        add(&mut turns, long[0], 3);
+        let mut given = std::iter::from_fn(|| next(&mut turns)).filter(|id| id.0 < 100);
+        assert_eq!([given.next(), given.next(), given.next()].map(|id| id.unwrap().0), [1, 2, 3]);
     }
 
     #[test]
@@ -412,7 +492,7 @@ mod tests {
         assert!(turns.say(WorkId(3), Word::Stop));
         assert_eq!(next(&mut turns), Some(WorkId(3)));
         assert_eq!(turns.begun[&WorkId(3)], Word::Stop);
-        turns.rest(A, WorkId(1));
+        turns.rest(A, WorkId(1), now());
         assert!(turns.say(WorkId(1), Word::Stop));
         assert!(!turns.say(WorkId(1), Word::Hurry), "a word is never taken back");
         assert_eq!(next(&mut turns), Some(WorkId(1)));
@@ -428,11 +508,11 @@ mod tests {
         }
         for id in 0..BEGUN_MAX as u64 {
             assert_eq!(next(&mut turns), Some(WorkId(id)));
-            turns.rest(Client::Own(WorkId(id)), WorkId(id));
+            turns.rest(Client::Own(WorkId(id)), WorkId(id), now());
         }
         // What has been begun takes turns, past the one that has to wait.
         assert_eq!(next(&mut turns), Some(WorkId(0)));
-        turns.end(Client::Own(WorkId(0)), WorkId(0));
+        turns.end(Client::Own(WorkId(0)), WorkId(0), now());
         assert_eq!(next(&mut turns), Some(WorkId(BEGUN_MAX as u64)));
     }
     #[test]
