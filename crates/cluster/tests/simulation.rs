@@ -111,6 +111,7 @@ fn faults(seed: u64) -> Faults {
         forget: 4000,
         disk: 200,
         full: 5000,
+        room: 2000,
         snapshot: 30,
         pause: 5000,
         jump: 30_000,

@@ -185,7 +185,7 @@ impl Member {
                     return Ok(());
                 }
                 self.note_leaders_delay(from, step.term);
-                if is_append && self.steps.is_closed(self.now_us) {
+                if is_append && (!self.takes_entries || self.steps.is_closed(self.now_us)) {
                     // The leader sends it again; its heartbeats are heard.
                     return Ok(());
                 }

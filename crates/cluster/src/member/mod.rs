@@ -165,6 +165,8 @@ pub struct Member {
     applied_eid: Uuid,
     pub(crate) clock: Clock,
     pub(crate) steps: Steps,
+    /// Entries of the leader are taken: see [`Member::take_entries`].
+    takes_entries: bool,
     texts: Texts,
     pub(crate) joins: Joins,
     /// Where to ask to be taken in.
@@ -249,6 +251,7 @@ impl Member {
             applied_eid,
             clock: Clock::new(now_us),
             steps: Steps::new(opened.log_len),
+            takes_entries: true,
             texts: Texts::new(opened.texts_bytes_max),
             joins: Joins::default(),
             remotes,
@@ -387,6 +390,12 @@ impl Member {
     /// The last entry that is committed.
     pub fn committed(&self) -> u64 {
         self.node.commit()
+    }
+
+    /// Whether entries of the leader are taken. They may be refused while there is no room for more
+    /// that have not taken effect: the leader sends them again, and its heartbeats are heard.
+    pub fn take_entries(&mut self, takes: bool) {
+        self.takes_entries = takes;
     }
 
     /// The place of the entry of this index, unless it is in the file's snapshot or not there yet.

@@ -27,6 +27,8 @@ pub struct Faults {
     pub disk: u64,
     /// A disk is full for up to ten seconds.
     pub full: u64,
+    /// A server has no room for entries, or has some again.
+    pub room: u64,
     /// A piece of a snapshot cannot be read, or its data not loaded: one in so many.
     pub snapshot: u64,
     /// A process stands still, for up to three seconds.
@@ -106,6 +108,13 @@ impl World {
             let n = self.some_server();
             let ms = self.rng.below(10_000);
             self.fill(n, ms);
+        }
+        if happens(&mut self.rng, f.room) {
+            let (n, has_room) = (self.some_server(), self.rng.one_in(2));
+            self.tell(format!("{n} takes entries: {has_room}"));
+            if let Some(member) = self.awake(n) {
+                member.take_entries(has_room);
+            }
         }
         if happens(&mut self.rng, f.pause) {
             let n = self.some_server();
@@ -199,6 +208,9 @@ impl World {
         self.tell("calm".to_owned());
         for n in 0..self.servers.len() {
             self.servers[n].full_until = 0;
+            if let Some(member) = &mut self.servers[n].member {
+                member.take_entries(true);
+            }
             self.start(n);
         }
     }

@@ -22,10 +22,11 @@ pub(crate) mod forwards;
 pub(crate) mod message;
 pub(crate) mod reading;
 pub(crate) mod receiving;
+pub(crate) mod unapplied;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_cluster::{Content, Entry, Event as Happened, Mark, Member};
+use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
@@ -35,6 +36,7 @@ use crate::clusters::forwards::Forwards;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::reading::{Piece, Texts};
 use crate::clusters::receiving::Receiving;
+use crate::clusters::unapplied::Unapplied;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
 use crate::shell::Shell;
@@ -69,7 +71,9 @@ pub(crate) struct Part {
     /// Numbers of connections as the shell has them.
     pub(crate) links: BTreeMap<weir_cluster::LinkId, LinkId>,
     /// Committed entries that have not taken effect.
-    pub(crate) to_apply: VecDeque<Entry>,
+    pub(crate) to_apply: Unapplied,
+    /// A step was not enough for them: the next one goes on.
+    pub(crate) goes_on: bool,
     /// The last one that has.
     pub(crate) applied: u64,
     pub(crate) forwards: Forwards,
@@ -148,8 +152,7 @@ impl Part {
 
     /// Whether rows are committed that the tables do not have.
     pub(crate) fn lacks_rows(&self) -> bool {
-        let is_data = |entry: &Entry| matches!(entry.content, Content::Data { .. });
-        self.loaded.is_some() || self.to_apply.iter().any(is_data)
+        self.loaded.is_some() || self.to_apply.has_data()
     }
 }
 
@@ -314,6 +317,7 @@ impl Clusters {
     fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
             let again_us = part.again_us.unwrap_or(u64::MAX);
+            let again_us = if part.goes_on { 0 } else { again_us };
             part.member.wakeup_us().min(again_us)
         };
         self.parts.values().map(of).chain(self.stop_by_us).min()
@@ -347,7 +351,8 @@ impl Clusters {
             configured_keys: DeclaredKeys::default(),
             port,
             links: BTreeMap::new(),
-            to_apply: VecDeque::new(),
+            to_apply: Unapplied::default(),
+            goes_on: false,
             applied,
             forwards: Forwards::default(),
             conversion: Conversion::None,

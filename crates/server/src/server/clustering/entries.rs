@@ -5,6 +5,7 @@ use weir_log::clustered::Data;
 
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
+use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -79,12 +80,21 @@ impl Server {
         }
     }
 
-    /// Committed entries take effect, as far as the tables are here and show nothing else.
+    /// Committed entries take effect, as far as the tables are here and show nothing else, and as
+    /// many as a step may.
     pub(in crate::server) fn apply_entries(&mut self, db: DbId) {
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        part.goes_on = false;
+        let mut bytes = 0;
         while self.databases.can_follow(db) && self.is_next_applicable(db) {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+            part.goes_on = bytes >= STEP_BYTES_MAX && !part.to_apply.is_empty();
+            if part.goes_on {
+                break;
+            }
             let Some(entry) = part.to_apply.pop_front() else { break };
             let index = entry.at.index;
+            bytes += text_bytes(&entry);
             if let Some(lost) = self.apply(db, entry) {
                 // It stands where the batch was to be: that is over, and it is looked at again.
                 self.clusters.part_mut(db).to_apply.push_front(lost);
@@ -92,6 +102,9 @@ impl Server {
             }
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
             part.applied = index;
+        }
+        if let Some(part) = self.clusters.parts.get_mut(&db) {
+            part.member.take_entries(!part.to_apply.is_full());
         }
         self.load_if_due(db);
         self.release(db);

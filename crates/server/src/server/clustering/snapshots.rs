@@ -171,7 +171,7 @@ impl Server {
             part.log_offset = size - log_len;
             if let Some(receiving) = part.receiving.take() {
                 part.snapshot_offset = receiving.place.start;
-                part.to_apply.retain(|entry| entry.at.index > receiving.last.index);
+                part.to_apply.forget_until(receiving.last.index);
                 self.snapshot_installed(db, receiving);
             } else if let Some(copy) = self.clusters.part_mut(db).copy.take() {
                 let now_us = self.shell.now_us();
