@@ -11,6 +11,7 @@ mod links;
 mod manifests;
 mod purity;
 mod rust;
+mod test_files;
 mod text;
 
 use std::fmt::{self, Write as _};
@@ -116,6 +117,11 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         if path.ends_with(".md") {
             findings.extend(links::check(path, &source, |target| root.join(target).exists()));
         }
+    }
+    for path in paths.iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let folder = path.trim_end_matches("/Cargo.toml");
+        let read = |path: &str| Ok(std::fs::read_to_string(root.join(path))?);
+        findings.extend(test_files::check(folder, &read(path)?, &paths, read)?);
     }
     for name in circles::crates() {
         findings.extend(circles::check(name, &sources(root, name, &paths)?));

@@ -1,8 +1,6 @@
 //! Admin commands of the core: what they answer and change.
 
-mod shell;
-
-use shell::{PATH, Shell, insert, transact};
+use crate::shell::{PATH, Shell, insert, transact};
 use weir_server::event::{Event, HostStatus};
 
 fn ok(text: &str) -> Option<Result<String, String>> {

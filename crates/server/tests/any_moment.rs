@@ -2,13 +2,11 @@
 //! is in the file, in its order. Every answer is that of one moment of it, every session's moments
 //! are in order, and a monitor is told each of its states in order, the last one included.
 
-mod shell;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::shell::{PATH, Shell, transact};
 use proptest::prelude::*;
 use serde_json::Value;
-use shell::{PATH, Shell, transact};
 use weir_server::event::SessionId;
 
 const CLIENTS: usize = 4;
@@ -98,7 +96,7 @@ impl World {
     fn start() -> Self {
         let mut shell = Shell::start();
         let first = shell.connect();
-        shell.call(first, &transact(1, &shell::insert("log")));
+        shell.call(first, &transact(1, &crate::shell::insert("log")));
         let clients = (0..CLIENTS).map(|_| (shell.connect(), Client::default())).collect();
         shell.slow_work = true;
         let (busy, refused) = (BTreeSet::new(), BTreeSet::new());

@@ -1,8 +1,6 @@
 //! Active-backup databases and configuration files under a scripted shell.
 
-mod shell;
-
-use shell::{PATH, SCHEMA, Shell, insert, ports, transact};
+use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use weir_server::Config;
 use weir_server::event::{CommandId, Event, LinkId};
 

@@ -1,8 +1,6 @@
 //! What a busy server does together: transactions of a round in one append, updates in one message.
 
-mod shell;
-
-use shell::{Shell, insert, transact};
+use crate::shell::{Shell, insert, transact};
 use weir_server::event::SessionId;
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;

@@ -1,8 +1,6 @@
 //! Requests with very many clauses: helpers parse them, and nobody waits for that.
 
-mod shell;
-
-use shell::{Shell, insert, transact};
+use crate::shell::{Shell, insert, transact};
 use weir_server::event::{Event, SessionId};
 
 /// Of so many bytes a helper looks at a message.

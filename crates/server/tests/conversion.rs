@@ -1,8 +1,6 @@
 //! Online conversion: what its clients, its bystanders and the file see.
 
-mod shell;
-
-use shell::{PATH, Shell, insert, ports, transact};
+use crate::shell::{PATH, Shell, insert, ports, transact};
 use weir_server::event::SessionId;
 
 /// [`shell::SCHEMA`] with another table and another column, version 2.0.0.

@@ -2,13 +2,11 @@
 //! answered transaction is in the file, after a power failure every durable one, and what is there
 //! is always a beginning of what was committed.
 
-mod shell;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::shell::{Lost, PATH, Shell, transact};
 use proptest::prelude::*;
 use serde_json::Value;
-use shell::{Lost, PATH, Shell, transact};
 use weir_server::event::{CommandId, Event, SessionId};
 
 /// Clients at work at the same time.
@@ -96,7 +94,7 @@ impl Sent {
         let number = self.number;
         let by_name = |name: u32| format!(r#""table":"Port","where":[["name","==","p{name}"]]"#);
         let op = match self.op {
-            Op::Insert => shell::insert(&format!("p{number}")),
+            Op::Insert => crate::shell::insert(&format!("p{number}")),
             Op::Delete(name) => format!(r#"{{"op":"delete",{}}}"#, by_name(name)),
             Op::Tag(name) => {
                 let tag = format!(r#"[["tags","insert","{number}"]]"#);
@@ -252,7 +250,7 @@ fn rows(shell: &mut Shell) -> Rows {
 fn first_file() -> Vec<u8> {
     let mut shell = Shell::start();
     let client = shell.connect();
-    shell.call(client, &transact(1, &shell::insert("log")));
+    shell.call(client, &transact(1, &crate::shell::insert("log")));
     shell.after_kill(PATH)
 }
 
@@ -303,7 +301,7 @@ fn a_database_is_closed_only_with_everything_written_that_is_answered() {
     let client = shell.connect();
     shell.call(client, r#"{"id":0,"method":"set_db_change_aware","params":[true]}"#);
     shell.received(client);
-    shell.send(client, &transact(1, &shell::insert("p1")));
+    shell.send(client, &transact(1, &crate::shell::insert("p1")));
     assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), Some(Ok(String::new())));
     assert!(shell.received(client)[0].starts_with(r#"{"id":1,"result":[{"uuid""#));
     assert!(rows(&mut Shell::start_on(shell.after_kill(PATH))).contains_key("p1"));
@@ -314,7 +312,7 @@ fn a_compaction_keeps_nothing_that_the_full_disk_refuses() {
     let mut shell = Shell::start();
     shell.slow_helper = true;
     let client = shell.connect();
-    shell.send(client, &transact(1, &shell::insert("p1")));
+    shell.send(client, &transact(1, &crate::shell::insert("p1")));
     let (id, name) = (CommandId(1), "ovsdb-server/compact".to_owned());
     shell.event(Event::Command { id, name, args: vec![] });
     shell.disk_error = Some("No space left on device");
@@ -332,7 +330,7 @@ fn a_wait_is_looked_at_again_when_the_disk_was_full() {
     let mut shell = Shell::start();
     let (writer, waiter) = (shell.connect(), shell.connect());
     shell.disk_error = Some("No space left on device");
-    shell.send(writer, &transact(1, &shell::insert("p1")));
+    shell.send(writer, &transact(1, &crate::shell::insert("p1")));
     // It waits because of a row that the full disk then takes back.
     let gone = r#"{"op":"wait","table":"Port","where":[["name","==","p1"]],"columns":["name"],"until":"==","rows":[]}"#;
     shell.send(waiter, &transact(2, gone));

@@ -1,10 +1,8 @@
 //! Who waits until clients have what was committed: how far each of them is, and when the answer
 //! comes.
 
-mod shell;
-
+use crate::shell::{PATH, Shell, insert, transact};
 use serde_json::{Value, json};
-use shell::{PATH, Shell, insert, transact};
 use weir_server::event::{Event, SessionId};
 
 /// The longest time between two looks, and a little.
@@ -142,7 +140,7 @@ fn levels_are_reached_one_after_the_other() {
 #[test]
 fn who_watches_nothing_of_it_has_it_though_it_does_not_read() {
     let other = r#""tables":{"Other":{"columns":{"x":{"type":"string"}}},"#;
-    let schema = shell::SCHEMA.replacen(r#""tables":{"#, other, 1);
+    let schema = crate::shell::SCHEMA.replacen(r#""tables":{"#, other, 1);
     let mut file = Vec::new();
     let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).unwrap();
     weir_log::standalone::write_schema(&mut file, &schema);
@@ -298,7 +296,7 @@ fn a_conversion_does_not_lose_the_place() {
     for i in 0..5 {
         add_port(&mut shell, asker, &format!("p{i}"));
     }
-    let schema = shell::SCHEMA.replace("1.0.0", "1.0.1");
+    let schema = crate::shell::SCHEMA.replace("1.0.0", "1.0.1");
     let convert = format!(r#"{{"id":3,"method":"convert","params":["Net",{schema}]}}"#);
     assert!(shell.call(asker, &convert).contains(r#""error":null"#));
     block(&mut shell, client);

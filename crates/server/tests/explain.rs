@@ -1,10 +1,8 @@
 //! What a client and an operator learn of how rows are found: `weir_explain`, pages of rows in order
 //! as an advertised extension, and slow queries in the log.
 
-mod shell;
-
+use crate::shell::{Shell, transact};
 use serde_json::{Value, json};
-use shell::{Shell, transact};
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"Port":{"columns":{
     "name":{"type":"string"},"kind":{"type":"string"},"tag":{"type":"integer"}},

@@ -1,8 +1,6 @@
 //! Disks that are full or fail: who is told what, and how it ends.
 
-mod shell;
-
-use shell::{Lost, PATH, Shell, insert, ports, transact};
+use crate::shell::{Lost, PATH, Shell, insert, ports, transact};
 
 const FULL: &str = "No space left on device";
 

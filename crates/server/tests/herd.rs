@@ -1,9 +1,7 @@
 //! Monitors that begin with more rows than a step may compose: a helper composes them, once for all
 //! that come meanwhile, while commits go on.
 
-mod shell;
-
-use shell::{Shell, insert, transact};
+use crate::shell::{Shell, insert, transact};
 use weir_server::event::{Event, SessionId};
 
 const MONITOR: &str = r#"{"id":7,"method":"monitor_cond_since","params":["Net","mon",{"Port":{"columns":["name"]}},"00000000-0000-0000-0000-000000000000"]}"#;

@@ -1,10 +1,8 @@
 //! What clients may make the server keep for them is bounded, however they go about it: of one, and
 //! of all together. Who has little never pays for who has much.
 
-mod shell;
-
+use crate::shell::{Shell, transact};
 use serde_json::Value;
-use shell::{Shell, transact};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
 
@@ -13,7 +11,7 @@ const MIB: usize = 1 << 20;
 /// A server that may keep so much for all its clients.
 fn start(kept_bytes_max: usize) -> Shell {
     let mut file = Vec::new();
-    let schema = weir_data::Schema::parse_bytes(shell::SCHEMA.as_bytes()).unwrap();
+    let schema = weir_data::Schema::parse_bytes(crate::shell::SCHEMA.as_bytes()).unwrap();
     weir_log::standalone::write_schema(&mut file, &schema);
     let config = Config { kept_bytes_max: Some(kept_bytes_max), ..Config::default() };
     Shell::start_with(file, config)
@@ -61,7 +59,8 @@ fn until_refused(request: impl Fn(usize) -> String) -> usize {
     let count = (0..1000).find(|i| is_refused(&shell.call(greedy, &request(*i))));
     assert!(shell.disconnected.is_empty(), "{:?}", shell.log);
     for client in [greedy, other] {
-        let reply = shell.call(client, &transact(9999, &shell::insert(&format!("{client:?}"))));
+        let reply =
+            shell.call(client, &transact(9999, &crate::shell::insert(&format!("{client:?}"))));
         assert!(reply.contains("uuid"), "{reply}");
     }
     count.expect("one is refused")
@@ -146,7 +145,7 @@ fn what_is_given_back_may_be_taken_again() {
         waits.iter().for_each(|wait| assert_eq!(shell.call(clients[0], wait), ""));
         assert!(is_refused(&shell.call(clients[0], &waits[0].replace("\"id\":0", "\"id\":9"))));
         let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
-        let insert = transact(8, &format!("{delete},{}", shell::insert(&row)));
+        let insert = transact(8, &format!("{delete},{}", crate::shell::insert(&row)));
         assert!(shell.call(clients[1], &insert).contains("uuid"));
         assert_eq!(shell.received(clients[0]).len(), 4);
         // Monitors.
@@ -196,10 +195,10 @@ fn a_queue_of_transactions_keeps_only_the_locks_that_they_assert() {
     assert!(shell.call(busy, &lock(&name)).contains("true"));
     // Its records stay on their way: all that comes behind waits.
     shell.slow_disk = true;
-    shell.send(other, &transact(1, &shell::insert("p")));
+    shell.send(other, &transact(1, &crate::shell::insert("p")));
     shell.round();
     for id in 0..100 {
-        shell.send(busy, &transact(id, &shell::insert(&format!("q{id}"))));
+        shell.send(busy, &transact(id, &crate::shell::insert(&format!("q{id}"))));
     }
     shell.round();
     assert!(shell.stopped.is_empty(), "{:?}", shell.stopped);
@@ -256,7 +255,7 @@ fn who_does_not_read_is_not_answered_before_he_does() {
     let mut shell = start(usize::MAX);
     let (deaf, other) = (shell.connect(), shell.connect());
     shell.slow_disk = true;
-    shell.send(deaf, &transact(1, &shell::insert("p")));
+    shell.send(deaf, &transact(1, &crate::shell::insert("p")));
     shell.round();
     for id in 2..50 {
         shell.send(deaf, &transact(id, r#"{"op":"select","table":"Port","where":[]}"#));
@@ -267,7 +266,7 @@ fn who_does_not_read_is_not_answered_before_he_does() {
     shell.settle();
     let answered = shell.received(deaf).len();
     assert_eq!(answered, 1, "what had been done was told");
-    assert!(shell.call(other, &transact(1, &shell::insert("q"))).contains("uuid"));
+    assert!(shell.call(other, &transact(1, &crate::shell::insert("q"))).contains("uuid"));
     shell.event(Event::Drained { session: deaf });
     for _ in 0..50 {
         shell.settle();
@@ -281,7 +280,7 @@ fn where_very_much_waits_nobody_is_read_for_whom_anything_does() {
     let writer = shell.connect();
     let clients: Vec<SessionId> = (0..300).map(|_| shell.connect()).collect();
     shell.slow_disk = true;
-    shell.send(writer, &transact(1, &shell::insert("p")));
+    shell.send(writer, &transact(1, &crate::shell::insert("p")));
     shell.round();
     let comment = format!(r#"{{"op":"comment","comment":"{}"}}"#, "x".repeat(500_000));
     let mut sent = vec![0; clients.len()];
@@ -338,7 +337,7 @@ fn what_goes_on_for_nobody_takes_room_from_nobody() {
     let mut shell = start(10 * MIB);
     let asking = shell.connect();
     shell.slow_helper = true;
-    let schema = shell::SCHEMA.replace("1.0.0", "2.0.0").replacen(
+    let schema = crate::shell::SCHEMA.replace("1.0.0", "2.0.0").replacen(
         '{',
         &format!("{{{}", " ".repeat(900_000)),
         1,

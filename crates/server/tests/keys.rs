@@ -1,12 +1,10 @@
 //! Keys beside the unique indexes: who wants them, how they are built and kept, and that nothing but
 //! the cost of a request depends on them.
 
-mod shell;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use shell::{PATH, Shell, key_path, transact};
+use crate::shell::{PATH, Shell, key_path, transact};
 use weir_server::Config;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"Port":{"columns":{

@@ -2,12 +2,10 @@
 //! a look at all rows finds, row by row, and what is declared is what the file beside the
 //! database's says. `keys_twin_long` does the same with all transactions in the hands of helpers.
 
-mod shell;
-
 use std::collections::BTreeMap;
 
+use crate::shell::{PATH, Shell, key_path, transact};
 use serde_json::Value;
-use shell::{PATH, Shell, key_path, transact};
 use weir_data::KeyOrder;
 use weir_server::Config;
 

@@ -1,15 +1,10 @@
 //! `weir_log`: what changed, when, and who asked for it, from the change log and from the file.
 
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "events/chance.rs"]
-mod chance;
-mod shell;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use chance::Chance;
+use crate::chance::Chance;
+use crate::shell::{PATH, Shell, insert, transact};
 use serde_json::{Value, json};
-use shell::{PATH, Shell, insert, transact};
 use weir_data::Schema;
 use weir_log::standalone;
 use weir_server::Config;

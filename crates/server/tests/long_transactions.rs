@@ -1,8 +1,6 @@
 //! Transactions too long for a step of the core: what goes on while helpers run them.
 
-mod shell;
-
-use shell::{PATH, Shell, insert, ports, transact};
+use crate::shell::{PATH, Shell, insert, ports, transact};
 use weir_server::event::{CommandId, Event, SessionId};
 use weir_server::work::Word;
 
@@ -626,7 +624,7 @@ fn the_last_step_of_a_conversion_waits_for_the_tables() {
         shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     }
     shell.slow_helper = true;
-    let schema = shell::SCHEMA.replace("1.0.0", "2.0.0");
+    let schema = crate::shell::SCHEMA.replace("1.0.0", "2.0.0");
     shell.send(asking, &format!(r#"{{"id":2,"method":"convert","params":["Net",{schema}]}}"#));
     shell.settle();
     begin(&mut shell, client, 1, &tag_all("t"));

@@ -1,10 +1,8 @@
 //! `weir_transact` and `weir_outcome` in a database without a cluster: the server itself remembers the
 //! ids that clients chose, until it ends.
 
-mod shell;
-
+use crate::shell::{Shell, ports};
 use serde_json::{Value, json};
-use shell::{Shell, ports};
 use weir_server::event::SessionId;
 
 const FIRST: &str = "11111111-1111-4111-8111-111111111111";

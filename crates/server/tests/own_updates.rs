@@ -1,8 +1,6 @@
 //! A session's own updates come before its own reply, whatever else of its is going on.
 
-mod shell;
-
-use shell::{Shell, insert, transact};
+use crate::shell::{Shell, insert, transact};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,9 +1,7 @@
 //! Each database commits on its own: while one is being written, nobody else waits for it.
 
-mod shell;
-
+use crate::shell::{PATH, SCHEMA, Shell, insert, transact};
 use serde_json::{Value, json};
-use shell::{PATH, SCHEMA, Shell, insert, transact};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
 
@@ -213,7 +211,7 @@ fn a_session_may_leave_while_its_requests_wait() {
     disk_is_done(&mut shell);
     assert_eq!(received(&mut shell, one), [1]);
     shell.slow_files.clear();
-    assert_eq!(shell::ports(&mut shell), ["a"], "nobody waited for b");
+    assert_eq!(crate::shell::ports(&mut shell), ["a"], "nobody waited for b");
 }
 
 #[test]

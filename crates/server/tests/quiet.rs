@@ -1,18 +1,10 @@
 //! Clients whose tables never change (`docs/history.md`): they are told the ids of newer states, so
 //! that they are resumed however much has changed since they had something to hear.
 
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "events/chance.rs"]
-mod chance;
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "events/replica.rs"]
-mod replica;
-mod shell;
-
-use chance::Chance;
-use replica::Rows;
+use crate::chance::Chance;
+use crate::replica::Rows;
+use crate::shell::{PATH, Shell, transact};
 use serde_json::{Value, json};
-use shell::{PATH, Shell, transact};
 use weir_data::Schema;
 use weir_log::standalone;
 use weir_server::Config;
@@ -156,7 +148,7 @@ impl World {
         };
         client.renewals += usize::from(message["id"] != "first" && *updates == json!({}));
         client.last_id = id.as_str().expect("an id").to_owned();
-        let told = replica::update(&mut client.rows, updates);
+        let told = crate::replica::update(&mut client.rows, updates);
         told.unwrap_or_else(|wrong| panic!("{wrong} in {message}"));
     }
 
@@ -185,7 +177,7 @@ impl World {
         let reply: Value =
             serde_json::from_str(&self.shell.call(newcomer, &request.to_string())).expect("JSON");
         let mut rows = Rows::new();
-        replica::update(&mut rows, &reply["result"][2]).expect("all rows");
+        crate::replica::update(&mut rows, &reply["result"][2]).expect("all rows");
         self.shell.event(Event::Closed { session: newcomer, error: None });
         rows
     }

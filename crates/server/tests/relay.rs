@@ -1,12 +1,9 @@
 //! Relays (ovsdb(7), "Relay Service Model") under scripted shells: chains of them behind a source of
 //! ours, and one behind a source that knows only what the reference does.
 
-mod chain;
-mod shell;
-
-use chain::Chain;
+use crate::chain::Chain;
+use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
-use shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use weir_server::Config;
 use weir_server::event::{Event, LinkId, SessionId};
 

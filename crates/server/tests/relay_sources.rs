@@ -1,14 +1,11 @@
 //! What relays have of sources of ours beyond the rows that files keep: the index, which never falls while
 //! the file is the same, and what they make of a file that went back; columns that no file keeps; locks.
 
-mod chain;
-mod shell;
-
 use std::collections::BTreeMap;
 
-use chain::Chain;
+use crate::chain::Chain;
+use crate::shell::{PATH, Shell, insert, ports, transact};
 use serde_json::{Value, json};
-use shell::{PATH, Shell, insert, ports, transact};
 use weir_server::Config;
 use weir_server::event::{Event, LinkId, SessionId};
 
@@ -87,7 +84,7 @@ fn the_index_never_falls_over_compactions_restarts_and_conversions() {
         assert_eq!(number(&mut chain.servers[2]), last + 3, "round {round}");
         last += 3;
     }
-    let mut schema = value(shell::SCHEMA);
+    let mut schema = value(crate::shell::SCHEMA);
     schema["version"] = json!("2.0.0");
     let convert = json!({"id":3,"method":"convert","params":["Net", schema]});
     let converter = chain.servers[0].connect();
@@ -281,7 +278,7 @@ fn columns_that_no_file_keeps_are_those_of_the_source() {
     // Nor does another schema lose them.
     let writer = chain.servers[0].connect();
     chain.call(0, writer, &transact(1, &set_up("c", true)));
-    let mut schema = value(shell::SCHEMA);
+    let mut schema = value(crate::shell::SCHEMA);
     schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer","ephemeral":true});
     let convert = json!({"id":3,"method":"convert","params":["Net", schema]});
     let converter = chain.servers[0].connect();
@@ -317,7 +314,7 @@ fn play(shell: &mut Shell) -> LinkId {
     let (link, _) = shell.connecting.pop().expect("a connection was begun");
     shell.event(Event::LinkUp { link });
     shell.settle();
-    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":shell::SCHEMA});
+    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA});
     loop {
         let bytes = std::mem::take(shell.links.get_mut(&link).expect("the link is up"));
         if bytes.is_empty() {

@@ -1,9 +1,7 @@
 //! Remotes under a scripted shell: rows of tables, connections that go out, their status, and the
 //! options of TLS that stand in a database.
 
-mod shell;
-
-use shell::{PATH, Shell};
+use crate::shell::{PATH, Shell};
 use weir_server::effect::TlsSettings;
 use weir_server::event::{Event, RemoteId, SessionId};
 use weir_server::{Config, StartStatus};
@@ -287,7 +285,7 @@ fn the_port_of_a_remote_is_there_with_the_first_read_after_the_start() {
     let mut again = Shell::start_with(shell.files[PATH].clone(), config);
     let client = again.connect_to("punix:/sock").unwrap();
     let (_, status) = status(&mut again, client);
-    assert!(status.contains(&format!("bound_port={}", shell::CHOSEN_PORT)), "{status}");
+    assert!(status.contains(&format!("bound_port={}", crate::shell::CHOSEN_PORT)), "{status}");
 }
 
 #[test]

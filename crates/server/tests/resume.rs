@@ -2,20 +2,12 @@
 //! compactions and writers of another kind, a replica that was resumed is always what a fresh one
 //! is.
 
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "events/chance.rs"]
-mod chance;
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "events/replica.rs"]
-mod replica;
-mod shell;
-
 use std::collections::BTreeMap;
 
-use chance::Chance;
-use replica::Rows;
+use crate::chance::Chance;
+use crate::replica::Rows;
+use crate::shell::{PATH, Shell, transact};
 use serde_json::{Value, json};
-use shell::{PATH, Shell, transact};
 use weir_data::Schema;
 use weir_log::{record, standalone};
 use weir_server::event::{Event, SessionId};
@@ -345,7 +337,7 @@ impl World {
         let mut seen = None;
         if message["method"] == "update3" {
             let params = &message["params"];
-            let told = replica::update(&mut client.rows, &params[2]);
+            let told = crate::replica::update(&mut client.rows, &params[2]);
             told.unwrap_or_else(|wrong| panic!("{wrong} in {message}"));
             client.last_id = params[1].as_str().expect("an id").to_owned();
             client.life = life;
@@ -370,7 +362,7 @@ impl World {
             if !found {
                 client.rows.clear();
             }
-            let told = replica::update(&mut client.rows, &message["result"][2]);
+            let told = crate::replica::update(&mut client.rows, &message["result"][2]);
             told.unwrap_or_else(|wrong| panic!("{wrong} in {message}"));
             if client.learns_from_replies {
                 client.last_id = message["result"][1].as_str().expect("an id").to_owned();
@@ -401,7 +393,7 @@ impl World {
             let reply = self.shell.whole_messages(newcomer).remove(0);
             let reply: Value = serde_json::from_str(&reply).expect("JSON");
             let mut fresh = Rows::new();
-            replica::update(&mut fresh, &reply["result"][2]).expect("all rows");
+            crate::replica::update(&mut fresh, &reply["result"][2]).expect("all rows");
             fresh.retain(|_, rows| !rows.is_empty());
             let client = &mut self.clients[at];
             client.rows.retain(|_, rows| !rows.is_empty());

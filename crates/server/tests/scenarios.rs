@@ -1,8 +1,6 @@
 //! The core under a scripted shell: what clients see, told as scenarios.
 
-mod shell;
-
-use shell::{PATH, Shell, insert, ports, transact};
+use crate::shell::{PATH, Shell, insert, ports, transact};
 use weir_server::event::Event;
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
@@ -174,7 +172,7 @@ fn adding_a_database_disconnects_who_cannot_be_told() {
     let (aware, unaware) = (shell.connect(), shell.connect());
     shell.call(aware, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     shell.call(unaware, r#"{"id":1,"method":"list_dbs","params":[]}"#);
-    let other = shell::SCHEMA.replace("\"Net\"", "\"Other\"");
+    let other = crate::shell::SCHEMA.replace("\"Net\"", "\"Other\"");
     let mut file = Vec::new();
     let schema = weir_data::Schema::parse_bytes(other.as_bytes()).unwrap();
     weir_log::standalone::write_schema(&mut file, &schema);

@@ -1,8 +1,6 @@
 //! Replies of several megabytes: composed piece by piece as clients take them.
 
-mod shell;
-
-use shell::{Shell, insert, transact};
+use crate::shell::{Shell, insert, transact};
 use weir_server::event::{Event, SessionId};
 
 const MONITOR: &str = r#"{"id":7,"method":"monitor_cond_since","params":["Net","mon",{"Port":{"columns":["name"]}},"00000000-0000-0000-0000-000000000000"]}"#;

@@ -1,9 +1,7 @@
 //! A `wait` costs what concerns it: which waiting transactions run again, and how many at a time.
 
-mod shell;
-
+use crate::shell::Shell;
 use serde_json::{Value, json};
-use shell::Shell;
 use weir_server::event::SessionId;
 
 const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{

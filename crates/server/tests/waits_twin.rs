@@ -1,15 +1,10 @@
 //! Which waiting transactions a change concerns makes no difference but for the work: whenever those
 //! have run that are thought to be concerned, all others run again, too, and nobody says more.
 
-#[allow(dead_code, reason = "the generator of events needs more of it")]
-#[path = "events/chance.rs"]
-mod chance;
-mod shell;
-
 use std::collections::BTreeMap;
 
-use chance::Chance;
-use shell::Shell;
+use crate::chance::Chance;
+use crate::shell::Shell;
 use weir_server::event::{Event, SessionId};
 
 const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -205,10 +200,10 @@ impl World {
     fn wake_all(&mut self) {
         let touch = r#"{"op":"insert","table":"Untouched","row":{"on":true}}"#;
         let nobody = self.shell.connect();
-        assert!(self.shell.call(nobody, &shell::transact(1, touch)).contains("uuid"));
+        assert!(self.shell.call(nobody, &crate::shell::transact(1, touch)).contains("uuid"));
         drop(self.said());
         self.shell.disk_error = Some("No space left on device");
-        let reply = self.shell.call(nobody, &shell::transact(1, touch));
+        let reply = self.shell.call(nobody, &crate::shell::transact(1, touch));
         assert!(reply.contains("No space left"), "{reply}");
         self.shell.disk_error = None;
         self.shell.event(Event::Closed { session: nobody, error: None });
@@ -240,7 +235,7 @@ fn run(seed: u64, count: &mut Count) {
                 let id = speaker.0.below(at + 1);
                 format!(r#"{{"id":null,"method":"cancel","params":[{id}]}}"#)
             }
-            _ => shell::transact(at as u32 + 1, &speaker.operations(waits)),
+            _ => crate::shell::transact(at as u32 + 1, &speaker.operations(waits)),
         };
         let shell = &mut world.shell;
         let ran = shell.server.ran_again();
@@ -290,7 +285,7 @@ fn nobody_is_forgotten_between_two_slices() {
             shell.slow_work = speaker.0.one_in(3);
             shell.send(
                 world.sessions[speaker.0.below(4)],
-                &shell::transact(at as u32, &speaker.operations(waits)),
+                &crate::shell::transact(at as u32, &speaker.operations(waits)),
             );
             if speaker.0.one_in(3) {
                 shell.server.end_round(shell.now);

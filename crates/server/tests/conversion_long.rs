@@ -1,5 +1,0 @@
-//! The scenarios of `conversion.rs` with a server to which every transaction is too long for one step:
-//! helpers run them all, and nobody can tell.
-
-#[path = "conversion.rs"]
-mod conversion;

@@ -1,4 +1,0 @@
-//! Relays with every step of the core as short as can be: what is more goes to helpers.
-
-#[path = "relay.rs"]
-mod relay;

@@ -1,4 +1,0 @@
-//! The same with every step of the core as short as can be: what is more goes to helpers.
-
-#[path = "resume.rs"]
-mod resume;

@@ -1,5 +1,0 @@
-//! The scenarios of `scenarios.rs` with a server to which every transaction is too long for one step:
-//! helpers run them all, and nobody can tell.
-
-#[path = "scenarios.rs"]
-mod scenarios;

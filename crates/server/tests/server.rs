@@ -1,0 +1,41 @@
+//! The core, driven by a shell of memory. One program, for each takes its time to link.
+
+#[allow(dead_code, reason = "`events` uses the rest")]
+#[path = "events/chance.rs"]
+mod chance;
+mod chain;
+#[allow(dead_code, reason = "`events` uses the rest")]
+#[path = "events/replica.rs"]
+mod replica;
+mod shell;
+
+mod admin;
+mod any_moment;
+mod backup;
+mod batching;
+mod big_requests;
+mod conversion;
+mod crash;
+mod delivery;
+mod explain;
+mod fault;
+mod follow;
+mod herd;
+mod kept;
+mod keys;
+mod keys_twin;
+mod log_of_changes;
+mod long_transactions;
+mod once;
+mod own_updates;
+mod past;
+mod pipelines;
+mod quiet;
+mod relay;
+mod relay_sources;
+mod remotes;
+mod resume;
+mod scenarios;
+mod streams;
+mod waits;
+mod waits_twin;
