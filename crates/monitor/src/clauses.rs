@@ -9,7 +9,8 @@
 //! compares.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -20,12 +21,16 @@ use weir_data::{
 
 use crate::filter::{EQUAL_MAX, Entry, Filter, Kind, Values, hash_entry, hash_value};
 use crate::registry::GroupId;
-use crate::subscription::Subscription;
+use crate::subscription::{Subscription, TableSubscription};
 use crate::view::{RowView, State};
 
 /// Most clauses on a table that one group is filed under. A group with more is asked of every
 /// changed row: a look-up each, and no step in which so many clauses are filed.
 const FILED_MAX: usize = 16 << 10;
+
+/// Clauses of groups that have gone which are taken out in a step: some milliseconds' worth. Those of
+/// one group on one table are taken out together.
+const SWEPT_MAX: usize = 8 << 10;
 
 /// What a group is filed as; stays the same while the conditions of its only member change.
 pub(crate) type FiledId = u32;
@@ -34,10 +39,21 @@ pub(crate) type FiledId = u32;
 #[derive(Debug)]
 pub(crate) struct ClauseIndex {
     tables: Vec<TableClauses>,
-    /// The group that is filed as each number, and which numbers are free.
-    groups: Vec<GroupId>,
+    /// The group that is filed as each number; none under a number that is free, or whose clauses have
+    /// not all been taken out.
+    groups: Vec<Option<GroupId>>,
     free: Vec<FiledId>,
+    /// Groups that have gone, and whose clauses are found until they have been taken out.
+    gone: VecDeque<Gone>,
     hasher: FixedState,
+}
+
+#[derive(Debug)]
+struct Gone {
+    filed: FiledId,
+    subscription: Arc<Subscription>,
+    /// The clauses on so many of its tables have been taken out.
+    tables: usize,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +121,8 @@ impl<'a> Filing<'a> {
 impl ClauseIndex {
     /// An index of no groups; `hasher` is that of the filters.
     pub(crate) fn new(hasher: FixedState) -> Self {
-        Self { tables: Vec::new(), groups: Vec::new(), free: Vec::new(), hasher }
+        let (tables, groups, free) = Default::default();
+        Self { tables, groups, free, gone: VecDeque::new(), hasher }
     }
 
     /// Files a group.
@@ -118,8 +135,8 @@ impl ClauseIndex {
         self.tables.resize_with(n_tables, TableClauses::default);
         let filed = self.free.pop().unwrap_or(self.groups.len() as FiledId);
         match self.groups.get_mut(filed as usize) {
-            Some(free) => *free = group,
-            None => self.groups.push(group),
+            Some(free) => *free = Some(group),
+            None => self.groups.push(Some(group)),
         }
         for of in &subscription.tables {
             let table = &mut self.tables[of.shape.table.index()];
@@ -136,7 +153,7 @@ impl ClauseIndex {
         old: &Subscription,
         new: &Subscription,
     ) {
-        self.groups[filed as usize] = group;
+        self.groups[filed as usize] = Some(group);
         for (old, new) in old.tables.iter().zip(&new.tables) {
             assert_eq!(old.shape.table, new.shape.table, "conditions change, tables do not");
             let table = &mut self.tables[new.shape.table.index()];
@@ -144,13 +161,43 @@ impl ClauseIndex {
         }
     }
 
-    /// Takes a group out.
-    pub(crate) fn remove(&mut self, filed: FiledId, subscription: &Subscription) {
+    /// Takes a group out. Its clauses are left to [`ClauseIndex::sweep`]: many clients that leave at
+    /// the same time may have millions.
+    pub(crate) fn remove(&mut self, filed: FiledId, subscription: Arc<Subscription>) {
+        self.groups[filed as usize] = None;
         for of in &subscription.tables {
-            let table = &mut self.tables[of.shape.table.index()];
-            table.refile(filed, &Filing::of(&of.filter), &Filing::Nowhere);
+            self.tables[of.shape.table.index()].all.remove(&filed);
         }
-        self.free.push(filed);
+        let has_values = |of: &TableSubscription| !Filing::of(&of.filter).values().is_empty();
+        if subscription.tables.iter().any(has_values) {
+            self.gone.push_back(Gone { filed, subscription, tables: 0 });
+        } else {
+            self.free.push(filed);
+        }
+    }
+
+    /// Whether clauses are left of groups that have gone.
+    pub(crate) fn is_to_be_swept(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Takes some of these out.
+    pub(crate) fn sweep(&mut self) {
+        let mut swept = 0;
+        while swept < SWEPT_MAX
+            && let Some(gone) = self.gone.front_mut()
+        {
+            if let Some(of) = gone.subscription.tables.get(gone.tables) {
+                let filing = Filing::of(&of.filter);
+                swept += 1 + filing.values().iter().map(Values::len).sum::<usize>();
+                let table = &mut self.tables[of.shape.table.index()];
+                table.refile(gone.filed, &filing, &Filing::Nowhere);
+                gone.tables += 1;
+            } else {
+                self.free.push(gone.filed);
+                self.gone.pop_front();
+            }
+        }
     }
 
     /// Whether none of these transactions, all of which the store shows, can concern anybody.
@@ -200,14 +247,14 @@ impl ClauseIndex {
     ) {
         let of_table = self.tables.get(table.index());
         let Some(clauses) = of_table else { return };
-        groups.extend(clauses.all.iter().map(|filed| self.group(*filed)));
+        groups.extend(clauses.all.iter().filter_map(|filed| self.group(*filed)));
         if clauses.columns.is_empty() {
             return;
         }
         for (at, row) in rows.iter().enumerate() {
             let mut find = |filed: &[FiledId]| {
-                let group = |filed: &FiledId| self.group(*filed);
-                found.extend(filed.iter().map(|filed| Found { group: group(filed), table, at }));
+                let groups = filed.iter().filter_map(|filed| self.group(*filed));
+                found.extend(groups.map(|group| Found { group, table, at }));
             };
             match &row.state {
                 State::Inserted(row) | State::Deleted(row) => {
@@ -221,7 +268,8 @@ impl ClauseIndex {
         }
     }
 
-    fn group(&self, filed: FiledId) -> GroupId {
+    /// The group that is filed as this number, unless it has gone.
+    fn group(&self, filed: FiledId) -> Option<GroupId> {
         self.groups[filed as usize]
     }
 

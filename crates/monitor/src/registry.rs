@@ -340,10 +340,10 @@ impl Monitors {
         }
         if group.classes.is_empty() {
             let gone = self.withdraw(membership.group);
-            self.clauses.remove(gone.filed, &gone.subscription);
             for table in &gone.subscription.tables {
                 self.shapes.end(&table.shape);
             }
+            self.clauses.remove(gone.filed, gone.subscription);
         }
         Some(membership)
     }
@@ -358,6 +358,16 @@ impl Monitors {
         }
         self.prune(schema);
         self.try_rebase(schema);
+    }
+
+    /// Whether something is left of monitors that have ended: [`Monitors::sweep`] is to be called.
+    pub fn is_to_be_swept(&self) -> bool {
+        self.clauses.is_to_be_swept()
+    }
+
+    /// Takes out clauses of monitors that have ended, as many as a step may.
+    pub fn sweep(&mut self) {
+        self.clauses.sweep();
     }
 
     /// `monitor_cond_change`: new conditions and a new id, for a monitor that has just been

@@ -258,6 +258,7 @@ impl Steps {
 
     fn remove(&mut self) {
         let Some(key) = self.run.any_client() else { return };
+        self.run.sweep();
         self.count("ended while away", usize::from(self.is_away(key)));
         self.run.clients.remove(&key);
         self.run.monitors.remove(key, self.run.world.store.schema());
@@ -425,7 +426,15 @@ impl Run {
         self.check(key);
     }
 
+    /// Clauses of those that have ended are found until they are taken out.
+    fn sweep(&mut self) {
+        if self.world.random.below(3) == 0 {
+            self.monitors.sweep();
+        }
+    }
+
     fn remove(&mut self) {
+        self.sweep();
         if let Some(key) = self.any_client() {
             self.clients.remove(&key);
             self.monitors.remove(key, self.world.store.schema());

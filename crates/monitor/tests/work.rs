@@ -530,3 +530,30 @@ fn an_id_is_renewed_behind_all_that_led_to_its_state() {
     s.remove(keys[0]);
     assert_eq!(s.flush_all(&[])[0].to, [keys[1]], "nobody is told who has left");
 }
+
+#[test]
+fn clauses_of_many_monitors_that_end_at_once_are_taken_out_in_steps() {
+    let mut s = Scene::new();
+    let condition = |from: usize| {
+        let clauses: Vec<String> =
+            (from..from + 1000).map(|n| format!(r#"["n","==",{n}]"#)).collect();
+        format!(r#"{{"Bridge":{{"columns":["n"],"where":[{}]}}}}"#, clauses.join(","))
+    };
+    let keys: Vec<MonitorKey> = (0..40).map(|n| s.add(V2, &condition(n))).collect();
+    keys.into_iter().for_each(|key| s.remove(key));
+    assert!(s.monitors.is_empty());
+    // Who comes before all are out is told what concerns him, and of nobody who has gone.
+    let key = s.add(V2, &condition(30));
+    let mut steps = 0;
+    while s.monitors.is_to_be_swept() {
+        s.insert("Bridge", steps, &[("n", "30")]).commit();
+        let updates = s.flush_all(&[]);
+        assert_eq!(updates.iter().map(|update| &update.to[..]).collect::<Vec<_>>(), [[key]]);
+        s.monitors.sweep();
+        steps += 1;
+    }
+    assert!((4..=8).contains(&steps), "{steps} steps for 40,000 clauses");
+    s.insert("Bridge", 1000, &[("n", "7")]).commit();
+    assert!(s.flush_all(&[]).is_empty());
+    assert_eq!(s.monitors.counts().composed, u64::try_from(steps).unwrap());
+}

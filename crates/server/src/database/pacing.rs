@@ -373,6 +373,16 @@ impl Databases {
         }
     }
 
+    /// Takes out what is left of monitors that have ended, as much as a step may.
+    pub(crate) fn sweep_monitors(&mut self) {
+        self.entries.iter_mut().for_each(|(_, db)| db.watch.monitors.sweep());
+    }
+
+    /// Whether something is left of monitors that have ended.
+    pub(crate) fn are_to_be_swept(&self) -> bool {
+        self.values().any(|db| db.watch.monitors.is_to_be_swept())
+    }
+
     /// Whether a monitor is still there.
     pub(crate) fn has_monitor(&self, id: DbId, key: MonitorKey) -> bool {
         self.get(id).is_some_and(|db| db.watch.sessions.contains_key(&key))

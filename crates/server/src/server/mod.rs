@@ -194,6 +194,7 @@ impl Server {
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
         self.databases.tend_keys(&mut self.shell);
+        self.databases.sweep_monitors();
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
@@ -216,7 +217,7 @@ impl Server {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
         earliest([
             (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
-            self.databases.want_tending().then_some(0),
+            (self.databases.want_tending() || self.databases.are_to_be_swept()).then_some(0),
             self.databases.next_us(),
             self.backups.next_us().filter(|_| may_connect),
             self.clusters.next_us(),
