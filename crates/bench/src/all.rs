@@ -74,6 +74,7 @@ const LINES: &[Line] = &[
     line("by-name", "by-name", &[ONE_CORE], BY_KEY_QUICK),
     line("by-column", "by-column", &[ONE_CORE], BY_KEY_QUICK),
     line("may-exist", "may-exist", &[ONE_CORE], BY_KEY_QUICK),
+    line("queries", "queries", &[ONE_CORE], &["--rows=1000,4000", "--seconds=0.1", ONE_CORE]),
     line(
         "conditions",
         "conditions",

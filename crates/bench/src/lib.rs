@@ -52,6 +52,7 @@ mod herd;
 mod large;
 mod openstack;
 mod ports;
+mod queries;
 mod relay;
 mod resume;
 mod scenarios;

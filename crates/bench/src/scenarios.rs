@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::rounds::Bench;
 use crate::{
     Error, big, cluster, conditions, connections, dbfile, growth, herd, large, openstack, ports,
-    relay, resume, set, steps, strings, tools, unfair,
+    queries, relay, resume, set, steps, strings, tools, unfair,
 };
 
 /// A load test.
@@ -89,6 +89,13 @@ const SCENARIOS: &[Scenario] = &[
         options: BY_KEY_OPTIONS,
         schema: Some(|| Ok(by_key::schema(false))),
         run: |args, bench| by_key::run(Key::MayExist, args, bench),
+    },
+    Scenario {
+        name: "queries",
+        about: &["rows of a large table found without a key, and with it; first rows of monitors"],
+        options: &["--rows N[,N...] (4000,60000,1000000) --seconds N  of each kind (2)"],
+        schema: None,
+        run: queries::run,
     },
     Scenario {
         name: "conditions",
