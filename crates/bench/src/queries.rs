@@ -48,7 +48,7 @@ enum Kind {
     MonitorShared,
 }
 
-const KINDS: [Kind; 10] = [
+static KINDS: [Kind; 10] = [
     Kind::Name,
     Kind::One,
     Kind::Shared,
@@ -74,6 +74,22 @@ impl Kind {
             Self::Page => "page",
             Self::MonitorName => "monitor by name",
             Self::MonitorShared => "monitor by column",
+        }
+    }
+
+    /// The kind as `--kinds` names it.
+    fn word(&self) -> &str {
+        match self {
+            Self::Name => "name",
+            Self::One => "one",
+            Self::Shared => "column",
+            Self::Range => "range",
+            Self::Element => "element",
+            Self::Pair => "pair",
+            Self::Reference => "reference",
+            Self::Page => "page",
+            Self::MonitorName => "monitor-name",
+            Self::MonitorShared => "monitor-column",
         }
     }
 
@@ -158,6 +174,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
     let seconds = args.value("--seconds")?.unwrap_or(2.0);
     let limit = Duration::try_from_secs_f64(seconds)
         .map_err(|e| Error::Usage(format!("--seconds {seconds}: {e}")))?;
+    let kinds = args.choose("--kinds", &KINDS, Kind::word)?;
     args.finish("queries")?;
     let about = About {
         scenario: "queries".into(),
@@ -165,7 +182,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             "queries: one client, {seconds} s of each kind (first: {FIRST} queries, or so long) at \
              {sizes:?} rows; {GROUP} rows found but for those by name and 'one row'"
         ),
-        standard: sizes == SIZES && seconds >= 2.0,
+        standard: sizes == SIZES && seconds >= 2.0 && kinds.len() == KINDS.len(),
     };
     bench.rounds(about, Floors::Plain, &mut |peer| {
         let mut figures = Figures::default();
@@ -175,7 +192,7 @@ pub(crate) fn run(args: &mut Args, bench: &Bench) -> Result<Report, Error> {
             let made = |path: &std::path::Path| table::write(path, rows);
             let running = bench.start(peer, Source::Made(&made))?;
             let measured = Scene::new(&running, rows, limit, peer.is_floor())
-                .and_then(|mut scene| scene.measure(bench, &mut figures));
+                .and_then(|mut scene| scene.measure(&kinds, bench, &mut figures));
             let measured = measured.map_err(|e| running.explain(&peer.name, &e))?;
             for (costs, cost) in costs.iter_mut().zip(measured) {
                 costs.extend(cost.map(|cost| (rows as f64, cost)));
@@ -233,6 +250,7 @@ impl<'r> Scene<'r> {
     /// Measures all kinds; returns their costs in CPU after the server has helped itself.
     fn measure(
         &mut self,
+        kinds: &[&Kind],
         bench: &Bench,
         figures: &mut Figures,
     ) -> Result<[Option<f64>; KINDS.len()], Error> {
@@ -240,7 +258,7 @@ impl<'r> Scene<'r> {
         for (at, kind) in KINDS.into_iter().enumerate() {
             let section = format!("{}, {} rows", kind.name(), self.rows);
             bench.progress.wait(&section);
-            if kind == Kind::Page && !self.has_pages {
+            if !kinds.contains(&&kind) || kind == Kind::Page && !self.has_pages {
                 continue;
             }
             if let (Some(_), false) = (kind.column(), self.is_floor) {

@@ -93,7 +93,11 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "queries",
         about: &["rows of a large table found without a key, and with it; first rows of monitors"],
-        options: &["--rows N[,N...] (4000,60000,1000000) --seconds N  of each kind (2)"],
+        options: &[
+            "--rows N[,N...] (4000,60000,1000000) --seconds N  of each kind (2)",
+            "--kinds KIND[,...]  name, one, column, range, element, pair, reference, page,",
+            "                    monitor-name, monitor-column",
+        ],
         schema: None,
         run: queries::run,
     },

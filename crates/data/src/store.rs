@@ -44,6 +44,7 @@ impl Slot {
 #[derive(Debug)]
 pub struct Table {
     pages: Vec<Page>,
+    n_rows: usize,
     /// Rows by the hash of their UUID; the UUID itself is in the row.
     slots: HashTable<IndexEntry>,
     hasher: FixedState,
@@ -78,24 +79,31 @@ pub struct Store {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     schema: Arc<Schema>,
-    tables: Vec<Vec<Page>>,
+    tables: Vec<Pages>,
     atoms: usize,
+}
+
+/// The rows of one table in a snapshot.
+#[derive(Clone, Debug, Default)]
+struct Pages {
+    pages: Vec<Page>,
+    n_rows: usize,
 }
 
 impl Table {
     fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        Self { pages: Vec::new(), slots: HashTable::new(), hasher, free: Vec::new() }
+        Self { pages: Vec::new(), n_rows: 0, slots: HashTable::new(), hasher, free: Vec::new() }
     }
 
     /// Number of rows of the table.
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.n_rows
     }
 
     /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.n_rows == 0
     }
 
     /// The slot of the row called `uuid`.
@@ -157,6 +165,7 @@ impl Table {
             page.resize_with(slot.row() + 1, || None);
         }
         page[slot.row()] = Some(row);
+        self.n_rows += 1;
         self.enter(uuid, slot);
         slot
     }
@@ -175,6 +184,7 @@ impl Table {
         }
         let page = Arc::make_mut(&mut self.pages[slot.page()]);
         let row = page[slot.row()].take()?;
+        self.n_rows -= 1;
         self.free.push(slot);
         Some((slot, row))
     }
@@ -198,6 +208,10 @@ impl Table {
         if self.slots.capacity() > (SPARE_SHARE * self.slots.len()).max(SPARE_MIN) {
             self.slots.shrink_to(2 * self.slots.len(), IndexEntry::hash);
         }
+    }
+
+    fn to_pages(&self) -> Pages {
+        Pages { pages: self.pages.clone(), n_rows: self.n_rows }
     }
 
     fn get_mut(&mut self, uuid: Uuid) -> Option<&mut Row> {
@@ -309,14 +323,14 @@ impl Store {
 
     /// The rows of one table as they are now; in the snapshot the other tables are empty.
     pub fn snapshot_of(&self, table: TableId) -> Snapshot {
-        let mut tables = vec![Vec::new(); self.tables.len()];
-        tables[table.index()].clone_from(&self.table(table).pages);
+        let mut tables = vec![Pages::default(); self.tables.len()];
+        tables[table.index()] = self.table(table).to_pages();
         Snapshot { schema: Arc::clone(&self.schema), tables, atoms: self.atoms }
     }
 
     /// All rows as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        let tables = self.tables.iter().map(|table| table.pages.clone()).collect();
+        let tables = self.tables.iter().map(Table::to_pages).collect();
         Snapshot { schema: Arc::clone(&self.schema), tables, atoms: self.atoms }
     }
 }
@@ -329,13 +343,13 @@ impl Snapshot {
 
     /// One table's rows, in slot order.
     pub fn rows(&self, table: TableId) -> impl Iterator<Item = &Row> {
-        rows(&self.tables[table.index()])
+        rows(&self.tables[table.index()].pages)
     }
 
     /// One table's rows from slot `slot` on, each with the number of the slot behind it.
     pub fn rows_from(&self, table: TableId, slot: u32) -> impl Iterator<Item = (u32, &Row)> {
         let (page, place) = (Slot(slot).page(), Slot(slot).row());
-        let pages = self.tables[table.index()].iter().enumerate().skip(page);
+        let pages = self.tables[table.index()].pages.iter().enumerate().skip(page);
         pages.flat_map(move |(at, rows)| {
             let skip = if at == page { place } else { 0 };
             let rows = rows.iter().enumerate().skip(skip);
@@ -349,8 +363,11 @@ impl Snapshot {
     pub fn to_store(&self, tables: &[TableId], seed: u64) -> Store {
         let mut store = Store::new(Arc::clone(&self.schema), seed);
         store.atoms = self.atoms;
-        for (at, (table, pages)) in store.tables.iter_mut().zip(&self.tables).enumerate() {
+        for (at, (table, Pages { pages, n_rows })) in
+            store.tables.iter_mut().zip(&self.tables).enumerate()
+        {
             table.pages.clone_from(pages);
+            table.n_rows = *n_rows;
             if !tables.iter().any(|id| id.index() == at) {
                 continue;
             }

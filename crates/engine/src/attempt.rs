@@ -27,6 +27,7 @@ use crate::meter::{self, Meter, Watcher, Word};
 use crate::ops::Run;
 use crate::rbac;
 use crate::transaction::{Edit, Logged, Transaction};
+use crate::view;
 
 /// A change of more rows than this counts as a change of all rows of its tables.
 const ROWS_OF_CHANGE_MAX: usize = 1_000;
@@ -96,7 +97,7 @@ impl Attempt {
         env: &mut Env<'_>,
         seed: u64,
     ) -> Result<Self, Unanswered> {
-        let mut view = execute::view(snapshot, operations, seed);
+        let mut view = view::whole(snapshot, operations, seed);
         let (schema, read_only) = (Arc::clone(view.schema()), env.read_only);
         let has_role = !env.client.role.is_empty();
         let mut run = Run::new(&mut view, env);

@@ -44,22 +44,6 @@ impl Database {
         load::derive(Self::bare(store, seed)).map(|(database, _)| database)
     }
 
-    /// The rows of a snapshot, to be read: `tables` can be searched, the others hold nothing that
-    /// can be found. What a commit needs is not there.
-    pub(crate) fn view(snapshot: &Snapshot, tables: &[TableId], seed: u64) -> Self {
-        let mut view = Self::bare(snapshot.to_store(tables, seed), seed);
-        view.has_links = false;
-        let Self { store, indexes, .. } = &mut view;
-        for &table in tables {
-            for at in 0..indexes.of(table).len() {
-                for row in store.table(table).iter() {
-                    indexes.add_row(store, table, at, row);
-                }
-            }
-        }
-        view
-    }
-
     pub(crate) fn bare(store: Store, seed: u64) -> Self {
         let links = Links::new(store.schema(), seed);
         let indexes = Indexes::new(store.schema(), seed);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_data::parser::{ID, Parser};
-use weir_data::{Delta, Error, Schema, Snapshot, TableId, UuidSource};
+use weir_data::{Delta, Error, Schema, Snapshot, UuidSource};
 use weir_json::Text;
 
 use crate::commit;
@@ -18,9 +18,10 @@ use crate::late::{LateReply, LateRows};
 use crate::meter::{self, Watcher};
 use crate::ops::{self, Op, Run, Stop, Unsatisfied};
 use crate::planner::{Search, Work};
-use crate::rbac::{self, Client};
+use crate::rbac::Client;
 use crate::reads::Reads;
 use crate::transaction::Transaction;
+use crate::view;
 
 /// What executing a request needs besides the database.
 pub struct Env<'e> {
@@ -358,20 +359,8 @@ pub fn may_wait(operations: &[Text<'_>]) -> bool {
 /// Runs a request of which [`is_read_only`] is true, or that may write nothing, on rows as they
 /// were at one moment, while the database itself goes on. `seed` is any: no answer depends on it.
 pub fn read(snapshot: &Snapshot, operations: &[Text<'_>], env: &mut Env<'_>, seed: u64) -> Outcome {
-    let mut view = view(snapshot, operations, seed);
+    let mut view = view::of(snapshot, operations, seed);
     run_all(&mut view, operations, env, Some(Vec::new()))
-}
-
-/// The rows of a snapshot, those to be found that the operations can ask for.
-pub(crate) fn view(snapshot: &Snapshot, operations: &[Text<'_>], seed: u64) -> Database {
-    let schema = snapshot.schema();
-    let members = operations.iter().flat_map(|operation| operation.members().into_iter().flatten());
-    let named = members.filter(|(key, _)| **key == *b"table");
-    let named = named.filter_map(|(_, value)| schema.table_id(&value.str()?));
-    let mut tables: Vec<TableId> = named.chain(rbac::tables(schema)).collect();
-    tables.sort_unstable();
-    tables.dedup();
-    Database::view(snapshot, &tables, seed)
 }
 
 /// Runs one operation and writes its result.

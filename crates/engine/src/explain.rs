@@ -12,9 +12,10 @@ use weir_data::Snapshot;
 use weir_json::{Text, write_string};
 
 use crate::database::Database;
-use crate::execute::{Done, Env, OperationNumber, Outcome, step, view};
+use crate::execute::{Done, Env, OperationNumber, Outcome, step};
 use crate::keys::KeyName;
 use crate::ops::{Run, Stop};
+use crate::view;
 
 /// Explains a request on the rows as they are now. An outcome of [`Outcome::TooLong`] is for
 /// [`explain_on`].
@@ -30,7 +31,7 @@ pub fn explain_on(
     env: &mut Env<'_>,
     (seed, known): (u64, &[KeyName]),
 ) -> Outcome {
-    run(&mut view(snapshot, operations, seed), operations, env, known)
+    run(&mut view::of(snapshot, operations, seed), operations, env, known)
 }
 
 fn run(

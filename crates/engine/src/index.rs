@@ -163,6 +163,12 @@ pub(crate) fn old_values(columns: &[ColumnId], row: &Row, changes: &[ColumnDelta
 }
 
 impl Index {
+    /// Number of rows that are filed.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Another row that is indexed under `hash` and whose values are equal to `row`'s.
     pub(crate) fn find_equal(
         &self,

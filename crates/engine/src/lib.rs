@@ -15,7 +15,8 @@
 //! 10. [`replicate`]: rows of another database made to be here too.
 //!     [`follow()`]: what another server has committed, from its log. [`difference`]: all its rows,
 //!     compared with those that are here.
-//! 11. [`late`]: results too long for one buffer.
+//! 11. `view`: rows of a snapshot, for requests that take long. [`late`]: results too long for one
+//!     buffer.
 //! 12. [`reads`]: what a request that waits depends on. [`attempt`]: a long request on a snapshot,
 //!     committed later if it still holds.
 //! 13. [`planner`]: which rows a condition is checked on; `page`: in which order, and how many, a
@@ -46,6 +47,7 @@ pub mod rbac;
 pub mod reads;
 pub mod replicate;
 mod transaction;
+mod view;
 
 #[cfg(test)]
 mod tests;
