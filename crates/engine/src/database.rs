@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 
-use weir_data::condition::Clause;
 use weir_data::{DatumRef, Delta, Error, Schema, Snapshot, Store, TableId, Uuid};
 
 use crate::index::Indexes;
 use crate::keys::Keys;
 use crate::links::Links;
-use crate::{load, planner};
+use crate::load;
 
 /// The rows of one database and what is derived from them.
 #[derive(Debug)]
@@ -85,13 +84,6 @@ impl Database {
     /// values. Rows that a transaction under way has touched may be missed.
     pub fn lookup(&self, table: TableId, index: usize, values: &[DatumRef<'_>]) -> Option<Uuid> {
         self.indexes.lookup(&self.store, table, index, values)
-    }
-
-    /// The committed rows among which all are that satisfy a clause, found by keys or weak references;
-    /// `None` if only a look at every row tells, or if there are more than `most`. As for
-    /// [`Database::lookup`], no transaction is under way.
-    pub fn candidates(&self, table: TableId, clause: &Clause, most: usize) -> Option<Vec<Uuid>> {
-        planner::candidates(self, table, clause, most)
     }
 
     /// Makes a change that was committed before, here or elsewhere: nothing is checked.

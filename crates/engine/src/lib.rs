@@ -64,6 +64,6 @@ pub use follow::{difference_of, follow};
 pub use keys::{KeyBudget, KeyEvent, KeyKind, KeyName};
 pub use late::LateReply;
 pub use meter::{Watcher, Word};
-pub use planner::{Search, Way, Work};
+pub use planner::{Search, Searches, Way, Work};
 pub use rbac::Client;
 pub use reads::Reads;

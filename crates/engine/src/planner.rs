@@ -1,7 +1,8 @@
 //! Finding the rows that satisfy a condition: by UUID, by a unique index, by a key or by weak
 //! references, or by looking at all (`docs/decisions/015`).
 //!
-//! `pages` finds rows in order, `search` tells what a search came to.
+//! `pages` finds rows in order, `committed` those that somebody else than a transaction looks for,
+//! `search` tells what a search came to.
 //!
 //! Whatever finds candidates, each is checked against the whole condition, so a plan decides only
 //! how many rows are visited. The result is in slot order under every plan.
@@ -9,6 +10,7 @@
 //! Indexes, keys and links hold committed values. What the transaction itself has moved in them is
 //! found besides, through `moved`.
 
+mod committed;
 mod moved;
 mod pages;
 mod search;
@@ -20,10 +22,10 @@ use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, DatumRef, Row, TableId, TableSchema, Uuid};
 
 use crate::attempt::Trace;
-use crate::database::Database;
 use crate::keys::{KeyKind, KeyName, Keys, Note, ROWS_MIN};
 use crate::meter::{self, TooLong};
 use crate::transaction::Transaction;
+pub use committed::Searches;
 use moved::Moved;
 pub use search::{Search, Way};
 use sources::{Candidates, Source, Sources};
@@ -266,18 +268,7 @@ impl Planner {
 
     /// Keeps a note, together with those of the same kind about the same key.
     fn note(&mut self, note: Note) {
-        for known in &mut self.notes {
-            match (known, note) {
-                (Note::Scanned(name, rows), Note::Scanned(other, more)) if *name == other => {
-                    return *rows = rows.saturating_add(more);
-                }
-                (Note::Saved(name, rows), Note::Saved(other, more)) if *name == other => {
-                    return *rows = rows.saturating_add(more);
-                }
-                _ => {}
-            }
-        }
-        self.notes.push(note);
+        keep(&mut self.notes, note);
     }
 
     /// Takes note that a row was inserted, or changed in `column`.
@@ -292,24 +283,20 @@ impl Planner {
     }
 }
 
-/// The committed rows among which all are that satisfy a clause, each at most once, unless only a
-/// look at every row tells, or there are more than `most`.
-pub(crate) fn candidates(
-    db: &Database,
-    table: TableId,
-    clause: &Clause,
-    most: usize,
-) -> Option<Vec<Uuid>> {
-    let rows = db.store.table(table);
-    let condition = Condition { clauses: vec![clause.clone()] };
-    let candidates = match Sources::of(db, 0, table, &condition) {
-        Sources::None => return None,
-        Sources::Nothing => Candidates::default(),
-        Sources::Some(sources) => sources::choose(&sources, table, rows, most).ok()?,
-    };
-    let numbers = candidates.rows.into_iter();
-    let slots = in_order(numbers.flat_map(|number| rows.slots_of_number(number)).collect());
-    Some(slots.into_iter().filter_map(|slot| rows.at(slot)).map(Row::uuid).collect())
+/// Keeps a note, together with those of the same kind about the same key.
+fn keep(notes: &mut Vec<Note>, note: Note) {
+    for known in &mut *notes {
+        match (known, note) {
+            (Note::Scanned(name, rows), Note::Scanned(other, more)) if *name == other => {
+                return *rows = rows.saturating_add(more);
+            }
+            (Note::Saved(name, rows), Note::Saved(other, more)) if *name == other => {
+                return *rows = rows.saturating_add(more);
+            }
+            _ => {}
+        }
+    }
+    notes.push(note);
 }
 
 fn in_order(mut slots: Few<Slot>) -> Few<Slot> {

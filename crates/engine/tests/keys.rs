@@ -7,7 +7,7 @@ use weir_data::condition::Clause;
 use weir_data::{Row, Schema, TableId, Uuid, UuidSource};
 use weir_engine::keys::{KeyError, Origin, Why};
 use weir_engine::{
-    Database, Done, Env, KeyBudget, KeyEvent, KeyKind, KeyName, Outcome, execute, read,
+    Database, Done, Env, KeyBudget, KeyEvent, KeyKind, KeyName, Outcome, Searches, execute, read,
 };
 use weir_json::{Text, validate};
 
@@ -171,14 +171,19 @@ fn candidates_of_a_clause_are_told_to_who_runs_no_transaction() {
     let table = scene.key("owner", false).table;
     let owner = clause(&scene, r#"["owner","==","owner 7"]"#);
     let group = clause(&scene, &format!(r#"["group","==",{}]"#, group(7)));
-    assert_eq!(scene.db.candidates(table, &owner, ROWS), None, "there is no key");
+    let mut searches = Searches::default();
+    assert_eq!(searches.candidates(&scene.db, table, &owner, ROWS), None, "there is no key");
     scene.have_key("owner", false);
     for clause in [owner, group] {
         let rows = scene.db.store().table(table).iter().filter(|row| clause.matches(row));
         let rows: Vec<Uuid> = rows.map(Row::uuid).collect();
         assert_eq!(rows.len(), SHARE);
-        assert_eq!(scene.db.candidates(table, &clause, SHARE), Some(rows));
-        assert_eq!(scene.db.candidates(table, &clause, SHARE - 1), None, "they are too many");
+        assert_eq!(searches.candidates(&scene.db, table, &clause, SHARE), Some(rows));
+        assert_eq!(
+            searches.candidates(&scene.db, table, &clause, SHARE - 1),
+            None,
+            "they are too many"
+        );
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Counter {
 }
 
 /// Names of the counters, in the same order; behind them those that the core counts.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 17] = [
     "host_accept",
     "host_append",
     "host_append_bytes",
@@ -33,6 +33,9 @@ const NAMES: [&str; 14] = [
     "query_alternate",
     "query_inverted",
     "query_linear",
+    "monitor_indexed",
+    "monitor_linear",
+    "monitor_unfiled",
 ];
 
 type Totals = [u64; NAMES.len()];

@@ -46,6 +46,8 @@ pub(crate) struct ClauseIndex {
     /// Groups that have gone, and whose clauses are found until they have been taken out.
     gone: VecDeque<Gone>,
     hasher: FixedState,
+    /// Conditions so far that ask for some rows, and for which every changed row is judged.
+    unfiled: u64,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,11 @@ impl<'a> Filing<'a> {
         }
     }
 
+    /// Whether every changed row is judged by the filter, though not every row is asked for.
+    fn is_unfiled(&self, filter: &Filter) -> bool {
+        matches!(self, Self::All) && !filter.holds_always()
+    }
+
     fn values(&self) -> &'a [Values] {
         match self {
             Self::Values(values) => values,
@@ -122,7 +129,12 @@ impl ClauseIndex {
     /// An index of no groups; `hasher` is that of the filters.
     pub(crate) fn new(hasher: FixedState) -> Self {
         let (tables, groups, free) = Default::default();
-        Self { tables, groups, free, gone: VecDeque::new(), hasher }
+        Self { tables, groups, free, gone: VecDeque::new(), hasher, unfiled: 0 }
+    }
+
+    /// How many conditions could not be filed since this was asked last.
+    pub(crate) fn take_unfiled(&mut self) -> u64 {
+        std::mem::take(&mut self.unfiled)
     }
 
     /// Files a group.
@@ -140,7 +152,9 @@ impl ClauseIndex {
         }
         for of in &subscription.tables {
             let table = &mut self.tables[of.shape.table.index()];
-            table.refile(filed, &Filing::Nowhere, &Filing::of(&of.filter));
+            let filing = Filing::of(&of.filter);
+            self.unfiled += u64::from(filing.is_unfiled(&of.filter));
+            table.refile(filed, &Filing::Nowhere, &filing);
         }
         filed
     }
@@ -157,7 +171,9 @@ impl ClauseIndex {
         for (old, new) in old.tables.iter().zip(&new.tables) {
             assert_eq!(old.shape.table, new.shape.table, "conditions change, tables do not");
             let table = &mut self.tables[new.shape.table.index()];
-            table.refile(filed, &Filing::of(&old.filter), &Filing::of(&new.filter));
+            let filing = Filing::of(&new.filter);
+            self.unfiled += u64::from(filing.is_unfiled(&new.filter) && old.filter != new.filter);
+            table.refile(filed, &Filing::of(&old.filter), &filing);
         }
     }
 

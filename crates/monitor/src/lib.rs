@@ -58,4 +58,4 @@ pub use occupied::bytes_of_text;
 pub use prepare::{Prepare, Prepared};
 pub use registry::{Counts, GroupId, MonitorKey, Monitors};
 pub use resume::Missed;
-pub use rows::{FindCandidates, FindRow, Rows};
+pub use rows::{FindCandidates, FindRow, Rows, Told};

@@ -271,6 +271,12 @@ impl Monitors {
         group.told_age = group.told_age.min(age);
     }
 
+    /// How many conditions on tables could not be filed by the values that they demand since this was
+    /// asked last: each change of such a table is held against them.
+    pub fn take_unfiled(&mut self) -> u64 {
+        self.clauses.take_unfiled()
+    }
+
     /// The group of equal subscriptions, if there is one.
     fn group_of(&self, digest: u64, subscription: &Subscription) -> Option<GroupId> {
         let is_it = |(_, id): &(u64, GroupId)| *self.groups[id].subscription == *subscription;

@@ -14,6 +14,25 @@ pub type FindRow<'a> = dyn Fn(TableId, usize, &[DatumRef<'_>]) -> Option<Uuid> +
 /// index; `None` if there is no such key, or if there are more rows than so many.
 pub type FindCandidates<'a> = dyn Fn(TableId, &Clause, usize) -> Option<Vec<Uuid>> + 'a;
 
+/// How rows were found that a condition asks for, for who decides about keys.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// By indexes, and keys if those were asked.
+    Found {
+        /// The rows' table.
+        table: TableId,
+    },
+    /// By a look at every row.
+    Scanned {
+        /// The rows' table.
+        table: TableId,
+        /// The clause for want of whose rows it was, if it is one that keys can serve.
+        clause: Option<&'a Clause>,
+        /// How many there are; `None` if that is found out elsewhere.
+        found: Option<usize>,
+    },
+}
+
 /// The rows of a database as they are now.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
@@ -22,15 +41,23 @@ pub struct Rows<'a> {
     find: Option<&'a FindRow<'a>>,
     /// `None` if no other key is known.
     candidates: Option<&'a FindCandidates<'a>>,
+    /// Who wants to know how rows were found.
+    tell: Option<&'a dyn Fn(Told<'_>)>,
+}
+
+/// What came of looking for rows by indexes and keys.
+enum Search<'a> {
+    Found(Vec<&'a Row>),
+    /// Not all of them: for want of those of this clause, or because a look at each row costs less.
+    Missed(Option<Clause>),
 }
 
 /// What finds a row by the value of one column.
+#[derive(Clone, Copy)]
 enum Index<'a> {
     Uuid,
     /// The unique index of this number.
     Unique(usize, &'a FindRow<'a>),
-    /// Whatever else there is, if there is.
-    Key(&'a FindCandidates<'a>),
 }
 
 /// Looking up a candidate costs as much as a clause on so many rows.
@@ -39,18 +66,19 @@ const CANDIDATE: usize = 8;
 impl<'a> Rows<'a> {
     /// The rows of a store; `find` knows the indexes that the schema declares.
     pub fn new(store: &'a Store, find: &'a FindRow<'a>) -> Self {
-        Self { store, find: Some(find), candidates: None }
+        Self { store, find: Some(find), candidates: None, tell: None }
     }
 
     /// The rows of a store, of which no index is known.
     pub fn of_store(store: &'a Store) -> Self {
-        Self { store, find: None, candidates: None }
+        Self { store, find: None, candidates: None, tell: None }
     }
 
-    /// Tells what knows the keys that are no unique indexes.
+    /// Tells what knows the keys that are no unique indexes, and who wants to know how rows were
+    /// found.
     #[must_use]
-    pub fn with_keys(self, candidates: &'a FindCandidates<'a>) -> Self {
-        Self { candidates: Some(candidates), ..self }
+    pub fn with_keys(self, candidates: &'a FindCandidates<'a>, tell: &'a dyn Fn(Told<'_>)) -> Self {
+        Self { candidates: Some(candidates), tell: Some(tell), ..self }
     }
 
     /// The rows themselves.
@@ -65,53 +93,86 @@ impl<'a> Rows<'a> {
         filter: &Filter,
         budget: &mut Budget<'_>,
     ) -> Result<Vec<&'a Row>, TooLong> {
-        if let Some(rows) = self.by_index(table, filter, budget)? {
-            return Ok(rows);
-        }
         let rows = self.store.table(table);
-        budget.spend_each(rows.len(), filter.row_cost())?;
-        Ok(rows.iter().filter(|row| filter.matches(row)).collect())
+        if filter.holds_always() {
+            budget.spend_each(rows.len(), filter.row_cost())?;
+            return Ok(rows.iter().collect());
+        }
+        let missed = match self.search(table, filter, budget)? {
+            Search::Found(found) => {
+                self.tell(Told::Found { table });
+                return Ok(found);
+            }
+            Search::Missed(clause) => clause,
+        };
+        let clause = missed.as_ref();
+        if let Err(error) = budget.spend_each(rows.len(), filter.row_cost()) {
+            self.tell(Told::Scanned { table, clause, found: None });
+            return Err(error);
+        }
+        let found: Vec<&Row> = rows.iter().filter(|row| filter.matches(row)).collect();
+        self.tell(Told::Scanned { table, clause, found: Some(found.len()) });
+        Ok(found)
     }
 
-    fn by_index(
+    fn tell(&self, told: Told<'_>) {
+        if let Some(tell) = self.tell {
+            tell(told);
+        }
+    }
+
+    /// Looks for the rows by indexes and keys.
+    fn search(
         &self,
         table: TableId,
         filter: &Filter,
         budget: &mut Budget<'_>,
-    ) -> Result<Option<Vec<&'a Row>>, TooLong> {
+    ) -> Result<Search<'a>, TooLong> {
         let rows = self.store.table(table);
-        let Some(demanded) = filter.demanded() else { return Ok(None) };
-        let n_clauses: usize = demanded.iter().map(|values| values.len()).sum();
+        let Some((demanded, others)) = filter.sought() else { return Ok(Search::Missed(None)) };
+        let n_clauses = others.len() + demanded.iter().map(|values| values.len()).sum::<usize>();
         // A look at each row costs less than so many look-ups.
         if n_clauses as u64 * LOOKUP > rows.len() as u64 * filter.row_cost() {
-            return Ok(None);
+            return Ok(Search::Missed(None));
         }
         let mut slots = Vec::with_capacity(n_clauses);
         budget.spend_each(n_clauses, LOOKUP)?;
         // So many candidates of keys cost less than a look at each row.
         let mut most = rows.len() / CANDIDATE;
+        let mut by_key = |clause: &Clause, slots: &mut Vec<Slot>| {
+            let found = self.candidates.and_then(|candidates| candidates(table, clause, most));
+            let Some(found) = found else { return Ok(false) };
+            most -= found.len().min(most);
+            budget.spend_each(found.len(), LOOKUP + filter.row_cost())?;
+            slots.extend(matching_slots(rows, &found, filter));
+            Ok(true)
+        };
         for values in demanded {
-            let Some(index) = self.index_of(table, values) else { return Ok(None) };
+            let index = self.index_of(table, values);
             for value in values.iter() {
                 let uuid = match index {
-                    Index::Uuid => value.as_ref().scalar().and_then(|atom| atom.as_uuid()),
-                    Index::Unique(number, find) => find(table, number, &[value.as_ref()]),
-                    Index::Key(candidates) => {
-                        let found = candidates(table, &clause(values, value), most);
-                        let Some(found) = found else { return Ok(None) };
-                        most -= found.len().min(most);
-                        budget.spend_each(found.len(), LOOKUP + filter.row_cost())?;
-                        slots.extend(matching_slots(rows, &found, filter));
+                    Some(Index::Uuid) => value.as_ref().scalar().and_then(|atom| atom.as_uuid()),
+                    Some(Index::Unique(number, find)) => find(table, number, &[value.as_ref()]),
+                    None => {
+                        let clause = clause(values, value);
+                        if !by_key(&clause, &mut slots)? {
+                            return Ok(Search::Missed(Some(clause)));
+                        }
                         continue;
                     }
                 };
                 slots.extend(uuid.and_then(|uuid| rows.slot(uuid)));
             }
         }
+        for clause in others {
+            if !by_key(clause, &mut slots)? {
+                return Ok(Search::Missed(Some(clause.clone())));
+            }
+        }
         slots.sort_unstable();
         slots.dedup();
         let row = |slot| rows.at(slot).expect("there is a row in the slot of a row");
-        Ok(Some(slots.into_iter().map(row).collect()))
+        Ok(Search::Found(slots.into_iter().map(row).collect()))
     }
 
     fn index_of(&self, table: TableId, values: &Values) -> Option<Index<'a>> {
@@ -126,7 +187,7 @@ impl<'a> Rows<'a> {
                 return Some(Index::Unique(number, find));
             }
         }
-        self.candidates.map(Index::Key)
+        None
     }
 }
 

@@ -429,3 +429,103 @@ fn first_rows_of_conditional_monitors_come_by_keys() {
     shell.pass_ms(1);
     assert_eq!(run(&mut shell), (first, swapped, 0));
 }
+
+/// The coverage counter of this name.
+fn counted(shell: &Shell, name: &str) -> u64 {
+    let counts: BTreeMap<&str, u64> = shell.server.query_counts().into_iter().collect();
+    counts[name]
+}
+
+/// What a new client's monitor of the ports that satisfy a condition begins with.
+fn first_rows(shell: &mut Shell, condition: &str) -> String {
+    let client = shell.connect();
+    shell.call(
+        client,
+        &format!(
+            r#"{{"id":1,"method":"monitor_cond","params":["Net","m",
+               {{"Port":[{{"columns":["name"],"where":[{condition}]}}]}}]}}"#
+        ),
+    )
+}
+
+#[test]
+fn what_monitors_begin_with_is_a_reason_for_a_key_and_pays_for_it() {
+    let mut shell = server_of(MANY);
+    for n in 0..SCANS - 1 {
+        let rows = first_rows(&mut shell, &format!(r#"["kind","==","k{n}"]"#));
+        assert_eq!(rows.matches("\"name\"").count(), 10, "{rows}");
+    }
+    assert_eq!(counted(&shell, "monitor_linear"), SCANS as u64 - 1);
+    shell.pass_ms(1);
+    assert_eq!(listed(&mut shell), ["Net Port kind hash server ready"]);
+    let rows = first_rows(&mut shell, r#"["kind","==","k100"],["name","==","p7"]"#);
+    assert_eq!(rows.matches("\"name\"").count(), 11, "{rows}");
+    assert_eq!(counted(&shell, "monitor_indexed"), 1);
+    let Some(Ok(list)) = shell.command("index/list", &[]) else { panic!("it is answered") };
+    let saved = list.lines().nth(1).and_then(|line| line.split_whitespace().last());
+    assert_eq!(saved, Some("2990"), "{list}");
+    // Nor does a key help who wants most rows, or all but some.
+    for n in 0..SCANS {
+        first_rows(&mut shell, &format!(r#"["tag","<",{}]"#, 90 - n));
+        first_rows(&mut shell, &format!(r#"["tag","==",{n}],["kind","!=","k{n}"]"#));
+    }
+    shell.pass_ms(1);
+    assert_eq!(listed(&mut shell).len(), 1);
+    for n in 0..SCANS {
+        let rows = first_rows(&mut shell, &format!(r#"["tag",">=",{}]"#, 95 + n));
+        assert_eq!(rows.matches("\"name\"").count(), 30 * 5_usize.saturating_sub(n), "{rows}");
+    }
+    shell.pass_ms(1);
+    assert_eq!(listed(&mut shell)[1..], ["Net Port tag ordered server ready"]);
+    let before = counted(&shell, "monitor_linear");
+    let rows = first_rows(&mut shell, r#"["tag","<",2],["kind","==","k3"]"#);
+    assert_eq!(rows.matches("\"name\"").count(), 70, "{rows}");
+    assert_eq!(counted(&shell, "monitor_linear"), before);
+}
+
+#[test]
+fn what_other_conditions_look_for_is_a_reason_for_a_key() {
+    let mut shell = server_of(MANY);
+    let client = shell.connect();
+    let monitor = r#"{"id":1,"method":"monitor_cond","params":["Net","m",
+                     {"Port":[{"columns":["name"],"where":[["name","==","p999"]]}]}]}"#;
+    shell.call(client, monitor);
+    for n in 0..SCANS - 1 {
+        assert_eq!(counted(&shell, "monitor_linear"), n as u64);
+        shell.send(
+            client,
+            &format!(
+                r#"{{"id":7,"method":"monitor_cond_change","params":["m","m",
+                   {{"Port":[{{"where":[["peers","includes","a{n}"]]}}]}}]}}"#
+            ),
+        );
+        shell.settle();
+        let told = shell.received(client);
+        assert_eq!(told[0].matches("\"name\"").count(), 10, "{told:?}");
+    }
+    shell.pass_ms(1);
+    assert_eq!(listed(&mut shell), ["Net Port peers inverted server ready"]);
+}
+
+#[test]
+fn conditions_that_cannot_be_filed_are_counted() {
+    let mut shell = server_of(10);
+    for (condition, unfiled) in [
+        ("", 0),
+        (r#"["kind","==","k0"]"#, 0),
+        (r#"["tag",">",5]"#, 1),
+        // Who asks for the same makes no more work.
+        (r#"["tag",">",5]"#, 1),
+        (r#"["kind","==","k0"],["kind","!=","k1"]"#, 2),
+    ] {
+        first_rows(&mut shell, condition);
+        assert_eq!(counted(&shell, "monitor_unfiled"), unfiled, "{condition}");
+    }
+    let client = shell.connect();
+    let monitor = r#"{"id":1,"method":"monitor_cond","params":["Net","m",{"Port":[{}]}]}"#;
+    shell.call(client, monitor);
+    let change = r#"{"id":7,"method":"monitor_cond_change","params":["m","m",
+                    {"Port":[{"where":[["tag","<=",5]]}]}]}"#;
+    shell.call(client, change);
+    assert_eq!(counted(&shell, "monitor_unfiled"), 3);
+}

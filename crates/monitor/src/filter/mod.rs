@@ -11,7 +11,7 @@ mod values;
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
-use weir_data::condition::{Clause, Condition};
+use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{ColumnId, Row};
 
 pub(crate) use build::EQUAL_MAX;
@@ -105,10 +105,27 @@ impl Filter {
     /// The clauses that demand values, if the filter consists of those alone and every row that it
     /// asks for can be found by one of them.
     pub(crate) fn demanded(&self) -> Option<&[Values]> {
-        let finds = |of: &Values| of.kind != Kind::Excludes;
-        let is_complete =
-            !self.holds_always && self.others.is_empty() && self.values.iter().all(finds);
-        is_complete.then_some(&self.values)
+        self.sought().filter(|(_, others)| others.is_empty()).map(|(values, _)| values)
+    }
+
+    /// All clauses, if for each of them there can be something that finds its rows: those that demand
+    /// values, and the others.
+    pub(crate) fn sought(&self) -> Option<(&[Values], &[Clause])> {
+        let is_found = |clause: &Clause| match clause {
+            Clause::Compare { function, .. } => {
+                !matches!(function, Function::NotEqual | Function::Excludes)
+            }
+            Clause::Constant(_) => false,
+        };
+        let is_sought = !self.holds_always
+            && self.values.iter().all(|of| of.kind != Kind::Excludes)
+            && self.others.iter().all(is_found);
+        is_sought.then_some((&self.values, &self.others))
+    }
+
+    /// Whether every row is asked for.
+    pub(crate) fn holds_always(&self) -> bool {
+        self.holds_always
     }
 
     /// The clauses that only one of the two has: who is asked for by only one of the filters is

@@ -10,7 +10,7 @@ use weir_json::validate_value;
 
 use super::Filter;
 use crate::cost::{Budget, TooLong};
-use crate::rows::Rows;
+use crate::rows::{Rows, Told};
 
 const SCHEMA: &str = r#"{"name":"Filters","tables":{"T":{"indexes":[["key"]],"columns":{
     "key":{"type":"integer"},
@@ -164,7 +164,7 @@ fn a_filter_asks_for_the_rows_for_which_any_clause_holds() {
             let expected = world.rows().filter(|row| condition.matches_any(row)).map(Row::uuid);
             let expected: Vec<Uuid> = expected.collect();
             let candidates = |_, clause: &Clause, most| world.candidates(clause, most);
-            for rows in [rows, rows.with_keys(&candidates)] {
+            for rows in [rows, rows.with_keys(&candidates, &|_| {})] {
                 let matching = rows.matching(TABLE, &filter, &mut Budget::unlimited());
                 let matching = matching.expect("no bound").into_iter().map(Row::uuid);
                 assert_eq!(matching.collect::<Vec<_>>(), expected, "{condition:?}");
@@ -182,7 +182,14 @@ fn rows_are_found_by_keys_where_these_find_few() {
         asked.set(asked.get() + 1);
         world.candidates(clause, most)
     };
-    let rows = Rows::of_store(&world.store).with_keys(&candidates);
+    let scanned = Cell::new(None);
+    let tell = |told: Told<'_>| {
+        scanned.set(match told {
+            Told::Found { .. } => None,
+            Told::Scanned { clause, found, .. } => Some((clause.is_some(), found.is_some())),
+        });
+    };
+    let rows = Rows::of_store(&world.store).with_keys(&candidates, &tell);
     let keys = |n: usize| {
         let clauses: Vec<String> = (0..n).map(|n| format!(r#"["key","==",{}]"#, 3 * n)).collect();
         format!("[{}]", clauses.join(","))
@@ -191,6 +198,7 @@ fn rows_are_found_by_keys_where_these_find_few() {
     for (condition, is_by_key) in [
         (keys(2), true),
         (map.to_owned(), true),
+        (r#"[["load","<",0.0],["key","==",7]]"#.to_owned(), true),
         // A sixth of the rows.
         (r#"[["n","==",3]]"#.to_owned(), false),
         // Each finds a row too many, and together they find an eighth.
@@ -203,12 +211,19 @@ fn rows_are_found_by_keys_where_these_find_few() {
         // Not enough for a look at every row.
         let found = rows.matching(TABLE, &filter, &mut Budget::new(390));
         assert_eq!(found.is_ok(), is_by_key, "{condition:?}");
+        assert_eq!(scanned.get(), (!is_by_key).then_some((true, false)), "{condition:?}");
         assert!(asked.get() > 0);
         let found = rows.matching(TABLE, &filter, &mut Budget::unlimited()).expect("no bound");
         let expected: Vec<&Row> = world.rows().filter(|row| condition.matches_any(row)).collect();
         assert_eq!(found, expected, "{condition:?}");
+        assert_eq!(scanned.get(), (!is_by_key).then_some((true, true)), "{condition:?}");
         assert!(!found.is_empty());
     }
+    // No key serves who asks for all but a few.
+    asked.set(0);
+    let filter = world.filter(&world.parse(r#"[["key","==",7],["n","!=",3]]"#));
+    rows.matching(TABLE, &filter, &mut Budget::unlimited()).expect("no bound");
+    assert_eq!((scanned.get(), asked.get()), (Some((false, true)), 0));
 }
 
 #[test]

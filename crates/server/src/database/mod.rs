@@ -19,6 +19,7 @@ mod once;
 mod pacing;
 mod recasting;
 mod relayed;
+pub(crate) mod searches;
 pub(crate) mod server_db;
 mod table_log;
 mod tables;
@@ -227,6 +228,8 @@ pub(crate) struct Databases {
     overflowed: Vec<SessionId>,
     /// How requests that were answered have found their rows.
     queries: Work,
+    /// How monitors have.
+    of_monitors: searches::Counts,
     /// An operation that has looked at so many rows is logged.
     slow_rows: u64,
 }
@@ -242,13 +245,9 @@ impl Databases {
             late: LateUpdates::default(),
             overflowed: Vec::new(),
             queries: Work::default(),
+            of_monitors: searches::Counts::default(),
             slow_rows: transact::SLOW_QUERY_ROWS,
         }
-    }
-
-    /// How requests that were answered have found their rows.
-    pub(crate) fn queries(&self) -> &Work {
-        &self.queries
     }
 
     /// A number for a database to come.

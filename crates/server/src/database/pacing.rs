@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use weir_data::condition::Clause;
-use weir_data::{Committed, DatumRef, Delta, Ids};
-use weir_monitor::{MonitorKey, Monitors, Rows, Update};
+use weir_data::{Committed, Delta, Ids};
+use weir_monitor::{MonitorKey, Monitors, Update};
 
 use crate::database::commits::Done;
 use crate::database::feeds::Feeding;
+use crate::database::searches::search;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
@@ -337,6 +337,7 @@ impl Databases {
     /// A monitor is this session's.
     pub(crate) fn own_monitor(&mut self, id: DbId, key: MonitorKey, session: SessionId) {
         self.open(id).watch.sessions.insert(key, session);
+        self.count_unfiled(id);
     }
 
     /// The rows that a monitor begins with, if they are known, or cost no more than a step may.
@@ -348,11 +349,10 @@ impl Databases {
             return Some(rows);
         }
         // While the tables are away, a helper composes what was committed last.
-        let rows = db.tables.here()?;
-        let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
-        let candidates = |table, clause: &Clause, most| rows.candidates(table, clause, most);
-        let rows = Rows::new(rows.store(), &find).with_keys(&candidates);
-        monitors.initial(key, rows, most).ok()
+        let here = db.tables.here()?;
+        let (rows, searches) = search(here, |rows| monitors.initial(key, rows, most).ok());
+        self.note_searches(id, searches);
+        rows
     }
 
     /// A monitor that has gone already is nobody's any more.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_data::condition::Clause;
-use weir_data::{DatumRef, Error, Uuid};
+use weir_data::{Error, Uuid};
 use weir_history::Place;
 use weir_json::{Kind, Text};
-use weir_monitor::{ConditionChange, MonitorKey, Prepare, Prepared, Rows, Version, bytes_of_text};
+use weir_monitor::{ConditionChange, MonitorKey, Prepare, Prepared, Version, bytes_of_text};
 use weir_wire::Method;
 
+use crate::database::searches::search;
 use crate::database::{Databases, FeedOptions};
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
@@ -290,7 +290,7 @@ impl Subscriptions {
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
-        databases: &Databases,
+        databases: &mut Databases,
         session: SessionId,
         monitor: &Monitor,
         change: ConditionChange,
@@ -301,15 +301,15 @@ impl Subscriptions {
         let rows = db.committed_rows().expect("a change of conditions waits for that");
         let most = if db.is_reserved() { u64::MAX } else { databases.step_cost_max() };
         let head = Arc::clone(change.head());
-        let find = |table, index, values: &[DatumRef<'_>]| rows.lookup(table, index, values);
-        let candidates = |table, clause: &Clause, most| rows.candidates(table, clause, most);
-        let rows = Rows::new(rows.store(), &find).with_keys(&candidates);
-        if let Ok(body) = change.compose(rows, most) {
+        let (body, searches) = search(rows, |rows| change.compose(rows, most));
+        databases.note_searches(db_id, searches);
+        if let Ok(body) = body {
             if let Some(body) = body {
                 shell.send_parts(vec![session], head, Arc::new(body));
             }
             return Reply::empty();
         }
+        let db = databases.get(db_id).expect("its monitor is there");
         let snapshot = db.tables().snapshot();
         // From now on what changes merges for it, under the new conditions.
         sessions.hold(session, Reason::Work, Lane::Db(db_id));

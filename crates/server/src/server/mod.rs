@@ -261,10 +261,10 @@ impl Server {
         self.clusters.may_stop(self.shell.now_us())
     }
 
-    /// How often rows were looked for in each way by requests that were answered, by the names of the
-    /// coverage counters.
-    pub fn query_counts(&self) -> [(&'static str, u64); 5] {
-        self.databases.queries().counters()
+    /// How often rows were looked for in each way, by requests that were answered and for monitors, by
+    /// the names of the coverage counters.
+    pub fn query_counts(&self) -> [(&'static str, u64); 8] {
+        self.databases.query_counts()
     }
 
     /// How far the start has come.
