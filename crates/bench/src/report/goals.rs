@@ -76,9 +76,6 @@ const GOALS: &[Goal] = &[
     ("queries", "by column, one row, *", "after: server CPU us", MostOrFloorPlus(0.0, 5.0)),
     ("queries", "by column, one row, *", "after: p50 us", MostOrFloorPlus(0.0, 5.0)),
     ("queries", "*", "CPU us above by name, a row found", Most(1.0)),
-    ("queries", "*", "hash key, bytes a row", Most(16.0)),
-    ("queries", "*", "ordered key, bytes a row", Most(24.0)),
-    ("queries", "*", "inverted key, bytes an entry", Most(16.0)),
     ("queries", "growth", "*", Most(FLAT)),
     ("conditions", "growth", "*", Most(FLAT)),
     (

@@ -10,6 +10,9 @@ use std::slice;
 const RUN_MAX: usize = 256;
 /// A run with fewer entries joins a neighbour if both fit into half a run.
 const RUN_MIN: usize = RUN_MAX / 8;
+/// A full run is cut where the new entry goes if that is so near its end: then entries ascend, but
+/// for those of one value, whose rows have numbers in no order.
+const NEAR_END: usize = RUN_MAX / 16;
 
 /// The set.
 ///
@@ -48,12 +51,16 @@ impl<E: Ord + Copy + Default> Runs<E> {
             return true;
         }
         // Entries that come in ascending order fill their runs.
-        let cut = if at == RUN_MAX { RUN_MAX } else { RUN_MAX / 2 };
+        let is_ascending = at >= RUN_MAX - NEAR_END;
+        let cut = if is_ascending { at } else { RUN_MAX / 2 };
         let mut upper = Vec::with_capacity(RUN_MAX);
         upper.extend(run.drain(cut..));
         match at.checked_sub(cut) {
             Some(at) => upper.insert(at, entry),
             None => run.insert(at, entry),
+        }
+        if is_ascending {
+            self.join_behind(entry, &mut upper);
         }
         self.runs.insert(upper[0], upper);
         self.len += 1;
@@ -99,6 +106,15 @@ impl<E: Ord + Copy + Default> Runs<E> {
         let run = self.runs.range_mut(..=entry).next_back();
         let (key, run) = run.expect("the first run begins with the least entry");
         (*key, run)
+    }
+
+    /// Joins the run behind an entry to a new one before it, if they fit into half a run.
+    fn join_behind(&mut self, entry: E, new: &mut Vec<E>) {
+        let behind = self.runs.range(entry..).next();
+        let fits = behind.filter(|(_, run)| run.len() + new.len() <= RUN_MAX / 2);
+        if let Some(key) = fits.map(|(key, _)| *key) {
+            new.extend(self.runs.remove(&key).unwrap_or_default());
+        }
     }
 
     /// Joins a run that has become short with the one before it or behind it, if they fit.
@@ -190,5 +206,23 @@ mod tests {
         let mut runs = Runs::new();
         (0..100_000u64).for_each(|entry| assert!(runs.insert(entry)));
         assert_eq!(runs.runs.len(), 100_000usize.div_ceil(RUN_MAX));
+    }
+
+    /// How much of the runs' room has entries in it, in percent.
+    fn percent_filled(runs: &Runs<u64>) -> usize {
+        100 * runs.len() / (runs.runs.len() * RUN_MAX)
+    }
+
+    #[test]
+    fn values_in_ascending_order_fill_their_runs_whatever_the_order_of_their_rows() {
+        let mut random = UuidSource::new([1, 2, 3, 4]);
+        let (mut ascending, mut any) = (Runs::new(), Runs::new());
+        for n in 0..200_000u64 {
+            let value = n / 10;
+            ascending.insert(value << 32 | random.next_u64() >> 32);
+            any.insert(random.next_u64());
+        }
+        assert!(percent_filled(&ascending) >= 90, "{}", percent_filled(&ascending));
+        assert!(percent_filled(&any) >= 67, "{}", percent_filled(&any));
     }
 }
