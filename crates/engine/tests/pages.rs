@@ -298,13 +298,13 @@ fn what_is_explained_says_how_rows_are_found_and_changes_nothing() {
     let plans = [
         format!(r#"{{"op":"select",{item}:"primary","columns":["name"],"looked_at":1,"found":1}}"#),
         format!(
-            r#"{{"op":"select",{item}:"alternate","columns":["size"],"looked_at":7,"found":7}}"#
+            r#"{{"op":"select",{item}:"alternate","columns":["size"],"kind":"ordered","looked_at":7,"found":7}}"#
         ),
         format!(
             r#"{{"op":"select",{item}:"linear","columns":[],"looked_at":4000,"found":0,"key":{{"column":"tags","kind":"inverted"}}}}"#
         ),
         format!(
-            r#"{{"op":"select",{item}:"alternate","columns":["size"],"looked_at":5,"found":5}}"#
+            r#"{{"op":"select",{item}:"alternate","columns":["size"],"kind":"ordered","looked_at":5,"found":5}}"#
         ),
         r#"{"op":"insert"}"#.to_owned(),
         format!(

@@ -52,8 +52,49 @@ fn a_plan_is_told_and_follows_the_keys_there_are() {
     assert_eq!(shell.command("index/add", &["Net", "Port", "kind"]), Some(Ok(String::new())));
     (0..10).for_each(|_| shell.pass_ms(1));
     let by_key = json!([{"op":"select","table":"Port","plan":"alternate","columns":["kind"],
-        "looked_at":10,"found":10}]);
+        "kind":"hash","looked_at":10,"found":10}]);
     assert_eq!(explain(&mut shell, BY_KIND), by_key);
+}
+
+#[test]
+fn of_two_keys_of_a_column_the_one_that_finds_fewer_rows_is_told() {
+    let mut shell = server();
+    let client = shell.connect();
+    // To an ordered key all that begins alike is one.
+    let long = r#"["kind","==","a kind of a long name"]"#;
+    let update = |kind: &str, tags: &str| {
+        format!(r#"{{"op":"update","table":"Port","where":[{tags}],"row":{{"kind":"{kind}"}}}}"#)
+    };
+    for (kind, tags) in [
+        ("a kind of a short name", r#"["tag","<=",200]"#),
+        ("a kind of a long name", r#"["tag","<=",5]"#),
+    ] {
+        shell.call(client, &transact(1, &update(kind, tags)));
+    }
+    let ordered = shell.command("index/add", &["Net", "Port", "kind", "asc"]);
+    assert_eq!(ordered, Some(Ok(String::new())));
+    (0..10).for_each(|_| shell.pass_ms(1));
+    let select = |condition: &str, more: &str| {
+        format!(r#"{{"op":"select","table":"Port","where":[{condition}]{more}}}"#)
+    };
+    let plan = |shell: &mut Shell, operation: &str| {
+        let told = explain(shell, operation);
+        (told[0]["kind"].clone(), told[0]["looked_at"].clone())
+    };
+    let (by_value, page) = (select(long, ""), select("", r#","order_by":["kind"],"limit":5"#));
+    assert_eq!(plan(&mut shell, &by_value), (json!("ordered"), json!(200)));
+    let other = select(r#"["kind","==","k7"]"#, "");
+    assert_eq!(plan(&mut shell, &other), (json!("ordered"), json!(10)));
+    // Who asks for values that most rows begin like has the server build a hash key, too.
+    let update = update("a kind of a short name", r#"["tag",">",200]"#);
+    shell.call(client, &transact(1, &update));
+    for _ in 0..32 {
+        shell.call(client, &transact(1, &by_value));
+    }
+    (0..10).for_each(|_| shell.pass_ms(1));
+    assert_eq!(logged(&shell, "building a hash key on column kind"), 1);
+    assert_eq!(plan(&mut shell, &by_value), (json!("hash"), json!(5)));
+    assert_eq!(plan(&mut shell, &page).0, Value::Null, "so many begin alike that all are sorted");
 }
 
 #[test]

@@ -92,6 +92,9 @@ fn tell(out: &mut String, number: usize, operation: &Value) {
             if !columns.is_empty() {
                 let _ = write!(out, " by {}", columns.join(", "));
             }
+            if let Some(kind) = text("kind") {
+                let _ = write!(out, " ({kind} key)");
+            }
             let _ = write!(out, ", {} rows looked at", count("looked_at").unwrap_or_default());
             if let Some(found) = count("found") {
                 let _ = write!(out, ", {found} found");

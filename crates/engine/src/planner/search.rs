@@ -115,7 +115,12 @@ impl Search {
             }
             write_string(out, &table.column(*column).name);
         }
-        out.extend_from_slice(b"],\"looked_at\":");
+        out.push(b']');
+        if let Way::Key(KeyName { kind, .. }) = self.way {
+            out.extend_from_slice(b",\"kind\":");
+            write_string(out, kind.name());
+        }
+        out.extend_from_slice(b",\"looked_at\":");
         count(out, self.rows_visited);
         if let Some(found) = self.rows_found {
             out.extend_from_slice(b",\"found\":");
