@@ -10,6 +10,9 @@ use std::slice;
 const RUN_MAX: usize = 256;
 /// A run with fewer entries joins a neighbour if both fit into half a run.
 const RUN_MIN: usize = RUN_MAX / 8;
+/// Runs grow by room for so many entries: those that were cut in two are half empty, all at a time if
+/// all grow alike.
+const ROOM_STEP: usize = RUN_MAX / 8;
 /// A full run is cut where the new entry goes if that is so near its end: then entries ascend, but
 /// for those of one value, whose rows have numbers in no order.
 const NEAR_END: usize = RUN_MAX / 16;
@@ -46,6 +49,7 @@ impl<E: Ord + Copy + Default> Runs<E> {
         let run = self.run_mut(entry).1;
         let Err(at) = run.binary_search(&entry) else { return false };
         if run.len() < RUN_MAX {
+            make_room(run, 1);
             run.insert(at, entry);
             self.len += 1;
             return true;
@@ -53,12 +57,13 @@ impl<E: Ord + Copy + Default> Runs<E> {
         // Entries that come in ascending order fill their runs.
         let is_ascending = at >= RUN_MAX - NEAR_END;
         let cut = if is_ascending { at } else { RUN_MAX / 2 };
-        let mut upper = Vec::with_capacity(RUN_MAX);
+        let mut upper = Vec::with_capacity(RUN_MAX - cut + ROOM_STEP);
         upper.extend(run.drain(cut..));
         match at.checked_sub(cut) {
             Some(at) => upper.insert(at, entry),
             None => run.insert(at, entry),
         }
+        run.shrink_to(run.len() + ROOM_STEP);
         if is_ascending {
             self.join_behind(entry, &mut upper);
         }
@@ -73,6 +78,9 @@ impl<E: Ord + Copy + Default> Runs<E> {
         let Ok(at) = run.binary_search(&entry) else { return false };
         run.remove(at);
         let len = run.len();
+        if run.capacity() > len + 3 * ROOM_STEP {
+            run.shrink_to(len + ROOM_STEP);
+        }
         self.len -= 1;
         if len < RUN_MIN {
             self.join(key, len);
@@ -113,7 +121,9 @@ impl<E: Ord + Copy + Default> Runs<E> {
         let behind = self.runs.range(entry..).next();
         let fits = behind.filter(|(_, run)| run.len() + new.len() <= RUN_MAX / 2);
         if let Some(key) = fits.map(|(key, _)| *key) {
-            new.extend(self.runs.remove(&key).unwrap_or_default());
+            let behind = self.runs.remove(&key).unwrap_or_default();
+            make_room(new, behind.len());
+            new.extend(behind);
         }
     }
 
@@ -131,8 +141,16 @@ impl<E: Ord + Copy + Default> Runs<E> {
         };
         let upper = self.runs.remove(&upper).unwrap_or_default();
         if let Some(lower) = self.runs.get_mut(&lower) {
+            make_room(lower, upper.len());
             lower.extend(upper);
         }
+    }
+}
+
+/// Makes room for so many more entries of a run, and a little besides.
+fn make_room<E>(run: &mut Vec<E>, more: usize) {
+    if run.capacity() < run.len() + more {
+        run.reserve_exact(more.max(ROOM_STEP));
     }
 }
 
@@ -210,7 +228,7 @@ mod tests {
 
     /// How much of the runs' room has entries in it, in percent.
     fn percent_filled(runs: &Runs<u64>) -> usize {
-        100 * runs.len() / (runs.runs.len() * RUN_MAX)
+        100 * runs.len() / runs.runs.values().map(Vec::capacity).sum::<usize>()
     }
 
     #[test]
@@ -223,6 +241,17 @@ mod tests {
             any.insert(random.next_u64());
         }
         assert!(percent_filled(&ascending) >= 90, "{}", percent_filled(&ascending));
-        assert!(percent_filled(&any) >= 67, "{}", percent_filled(&any));
+        assert!(percent_filled(&any) >= 85, "{}", percent_filled(&any));
+        // All runs grow alike, and have just been cut in two.
+        let mut alike = Runs::new();
+        for round in 0..9u64 {
+            (0..20_000).for_each(|value| _ = alike.insert(value << 32 | round));
+        }
+        assert!(percent_filled(&alike) >= 80, "{}", percent_filled(&alike));
+        // They give room back.
+        (0..20_000u64)
+            .for_each(|value| (1..9).for_each(|round| _ = alike.remove(value << 32 | round)));
+        assert_eq!(alike.len(), 20_000);
+        assert!(percent_filled(&alike) >= 25, "{}", percent_filled(&alike));
     }
 }
