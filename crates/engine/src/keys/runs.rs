@@ -63,9 +63,13 @@ impl<E: Ord + Copy + Default> Runs<E> {
             Some(at) => upper.insert(at, entry),
             None => run.insert(at, entry),
         }
-        run.shrink_to(run.len() + ROOM_STEP);
         if is_ascending {
             self.join_behind(entry, &mut upper);
+        } else {
+            // Not in place: what is left over would be of no size that other runs take.
+            let mut lower = Vec::with_capacity(run.len() + ROOM_STEP);
+            lower.extend_from_slice(run);
+            *run = lower;
         }
         self.runs.insert(upper[0], upper);
         self.len += 1;
