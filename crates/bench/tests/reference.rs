@@ -70,6 +70,7 @@ fn the_other_scenarios_hold_too() {
         &["big", "--ops=20", "--writers=4", "--monitors=2,4"],
         &["by-column", "--rows=100,500", "--seconds=0.05"],
         &["may-exist", "--rows=100,500", "--seconds=0.05"],
+        &["queries", "--rows=100,2000", "--seconds=0.05"],
         &["conditions", "--ops=200", "--monitors=0,10", "--swappers=3", "--swap-seconds=0.1"],
         &["growth", "--rows=10,1000", "--elements=10,100", "--ops=500"],
         // A server that is too slow: a few of each, and the rest goes unmeasured.

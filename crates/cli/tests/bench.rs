@@ -102,6 +102,32 @@ fn rows_are_named_in_three_ways() {
 }
 
 #[test]
+fn queries_are_measured_before_and_with_a_key() {
+    let figures = bench(&["queries", "--rows=1000,2000", "--seconds=0.05", "--one-core"]);
+    let kinds = [
+        ("by column, one row", "hash"),
+        ("by column", "hash"),
+        ("by range", "ordered"),
+        ("by element of a set", "inverted"),
+        ("by pair of a map", "inverted"),
+        ("by reference", "hash"),
+        ("page", "ordered"),
+        ("monitor by column", "hash"),
+    ];
+    for (kind, key) in kinds {
+        let section = format!("{kind}, 2000 rows");
+        positive(&figures, &section, "first: p50 us");
+        positive(&figures, &section, "after: p50 us");
+        positive(&figures, &section, "queries until there is a key");
+        positive(&figures, &section, &format!("{key} key by index/list, bytes an entry"));
+        positive(&figures, "growth", &format!("{kind}, 2000 / 1000"));
+    }
+    positive(&figures, "by name, 2000 rows", "after: p99 us");
+    let one = bench(&["queries", "--rows=1000", "--seconds=0.05", "--no-floor", "--kinds=range"]);
+    assert!(one["by range, 1000 rows"].is_object() && one["by name, 1000 rows"].is_null(), "{one}");
+}
+
+#[test]
 fn big_transactions_reach_all_monitors() {
     if !installed(NORTHBOUND) {
         return;

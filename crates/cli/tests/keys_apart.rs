@@ -183,7 +183,10 @@ fn a_relay_helps_itself_to_keys_by_what_it_is_asked() {
     assert!(keys("source").is_empty());
     assert_eq!(plan(&mut client(&scratch, "source"), "Odd", ROWS - 3).0, "linear");
     let log = std::fs::read_to_string(scratch.path("relay.log")).expect("a log");
-    assert!(log.contains("building a ordered key on column n of table T: for want of it"), "{log}");
+    assert!(
+        log.contains("building an ordered key on column n of table T: for want of it"),
+        "{log}"
+    );
 }
 
 /// Serves `disk/odd.db` with a command to which its arguments are added, and declares keys that

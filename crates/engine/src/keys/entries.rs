@@ -14,9 +14,9 @@ use super::runs::{Range, Runs};
 
 /// Bytes of an entry with its share of the room for more, about: measured with entries that came in
 /// random order, which leave more room than any other.
-const SHORT_BYTES: usize = 12;
-const LONG_BYTES: usize = 18;
-const TEXT_BYTES: usize = 24;
+const SHORT_BYTES: usize = 10;
+const LONG_BYTES: usize = 15;
+const TEXT_BYTES: usize = 20;
 
 /// How wide the numbers of a key's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -335,7 +335,7 @@ impl Db {
             shell.free(Garbage::Key(Box::new(dropped)));
         }
         for new in wanted.difference(&declared) {
-            let text = format!("{name}: building a {}, as asked", shown(database.schema(), *new));
+            let text = format!("{name}: building {}, as asked", a_key(database.schema(), *new));
             // The kind is the one that fits the column, and the key was not there.
             if database.add_key(*new).is_ok() {
                 shell.log("ovsdb_server", Level::Info, text);
@@ -435,12 +435,18 @@ fn shown(schema: &Schema, key: KeyName) -> String {
     format!("{kind} key on column {column} of table {}", table.name)
 }
 
+/// What a log calls a key that is new.
+fn a_key(schema: &Schema, key: KeyName) -> String {
+    let article = if key.kind == KeyKind::Hash { "a" } else { "an" };
+    format!("{article} {}", shown(schema, key))
+}
+
 /// What a log says of what the engine has done.
 fn line(name: &str, schema: &Schema, event: &KeyEvent) -> String {
     match event {
         KeyEvent::Begun { key, scanned } => {
-            let key = shown(schema, *key);
-            format!("{name}: building a {key}: for want of it, {scanned} rows were looked at")
+            let key = a_key(schema, *key);
+            format!("{name}: building {key}: for want of it, {scanned} rows were looked at")
         }
         KeyEvent::Ready { key, bytes, .. } => {
             format!("{name}: the {} is built ({bytes} bytes)", shown(schema, *key))
