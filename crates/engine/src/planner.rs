@@ -266,7 +266,7 @@ impl Planner {
         Ok(found)
     }
 
-    /// Keeps a note, together with those of the same kind about the same key.
+    /// Keeps what a search says about keys.
     fn note(&mut self, note: Note) {
         keep(&mut self.notes, note);
     }

@@ -386,7 +386,7 @@ fn the_key_that_saved_least_makes_room() {
     let (owner, size) = (r#"["owner","==","owner 7"]"#, r#"["size","==",77]"#);
     assert!(select_until_ready(&mut scene, owner, 100).is_some());
     // Room for one.
-    let budget = KeyBudget { bytes: ROWS * 20, step: 10_000 };
+    let budget = KeyBudget { bytes: ROWS * 15, step: 10_000 };
     let mut events = Vec::new();
     for _ in 0..400 {
         scene.select(size);

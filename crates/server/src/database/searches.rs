@@ -16,7 +16,7 @@ use crate::ids::DbId;
 pub(super) struct Counts {
     /// Rows of a table for a monitor with a condition, by indexes and keys.
     indexed: u64,
-    /// The same by a look at every row.
+    /// Rows of a table for such a monitor, by a look at every row.
     linear: u64,
     /// Conditions on a table that every changed row is held against.
     unfiled: u64,
