@@ -16,6 +16,7 @@ use crate::ids::DbId;
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
 use crate::server::Server;
+use crate::session::locks::Held;
 
 impl Server {
     /// Requests that are for the leader go there, or run here if this member leads.
@@ -78,7 +79,7 @@ impl Server {
         &mut self,
         origin: &Origin,
         operations: &[Text<'_>],
-        locks: &[String],
+        locks: &[Held],
     ) -> bool {
         let Asker::Session(session) = origin.asker else { return false };
         let Self { shell, sessions, databases, .. } = self;
@@ -125,7 +126,8 @@ impl Server {
 
     fn send_request(&mut self, db: DbId, number: u64, leader: Uuid) {
         let now_us = self.shell.now_us();
-        let part = self.clusters.part_mut(db);
+        let Self { sessions, clusters, .. } = self;
+        let part = clusters.part_mut(db);
         let (committed, term) = (part.member.committed(), part.member.term());
         let forward = part.forwards.number(number);
         let trigger = &forward.trigger;
@@ -137,7 +139,7 @@ impl Server {
             term,
             elapsed_ms: now_us.saturating_sub(origin.created_us) / 1000,
             identity: (*origin.identity).clone(),
-            locks: trigger.locks.clone().unwrap_or_default(),
+            locks: sessions.held_names(trigger.locks.as_deref().unwrap_or_default()),
             once: trigger.once.as_deref().copied(),
             text: trigger.message.text().as_bytes().to_vec(),
         };
@@ -251,7 +253,7 @@ impl Server {
             eid,
         };
         let mut trigger = Trigger::new(origin, Arc::new(message));
-        trigger.locks = Some(locks);
+        trigger.locks = Some(locks.into_iter().map(Held::elsewhere).collect());
         trigger.term = term;
         trigger.set_once(once);
         let Self { shell, sessions, databases, .. } = self;
