@@ -211,7 +211,7 @@ fn a_session_may_leave_while_its_requests_wait() {
     disk_is_done(&mut shell);
     assert_eq!(received(&mut shell, one), [1]);
     shell.slow_files.clear();
-    assert_eq!(crate::shell::ports(&mut shell), ["a"], "nobody waited for b");
+    assert_eq!(ports(&mut shell), ["a"], "nobody waited for b");
 }
 
 #[test]

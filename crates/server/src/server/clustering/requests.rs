@@ -11,7 +11,7 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Told};
-use crate::database::{Answer, Trigger, server_db};
+use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::DbId;
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
@@ -107,6 +107,9 @@ impl Server {
         let found = match forward.since {
             // The id that its client chose is looked for when it has run.
             Some(since) if !forward.trigger.is_judged() => part.member.find(eid, since),
+            Some(_) if is_forgotten(&self.databases, db, forward.trigger.once.as_deref()) => {
+                Found::Unknown
+            }
             _ => Found::No,
         };
         match found {
@@ -220,10 +223,13 @@ impl Server {
                 continue;
             }
             let part = self.clusters.part_mut(db);
-            let is_judged = request.once.is_some_and(Once::is_judged);
-            let found = match may_have_run && !is_judged {
-                true => part.member.find(request.eid, request.since),
-                false => Found::No,
+            let once = request.once.as_ref();
+            let found = match may_have_run {
+                true if !once.is_some_and(|once| once.is_judged()) => {
+                    part.member.find(request.eid, request.since)
+                }
+                true if is_forgotten(&self.databases, db, once) => Found::Unknown,
+                _ => Found::No,
             };
             let outcome = match found {
                 Found::Yes => Some(Outcome::Known),
@@ -291,4 +297,10 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.change_server_db(shell, sessions, &update);
     }
+}
+
+/// Whether nobody can say what has come of a transaction under a chosen id. One that was asked for before is
+/// not answered with `unknown state` then: who asked once would take that for a promise that nothing was done.
+fn is_forgotten(databases: &Databases, db: DbId, once: Option<&Once>) -> bool {
+    matches!(once, Some(Once::Transact(chosen)) if databases.is_forgotten(db, *chosen))
 }
