@@ -50,14 +50,14 @@ enum Asked {
 /// A client.
 pub(crate) struct Visitor {
     pub(crate) number: usize,
-    /// It watches, and does nothing else.
+    /// Whether it watches, and does nothing else.
     pub(crate) watches: bool,
     session: Option<(usize, u64, SessionId)>,
     asked: Option<(Asked, u64)>,
     requests: u64,
     writes: u64,
     has_first_rows: bool,
-    /// It has the lock, or waits for it, as far as it was told.
+    /// Whether it has the lock or waits for it, as far as it was told.
     lock: Option<bool>,
     /// The guarded number, as it has read or written it since it has the lock.
     known: Option<u64>,
@@ -73,9 +73,9 @@ pub(crate) struct Visitor {
 /// What a watcher wants to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Columns {
-    /// Those that files keep: states have the same ids everywhere.
+    /// Columns that files keep: states have the same ids everywhere.
     Kept,
-    /// All: ids belong to a process.
+    /// All of them: ids belong to a process.
     All,
 }
 

@@ -54,7 +54,7 @@ impl Follower {
         self.end(out);
     }
 
-    /// It is over, and all has been said.
+    /// Following is over, and all has been said.
     pub(super) fn end(&mut self, out: &mut Vec<Output>) {
         self.status = Status::Failed;
         out.push(Output::Failed);

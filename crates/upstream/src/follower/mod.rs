@@ -55,7 +55,7 @@ pub enum Status {
     Connecting,
     /// Rows have come; it stays so while a lost connection is made again.
     Following,
-    /// It is over: the owner cannot be a backup of that server.
+    /// Following is over: the owner cannot be a backup of that server.
     Failed,
 }
 
@@ -89,7 +89,7 @@ pub enum Output {
         /// The result, or the error, as JSON text.
         reply: Result<Vec<u8>, Vec<u8>>,
     },
-    /// It is over.
+    /// Following is over.
     Failed,
     /// Write a log line.
     Log {

@@ -1,3 +1,5 @@
+//! The dialogue of a backup, line by line, and what ends it.
+
 use weir_data::UuidSource;
 
 use super::*;
