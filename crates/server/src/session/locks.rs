@@ -181,6 +181,7 @@ impl Sessions {
     /// The owner of a lock of a relay has lost it at the source, or has it there again: what was sent
     /// under it before does not count any more.
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
+        self.locks.ended.retain(|(_, ended, _)| ended != name);
         self.locks.begin_turn(name);
         if let Some(owner) = self.locks.owner(name) {
             self.notify_lock(shell, owner, if is_back { LOCKED } else { STOLEN }, name);
