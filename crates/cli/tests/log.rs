@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference, serve_net};
+use support::{Running, Scratch, WEIR, err, out, reference, serve_net};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"isRoot":true,"columns":{

@@ -138,7 +138,7 @@ impl AllRows {
         each: &mut dyn FnMut(TableId, Row) -> Result<(), String>,
     ) -> Result<(), String> {
         let method = self.method;
-        self.drain(message, &mut |table, schema, uuid, text| {
+        self.drain(message, |table, schema, uuid, text| {
             let row = row(method, text, schema, uuid, versions);
             each(table, row.map_err(|error| error.to_string())?)
         })
@@ -151,7 +151,7 @@ impl AllRows {
     /// A row that makes no sense.
     pub fn images(self, message: Vec<u8>) -> Result<Vec<RowImage>, Error> {
         let mut images = Vec::with_capacity(self.rows.len());
-        self.drain(message, &mut |table, schema, uuid, text| {
+        self.drain(message, |table, schema, uuid, text| {
             let values = updates::values_after(text, schema)?;
             images.push(RowImage { table, uuid, values });
             Ok::<_, Error>(())
@@ -163,7 +163,7 @@ impl AllRows {
     fn drain<E>(
         self,
         mut message: Vec<u8>,
-        each: &mut dyn FnMut(TableId, &TableSchema, Uuid, Text<'_>) -> Result<(), E>,
+        mut each: impl FnMut(TableId, &TableSchema, Uuid, Text<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { schema, mut rows, .. } = self;
         while let Some((table, uuid, place)) = rows.pop() {
