@@ -13,7 +13,8 @@ const SCHEMA: &[u8] = br#"{"name":"D","tables":{"A":{"columns":{
 "m":{"type":{"key":"string","value":"real","min":0,"max":"unlimited"}},
 "u":{"type":{"key":"uuid","min":0}},"b":{"type":"boolean","ephemeral":true}}},
 "B":{"columns":{"x":{"type":"string"}}}}}"#;
-const MAGIC: &[u8] = b"weir-history 1\n";
+/// Of both formats.
+const MAGICS: [&[u8]; 2] = [b"weir-history 1\n", b"weir-history 2\n"];
 const BINDING: Binding = Binding { schema: [1; 20], snapshot: [2; 20] };
 
 fn changes(log: &History) -> Changes {
@@ -28,18 +29,20 @@ fuzz_target!(|input: &[u8]| {
         History::from_side_file(bytes, &BINDING, &schema, BUDGET_BYTES_MIN, 1)
     };
     _ = read(input);
-    let mut bytes = [MAGIC, &BINDING.schema, &BINDING.snapshot, input].concat();
-    let digest = Sha1::digest(&bytes);
-    bytes.extend_from_slice(&digest);
-    let Ok(mut log) = read(&bytes) else { return };
-    let mut written = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        written.extend_from_slice(piece);
-        Ok(())
-    };
-    log.image().write(&BINDING, &mut sink).expect("the sink takes all");
-    let again = read(&written).expect("what was written is read");
-    assert_eq!((again.place(), again.ids().recorded), (log.place(), log.ids().recorded));
-    assert_eq!((again.low_water(), again.counts().atoms), (log.low_water(), log.counts().atoms));
-    assert!(changes(&again).deltas(&schema).eq(changes(&log).deltas(&schema)));
+    for magic in MAGICS {
+        let mut bytes = [magic, &BINDING.schema, &BINDING.snapshot, input].concat();
+        let digest = Sha1::digest(&bytes);
+        bytes.extend_from_slice(&digest);
+        let Ok(mut log) = read(&bytes) else { continue };
+        let mut written = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            written.extend_from_slice(piece);
+            Ok(())
+        };
+        log.image().write(&BINDING, &mut sink).expect("the sink takes all");
+        let again = read(&written).expect("what was written is read");
+        assert_eq!((again.place(), again.ids().recorded), (log.place(), log.ids().recorded));
+        assert_eq!((again.low_water(), again.counts().atoms), (log.low_water(), log.counts().atoms));
+        assert!(changes(&again).deltas(&schema).eq(changes(&log).deltas(&schema)));
+    }
 });

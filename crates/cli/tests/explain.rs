@@ -5,19 +5,13 @@ mod support;
 
 use std::path::Path;
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use support::{Running, Scratch, WEIR, err, out, reference, serve_net};
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"isRoot":true,"indexes":[["a"]],"columns":{
     "a":{"type":"string"},"n":{"type":"integer"}}}}}"#;
 
 fn server(scratch: &Scratch, program: &Path, words: &[&str]) -> Running {
-    scratch.write("net.ovsschema", SCHEMA);
-    let made = scratch.run(WEIR, &["tool", "create", "net.db", "net.ovsschema"]);
-    assert!(made.status.success(), "{}", err(&made));
-    let mut command = scratch.command(program);
-    command.args(words).args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
-    let running = Running::start(command.arg("net.db"));
-    eventually("the server listens", || scratch.path("server.ctl").exists());
+    let running = serve_net(scratch, program, words, SCHEMA);
     let rows: Vec<String> = (0..20)
         .map(|n| format!(r#"{{"op":"insert","table":"T","row":{{"a":"row {n:02}","n":{}}}}}"#, -n))
         .collect();

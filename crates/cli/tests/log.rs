@@ -4,23 +4,14 @@ mod support;
 
 use std::path::Path;
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use support::{Running, Scratch, WEIR, err, out, reference, serve_net};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"isRoot":true,"columns":{
     "a":{"type":"string"},"tags":{"type":{"key":"string","min":0,"max":"unlimited"}}}}}}"#;
 
 fn server(scratch: &Scratch, program: &Path, words: &[&str]) -> Running {
-    scratch.write("net.ovsschema", SCHEMA);
-    if !scratch.path("net.db").exists() {
-        let made = scratch.run(WEIR, &["tool", "create", "net.db", "net.ovsschema"]);
-        assert!(made.status.success(), "{}", err(&made));
-    }
-    let mut command = scratch.command(program);
-    command.args(words).args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
-    let running = Running::start(command.arg("net.db"));
-    eventually("the server listens", || scratch.path("server.ctl").exists());
-    running
+    serve_net(scratch, program, words, SCHEMA)
 }
 
 fn transact(scratch: &Scratch, words: &[&str], operations: &str) {

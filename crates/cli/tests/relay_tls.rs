@@ -12,21 +12,16 @@ use std::process::{Child, Command, Stdio};
 use group::Program::{self, Packaged, Weir};
 use peer::Client;
 use serde_json::{Value, json};
-use support::{PATIENCE, Scratch, WEIR, err, eventually, reference};
+use support::{PATIENCE, RBAC_TABLES, Scratch, WEIR, err, eventually, reference};
 use weir_net::{Address, BlockingStream, Tls};
 use weir_testkit::pki::{LEAF, Pki, Shape};
 
-const SCHEMA: &str = r#"{"name":"D","version":"1.0.0","tables":{
-    "Chassis":{"isRoot":true,"columns":{"name":{"type":"string"},"note":{"type":"string"},
-        "owner":{"type":"string"}}},
-    "Global":{"isRoot":true,"columns":{"n":{"type":"integer"}}},
-    "RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},"permissions":{"type":{
-        "key":"string","min":0,"max":"unlimited",
-        "value":{"type":"uuid","refTable":"RBAC_Permission","refType":"weak"}}}}},
-    "RBAC_Permission":{"isRoot":true,"columns":{"table":{"type":"string"},
-        "authorization":{"type":{"key":"string","min":0,"max":"unlimited"}},
-        "insert_delete":{"type":"boolean"},
-        "update":{"type":{"key":"string","min":0,"max":"unlimited"}}}}}}"#;
+fn schema() -> String {
+    let tables = r#""Chassis":{"isRoot":true,"columns":{"name":{"type":"string"},
+        "note":{"type":"string"},"owner":{"type":"string"}}},
+        "Global":{"isRoot":true,"columns":{"n":{"type":"integer"}}}"#;
+    format!(r#"{{"name":"D","version":"1.0.0","tables":{{{tables},{RBAC_TABLES}}}}}"#)
+}
 
 /// Processes that end with the test.
 struct Children(Vec<Child>);
@@ -86,7 +81,7 @@ fn by_certificate(source: Program) {
     pki.authority("foreign");
     pki.signed("stranger", "foreign", "client", Shape { extensions: LEAF, ..Shape::default() });
     let scratch = Scratch::new();
-    scratch.write("d.ovsschema", SCHEMA);
+    scratch.write("d.ovsschema", &schema());
     let created = scratch.run(WEIR, &["tool", "create", "d.db", "d.ovsschema"]);
     assert!(created.status.success(), "{}", err(&created));
     let mut children = Children(Vec::new());

@@ -174,8 +174,8 @@ impl Member {
             if self.role() == Role::Leader {
                 write!(out, " next_index={next_index} match_index={match_index}")?;
             }
-            if let Some(heard_us) = self.heard_us.get(id) {
-                let ago_ms = self.now_us.saturating_sub(*heard_us) / 1000;
+            if let Some(heard_us) = self.silence.heard_us(*id) {
+                let ago_ms = self.now_us.saturating_sub(heard_us) / 1000;
                 write!(out, " last msg {ago_ms} ms ago")?;
             }
             writeln!(out)?;

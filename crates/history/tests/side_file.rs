@@ -65,6 +65,31 @@ fn a_side_file_is_read_as_it_was_written() {
     assert!(!again.is_kept(IdKind::Recorded), "the one who reads decides on that");
 }
 
+/// What a version of Weir has left that did not count records: the ids are the same, and the number of records
+/// goes on from one that is no less than it was.
+#[test]
+fn a_side_file_of_the_first_format_is_read() {
+    const MAGIC_1: &[u8] = b"weir-history 1\n";
+    let (log, bytes, schema) = log_and_bytes(6, 20);
+    let body = bytes.strip_prefix(b"weir-history 2\n").expect("the newest format");
+    let body = &body[..body.len() - DIGEST_LEN];
+    // Behind two hashes, the chain, two places and an id.
+    let records = 2 * 20 + 16 + 2 * 8 + 16;
+    let count = body[records..records + 8].try_into().expect("eight bytes");
+    assert_eq!(u64::from_le_bytes(count), log.records(), "the number stands there");
+    let mut first = [MAGIC_1, &body[..records], &body[records + 8..]].concat();
+    let digest = Sha1::digest(&first);
+    first.extend_from_slice(&digest);
+    let again = read(&first, &schema).expect("a side file");
+    assert_eq!((again.place(), again.ids().recorded), (log.place(), log.ids().recorded));
+    assert_eq!(entries(&again, &schema), entries(&log, &schema));
+    assert!(again.records() >= log.records(), "{} {}", again.records(), log.records());
+    // One of a format to come is not taken for another.
+    let mut later = first.clone();
+    later[MAGIC_1.len() - 2] = b'3';
+    assert_eq!(read(&later, &schema).unwrap_err(), SideFileError::Unknown);
+}
+
 #[test]
 fn a_smaller_budget_keeps_the_newest_only() {
     let (log, bytes, schema) = log_and_bytes(2, 30);

@@ -66,6 +66,7 @@ mod admin;
 pub mod configuration;
 mod asked;
 mod ids;
+mod mail;
 mod origin;
 mod reply;
 mod shell;

@@ -1,6 +1,6 @@
 //! Each database commits on its own: while one is being written, nobody else waits for it.
 
-use crate::shell::{PATH, SCHEMA, Shell, insert, transact};
+use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
@@ -211,7 +211,7 @@ fn a_session_may_leave_while_its_requests_wait() {
     disk_is_done(&mut shell);
     assert_eq!(received(&mut shell, one), [1]);
     shell.slow_files.clear();
-    assert_eq!(crate::shell::ports(&mut shell), ["a"], "nobody waited for b");
+    assert_eq!(ports(&mut shell), ["a"], "nobody waited for b");
 }
 
 #[test]
@@ -261,6 +261,29 @@ fn who_waits_for_the_compaction_of_a_removed_database_is_told() {
     assert!(told, "{:?}", shell.replies);
     shell.helper_is_done();
     shell.settle();
+}
+
+#[test]
+fn what_waits_while_its_lock_is_stolen_is_refused() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, two, &[request(1, "lock", json!(["l"]))]);
+    send(&mut shell, one, &[transact(1, &insert("a"))]);
+    received(&mut shell, two);
+    let guarded = |name: &str| format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name));
+    send(&mut shell, two, &[transact(2, &guarded("b")), transact(3, &guarded("c"))]);
+    // The thief's first transaction has its turn before the last one of who is robbed.
+    send(&mut shell, one, &[request(4, "steal", json!(["l"])), transact(5, &guarded("d"))]);
+    // One write after the other.
+    (0..5).for_each(|_| disk_is_done(&mut shell));
+    let told = shell.received(two);
+    let refused = told.iter().filter(|reply| reply.contains("not owner")).count();
+    assert_eq!(refused, 2, "{told:?}");
+    // Who gives a lock up that nobody waits for is not robbed.
+    send(&mut shell, two, &[request(6, "unlock", json!(["l"])), transact(7, &insert("e"))]);
+    let messages = [transact(8, &guarded("f")), request(9, "unlock", json!(["l"]))];
+    send(&mut shell, one, &messages);
+    (0..5).for_each(|_| disk_is_done(&mut shell));
+    assert_eq!(ports(&mut shell), ["a", "d", "e", "f"]);
 }
 
 #[test]

@@ -132,6 +132,26 @@ fn relays_of_a_file_that_was_restored_say_so_once_and_have_its_rows() {
     assert_eq!(ports(&mut chain.servers[3]), ["p0", "p1", "p2", "p20"]);
 }
 
+#[test]
+fn what_a_relay_in_the_middle_sends_again_is_not_made_twice_though_the_source_has_forgotten() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    chain.call(2, client, &transact(1, &insert("a")));
+    // It arrives at the source, and is made; the answer gets lost before the relay in the middle.
+    chain.servers[2].send(client, &transact(2, &insert("b")));
+    chain.servers[2].settle();
+    chain.carry_up(2);
+    chain.carry_up(1);
+    chain.lose(1);
+    // Which ids were chosen is not in the file.
+    let files = chain.servers[0].files.clone();
+    restart(&mut chain, files);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "b"]);
+    let told = chain.servers[2].received(client);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(value(&told[0])["error"], "canceled", "{told:?}");
+}
+
 /// A monitor with options, and what it has been told since.
 fn ask(shell: &mut Shell, options: &str, last: &str) -> (SessionId, Value, Vec<Value>) {
     let watcher = shell.connect();

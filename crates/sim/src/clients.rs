@@ -294,6 +294,7 @@ impl World {
     /// A server has ended a session, or its process has ended.
     pub(crate) fn session_ended(&mut self, n: usize, session: SessionId) {
         self.nodes[n].received.remove(&session);
+        self.visit_ended(session);
         let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
         if let Some(number) = self.clients.iter().position(is_it) {
             self.session_lost(number);
@@ -540,7 +541,7 @@ impl World {
         self.result_of(n, "monitor_cond_since", &params)[0] == json!(true)
     }
 
-    fn result_of(&mut self, n: usize, method: &str, params: &Value) -> Value {
+    pub(crate) fn result_of(&mut self, n: usize, method: &str, params: &Value) -> Value {
         let session = self.accept_client(self.now_us, n);
         self.run_for(1);
         let message = json!({"id": 1, "method": method, "params": params});

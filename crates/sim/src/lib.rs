@@ -12,8 +12,9 @@
 //! 5. `clients`: who writes and reads, and knows what it has been told.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
 //! 7. `checks`: what must be true of all that, a checker a file.
-//! 8. [`plan`] and [`coverage`]: parts that can be left out, and what has met what.
-//! 9. [`seed`]: a run of everything, and how a failing one becomes short.
+//! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
+//! 9. [`plan`] and [`coverage`]: parts that can be left out, and what has met what.
+//! 10. [`seed`]: a run of everything, and how a failing one becomes short.
 
 mod checks;
 mod clients;
@@ -25,6 +26,7 @@ mod network;
 mod node;
 pub mod plan;
 pub mod seed;
+pub mod sources;
 pub mod world;
 
 pub use world::{Counts, Faults, Lie, World};

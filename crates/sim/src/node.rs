@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_data::Uuid;
+use weir_data::{Snapshot, Uuid};
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{
     CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, SyncTime, WorkId,
@@ -328,7 +328,10 @@ impl World {
                 }
             }
             Effect::Open { db, path, seed } => {
-                let mut result = load(&path, seed, &self.nodes[n].disk.file);
+                let mut result = match self.sources.is_some() {
+                    true => self.load_standalone(seed),
+                    false => load(&path, seed, &self.nodes[n].disk.file),
+                };
                 if let Ok(loaded) = &mut result {
                     loaded.set_key_file(self.nodes[n].disk.keys.clone());
                     self.nodes[n].disk.open(loaded.valid_len());
@@ -337,15 +340,12 @@ impl World {
                 let at = self.now_us + 1000 + self.rng.below(20_000) as u64;
                 self.event_at(at, n, Event::Opened { db, result });
             }
-            Effect::Compact { db, snapshot, comment, date_ms, member, .. } => {
-                let header: Box<MemberHeader> = member.expect("the only file is a member's");
-                let mut copy = Vec::new();
-                let mut sink = |bytes: &[u8]| {
-                    copy.extend_from_slice(bytes);
-                    Ok(())
+            Effect::Compact { db, snapshot, comment, date_ms, member, history } => {
+                let rows = (&snapshot, comment.as_str(), date_ms);
+                let copy = match member {
+                    Some(header) => member_copy(&header, rows),
+                    None => self.standalone_copy(rows, history.as_deref()),
                 };
-                write_member_snapshot(&header, &snapshot, &comment, date_ms, &mut sink)
-                    .expect("memory takes all");
                 let result = match self.is_full(n) {
                     true => Err("No space left on device".to_owned()),
                     false => Ok(copy.len() as u64),
@@ -401,8 +401,8 @@ impl World {
             | Effect::TrimMemory
             | Effect::Unlisten { .. }
             | Effect::SaveConfiguration { .. } => {}
-            Effect::Append { .. }
-            | Effect::Search { .. }
+            Effect::Append { db, bytes, sync } => self.append(n, db, &bytes, sync),
+            Effect::Search { .. }
             | Effect::ConnectRemote { .. }
             | Effect::ReadConfiguration { .. }
             | Effect::Convert { .. }
@@ -504,11 +504,26 @@ impl World {
         }
         if result.is_ok() {
             self.checks.written(n, tail);
+            self.has_compacted();
         }
         let at = self.nodes[n].last_step_us.max(now_us) + 500;
         self.nodes[n].last_step_us = at;
         self.event_at(at, n, Event::CompactionFinished { db, result });
     }
+}
+
+/// A member's file that has these rows, their comment and date.
+fn member_copy(
+    header: &MemberHeader,
+    (snapshot, comment, date_ms): (&Snapshot, &str, i64),
+) -> Vec<u8> {
+    let mut copy = Vec::new();
+    let mut sink = |bytes: &[u8]| {
+        copy.extend_from_slice(bytes);
+        Ok(())
+    };
+    write_member_snapshot(header, snapshot, comment, date_ms, &mut sink).expect("memory takes all");
+    copy
 }
 
 /// What a server finds in its file.

@@ -18,6 +18,7 @@ use crate::disk::Disk;
 use crate::network::Network;
 use crate::node::{Node, client_address};
 use crate::plan::{Fault, Part, Plan};
+use crate::sources::Sources;
 
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
@@ -152,6 +153,10 @@ pub(crate) enum Due {
     Gone,
     /// A client goes on.
     Client(usize),
+    /// A visitor of a standalone server goes on.
+    Visitor(usize),
+    /// The operator of a standalone server looks after its file.
+    Operator,
     /// Faults are thought of.
     Faults,
     /// All cuts end.
@@ -176,6 +181,8 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
     pub(crate) checks: Checks,
+    /// A standalone server is in the place of the cluster.
+    pub(crate) sources: Option<Box<Sources>>,
     pub(crate) faults: Faults,
     /// Faults are over.
     pub(crate) is_calm: bool,
@@ -240,6 +247,7 @@ impl World {
             network: Network::default(),
             clients: Vec::new(),
             checks: Checks::default(),
+            sources: None,
             faults,
             is_calm: false,
             calm_us: None,
@@ -258,6 +266,13 @@ impl World {
         }
         world.due(world.now_us + 2_000_000, 0, Due::Faults);
         world
+    }
+
+    /// Nobody visits the cluster.
+    pub(crate) fn forget_clients(&mut self) {
+        self.clients.clear();
+        self.parts.clear();
+        self.queue.retain(|_, (_, _, due)| !matches!(due, Due::Client(_)));
     }
 
     /// The world without some of what would happen in it.
@@ -338,6 +353,8 @@ impl World {
             // The first one writes what all others count.
             Due::Client(number) if number > 0 && !self.plan.has(Part::Client(number)) => return,
             Due::Client(number) => return self.client_goes_on(number),
+            Due::Visitor(number) => return self.visitor_goes_on(number),
+            Due::Operator => return self.operate(),
             Due::Faults => return self.think_of_faults(),
             Due::Heal => return self.heal(),
             _ => {}
@@ -361,6 +378,7 @@ impl World {
                 self.nodes[n].wakeup_us = None;
                 self.settle_node(n);
             }
+            Due::Sent(session) if self.sources.is_some() => self.visitor_is_told(n, session),
             Due::Sent(session) => self.sent(n, session),
             Due::Ended(session) => self.session_ended(n, session),
             Due::End { while_us } => {
@@ -374,7 +392,9 @@ impl World {
                 self.end_process(n, false);
                 self.nodes[n].disk.put(Vec::new());
             }
-            Due::Client(_) | Due::Faults | Due::Heal => unreachable!("it concerns no server"),
+            Due::Client(_) | Due::Visitor(_) | Due::Operator | Due::Faults | Due::Heal => {
+                unreachable!("it concerns no server")
+            }
         }
     }
 

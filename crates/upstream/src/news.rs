@@ -133,16 +133,43 @@ impl AllRows {
     /// A row that makes no sense, or what `each` says of one.
     pub fn take(
         self,
-        mut message: Vec<u8>,
+        message: Vec<u8>,
         versions: &mut UuidSource,
         each: &mut dyn FnMut(TableId, Row) -> Result<(), String>,
     ) -> Result<(), String> {
-        let Self { method, schema, mut rows } = self;
+        let method = self.method;
+        self.drain(message, |table, schema, uuid, text| {
+            let row = row(method, text, schema, uuid, versions);
+            each(table, row.map_err(|error| error.to_string())?)
+        })
+    }
+
+    /// Takes the rows as images, in the order of tables and UUIDs; what comes last of two about one row
+    /// counts. The text goes meanwhile, as with [`AllRows::take`].
+    ///
+    /// # Errors
+    /// A row that makes no sense.
+    pub fn images(self, message: Vec<u8>) -> Result<Vec<RowImage>, Error> {
+        let mut images = Vec::with_capacity(self.rows.len());
+        self.drain(message, |table, schema, uuid, text| {
+            let values = updates::values_after(text, schema)?;
+            images.push(RowImage { table, uuid, values });
+            Ok::<_, Error>(())
+        })?;
+        updates::keep_first(&mut images);
+        Ok(images)
+    }
+
+    fn drain<E>(
+        self,
+        mut message: Vec<u8>,
+        mut each: impl FnMut(TableId, &TableSchema, Uuid, Text<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { schema, mut rows, .. } = self;
         while let Some((table, uuid, place)) = rows.pop() {
             let text = weir_json::validate(&message[place.clone()]);
             let text = text.expect("it is part of a message that was read");
-            let row = row(method, text, schema.table(table), uuid, versions);
-            each(table, row.map_err(|error| error.to_string())?)?;
+            each(table, schema.table(table), uuid, text)?;
             if message.capacity() > place.start + LET_GO_BYTES {
                 message.truncate(place.start);
                 message.shrink_to_fit();
@@ -233,7 +260,7 @@ impl RowReader {
             }
             (Said::Notice(method, params), None) if *method == self.method.update() => {
                 let mut elements = params.elements().into_iter().flatten();
-                if !is_named(elements.next(), &self.monitor) {
+                if !is_named(elements.next(), &self.monitor) || !self.is_whole(*params) {
                     return Read::Nothing;
                 }
                 self.change(&mut elements, versions)
@@ -244,6 +271,13 @@ impl RowReader {
             Ok((state, rows)) => Read::News(News { state, schema: Arc::clone(&self.schema), rows }),
             Err(error) => Read::Wrong(error),
         }
+    }
+
+    /// Whether a notification has as many parameters as its method has; of the oldest one, as with the
+    /// reference, others are passed over.
+    fn is_whole(&self, params: Text<'_>) -> bool {
+        let count = || params.elements().into_iter().flatten().count();
+        self.method != Method::Monitor || count() == 2
     }
 
     /// What a message says of columns that no file keeps; `None` if it is about something else.
@@ -288,7 +322,7 @@ impl RowReader {
         let mut all = Vec::new();
         updates::for_each(rows, &self.schema, version, &mut |table, uuid, row| {
             if row.kind() != Kind::Object {
-                return Err(updates::shape("a row of the first ones is no object"));
+                return Err(updates::shape(&format!("<row-update{version}> is not object")));
             }
             let row = row.as_bytes();
             let start = row.as_ptr().addr() - message.as_ptr().addr();

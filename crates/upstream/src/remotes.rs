@@ -40,6 +40,11 @@ impl Remotes {
         remotes
     }
 
+    /// One server, whatever its name.
+    pub fn one(server: &str) -> Self {
+        Self { servers: vec![server.to_owned()], ..Self::default() }
+    }
+
     /// Changes the order, so that not all that follow the same servers begin with the same one.
     pub fn shuffle(&mut self, mut random: impl FnMut() -> u64) {
         for at in (1..self.servers.len()).rev() {

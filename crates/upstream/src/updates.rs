@@ -47,9 +47,14 @@ pub fn parse(text: Text<'_>, schema: &Schema) -> Result<Vec<RowImage>, Error> {
         Ok(())
     })?;
     images.reverse();
+    keep_first(&mut images);
+    Ok(images)
+}
+
+/// Puts images in the order of tables and UUIDs; what comes first of two about one row counts.
+pub(crate) fn keep_first(images: &mut Vec<RowImage>) {
     images.sort_by_key(|image| (image.table, image.uuid));
     images.dedup_by_key(|image| (image.table, image.uuid));
-    Ok(images)
 }
 
 /// The values of a row as a `<row-update>` leaves it; `None` if the row goes.

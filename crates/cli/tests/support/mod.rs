@@ -92,6 +92,36 @@ pub(crate) fn reference(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// A server of the database `net.db`, which is made with this schema unless it is there, at `db.sock` and
+/// with the control socket `server.ctl`. `words` come first.
+pub(crate) fn serve_net(
+    scratch: &Scratch,
+    program: &Path,
+    words: &[&str],
+    schema: &str,
+) -> Running {
+    scratch.write("net.ovsschema", schema);
+    if !scratch.path("net.db").exists() {
+        let made = scratch.run(WEIR, &["tool", "create", "net.db", "net.ovsschema"]);
+        assert!(made.status.success(), "{}", err(&made));
+    }
+    let mut command = scratch.command(program);
+    command.args(words).args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
+    let running = Running::start(command.arg("net.db"));
+    eventually("the server listens", || scratch.path("server.ctl").exists());
+    running
+}
+
+/// The tables of roles in a schema (ovsdb(7), "Role-Based Access Control").
+pub(crate) const RBAC_TABLES: &str = r#"
+    "RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},"permissions":{"type":{
+        "key":"string","min":0,"max":"unlimited",
+        "value":{"type":"uuid","refTable":"RBAC_Permission","refType":"weak"}}}}},
+    "RBAC_Permission":{"isRoot":true,"columns":{"table":{"type":"string"},
+        "authorization":{"type":{"key":"string","min":0,"max":"unlimited"}},
+        "insert_delete":{"type":"boolean"},
+        "update":{"type":{"key":"string","min":0,"max":"unlimited"}}}}"#;
+
 pub(crate) fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -62,8 +62,7 @@ impl Member {
                     if self.is_failing(Failure::StopRpc) {
                         continue;
                     }
-                    self.heard_us.insert(from, self.now_us);
-                    self.silence.heard(from);
+                    self.silence.heard(from, self.now_us);
                     match self.frame(id, from, frame) {
                         Ok(()) => {}
                         Err(Odd::Ignored(what)) => self.remark(from, &what),

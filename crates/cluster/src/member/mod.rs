@@ -190,9 +190,8 @@ pub struct Member {
     is_given_lead: bool,
     /// Since when no leader has been known, if none is; for a leader, that it cannot be left alone.
     leaderless_us: Option<u64>,
-    /// When anything was heard of each peer last, monotonic.
-    pub(crate) heard_us: BTreeMap<Uuid, u64>,
-    silence: Silence,
+    /// When anything was heard of each peer last.
+    pub(crate) silence: Silence,
     complaints: Complaints,
     pub(crate) delays: Delays,
     /// What goes wrong on purpose.
@@ -268,7 +267,6 @@ impl Member {
             elections: Elections::default(),
             is_given_lead: false,
             leaderless_us: Some(now_us),
-            heard_us: BTreeMap::new(),
             silence: Silence::default(),
             complaints: Complaints::default(),
             delays: Delays::new(now_us),

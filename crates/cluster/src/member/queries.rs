@@ -69,7 +69,8 @@ impl Member {
     /// to, if this one leads.
     pub(super) fn successor(&self) -> Option<Uuid> {
         let since_us = self.now_us.saturating_sub(self.election_timer * 1000);
-        let is_heard = |id: &Uuid| self.heard_us.get(id).is_some_and(|at_us| *at_us >= since_us);
+        let is_heard =
+            |id: &Uuid| self.silence.heard_us(*id).is_some_and(|at_us| at_us >= since_us);
         let all = self.node.progress().into_iter();
         let others = all.filter(|(id, _)| *id != self.id() && is_heard(id));
         others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)

@@ -15,18 +15,30 @@ use crate::wire::Step;
 
 /// In ticks, for they stand still while the process does: what was said meanwhile is read first.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     ticks: u64,
     /// When each peer was heard last.
-    heard: BTreeMap<Uuid, u64>,
+    heard: BTreeMap<Uuid, Heard>,
     /// Since when the member leads, if it does.
     led_since: Option<u64>,
 }
 
+/// When a peer was heard.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    tick: u64,
+    at_us: u64,
+}
+
 impl Silence {
     /// Something came from a peer.
-    pub(super) fn heard(&mut self, peer: Uuid) {
-        self.heard.insert(peer, self.ticks);
+    pub(super) fn heard(&mut self, peer: Uuid, now_us: u64) {
+        self.heard.insert(peer, Heard { tick: self.ticks, at_us: now_us });
+    }
+
+    /// When something came from a peer last.
+    pub(crate) fn heard_us(&self, peer: Uuid) -> Option<u64> {
+        self.heard.get(&peer).map(|heard| heard.at_us)
     }
 
     /// A tick has passed. Whether a leader has heard of too few of these `others` for an election
@@ -40,7 +52,7 @@ impl Silence {
         let led_since = *self.led_since.get_or_insert(self.ticks);
         let (mut voters, mut heard) = (1, 1);
         for peer in others {
-            let at = self.heard.get(&peer).copied().unwrap_or(0).max(led_since);
+            let at = self.heard.get(&peer).map_or(0, |heard| heard.tick).max(led_since);
             voters += 1;
             heard += usize::from(at + ELECTION_TICKS > self.ticks);
         }
@@ -78,7 +90,7 @@ mod tests {
     fn ticks_until_alone(hears: impl Fn(u64) -> Vec<Uuid>) -> Option<u64> {
         let mut silence = Silence::default();
         (1..1000).find(|tick| {
-            hears(*tick).into_iter().for_each(|peer| silence.heard(peer));
+            hears(*tick).into_iter().for_each(|peer| silence.heard(peer, 0));
             silence.is_alone(true, OTHERS.into_iter())
         })
     }

@@ -1,6 +1,6 @@
 //! Admin commands about replication (ovsdb-server(1), "Active-Backup Commands").
 
-use weir_upstream::Status;
+use weir_upstream::follower::Status;
 
 use crate::backup::{ActiveBackup, Backups, Following};
 use crate::configuration::{Source, check_excluded};
@@ -149,15 +149,14 @@ impl Backups {
 
 impl Following {
     fn status(&self, db: &str) -> String {
-        let source = self.replication.source();
-        let target = &source.target;
-        match self.replication.status() {
+        let (target, excluded) = (&self.target, &self.backup.excluded);
+        match self.follower.status() {
             Status::Connecting => format!("connecting: {target}"),
-            Status::Replicating if source.excluded.is_empty() => {
+            Status::Following if excluded.is_empty() => {
                 format!("replicating: {target}\n")
             }
-            Status::Replicating => {
-                let excluded = source.excluded.iter().map(|table| format!("{db}:{table}"));
+            Status::Following => {
+                let excluded = excluded.iter().map(|table| format!("{db}:{table}"));
                 let excluded: Vec<String> = excluded.collect();
                 format!("replicating: {target}\nexclude: {}", excluded.join(","))
             }

@@ -1,4 +1,4 @@
-//! Long messages of a source, such as the rows that a backup begins with: read, and made the
+//! Long messages of a source, and the rows that a backup begins with: read, and made the
 //! database's own, by a helper.
 //!
 //! 1. The message has come, and the rows of its like are awaited. What comes behind it waits, but
@@ -8,22 +8,20 @@
 //! 3. Done: the tables are home, and the change joins the round like any other of the source. If the
 //!    connection has ended meanwhile, it is taken back.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_data::{Delta, Error};
 use weir_upstream::Input;
+use weir_upstream::follower::backup::Backup;
+use weir_upstream::news::{RowReader, State};
 
 use crate::backup::{Backups, Following};
 use crate::database::{Databases, Joining};
 use crate::ids::{DbId, LinkId, WorkId};
+use crate::mail::{Mail, is_of_probe};
 use crate::session::Sessions;
-use crate::session::message::{About, Incoming};
 use crate::shell::Shell;
 use crate::work::{EXAMINE_BYTES_MIN, Garbage, MadeRecord, Mirrored, Mirroring, Reading, Work};
-
-/// Most bytes of a source's messages that wait for a helper. Beyond it the rows are asked for again.
-const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// The long messages of one source.
 #[derive(Debug, Default)]
@@ -33,38 +31,17 @@ pub(super) struct Mirror {
     /// The one that is about to go, and the connection it came from.
     next: Option<(LinkId, Vec<u8>)>,
     /// What has come since.
-    waiting: VecDeque<Vec<u8>>,
-    waiting_bytes: usize,
+    waiting: Mail,
 }
 
 impl Mirror {
     /// The connection that it came from is gone.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
-        self.waiting_bytes = 0;
         if self.next.take().is_some() {
             self.is_out = false;
         }
     }
-
-    fn push(&mut self, message: Vec<u8>) {
-        self.waiting_bytes += message.len();
-        self.waiting.push_back(message);
-    }
-
-    fn pop(&mut self) -> Option<Vec<u8>> {
-        let message = self.waiting.pop_front()?;
-        self.waiting_bytes -= message.len();
-        Some(message)
-    }
-}
-
-/// Whether a message goes past the long ones before it: `echo`, or a reply to one.
-fn may_pass(message: Vec<u8>) -> Result<Vec<u8>, Vec<u8>> {
-    let message = Incoming::Raw(message);
-    let passes = matches!(About::of(&message), About::Probe | About::Echo);
-    let Incoming::Raw(message) = message else { unreachable!("it was made raw") };
-    if passes { Ok(message) } else { Err(message) }
 }
 
 impl Backups {
@@ -96,23 +73,17 @@ impl Backups {
         comes_behind: bool,
     ) {
         let is_long = message.len() >= EXAMINE_BYTES_MIN || databases.step_cost_max() == 0;
-        let may_send = is_long && self.may_mirror(databases, id);
+        let may_send = self.reader(databases, id).is_some_and(|it| is_long || it.awaits_first());
         let is_writing = databases.is_writing(id);
         let following = self.following(id).expect("a connection is somebody's");
         let mirror = &mut following.mirror;
-        let message = match comes_behind || mirror.is_out || is_writing {
-            false => message,
-            true => match may_pass(message) {
-                Ok(message) => message,
-                Err(message) => {
-                    mirror.push(message);
-                    if mirror.waiting_bytes > WAITING_BYTES_MAX {
-                        return self.not_written(shell, sessions, databases, id);
-                    }
-                    return self.replicate(shell, sessions, databases, id, Input::Activity);
-                }
-            },
-        };
+        if (comes_behind || mirror.is_out || is_writing) && !is_of_probe(&message) {
+            mirror.waiting.push(message);
+            if mirror.waiting.is_overfull() {
+                return self.not_written(shell, sessions, databases, id);
+            }
+            return self.replicate(shell, sessions, databases, id, Input::Activity);
+        }
         if may_send && !mirror.is_out {
             mirror.is_out = true;
             mirror.next = Some((link, message));
@@ -121,15 +92,13 @@ impl Backups {
         self.replicate(shell, sessions, databases, id, Input::Message(&message));
     }
 
-    /// Whether a helper can take the tables, and there may be rows for them.
-    fn may_mirror(&mut self, databases: &Databases, id: DbId) -> bool {
+    /// What reads the rows of the next message, if it may have some, and a helper can take the tables.
+    fn reader(&mut self, databases: &Databases, id: DbId) -> Option<RowReader> {
         let db = databases.get(id).expect("only an open database follows");
         let (is_open, schema) = (databases.is_open(id), Arc::clone(db.schema()));
-        is_open
-            && self.following(id).is_some_and(|following| {
-                let replication = &following.replication;
-                Arc::ptr_eq(&schema, replication.schema()) && replication.row_reader().is_some()
-            })
+        let following = self.following(id).filter(|_| is_open)?;
+        let is_same = Arc::ptr_eq(&schema, &following.backup.schema);
+        following.follower.row_reader().filter(|_| is_same)
     }
 
     /// Whether messages wait until their database is decided.
@@ -170,15 +139,14 @@ impl Backups {
         link: LinkId,
         message: Vec<u8>,
     ) {
-        let may_send = self.may_mirror(databases, id);
+        let reader = self.reader(databases, id);
         let following = self.following(id).expect("it has a message that waits");
-        let Some(reader) = following.replication.row_reader().filter(|_| may_send) else {
+        let Some(reader) = reader else {
             following.mirror.is_out = false;
             return self.not_written(shell, sessions, databases, id);
         };
-        let excluded = &following.replication.source().excluded;
-        let tables = following.replication.schema().table_ids();
-        let replaced = tables.filter(|(_, table)| !excluded.contains(&table.name));
+        let Backup { schema, excluded, .. } = &*following.backup;
+        let replaced = schema.table_ids().filter(|(_, table)| !excluded.contains(&table.name));
         let replaced = replaced.map(|(table, _)| table).collect();
         let (database, style) = databases.send_tables(shell, sessions, id);
         let (date_ms, seed) = (shell.wall_ms(), shell.seed());
@@ -212,9 +180,12 @@ impl Backups {
             Reading::Unread(message) if is_ours => {
                 self.replicate(shell, sessions, databases, id, Input::Message(&message));
             }
-            Reading::Unread(_) => {}
-            Reading::Read { is_all, result } if is_ours => {
-                self.take_over(shell, sessions, databases, id, is_all, result);
+            Reading::Wrong(error) if is_ours => {
+                self.refuse_images(shell, sessions, databases, id, &error);
+            }
+            Reading::Unread(_) | Reading::Wrong(_) => {}
+            Reading::Read { state, result } if is_ours => {
+                self.take_over(shell, sessions, databases, id, state, result);
             }
             Reading::Read { result, .. } => {
                 // What changed nothing did not move the database on either.
@@ -237,12 +208,12 @@ impl Backups {
         sessions: &mut Sessions,
         databases: &mut Databases,
         id: DbId,
-        is_all: bool,
+        state: State,
         result: Result<(Delta, Option<MadeRecord>), Error>,
     ) {
         let mut outputs = Vec::new();
         let following = self.following(id).expect("the connection is its own");
-        following.replication.have_read(shell.now_us(), is_all, &mut outputs);
+        following.follower.have_read(state, &mut outputs);
         self.carry_out(shell, sessions, databases, id, outputs);
         match result {
             Ok((delta, _)) if delta.is_empty() => {}
@@ -265,7 +236,7 @@ impl Backups {
             && !following.mirror.is_out
             && !databases.is_writing(id)
             && let Some(link) = following.link
-            && let Some(message) = following.mirror.pop()
+            && let Some(message) = following.mirror.waiting.pop()
         {
             self.take_message(shell, sessions, databases, (link, id), message, false);
         }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use weir_data::DeclaredKeys;
 use weir_data::Uuid;
-use weir_upstream::Replication;
+use weir_upstream::follower::backup::Backup;
+use weir_upstream::follower::{Follower, Model as Part, Wanted};
+use weir_upstream::remotes::Remotes;
 
 use crate::backup::mirror::Mirror;
 use crate::configuration::{
@@ -63,7 +65,10 @@ struct ActiveBackup {
 /// A replication under way.
 #[derive(Debug)]
 struct Following {
-    replication: Replication,
+    follower: Follower,
+    backup: Arc<Backup>,
+    /// The source, as it was called when it began.
+    target: String,
     /// As given when it began.
     exclude: Option<String>,
     /// The connection, or the attempt.
@@ -201,18 +206,17 @@ impl Backups {
             return None;
         }
         let following =
-            |backup: &ActiveBackup| backup.following.as_ref()?.replication.next_wakeup_us();
+            |backup: &ActiveBackup| backup.following.as_ref()?.follower.next_wakeup_us();
         self.by_db.values().filter_map(following).min()
     }
 
-    fn connect(&mut self, shell: &mut Shell, id: DbId) {
+    fn connect(&mut self, shell: &mut Shell, id: DbId, target: String) {
         self.next_link += 1;
         let link = LinkId(self.next_link);
         let backup = self.by_db.get_mut(&id).expect("only who follows connects");
         let dscp = backup.source.as_ref().and_then(|source| source.dscp);
         let following = backup.following.as_mut().expect("only who follows connects");
         following.link = Some(link);
-        let target = following.replication.source().target.clone();
         self.links.insert(link, id);
         shell.ask(Effect::Connect { link, target, dscp, framing: Framing::Json });
     }
@@ -250,22 +254,32 @@ impl Backups {
         let (exclude, options) = (backup.exclude.clone(), source.session_options());
         if let Some(following) = &mut backup.following
             && following.exclude == exclude
-            && following.replication.source().target == source.target
+            && following.target == source.target
         {
-            return following.replication.set_options(options);
+            return following.follower.set_options(options);
         }
         let list = exclude.as_deref().unwrap_or_default();
-        let followed = weir_upstream::Source {
-            target: source.target,
+        let excluded = excluded_tables(list, &name).map(str::to_owned).collect();
+        let part = Arc::new(Backup { own_id: self.own_id, excluded, schema });
+        let wanted = Wanted {
+            database: name,
+            remotes: Remotes::one(&source.target),
+            leader_only: false,
             options,
-            own_id: self.own_id,
-            excluded: excluded_tables(list, &name).map(str::to_owned).collect(),
+            model: Part::Backup(Arc::clone(&part)),
         };
-        let replication = Replication::new(followed, schema);
+        // Pauses are those of the reference.
+        let follower = Follower::new(wanted, 0);
         self.close_link(shell, id);
         databases.set_backup(id, true);
-        let following = Following { replication, exclude, link: None, mirror: Mirror::default() };
-        self.by_db.get_mut(&id).expect("it was there").following = Some(following);
+        self.by_db.get_mut(&id).expect("it was there").following = Some(Following {
+            follower,
+            backup: part,
+            target: source.target,
+            exclude,
+            link: None,
+            mirror: Mirror::default(),
+        });
     }
 
     /// What helpers read of sources: for which databases.

@@ -1,5 +1,5 @@
 //! Active-backup databases (ovsdb-server(7), "Active-Backup Database Service Model"): the server
-//! side of [`weir_upstream::Replication`].
+//! side of [`weir_upstream::follower`].
 //!
 //! While a database follows its source only the source changes it. Each update is a transaction
 //! like a client's: its record joins the round's append, and monitors learn of it when it is
@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use weir_data::{Error, RowImage};
+use weir_data::Error;
 use weir_engine::replicate;
 use weir_upstream::Input;
-use weir_upstream::Output;
+use weir_upstream::follower::Output;
+use weir_upstream::news::Rows;
 
 use crate::backup::Backups;
 use crate::database::{Databases, Joining};
@@ -18,14 +19,6 @@ use crate::effect::Effect;
 use crate::ids::{DbId, LinkId};
 use crate::session::Sessions;
 use crate::shell::Shell;
-
-/// A set of rows from the source.
-enum Images {
-    /// All rows that there are.
-    All(Vec<RowImage>),
-    /// The rows that changed.
-    Some(Vec<RowImage>),
-}
 
 impl Backups {
     /// Something happened to a connection that this server has made.
@@ -75,7 +68,7 @@ impl Backups {
         // A replication may have failed, and the database become active.
         let Some(following) = self.following(id) else { return };
         let mut outputs = Vec::new();
-        following.replication.handle(shell.now_us(), input, &mut outputs);
+        following.follower.handle(shell.now_us(), input, shell.uuids(), &mut outputs);
         self.carry_out(shell, sessions, databases, id, outputs);
     }
 
@@ -89,18 +82,16 @@ impl Backups {
     ) {
         for output in outputs {
             match output {
-                Output::Connect => self.connect(shell, id),
+                Output::Connect { target } => self.connect(shell, id, target),
                 Output::Send(bytes) => {
                     if let Some(link) = self.following(id).and_then(|following| following.link) {
                         shell.ask(Effect::SendTo { link, bytes: Arc::new(bytes) });
                     }
                 }
                 Output::Close => self.close_link(shell, id),
-                Output::Replace(images) => {
-                    self.take_images(shell, sessions, databases, id, Images::All(images));
-                }
-                Output::Update(images) => {
-                    self.take_images(shell, sessions, databases, id, Images::Some(images));
+                Output::News(news) => self.take_rows(shell, sessions, databases, id, news.rows),
+                Output::Ephemeral(_) | Output::Lock { .. } | Output::Reply { .. } => {
+                    unreachable!("a backup asks for rows only")
                 }
                 Output::Failed => self.fail(shell, databases, id),
                 Output::Log { module, level, text } => shell.log(module, level.into(), text),
@@ -108,37 +99,36 @@ impl Backups {
         }
     }
 
-    /// The source's rows become this database's, in one transaction.
-    fn take_images(
+    /// What has changed at the source changes here, in one transaction.
+    fn take_rows(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         databases: &mut Databases,
         id: DbId,
-        images: Images,
+        rows: Rows,
     ) {
         // An output before this one may have ended the replication.
         let Some(following) = self.following(id) else { return };
         let db = databases.get(id).expect("only an open database follows");
         let schema = Arc::clone(db.schema());
-        if !Arc::ptr_eq(&schema, following.replication.schema()) {
+        if !Arc::ptr_eq(&schema, &following.backup.schema) {
             // A conversion from before it became a backup has ended meanwhile.
             self.stop_following(shell, databases, id);
             return self.start_following(shell, databases, id);
         }
-        if !databases.is_open(id) {
+        let images = match rows {
+            Rows::Images(images) if databases.is_open(id) => images,
             // A long transaction from before it became a backup is still at work, a conversion is
-            // about to end, or records are being written.
-            return self.not_written(shell, sessions, databases, id);
-        }
-        let excluded = &following.replication.source().excluded;
-        let result = databases.change_own(shell, id, |database, uuids| match images {
-            Images::Some(images) => replicate::apply_images(database, images, uuids),
-            Images::All(images) => {
-                let replaces = |table| !excluded.contains(&schema.table(table).name);
-                replicate::replace_rows(database, images, replaces, uuids)
+            // about to end, or records are being written: no helper could take the first rows either.
+            Rows::Images(_) | Rows::All(_) => {
+                return self.not_written(shell, sessions, databases, id);
             }
-        });
+            Rows::Edits(_) => unreachable!("a backup asks by the oldest method"),
+        };
+        let apply =
+            |database: &mut _, uuids: &mut _| replicate::apply_images(database, images, uuids);
+        let result = databases.change_own(shell, id, apply);
         match result {
             Ok(delta) if delta.is_empty() => {}
             Ok(delta) => databases.join(shell, sessions, id, (delta, Joining::Unrecorded)),
@@ -156,7 +146,7 @@ impl Backups {
     ) {
         let Some(following) = self.following(id) else { return };
         let mut outputs = Vec::new();
-        following.replication.fail(error, &mut outputs);
+        following.follower.fail(error, &mut outputs);
         self.carry_out(shell, sessions, databases, id, outputs);
     }
 
@@ -171,7 +161,7 @@ impl Backups {
         // The database may have become active meanwhile.
         let Some(following) = self.following(id) else { return };
         let mut outputs = Vec::new();
-        following.replication.restart(shell.now_us(), &mut outputs);
+        following.follower.restart(shell.now_us(), &mut outputs);
         self.carry_out(shell, sessions, databases, id, outputs);
     }
 

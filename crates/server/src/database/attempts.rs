@@ -65,12 +65,12 @@ pub(super) struct Attempts {
 }
 
 impl Trigger {
-    /// Others have come before a transaction that has made way: locks that were stolen from its
-    /// session meanwhile do not count, and what it has done with them is in vain.
+    /// Others have come before a transaction that has waited or made way: locks that they have had
+    /// meanwhile do not count, and what it has done with them is in vain.
     pub(super) fn lose_locks(&mut self, sessions: &Sessions) {
-        let (Some(session), Some(locks)) = (self.origin.session(), &mut self.locks) else { return };
+        let Some(locks) = &mut self.locks else { return };
         let before = locks.len();
-        locks.retain(|lock| sessions.owns_lock(session, lock));
+        locks.retain(|held| sessions.is_held(held));
         if let Way::Back(back) = &mut self.way {
             back.has_lost_locks |= locks.len() < before;
         }

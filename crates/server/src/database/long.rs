@@ -151,9 +151,7 @@ impl Databases {
             db.tables.wait(Queued::Trigger(trigger));
             return self.hurry(shell, id);
         }
-        if !matches!(trigger.way, Way::Briefly) {
-            trigger.lose_locks(sessions);
-        }
+        trigger.lose_locks(sessions);
         trigger.sent_us = shell.now_us();
         let read_only = db.read_only(&trigger.origin.identity);
         // What may write nothing changes nothing either, whatever it asks for.
@@ -163,7 +161,7 @@ impl Databases {
             message: Arc::clone(&trigger.message),
             identity: Arc::clone(&trigger.origin.identity),
             read_only,
-            locks: trigger.locks.clone().unwrap_or_default(),
+            locks: sessions.held_names(trigger.locks.as_deref().unwrap_or_default()),
             elapsed_ms: shell.elapsed_ms(trigger.origin.created_us),
             seed: trigger.origin.seed().unwrap_or_else(|| shell.seed()),
         };

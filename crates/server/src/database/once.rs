@@ -193,6 +193,11 @@ impl Databases {
         (result, behind)
     }
 
+    /// Whether nobody can say what has come of an id.
+    pub(crate) fn is_forgotten(&self, id: DbId, chosen: Chosen) -> bool {
+        self.get(id).is_some_and(|db| db.verdict(chosen) == Verdict::Unknown)
+    }
+
     /// A transaction has run: what is to be filed of it. `None` if it runs elsewhere or later, or has
     /// been filed already.
     pub(super) fn judge(

@@ -18,6 +18,7 @@ use crate::once::Once;
 use crate::origin::{Asker, Identity, Origin};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
+use crate::session::locks::Held;
 use crate::shell::Shell;
 use crate::work::{MadeRecord, append_error, operations};
 
@@ -77,7 +78,7 @@ impl Step {
 
 /// The locks that a session owned when its request came, if it had to wait since, and what the
 /// request asks for that `transact` does not know.
-type How<'a> = (Option<&'a [String]>, Option<Once>);
+type How<'a> = (Option<&'a [Held]>, Option<Once>);
 
 /// An operation that has looked at so many rows is logged.
 pub(super) const SLOW_QUERY_ROWS: u64 = 10_000;
@@ -245,7 +246,9 @@ impl Databases {
         let db = self.open(origin.db);
         let (is_reserved, read_only) = (db.is_reserved(), db.read_only(&origin.identity));
         let has_lock = |lock: &str| match (locks, origin.asker) {
-            (Some(locks), _) => locks.iter().any(|owned| owned == lock),
+            (Some(locks), _) => {
+                locks.iter().any(|held| held.name == lock && sessions.is_held(held))
+            }
             (None, Asker::Session(session)) => sessions.owns_lock(session, lock),
             (None, Asker::Server | Asker::Peer(_)) => false,
         };
@@ -467,7 +470,7 @@ impl Databases {
         shell: &mut Shell,
         sessions: &Sessions,
         origin: &Origin,
-        locks: Option<&[String]>,
+        locks: Option<&[Held]>,
         operations: &[Text<'_>],
     ) -> Outcome {
         self.execute_within(shell, sessions, origin, (locks, None), operations, u64::MAX)

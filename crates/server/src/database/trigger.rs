@@ -8,6 +8,7 @@ use crate::database::attempts::Way;
 use crate::once::Once;
 use crate::origin::Origin;
 use crate::session::gate::Reason;
+use crate::session::locks::Held;
 use crate::work::operations;
 
 /// One `transact` request.
@@ -39,7 +40,7 @@ pub(crate) struct Trigger {
     /// Why its session is held until it is answered, if it is.
     pub(crate) holds: Option<Reason>,
     /// Locks that the session owned when the request came, if it did not run at once.
-    pub(crate) locks: Option<Vec<String>>,
+    pub(crate) locks: Option<Vec<Held>>,
     /// The file refuses what it writes, with this strerror(3) text.
     pub(crate) refused: Option<String>,
     /// In a cluster: it may have become an entry behind this index, and nobody here can know.

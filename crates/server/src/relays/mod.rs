@@ -21,17 +21,16 @@ pub(crate) mod ephemeral;
 pub(crate) mod forwards;
 pub(crate) mod locks;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use weir_data::{DeclaredKeys, Uuid};
-use weir_upstream::follower::{Follower, Wanted};
+use weir_upstream::follower::{Follower, Model as Part, Wanted};
 use weir_upstream::remotes::Remotes;
-use weir_upstream::session::Session;
-use weir_wire::Message;
 
 use crate::configuration::{DbConfig, Model, Source};
 use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
+use crate::mail::{Mail, is_of_probe};
 use crate::relays::ephemeral::Unplaced;
 use crate::relays::forwards::Forwards;
 use crate::relays::locks::SourceLocks;
@@ -42,10 +41,6 @@ use crate::work::Taken;
 /// from the next power of two on to members of clusters.
 const LINKS_FROM: u64 = 1 << 39;
 
-/// Most bytes of a source's messages that wait for a helper. Beyond it the connection ends, and the
-/// rows are asked for again.
-const MAIL_BYTES_MAX: usize = 256 << 20;
-
 /// A relay that lost its source says so in `_Server` only after this long, in microseconds, as with
 /// the reference: clients need not look for another server because of a short interruption.
 const GRACE_US: u64 = 30_000_000;
@@ -53,9 +48,6 @@ const GRACE_US: u64 = 30_000_000;
 /// What comes before a relay has rows waits for them this long at most, in microseconds, counted from
 /// the server's start.
 const FIRST_ROWS_US_MAX: u64 = 5_000_000;
-
-/// Probes and answers to them are not longer, in bytes; a longer one waits behind what came before.
-const PROBE_BYTES_MAX: usize = 4096;
 
 /// What `_Server` says of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +80,7 @@ pub(crate) struct Relay {
     /// The connection, or the attempt.
     pub(crate) link: Option<LinkId>,
     /// What the source has said, and nobody has looked at.
-    mail: VecDeque<Vec<u8>>,
-    mail_bytes: usize,
+    mail: Mail,
     /// What the source has said that a helper took for rows.
     pub(crate) unread: Option<Vec<u8>>,
     /// The helper that reads a message or changes the tables, and the connection that it is from.
@@ -130,6 +121,7 @@ impl Relay {
             remotes: remotes(&source, shell),
             leader_only: false,
             options: source.session_options(),
+            model: Part::Relay,
         };
         Self {
             name,
@@ -137,8 +129,7 @@ impl Relay {
             source,
             keys: DeclaredKeys::default(),
             link: None,
-            mail: VecDeque::new(),
-            mail_bytes: 0,
+            mail: Mail::default(),
             unread: None,
             at_work: None,
             read: None,
@@ -166,32 +157,25 @@ impl Relay {
         if (is_busy || !self.mail.is_empty()) && is_of_probe(&message) {
             return Some(message);
         }
-        self.push(message);
+        self.mail.push(message);
         None
-    }
-
-    fn push(&mut self, message: Vec<u8>) {
-        self.mail_bytes += message.len();
-        self.mail.push_back(message);
     }
 
     /// The message that is next.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
-        let message = self.mail.pop_front()?;
-        self.mail_bytes -= message.len();
-        Some(message)
+        self.mail.pop()
     }
 
     /// Whether more waits than may.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.mail_bytes > MAIL_BYTES_MAX
+        self.mail.is_overfull()
     }
 
     /// What the source has said on a connection that has ended counts no longer. The rows that were
     /// read of it, if nothing has become of them.
     pub(crate) fn forget_mail(&mut self) -> Option<Taken> {
         self.mail.clear();
-        (self.mail_bytes, self.unread) = (0, None);
+        self.unread = None;
         self.read.take()
     }
 
@@ -213,21 +197,6 @@ impl Relay {
     fn next_us(&self) -> Option<u64> {
         let lost_us = self.lost_us.filter(|_| self.told.is_connected);
         earliest([self.follower.next_wakeup_us(), lost_us.map(|since| since + GRACE_US)])
-    }
-}
-
-/// Whether a message is about nothing but whether somebody is there. It is looked at only if it is as
-/// short as such messages are.
-fn is_of_probe(message: &[u8]) -> bool {
-    if message.len() > PROBE_BYTES_MAX {
-        return false;
-    }
-    match weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok()) {
-        Some(Message::Request { method, .. }) => method == "echo",
-        Some(Message::Reply { id, .. } | Message::Error { id, .. }) => {
-            Session::is_probe(id.as_bytes())
-        }
-        Some(Message::Notification { .. }) | None => false,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::origin::Origin;
 use crate::reply::Reply;
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
+use crate::session::locks::Held;
 use crate::session::message::{Incoming, Marks};
 use crate::shell::Shell;
 use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Prepare, Ready, Word, Work};
@@ -57,7 +58,7 @@ struct Check {
     /// Length of the message.
     bytes: usize,
     /// The locks that the session owned then.
-    locks: Vec<String>,
+    locks: Vec<Held>,
     /// Ids of requests that the session has taken back since, as JSON text.
     canceled: Vec<Vec<u8>>,
 }
@@ -97,12 +98,7 @@ impl Checks {
 
 impl Server {
     /// A message that is too big to be looked at here.
-    pub(super) fn check(
-        &mut self,
-        session: SessionId,
-        message: Vec<u8>,
-        locks: Option<Vec<String>>,
-    ) {
+    pub(super) fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<Held>>) {
         self.sessions.hold(session, Reason::Check, Lane::Every);
         let (came_us, bytes) = (self.shell.now_us(), message.len());
         let work = self.shell.send_out(Some(session), Work::Examine(message));

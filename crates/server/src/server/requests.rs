@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::server::checks::Conditions;
 use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
-use crate::session::locks::LockMode;
+use crate::session::locks::{Held, LockMode};
 use crate::session::message::{About, Incoming, Marks};
 use crate::states::Wanted;
 use crate::work::{EXAMINE_BYTES_MIN, operations};
@@ -135,7 +135,7 @@ impl Server {
 
     /// Handles a message whose turn it is. `locks` are those that the session owned when it came, if
     /// it had to wait.
-    fn take(&mut self, id: SessionId, message: Incoming, locks: Option<Vec<String>>) {
+    fn take(&mut self, id: SessionId, message: Incoming, locks: Option<Vec<Held>>) {
         match message {
             Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => {
                 self.check(id, bytes, locks);
@@ -153,7 +153,7 @@ impl Server {
         &mut self,
         id: SessionId,
         message: TextBuf,
-        locks: Option<Vec<String>>,
+        locks: Option<Vec<Held>>,
     ) {
         let db = match Message::parse(message.text()) {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
@@ -293,7 +293,7 @@ impl Server {
         id: SessionId,
         origin: Origin,
         (message, is_plain): (TextBuf, bool),
-        locks: Vec<String>,
+        locks: Vec<Held>,
     ) {
         let db = origin.db;
         let is_away = self.databases.get(db).is_some_and(|db| db.tables().is_away());

@@ -27,10 +27,43 @@ pub(crate) enum LockMode {
     Steal,
 }
 
+/// Ends of turns that are remembered, the last ones: of a lock that its owner gave up and nobody has had
+/// since. What was sent under an older one is refused.
+const ENDED_MAX: usize = 64;
+
+/// A lock that a session owned when it asked for something. That counts as long as nobody else has owned
+/// the lock since: what waits while another one has it would otherwise come behind what that one does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) name: String,
+    /// Which turn it was; `None` if another server says so, which has the lock.
+    turn: Option<u64>,
+}
+
+impl Held {
+    /// A client of another server owns it there.
+    pub(crate) fn elsewhere(name: String) -> Self {
+        Self { name, turn: None }
+    }
+}
+
+/// Who has a lock, or waits for it.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The owner first.
+    sessions: VecDeque<(SessionId, LockMode)>,
+    /// The owner's turn, which no other one has had.
+    turn: u64,
+}
+
 /// All lock queues.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    queues: BTreeMap<String, VecDeque<(SessionId, LockMode)>>,
+    queues: BTreeMap<String, Queue>,
+    /// Turns so far.
+    turns: u64,
+    /// Turns that ended when their owners gave the locks up: whose, of which lock, which turn.
+    ended: VecDeque<(SessionId, String, u64)>,
     /// What the locks of all sessions occupy.
     pub(super) bytes: usize,
 }
@@ -43,37 +76,66 @@ fn lock_bytes(name: &str) -> usize {
 
 impl Locks {
     fn owner(&self, name: &str) -> Option<SessionId> {
-        self.queues.get(name)?.front().map(|(session, _)| *session)
+        self.queues.get(name)?.sessions.front().map(|(session, _)| *session)
+    }
+
+    /// Whether nobody else has owned a lock since.
+    fn is_held(&self, held: &Held) -> bool {
+        let Some(turn) = held.turn else { return true };
+        let lasts = self.queues.get(&held.name).is_some_and(|queue| queue.turn == turn);
+        lasts || self.ended.iter().any(|(.., ended)| *ended == turn)
+    }
+
+    /// Another turn of a lock begins.
+    fn begin_turn(&mut self, name: &str) {
+        self.turns += 1;
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        queue.turn = self.turns;
+        let owner = queue.sessions.front().map(|(session, _)| *session);
+        self.ended.retain(|(session, ended, _)| ended != name || Some(*session) == owner);
     }
 
     /// Queues at the end; true if that made the session the owner.
     fn lock(&mut self, name: &str, session: SessionId) -> bool {
         let queue = self.queues.entry(name.to_owned()).or_default();
-        queue.push_back((session, LockMode::Wait));
-        queue.len() == 1
+        queue.sessions.push_back((session, LockMode::Wait));
+        let is_owner = queue.sessions.len() == 1;
+        if is_owner {
+            self.begin_turn(name);
+        }
+        is_owner
     }
 
     /// Takes the head of the queue; returns the owner it was stolen from. An owner that had stolen
     /// the lock itself leaves the queue, one that had waited for it is next.
     fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
-        let queue = self.queues.entry(name.to_owned()).or_default();
+        let queue = &mut self.queues.entry(name.to_owned()).or_default().sessions;
         let victim = queue.front().copied();
         if matches!(victim, Some((_, LockMode::Steal))) {
             queue.pop_front();
         }
         queue.push_front((session, LockMode::Steal));
+        self.begin_turn(name);
         victim.map(|(session, _)| session)
     }
 
     /// Leaves the queue. Returns the owner from now on, even if it was that before: clients count
     /// on being told. A thief who was robbed is in no queue any more, and nobody hears of it.
     fn unlock(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
-        let queue = self.queues.get_mut(name)?;
-        let at = queue.iter().position(|(waiter, _)| *waiter == session)?;
-        queue.remove(at);
-        let owner = queue.front().map(|(session, _)| *session);
-        if owner.is_none() {
-            self.queues.remove(name);
+        let Queue { sessions, turn } = self.queues.get_mut(name)?;
+        let at = sessions.iter().position(|(waiter, _)| *waiter == session)?;
+        sessions.remove(at);
+        let owner = sessions.front().map(|(session, _)| *session);
+        match owner {
+            None => {
+                self.ended.push_back((session, name.to_owned(), *turn));
+                if self.ended.len() > ENDED_MAX {
+                    self.ended.pop_front();
+                }
+                self.queues.remove(name);
+            }
+            Some(_) if at == 0 => self.begin_turn(name),
+            Some(_) => {}
         }
         owner
     }
@@ -105,17 +167,36 @@ impl Sessions {
         self.get(id).and_then(|session| session.locks.get(name)) == Some(&LockMode::Steal)
     }
 
-    /// The owner of a lock of a relay has lost it at the source, or has it there again.
+    /// Whether nobody else has owned a lock since a session owned it.
+    pub(crate) fn is_held(&self, held: &Held) -> bool {
+        self.locks.is_held(held)
+    }
+
+    /// The names of those of these locks that nobody else has owned since.
+    pub(crate) fn held_names(&self, locks: &[Held]) -> Vec<String> {
+        let held = locks.iter().filter(|held| self.is_held(held));
+        held.map(|held| held.name.clone()).collect()
+    }
+
+    /// The owner of a lock of a relay has lost it at the source, or has it there again: what was sent
+    /// under it before does not count any more.
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
+        self.locks.ended.retain(|(_, ended, _)| ended != name);
+        self.locks.begin_turn(name);
         if let Some(owner) = self.locks.owner(name) {
             self.notify_lock(shell, owner, if is_back { LOCKED } else { STOLEN }, name);
         }
     }
 
     /// The locks that a session owns now.
-    pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<String> {
+    pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<Held> {
         let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());
-        locks.filter(|name| self.owns_lock(id, name)).cloned().collect()
+        locks.filter_map(|name| self.held_by(id, name)).collect()
+    }
+
+    fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
+        let turn = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name))?.turn;
+        Some(Held { name: name.to_owned(), turn: Some(turn) })
     }
 
     /// Which of the locks that operations `assert` the session owns now.
@@ -123,13 +204,12 @@ impl Sessions {
         &self,
         id: SessionId,
         operations: impl Iterator<Item = Text<'m>>,
-    ) -> Vec<String> {
+    ) -> Vec<Held> {
         // As a rule there is none.
         if self.get(id).is_none_or(|session| session.locks.is_empty()) {
             return Vec::new();
         }
-        let asserted = asserted(operations).into_iter();
-        asserted.filter(|name| self.owns_lock(id, name)).collect()
+        asserted(operations).iter().filter_map(|name| self.held_by(id, name)).collect()
     }
 
     /// `lock` and `steal`.
@@ -254,6 +334,47 @@ mod tests {
         assert_eq!(locks.unlock("l", A), Some(C));
         assert_eq!(locks.unlock("l", C), None);
         assert_eq!(locks.owner("l"), None);
+    }
+
+    fn held(locks: &Locks, name: &str) -> Held {
+        Held { name: name.to_owned(), turn: locks.queues.get(name).map(|queue| queue.turn) }
+    }
+
+    #[test]
+    fn a_lock_counts_until_somebody_else_owns_it() {
+        let mut locks = Locks::default();
+        locks.lock("l", A);
+        let first = held(&locks, "l");
+        locks.lock("l", B);
+        assert!(locks.is_held(&first), "another one waits");
+        locks.unlock("l", B);
+        locks.unlock("l", A);
+        assert!(locks.is_held(&first), "nobody has it");
+        locks.lock("other", C);
+        locks.lock("l", A);
+        assert!(locks.is_held(&first), "the same one has it again");
+        let second = held(&locks, "l");
+        locks.steal("l", B);
+        assert!(!locks.is_held(&first) && !locks.is_held(&second));
+        locks.unlock("l", B);
+        assert_eq!(locks.owner("l"), Some(A));
+        assert!(!locks.is_held(&second), "another one had it in between");
+        assert!(locks.is_held(&Held::elsewhere("x".into())));
+    }
+
+    #[test]
+    fn as_many_ends_are_remembered_as_may_be() {
+        let mut locks = Locks::default();
+        let all: Vec<Held> = (0..=ENDED_MAX)
+            .map(|n| {
+                let name = format!("l{n}");
+                locks.lock(&name, A);
+                let held = held(&locks, &name);
+                locks.unlock(&name, A);
+                held
+            })
+            .collect();
+        assert!(!locks.is_held(&all[0]) && all[1..].iter().all(|held| locks.is_held(held)));
     }
 
     #[test]

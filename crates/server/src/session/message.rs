@@ -7,6 +7,7 @@ use weir_json::{Text, TextBuf};
 use weir_wire::{Message, Method};
 
 use crate::session::gate::QUEUED_BYTES_MAX;
+use crate::session::locks::Held;
 
 /// A message on its way to its handler.
 #[derive(Debug)]
@@ -119,14 +120,14 @@ pub(crate) struct Marks {
     /// The id of a `transact` request, as JSON text: `cancel` asks for it.
     pub(crate) id: Option<Vec<u8>>,
     /// The locks that the session owned when the message came, as far as it asks for them: it may
-    /// `assert` them, whatever the session asks for meanwhile.
-    pub(crate) locks: Vec<String>,
+    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them.
+    pub(crate) locks: Vec<Held>,
 }
 
 impl Marks {
     /// What it occupies besides the message, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let locks = self.locks.iter().map(|name| name.len() + size_of::<String>());
+        let locks = self.locks.iter().map(|held| held.name.len() + size_of::<Held>());
         self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weir_data::{Delta, Error, TableId, UuidSource};
 use weir_engine::{Database, replicate};
 use weir_log::standalone::{self, Style};
-use weir_upstream::{RowReader, Rows};
+use weir_upstream::news::{News, Read, RowReader, Rows, State};
 
 use crate::work::{MadeRecord, record_of};
 
@@ -32,8 +32,10 @@ pub struct Mirrored {
 pub(crate) enum Reading {
     /// The message is not for this.
     Unread(Vec<u8>),
-    /// All rows, or changed ones; what that changed here, and its record.
-    Read { is_all: bool, result: Result<(Delta, Option<MadeRecord>), Error> },
+    /// The rows make no sense.
+    Wrong(Error),
+    /// Rows of this state; what they changed here, and the record of that.
+    Read { state: State, result: Result<(Delta, Option<MadeRecord>), Error> },
 }
 
 impl Mirroring {
@@ -41,15 +43,20 @@ impl Mirroring {
     pub(crate) fn run(self) -> Mirrored {
         let Self { reader, message, mut database, replaced, style, date_ms, seed } = self;
         let mut uuids = UuidSource::new(seed);
-        let (is_all, changed) = match reader.read(&message) {
-            None => return Mirrored { database, result: Reading::Unread(message) },
-            Some(Rows::All(images)) => {
+        let News { state, rows, .. } = match reader.read(&message, &mut uuids) {
+            Read::News(news) => news,
+            Read::Wrong(error) => return Mirrored { database, result: Reading::Wrong(error) },
+            Read::Nothing | Read::Ephemeral(_) => {
+                return Mirrored { database, result: Reading::Unread(message) };
+            }
+        };
+        let changed = match rows {
+            Rows::All(all) => all.images(message).and_then(|images| {
                 let replaces = |table| replaced.contains(&table);
-                (true, replicate::replace_rows(&mut database, images, replaces, &mut uuids))
-            }
-            Some(Rows::Changed(images)) => {
-                (false, replicate::apply_images(&mut database, images, &mut uuids))
-            }
+                replicate::replace_rows(&mut database, images, replaces, &mut uuids)
+            }),
+            Rows::Images(images) => replicate::apply_images(&mut database, images, &mut uuids),
+            Rows::Edits(_) => unreachable!("a backup asks by the oldest method"),
         };
         let result = changed.map(|delta| {
             let (mut bytes, store) = (Vec::new(), database.store());
@@ -59,6 +66,6 @@ impl Mirroring {
                 written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
             (delta, record)
         });
-        Mirrored { database, result: Reading::Read { is_all, result } }
+        Mirrored { database, result: Reading::Read { state, result } }
     }
 }

@@ -6,10 +6,12 @@ mod entries;
 mod leaders;
 mod linear;
 mod liveness;
+pub(crate) mod locks;
 mod once;
 mod reads;
 mod replicas;
 mod resume;
+pub(crate) mod states;
 
 use serde_json::Value;
 

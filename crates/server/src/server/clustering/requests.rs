@@ -11,11 +11,12 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Told};
-use crate::database::{Answer, Trigger, server_db};
+use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::DbId;
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
 use crate::server::Server;
+use crate::session::locks::Held;
 
 impl Server {
     /// Requests that are for the leader go there, or run here if this member leads.
@@ -78,7 +79,7 @@ impl Server {
         &mut self,
         origin: &Origin,
         operations: &[Text<'_>],
-        locks: &[String],
+        locks: &[Held],
     ) -> bool {
         let Asker::Session(session) = origin.asker else { return false };
         let Self { shell, sessions, databases, .. } = self;
@@ -106,6 +107,9 @@ impl Server {
         let found = match forward.since {
             // The id that its client chose is looked for when it has run.
             Some(since) if !forward.trigger.is_judged() => part.member.find(eid, since),
+            Some(_) if is_forgotten(&self.databases, db, forward.trigger.once.as_deref()) => {
+                Found::Unknown
+            }
             _ => Found::No,
         };
         match found {
@@ -125,7 +129,8 @@ impl Server {
 
     fn send_request(&mut self, db: DbId, number: u64, leader: Uuid) {
         let now_us = self.shell.now_us();
-        let part = self.clusters.part_mut(db);
+        let Self { sessions, clusters, .. } = self;
+        let part = clusters.part_mut(db);
         let (committed, term) = (part.member.committed(), part.member.term());
         let forward = part.forwards.number(number);
         let trigger = &forward.trigger;
@@ -137,7 +142,7 @@ impl Server {
             term,
             elapsed_ms: now_us.saturating_sub(origin.created_us) / 1000,
             identity: (*origin.identity).clone(),
-            locks: trigger.locks.clone().unwrap_or_default(),
+            locks: sessions.held_names(trigger.locks.as_deref().unwrap_or_default()),
             once: trigger.once.as_deref().copied(),
             text: trigger.message.text().as_bytes().to_vec(),
         };
@@ -218,10 +223,13 @@ impl Server {
                 continue;
             }
             let part = self.clusters.part_mut(db);
-            let is_judged = request.once.is_some_and(Once::is_judged);
-            let found = match may_have_run && !is_judged {
-                true => part.member.find(request.eid, request.since),
-                false => Found::No,
+            let once = request.once.as_ref();
+            let found = match may_have_run {
+                true if !once.is_some_and(|once| once.is_judged()) => {
+                    part.member.find(request.eid, request.since)
+                }
+                true if is_forgotten(&self.databases, db, once) => Found::Unknown,
+                _ => Found::No,
             };
             let outcome = match found {
                 Found::Yes => Some(Outcome::Known),
@@ -251,7 +259,7 @@ impl Server {
             eid,
         };
         let mut trigger = Trigger::new(origin, Arc::new(message));
-        trigger.locks = Some(locks);
+        trigger.locks = Some(locks.into_iter().map(Held::elsewhere).collect());
         trigger.term = term;
         trigger.set_once(once);
         let Self { shell, sessions, databases, .. } = self;
@@ -289,4 +297,10 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.change_server_db(shell, sessions, &update);
     }
+}
+
+/// Whether nobody can say what has come of a transaction under a chosen id. One that was asked for before is
+/// not answered with `unknown state` then: who asked once would take that for a promise that nothing was done.
+fn is_forgotten(databases: &Databases, db: DbId, once: Option<&Once>) -> bool {
+    matches!(once, Some(Once::Transact(chosen)) if databases.is_forgotten(db, *chosen))
 }

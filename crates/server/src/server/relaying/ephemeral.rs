@@ -11,11 +11,13 @@ impl Server {
     /// The source has told some; the tables are settled.
     pub(super) fn take_ephemeral(&mut self, db: DbId, told: EphemeralRows) {
         let Self { databases, relays, .. } = self;
-        let Some(store) = databases.get(db).and_then(|db| db.tables().store()) else { return };
-        // Those of a schema that is gone are told again under the next one.
-        if **store.schema() != *told.schema {
-            return;
-        }
+        let store = databases.get(db).and_then(|db| db.tables().store());
+        let store = store.expect("these are asked for behind the rows");
+        assert_eq!(
+            **store.schema(),
+            *told.schema,
+            "with another schema the rows are asked for anew"
+        );
         let edits = relays.get_mut(db).unplaced.place(told, store);
         self.give_values(db, edits);
     }

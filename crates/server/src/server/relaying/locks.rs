@@ -26,7 +26,8 @@ impl Server {
         if trigger.is_conversion() {
             return Locked::Goes;
         }
-        let names = asserted(operations(trigger.message.text()).into_iter());
+        let asked = operations(trigger.message.text());
+        let names = asserted(asked.iter().copied());
         if names.is_empty() {
             return Locked::Goes;
         }
@@ -34,11 +35,11 @@ impl Server {
         let Self { sessions, relays, .. } = self;
         let session = trigger.origin.session();
         let locks = &relays.get_mut(db).locks;
-        let is_owned = |name: &&String| {
-            let owns = session.is_some_and(|session| sessions.owns_lock(session, name));
-            owns && locks.may_assert(name)
-        };
-        let owned: Vec<String> = names.iter().filter(is_owned).cloned().collect();
+        // It may have waited, and others have had the lock here meanwhile.
+        let now =
+            || session.map_or_else(Vec::new, |id| sessions.owned_among(id, asked.into_iter()));
+        let mut owned = trigger.locks.take().unwrap_or_else(now);
+        owned.retain(|held| sessions.is_held(held) && locks.may_assert(&held.name));
         if owned.len() < names.len() {
             trigger.locks = Some(owned);
             let Self { shell, sessions, databases, .. } = self;
@@ -50,8 +51,9 @@ impl Server {
         }
         let by_force =
             |name: &str| session.is_some_and(|session| sessions.has_stolen(session, name));
-        let new = owned.iter().filter(|name| locks.is_new(name));
+        let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
+        trigger.locks = Some(owned);
         new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
         Locked::Goes
     }

@@ -163,6 +163,7 @@ impl Server {
                 Output::Log { module, level, text } => {
                     self.shell.log(module, level.into(), text);
                 }
+                Output::Failed => unreachable!("only backups end by themselves"),
             }
         }
     }

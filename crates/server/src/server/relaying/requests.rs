@@ -191,9 +191,13 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
         let error = member(results.elements()?.next()?, "error")?;
         error.str().map(|error| error.into_owned())
     };
-    // Who has chosen the id himself knows what such an answer means.
-    if !is_chosen && error().as_deref() == Some("unknown state") {
-        return Some(if forward.was_sent { Answer::Unknown } else { Answer::Plain });
+    match error().as_deref() == Some("unknown state") {
+        // It may have been made before. Who asked has asked once, and would take that answer for a promise
+        // that nothing was done.
+        true if forward.was_sent => return Some(Answer::Unknown),
+        true if !is_chosen => return Some(Answer::Plain),
+        // Who has chosen the id himself knows what such an answer means.
+        _ => {}
     }
     if !is_chosen && results.kind() == weir_json::Kind::Null {
         return Some(Answer::Unknown);

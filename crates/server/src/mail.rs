@@ -1,0 +1,64 @@
+//! What a source has said and nobody has looked at, because tables or a helper are busy: the same for
+//! relays and for backups.
+
+use std::collections::VecDeque;
+
+use weir_upstream::session::Session;
+use weir_wire::Message;
+
+/// Most bytes of a source's messages that wait. Beyond it the connection ends, and the rows are asked
+/// for again.
+const MAIL_BYTES_MAX: usize = 256 << 20;
+
+/// Probes and answers to them are not longer, in bytes; a longer one waits behind what came before.
+const PROBE_BYTES_MAX: usize = 4096;
+
+/// Messages of one connection, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Mail {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, message: Vec<u8>) {
+        self.bytes += message.len();
+        self.messages.push_back(message);
+    }
+
+    /// The message that is next.
+    pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.len();
+        Some(message)
+    }
+
+    /// Whether more waits than may.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.bytes > MAIL_BYTES_MAX
+    }
+
+    /// The connection has ended.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Whether a message is about nothing but whether somebody is there: it need not wait. It is looked at
+/// only if it is as short as such messages are.
+pub(crate) fn is_of_probe(message: &[u8]) -> bool {
+    if message.len() > PROBE_BYTES_MAX {
+        return false;
+    }
+    match weir_json::validate(message).ok().and_then(|text| Message::parse(text).ok()) {
+        Some(Message::Request { method, .. }) => method == "echo",
+        Some(Message::Reply { id, .. } | Message::Error { id, .. }) => {
+            Session::is_probe(id.as_bytes())
+        }
+        Some(Message::Notification { .. }) | None => false,
+    }
+}

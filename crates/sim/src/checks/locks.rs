@@ -1,0 +1,42 @@
+//! A lock keeps others out: who has read a number under it and writes the next one, under it still, finds
+//! the number as it was.
+
+use super::Verdict;
+
+/// A number that is written under a lock only.
+#[derive(Default)]
+pub(crate) struct Guarded {
+    writes: u64,
+}
+
+impl Guarded {
+    /// A client that had read `known` under the lock has written the next number under it, where it found
+    /// `found`.
+    pub(crate) fn wrote(&mut self, who: &str, known: u64, found: u64) -> Verdict {
+        self.writes += 1;
+        match known == found {
+            true => Ok(()),
+            false => {
+                Err(format!("{who} had read {known} under its lock, and then {found} is there"))
+            }
+        }
+    }
+
+    /// How often that was done.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_writes_under_a_lock() {
+        let mut guarded = Guarded::default();
+        assert_eq!(guarded.wrote("a", 4, 4), Ok(()));
+        assert_eq!(guarded.writes(), 1);
+        assert!(guarded.wrote("a", 5, 6).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! One standalone server in the place of a cluster, with relays behind it: what clusters do not have.
+//! Columns that no file keeps, a file that is restored from an older copy, and locks that are taken through
+//! relays.
+//!
+//! 1. This file: how such a world begins, what is done with the file, and what must be true in the end.
+//! 2. `visitors`: clients that write, under locks and without, and those that watch.
+
+pub(crate) mod visitors;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::Value;
+use weir_data::{Schema, Snapshot};
+use weir_history::Image;
+use weir_log::standalone::write_schema;
+use weir_server::event::{DbId, Event};
+use weir_server::load::{Loaded, load_with, write_snapshot};
+use weir_testkit::rng::Rng;
+
+use crate::checks::locks::Guarded;
+use crate::checks::must;
+use crate::checks::states::States;
+use crate::disk::Disk;
+use crate::node::PATH;
+use crate::sources::visitors::{Columns, Visitor};
+use crate::world::{Due, Faults, World};
+
+/// Clients that write and take locks, and clients that watch.
+const WRITERS: usize = 5;
+const WATCHERS: usize = 4;
+
+/// The operator looks so often, in microseconds, and copies the file at each time.
+const OPERATOR_US: u64 = 400_000;
+
+/// Copies that are kept.
+const COPIES_MAX: usize = 10;
+
+/// A relay that was away while the source went back refuses it for a minute, and some time passes until all
+/// in a row have.
+const SETTLE_MS: u64 = 100_000;
+
+/// After so long all is done that was asked for, in microseconds.
+const PATIENCE_US: u64 = 80_000_000;
+
+/// A database's file, and the side files that there may be.
+#[derive(Clone, Debug, Default)]
+struct Files {
+    file: Vec<u8>,
+    side_files: Vec<Vec<u8>>,
+}
+
+/// The standalone server's side files, who visits, and what is known of all that.
+#[derive(Default)]
+pub(crate) struct Sources {
+    side_files: Vec<Vec<u8>>,
+    /// The side file of the copy that may take the file's place.
+    of_copy: Option<Vec<u8>>,
+    copies: VecDeque<Files>,
+    /// How likely the file is restored when the operator looks, of 1,000.
+    restore: usize,
+    pub(crate) visitors: Vec<Visitor>,
+    pub(crate) states: States,
+    pub(crate) guarded: Guarded,
+    /// When an older file took the place of the database's last.
+    restored_us: u64,
+    pub(crate) counts: SourceCounts,
+    /// Rows that were acknowledged, and when they had been asked for.
+    acknowledged: Vec<(u64, String)>,
+    /// The index that each process of a relay has said last.
+    indexes: BTreeMap<(usize, u64), i64>,
+}
+
+/// How often something has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounts {
+    /// Rows that their clients were told are there.
+    pub acknowledged: u64,
+    /// Writes of which nobody knows.
+    pub unknown: u64,
+    /// Writes of columns that no file keeps.
+    pub ephemeral: u64,
+    /// Numbers that were written under a lock.
+    pub guarded: u64,
+    /// Transactions that were refused because their client did not have the lock.
+    pub not_owner: u64,
+    /// Locks that were taken from their owners.
+    pub stolen: u64,
+    /// Times that a watcher came back and was told what it had missed.
+    pub resumed: u64,
+    /// Times that a watcher came back and was told all again.
+    pub began_anew: u64,
+    /// States of which watchers were told.
+    pub states: u64,
+    /// Times that an older file took the place of the database's.
+    pub restores: u64,
+    /// Times that a relay was asked for its index.
+    pub indexes: u64,
+}
+
+/// The schema: `s` is in no file.
+fn schema() -> Schema {
+    let text = r#"{"name":"Sim","version":"1.0.0","tables":{"T":{"columns":{"name":{"type":"string"},
+        "n":{"type":"integer"},"s":{"type":"integer","ephemeral":true}}}}}"#;
+    Schema::parse_bytes(text.as_bytes()).expect("a schema")
+}
+
+/// What may happen to a standalone server and its relays. Its power does not go: nobody asks it to be sure of
+/// anything but of writes that say so.
+pub fn faults(seed: u64) -> Faults {
+    Faults {
+        kill: 40,
+        cut: 60,
+        reset: 150,
+        pause: 50,
+        compact: 40,
+        jump: 20,
+        slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
+        stall: if seed.is_multiple_of(5) { 50 } else { 0 },
+        slow_reader: 300,
+        sync_us: 3000,
+        delay_us: 5000,
+        ..Faults::default()
+    }
+}
+
+/// Runs a seed: half a minute of faults, then none; half of the seeds restore files.
+pub fn run(world: &mut World, seed: u64) -> SourceCounts {
+    let restore = if seed.is_multiple_of(2) { 30 } else { 0 };
+    world.sources_mut().restore = restore;
+    let first = world.add_relay(&[0]);
+    let second = world.add_relay(&[first]);
+    world.add_relay(&[second, first, 0]);
+    world.run_for(30_000);
+    world.calm();
+    let calm_us = world.now_us;
+    world.checks.liveness.calm(calm_us, PATIENCE_US);
+    world.run_for(SETTLE_MS);
+    world.check_sources(calm_us);
+    world.sources().counts
+}
+
+impl World {
+    /// A standalone server, with clients.
+    pub fn of_source(seed: u64, faults: Faults) -> Self {
+        let mut world = Self::new(seed, 1, faults);
+        let mut file = Vec::new();
+        write_schema(&mut file, &schema());
+        world.nodes[0].disk = Disk::new(file);
+        world.forget_clients();
+        let mut sources = Sources::default();
+        for number in 0..WRITERS + WATCHERS {
+            sources.visitors.push(Visitor::new(number, number >= WRITERS));
+            world.due(world.now_us + 200_000, 0, Due::Visitor(number));
+        }
+        world.sources = Some(Box::new(sources));
+        world.due(world.now_us + OPERATOR_US, 0, Due::Operator);
+        world
+    }
+
+    pub(crate) fn sources(&self) -> &Sources {
+        self.sources.as_ref().expect("there is a standalone server")
+    }
+
+    pub(crate) fn sources_mut(&mut self) -> &mut Sources {
+        self.sources.as_mut().expect("there is a standalone server")
+    }
+
+    /// What a server finds in the file of a standalone database.
+    pub(crate) fn load_standalone(&self, seed: u64) -> Result<Box<Loaded>, String> {
+        load_with(PATH, seed, &self.nodes[0].disk.file, self.sources().side_files.clone())
+    }
+
+    /// Records are appended, and that is told later.
+    pub(crate) fn append(&mut self, n: usize, db: DbId, bytes: &[u8], sync: bool) {
+        self.nodes[n].disk.append(bytes);
+        let most = if sync { self.faults.sync_us.max(1) } else { 100 };
+        let at = self.now_us + 20 + self.rng.below(most) as u64;
+        self.event_at(at, n, Event::Appended { db, result: Ok(()) });
+    }
+
+    /// A copy is written, and the side file that goes with it.
+    pub(crate) fn standalone_copy(
+        &mut self,
+        (snapshot, comment, date_ms): (&Snapshot, &str, i64),
+        history: Option<&Image>,
+    ) -> Vec<u8> {
+        let (mut copy, mut side_file) = (Vec::new(), None);
+        let mut sink = |bytes: &[u8]| {
+            copy.extend_from_slice(bytes);
+            Ok(())
+        };
+        let binding = write_snapshot(snapshot, comment, date_ms, &mut sink);
+        let binding = binding.expect("memory takes all");
+        if let Some(image) = history {
+            let text = side_file.insert(Vec::new());
+            let mut sink = |bytes: &[u8]| {
+                text.extend_from_slice(bytes);
+                Ok(())
+            };
+            image.write(&binding, &mut sink).expect("memory takes all");
+        }
+        self.sources_mut().of_copy = side_file;
+        copy
+    }
+
+    /// The copy has taken the file's place: the side files of others go.
+    pub(crate) fn has_compacted(&mut self) {
+        if let Some(sources) = &mut self.sources {
+            sources.side_files = sources.of_copy.take().into_iter().collect();
+        }
+    }
+
+    /// The operator looks after the file: copies it, and now and then puts an older one in its place.
+    pub(crate) fn operate(&mut self) {
+        self.due(self.now_us + OPERATOR_US, 0, Due::Operator);
+        let file = self.nodes[0].disk.file.clone();
+        let is_up = self.nodes[0].server.is_some() && self.nodes[0].db.is_some();
+        let is_calm = self.is_calm;
+        let sources = self.sources.as_mut().expect("there is a standalone server");
+        let side_files = sources.side_files.clone();
+        sources.copies.push_back(Files { file, side_files });
+        if sources.copies.len() > COPIES_MAX {
+            sources.copies.pop_front();
+        }
+        let mut rng = Rng::new(self.now_us ^ self.rng.bits());
+        if is_calm || !is_up || rng.below(1000) >= sources.restore {
+            return;
+        }
+        let mut older = sources.copies[rng.below(sources.copies.len())].clone();
+        // Some operators forget what is beside the file.
+        if rng.chance(20) {
+            older.side_files.clear();
+        }
+        sources.copies.clear();
+        sources.restored_us = self.now_us;
+        sources.counts.restores += 1;
+        self.end_process(0, false);
+        self.nodes[0].disk.put(older.file);
+        self.sources_mut().side_files = older.side_files;
+        self.note(0, "has an older file");
+        let while_us = 50_000 + rng.below(2_000_000) as u64;
+        self.due(self.now_us + while_us, 0, Due::Start);
+    }
+
+    /// A row is there, for its client was told so.
+    fn acknowledged(&mut self, name: String, asked_us: u64) {
+        self.checks.liveness.wrote(asked_us);
+        let sources = self.sources_mut();
+        sources.counts.acknowledged += 1;
+        sources.acknowledged.push((asked_us, name));
+    }
+
+    /// A relay has said its index, which falls only if its source went back.
+    fn said_index(&mut self, process: (usize, u64), index: i64) {
+        let sources = self.sources_mut();
+        sources.counts.indexes += 1;
+        let before = sources.indexes.insert(process, index);
+        let falls = sources.counts.restores == 0 && before.is_some_and(|before| before > index);
+        must(
+            "index",
+            match falls {
+                true => Err(format!("{process:?} said {before:?}, and then {index}")),
+                false => Ok(()),
+            },
+        );
+    }
+
+    /// All servers and watchers have the same rows, none of them twice, with all that was acknowledged since
+    /// a file was restored last; ids that were told since all is well are known everywhere.
+    fn check_sources(&mut self, calm_us: u64) {
+        self.is_over = true;
+        self.run_for(10_000);
+        let mut rows: Option<BTreeMap<String, Value>> = None;
+        for n in 0..self.nodes.len() {
+            let found = self.visited_rows(n);
+            let expected = rows.get_or_insert_with(|| found.clone());
+            must("replicas", same(&format!("server {n}"), expected, &found));
+        }
+        let rows = rows.unwrap_or_default();
+        let sources = self.sources();
+        let mut kept = rows.clone();
+        kept.values_mut().for_each(|row| drop(row.as_object_mut().and_then(|row| row.remove("s"))));
+        for visitor in sources.visitors.iter().filter(|visitor| visitor.watches) {
+            let expected = if visitor.columns() == Columns::Kept { &kept } else { &rows };
+            must("replicas", same(&format!("visitor {}", visitor.number), expected, &visitor.rows));
+        }
+        let mut names: Vec<&str> = rows.values().filter_map(|row| row["name"].as_str()).collect();
+        names.sort_unstable();
+        let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+        must("once", twice.map_or(Ok(()), |pair| Err(format!("{} is there twice", pair[0]))));
+        let since_us = sources.restored_us;
+        let since = sources.acknowledged.iter().filter(|(asked_us, _)| *asked_us > since_us);
+        let lost = since.clone().find(|(_, name)| names.binary_search(&name.as_str()).is_err());
+        must("durable", lost.map_or(Ok(()), |(_, name)| Err(format!("{name} is not there"))));
+        let after = sources.acknowledged.iter().filter(|(asked_us, _)| *asked_us > calm_us).count();
+        must("liveness", if after > 20 { Ok(()) } else { Err(format!("{after} writes since")) });
+        let indexes: Vec<Option<i64>> = (1..self.nodes.len()).map(|n| self.index_of(n)).collect();
+        let is_same = indexes.iter().all(|index| index.is_some() && *index == indexes[0]);
+        must("index", if is_same { Ok(()) } else { Err(format!("relays say {indexes:?}")) });
+        let id = self.sources().visitors.iter().find_map(Visitor::state).map(str::to_owned);
+        let id = id.expect("a watcher has been told a state");
+        for n in 0..self.nodes.len() {
+            must(
+                "resume",
+                match self.knows_id(n, &id) {
+                    true => Ok(()),
+                    false => Err(format!("server {n} does not know {id}, which all have reached")),
+                },
+            );
+        }
+        let sources = self.sources_mut();
+        sources.counts.guarded = sources.guarded.writes();
+        sources.counts.states = sources.states.len() as u64;
+    }
+}
+
+/// Whether two have the same rows.
+fn same(
+    who: &str,
+    all: &BTreeMap<String, Value>,
+    rows: &BTreeMap<String, Value>,
+) -> Result<(), String> {
+    let other = |a: &BTreeMap<String, Value>, b: &BTreeMap<String, Value>| {
+        a.iter().find(|(id, row)| b.get(*id) != Some(row)).map(|(id, row)| format!("{id} {row}"))
+    };
+    match (other(all, rows), other(rows, all)) {
+        (None, None) => Ok(()),
+        (lacks, has) => Err(format!("{who} lacks {lacks:?}, and has {has:?}")),
+    }
+}

@@ -1,0 +1,293 @@
+//! The dialogue of a relay with the servers of its source:
+//!
+//! 1. `set_db_change_aware`, `weir_features`, and the schema of `_Server`, all at once.
+//! 2. The rows of `_Server`: whether this server will do, and the schema of the database. Servers
+//!    without `_Server` are asked for the schema.
+//! 3. The rows, from the state on that the owner has: by `weir_monitor` with an update for each
+//!    transaction, or else by the newest method of the reference that the server knows.
+//! 4. Changes of the rows, until the connection ends, the schema changes, or the server is not fit
+//!    any more: then the next one is tried.
+
+use std::sync::Arc;
+
+use weir_data::{ColumnSchema, Schema, Uuid};
+use weir_json::{Text, Value, array, object};
+
+use super::{Asked, Follower, Output, Phase, Stop, Wanted};
+use crate::news::{EphemeralMonitor, Method};
+use crate::server_row::Search;
+use crate::session::Level;
+
+/// The monitor of `_Server`.
+const SERVER_MONITOR: &str = r#"["monid","_Server"]"#;
+
+impl Follower {
+    /// The connection is open.
+    pub(super) fn ask_what_there_is(&mut self) {
+        self.ask("set_db_change_aware", b"[true]", Asked::Nothing);
+        self.ask("weir_features", b"[]", Asked::Features);
+        self.ask("get_schema", b"[\"_Server\"]", Asked::ServerSchema);
+    }
+
+    pub(super) fn notice(
+        &mut self,
+        method: &str,
+        params: Text<'_>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Stop> {
+        let mut elements = params.elements().into_iter().flatten();
+        let first = elements.next();
+        if let ("locked" | "stolen", Some(name)) = (method, first.and_then(Text::str)) {
+            out.push(Output::Lock { name: name.into_owned(), is_owned: method == "locked" });
+            return Ok(());
+        }
+        let monitor = first.map(canonical);
+        let is_server_db = monitor.as_deref() == Some(SERVER_MONITOR.as_bytes());
+        match method {
+            "update2" if is_server_db => {
+                let updates = elements.next();
+                self.take_server_rows(updates, out)
+            }
+            "monitor_canceled" if is_server_db => {
+                Err(Stop::Other(Level::Info, "server has no _Server database any more".to_owned()))
+            }
+            "monitor_canceled" => {
+                // `_Server` says what has become of the database, if there is a `_Server`.
+                if self.phase != Phase::Looking && monitor == Some(self.monitor_id()) {
+                    self.phase = Phase::Looking;
+                    (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
+                }
+                Ok(())
+            }
+            // Of a monitor that has been canceled, or something that nobody has asked for.
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        (number, asked): (u64, Asked),
+        reply: Result<Text<'_>, Text<'_>>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Stop> {
+        match (asked, reply) {
+            (Asked::Nothing | Asked::Ephemeral, _) => Ok(()),
+            (Asked::Backup(step), reply) => self.backup_reply(step, reply, out),
+            (Asked::Features, reply) => {
+                let names = reply.ok().and_then(Text::elements).into_iter().flatten();
+                let names = names.filter_map(|name| name.str().map(|name| name.into_owned()));
+                self.features = names.collect();
+                Ok(())
+            }
+            (Asked::ServerSchema, Ok(_)) => {
+                let params = format!(r#"["_Server",{SERVER_MONITOR},{{"Database":[{{}}]}}]"#);
+                self.ask("monitor_cond", params.as_bytes(), Asked::ServerRows);
+                Ok(())
+            }
+            (Asked::ServerSchema | Asked::ServerRows, Err(_)) => {
+                let params = array([self.wanted.database.as_str()]).to_string();
+                self.ask("get_schema", params.as_bytes(), Asked::Schema);
+                Ok(())
+            }
+            (Asked::ServerRows, Ok(rows)) => self.take_server_rows(Some(rows), out),
+            (Asked::Schema, Ok(schema)) => {
+                self.is_source_connected = true;
+                self.take_schema(&schema.to_value().to_string())
+            }
+            (Asked::Schema, Err(error)) => {
+                let text = format!("refused the schema: {}", error.to_value());
+                Err(Stop::Other(Level::Warning, text))
+            }
+            (Asked::Rows, Err(error)) => match self.method.fallback() {
+                Some(method) => {
+                    self.method = method;
+                    self.ask_for_rows();
+                    Ok(())
+                }
+                None => {
+                    let text = format!("refused the rows: {}", error.to_value());
+                    Err(Stop::Other(Level::Warning, text))
+                }
+            },
+            (Asked::Rows, Ok(_)) => {
+                let text = "answered with something that is no rows".to_owned();
+                Err(Stop::Other(Level::Warning, text))
+            }
+            (Asked::Owner, reply) => {
+                let owned = |text: Text<'_>| text.as_bytes().to_vec();
+                let reply = reply.map(owned).map_err(owned);
+                out.push(Output::Reply { number, reply });
+                Ok(())
+            }
+        }
+    }
+
+    fn take_server_rows(
+        &mut self,
+        updates: Option<Text<'_>>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Stop> {
+        if !updates.is_some_and(|updates| self.rows.update(updates)) {
+            let text = "rows of _Server make no sense".to_owned();
+            return Err(Stop::Other(Level::Warning, text));
+        }
+        self.look_at_server(out)
+    }
+
+    /// Whether the server will do, by what it has said of itself.
+    fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Wanted { database, remotes, leader_only, .. } = &self.wanted;
+        let search = Search {
+            database,
+            cluster: remotes.cluster(),
+            leader_only: *leader_only,
+            index_min: self.freshness.least(),
+        };
+        match self.rows.find(search) {
+            Ok(row) => {
+                self.complaint = None;
+                self.is_source_connected = row.is_connected;
+                if let Some(index) = row.index {
+                    self.hear_index(index, out);
+                }
+                self.take_schema(&row.schema)
+            }
+            // There is no other server: this one may do later, and says so then.
+            Err(unfit) if remotes.servers().len() == 1 => {
+                self.is_source_connected = false;
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                let why = unfit.why.split(';').next().unwrap_or_default().to_owned();
+                if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
+                    self.say(Level::Info, why, out);
+                }
+                Ok(())
+            }
+            Err(unfit) => {
+                if unfit.is_behind {
+                    self.freshness.refuse(self.now_us);
+                }
+                Err(Stop::Other(Level::Info, unfit.why))
+            }
+        }
+    }
+
+    /// The server has the database under this schema.
+    fn take_schema(&mut self, text: &str) -> Result<(), Stop> {
+        let known = self.schema.as_ref().filter(|(_, known)| known == text);
+        if known.is_some() && self.phase != Phase::Looking {
+            return Ok(());
+        }
+        if known.is_none() {
+            let schema = Schema::parse_bytes(text.as_bytes())
+                .map_err(|error| Stop::Other(Level::Warning, format!("bad schema: {error}")))?;
+            if schema.name != self.wanted.database {
+                let text = format!("schema has the name {}", schema.name);
+                return Err(Stop::Other(Level::Warning, text));
+            }
+            let is_first = self.schema.is_none();
+            self.schema = Some((Arc::new(schema), text.to_owned()));
+            // What the owner has is of another schema.
+            if !is_first {
+                self.last = Uuid::ZERO;
+            }
+        }
+        if self.phase != Phase::Looking {
+            // Its rows are those of tables that the schema before had, too.
+            let ephemeral = self.ephemeral.take().map(|monitor| monitor.id);
+            for id in [Some(self.monitor_id()), ephemeral].into_iter().flatten() {
+                let params = [b"[", &id[..], b"]"].concat();
+                self.ask("monitor_cancel", &params, Asked::Nothing);
+            }
+        }
+        let tells_each = self.has("weir_monitor") && self.has("weir_monitor.each");
+        self.method = if tells_each { Method::Each } else { Method::CondSince };
+        self.ask_for_rows();
+        Ok(())
+    }
+
+    fn ask_for_rows(&mut self) {
+        self.monitors += 1;
+        let (schema, _) = self.schema.as_ref().expect("rows are asked for under a schema");
+        let is_wanted = |column: &ColumnSchema| self.method.has_all() || column.persistent;
+        let requests = requests_text(requests(schema, is_wanted));
+        let monitor = String::from_utf8_lossy(&self.monitor_id()).into_owned();
+        let name = Value::from(schema.name.as_str());
+        let last = self.last;
+        let params = match self.method {
+            Method::Each => {
+                let index = if self.has("weir_monitor.index") { r#","index":true"# } else { "" };
+                format!(r#"[{name},{monitor},{requests},"{last}",{{"each":true{index}}}]"#)
+            }
+            Method::CondSince => format!(r#"[{name},{monitor},{requests},"{last}"]"#),
+            Method::Cond | Method::Monitor => format!("[{name},{monitor},{requests}]"),
+        };
+        let number = self.ask(self.method.name(), params.as_bytes(), Asked::Rows);
+        self.phase = Phase::Asking(number);
+    }
+
+    /// Asks for the columns that are in no state, if there are some: beside the states, for those have the
+    /// same ids whatever these columns hold. The oldest method tells whole values, which do not depend on
+    /// what was there before.
+    pub(super) fn ask_for_ephemeral(&mut self) {
+        let (schema, _) = self.schema.as_ref().expect("rows have come under a schema");
+        let is_wanted = |column: &ColumnSchema| !self.method.has_all() && !column.persistent;
+        let mut requests = requests(schema, is_wanted).filter(|(_, columns)| !columns.is_empty());
+        let Some(first) = requests.next() else { return };
+        let requests = requests_text(std::iter::once(first).chain(requests));
+        let (name, number) = (Value::from(schema.name.as_str()), self.monitors);
+        let id = format!(r#"["ephemeral",{name},{number}]"#);
+        let params = format!("[{name},{id},{requests}]");
+        let request = self.ask("monitor", params.as_bytes(), Asked::Ephemeral);
+        self.ephemeral = Some(EphemeralMonitor { request: Some(request), id: id.into_bytes() });
+    }
+
+    /// The server says its index.
+    pub(super) fn hear_index(&mut self, index: u64, out: &mut Vec<Output>) {
+        if let Some(before) = self.freshness.hear(index) {
+            let text = format!("the source has gone back from index {before} to {index}");
+            self.say(Level::Warning, text, out);
+        }
+    }
+
+    /// Servers that were refused because they are behind have been for so long that the source itself must
+    /// have gone back: its rows are taken anew.
+    pub(super) fn believe_who_is_behind(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Some(before) = self.freshness.give_up(self.now_us) else { return Ok(()) };
+        self.last = Uuid::ZERO;
+        let text = format!(
+            "no server has index {before}: the source has gone back, all rows are taken anew"
+        );
+        self.say(Level::Warning, text, out);
+        match self.session.is_connected() && !self.rows.is_empty() {
+            true => self.look_at_server(out),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a monitor asks for: these columns of each table.
+fn requests(
+    schema: &Schema,
+    is_wanted: impl Fn(&ColumnSchema) -> bool,
+) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    schema.table_ids().map(move |(_, table)| {
+        let columns = table.data_columns().map(|(_, column)| column);
+        let columns = columns.filter(|column| is_wanted(column));
+        (table.name.as_str(), columns.map(|column| column.name.as_str()).collect())
+    })
+}
+
+/// The requests as JSON.
+fn requests_text<'a>(requests: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> String {
+    let request = |columns| array([object([("columns", array::<&str>(columns))])]);
+    let requests = requests.map(|(table, columns)| (table.to_owned(), request(columns)));
+    Value::Object(requests.collect()).to_string()
+}
+
+fn canonical(text: Text<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    text.write(&mut out);
+    out
+}
