@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
+use crate::checks::must;
 use crate::coverage::Coverage;
 use crate::plan::{Part, Plan, shrink};
 use crate::world::{Counts, Faults, World};
@@ -84,7 +85,8 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     world.calm();
     world.run_for(15_000);
     let counts = world.counts();
-    assert!(counts.acknowledged > before + 20, "liveness: it does not go on: {counts:?}");
+    let goes_on = counts.acknowledged > before + 20;
+    must("liveness", goes_on.then_some(()).ok_or_else(|| format!("it does not go on: {counts:?}")));
     world.check_converged();
 }
 

@@ -146,7 +146,7 @@ impl Checks {
                 history.push(now_us, Some(now_us), Kind::Read(row.n));
             }
             self.counts.swaps += history.len() as u64;
-            must("linearizability", linear::verdict(number, history, &mut self.counts.undecided));
+            must("linear", linear::verdict(number, history, &mut self.counts.undecided));
         }
         self.counts.terms += self.leaders.len() as u64;
         self.counts.entries += self.entries.len() as u64;
