@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 use crate::checks::must;
 use crate::coverage::Coverage;
+use crate::faults::Faults;
 use crate::plan::{Part, Plan, shrink};
-use crate::world::{Counts, Faults, World};
+use crate::world::{Counts, World};
 
 /// Runs that making one short takes at most.
 const SHRINK_RUNS_MAX: usize = 150;
@@ -40,17 +41,18 @@ impl Run {
 pub fn faults(seed: u64) -> Faults {
     Faults {
         crash: 30,
+        dead: if seed.is_multiple_of(4) { 20 } else { 0 },
         kill: 30,
         cut: 60,
         reset: 60,
         pause: 50,
         compact: 40,
         jump: 20,
-        stop: 20,
+        stop: 30,
         change: if seed % 5 < 2 { 150 } else { 0 },
         full: if seed.is_multiple_of(3) { 30 } else { 0 },
         forget: if seed.is_multiple_of(7) { 40 } else { 0 },
-        convert: if seed.is_multiple_of(3) { 40 } else { 0 },
+        convert: if seed.is_multiple_of(3) { 50 } else { 15 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
         slow_reader: 300,

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::world::{Counts, World};
 
 pub(crate) use linear::Kind;
-pub(crate) use liveness::Liveness;
+pub(crate) use liveness::{Liveness, Looks};
 pub(crate) use reads::{Known, Process};
 pub(crate) use replicas::Replica;
 pub(crate) use resume::Resume;
