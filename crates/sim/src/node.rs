@@ -196,6 +196,10 @@ impl World {
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
         self.nodes[n].started_us = self.now_us;
+        if self.nodes[n].is_relay() {
+            // As long as in the reference, and most of its sources may have left for good.
+            self.command_at(self.now_us, n, "weir/set-relay-source-max-backoff", &["1000"]);
+        }
         self.settle_node(n);
     }
 

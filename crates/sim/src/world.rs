@@ -310,6 +310,7 @@ impl World {
             Due::Ended(session) => self.session_ended(n, session),
             Due::End { while_us } => {
                 self.end_process(n, false);
+                let while_us = if self.is_calm { 0 } else { while_us };
                 self.due(self.now_us + while_us, n, Due::Start);
             }
             Due::Start if node.is_spare => {}
