@@ -95,13 +95,34 @@ impl Faults {
     }
 }
 
+/// What is aimed at what is under way: more often what can seldom happen.
+const AIMED: [Fault; 17] = [
+    Fault::Crash,
+    Fault::Kill,
+    Fault::Cut,
+    Fault::Reset,
+    Fault::Pause,
+    Fault::Compact,
+    Fault::Jump,
+    Fault::Stop,
+    Fault::Full,
+    Fault::Forget,
+    Fault::Forget,
+    Fault::Forget,
+    Fault::Forget,
+    Fault::Members,
+    Fault::Members,
+    Fault::Members,
+    Fault::Members,
+];
+
 /// How likely a fault is to be aimed at what is under way, of a hundred times that faults are thought of:
 /// what is short and rare is met as often as what is long.
 fn aimed_at(during: During) -> usize {
     match during {
-        During::Conversion => 60,
-        During::Transfer | During::Snapshot => 25,
-        During::Leave => 10,
+        During::Conversion => 90,
+        During::Transfer | During::Snapshot => 30,
+        During::Leave => 20,
         During::Join => 4,
     }
 }
@@ -135,7 +156,7 @@ impl World {
     /// What is under way is met by faults of each kind and in each role, however rare both are.
     fn aim(&mut self) {
         let likely = self.under_way().map(aimed_at).max().unwrap_or(0);
-        let (fault, role) = (*self.rng.pick(&Fault::ALL), *self.rng.pick(&Role::ALL));
+        let (fault, role) = (*self.rng.pick(&AIMED), *self.rng.pick(&Role::ALL));
         let nodes: Vec<usize> = (0..self.nodes.len()).filter(|n| self.role(*n) == role).collect();
         if !self.rng.chance(likely) || nodes.is_empty() || self.faults.likely(fault) == 0 {
             return;

@@ -41,7 +41,7 @@ impl Run {
 pub fn faults(seed: u64) -> Faults {
     Faults {
         crash: 30,
-        dead: if seed.is_multiple_of(4) { 20 } else { 0 },
+        dead: if seed.is_multiple_of(4) { 40 } else { 0 },
         kill: 30,
         cut: 60,
         reset: 60,
@@ -51,7 +51,7 @@ pub fn faults(seed: u64) -> Faults {
         stop: 30,
         change: if seed % 5 < 2 { 150 } else { 0 },
         full: if seed.is_multiple_of(3) { 30 } else { 0 },
-        forget: if seed.is_multiple_of(7) { 40 } else { 0 },
+        forget: if seed % 3 == 1 { 20 } else { 0 },
         convert: if seed.is_multiple_of(3) { 50 } else { 15 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },

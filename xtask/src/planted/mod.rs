@@ -8,8 +8,9 @@
 mod faults;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +25,13 @@ const SEEDS: u64 = 1000;
 /// The test that builds the copy.
 const TARGET: [&str; 4] = ["test", "--workspace", "--test", "simulation"];
 
+/// A test program of the copy.
+struct Program {
+    path: PathBuf,
+    /// The names of its tests, as it says them.
+    tests: String,
+}
+
 /// A seed that has found a fault.
 struct Finding {
     seed: u64,
@@ -36,13 +44,12 @@ struct Finding {
 pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
     let begun = Instant::now();
     let copy = copy(root)?;
-    let built = in_copy(root, &copy).args(TARGET).arg("--no-run").status()?;
-    ensure!(built.success(), "the copy in {} cannot be built", copy.display());
+    let programs = build(root, &copy)?;
     println!("built in {} s", begun.elapsed().as_secs());
     let is_wanted = |fault: &&Fault| names.is_empty() || names.contains(&fault.name);
     let mut are_found = true;
     for fault in FAULTS.iter().filter(is_wanted) {
-        let found = find(root, &copy, fault)?;
+        let found = find(&programs, fault)?;
         are_found &= found.is_ok();
         let (Ok(said) | Err(said)) = found;
         println!("{:<36} {said}", fault.name);
@@ -59,11 +66,29 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
     Ok(if run(root, &[])? { Outcome::Passed } else { Outcome::Failed })
 }
 
+/// Builds the tests of the copy: the programs, and which tests each has.
+fn build(root: &Path, copy: &Path) -> Result<Vec<Program>> {
+    let mut build = in_copy(root, copy);
+    build.args(TARGET).args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    let built = build.stderr(Stdio::inherit()).output().with_context(|| show(&build))?;
+    ensure!(built.status.success(), "the copy in {} cannot be built", copy.display());
+    let said = String::from_utf8(built.stdout)?;
+    let path = |line: &str| {
+        let (_, path) = line.split_once(r#""executable":""#)?;
+        path.split('"').next().map(PathBuf::from)
+    };
+    let with_tests = |path: PathBuf| -> Result<Program> {
+        let listed = Command::new(&path).arg("--list").output()?;
+        Ok(Program { path, tests: String::from_utf8(listed.stdout)? })
+    };
+    said.lines().filter_map(path).map(with_tests).collect()
+}
+
 /// What is found of a fault, or how it is not.
-fn find(root: &Path, copy: &Path, fault: &Fault) -> Result<Result<String, String>> {
+fn find(programs: &[Program], fault: &Fault) -> Result<Result<String, String>> {
     let begun = Instant::now();
     let took = || format!("{} s", begun.elapsed().as_secs());
-    let Some(first) = first_finding(root, copy, fault, 1..=SEEDS)? else {
+    let Some(first) = first_finding(programs, fault, 1..=SEEDS)? else {
         return Ok(Err(format!("NOT FOUND in {SEEDS} seeds, {}", took())));
     };
     let Finding { seed, why } = &first;
@@ -78,12 +103,12 @@ fn find(root: &Path, copy: &Path, fault: &Fault) -> Result<Result<String, String
         });
     }
     let mut from = *seed;
-    while let Some(Finding { seed, why }) = first_finding(root, copy, fault, from..=SEEDS)? {
+    while let Some(Finding { seed, why }) = first_finding(programs, fault, from..=SEEDS)? {
         // Once more, in a process that has run no other seed.
         let is_of = |finding: Option<Finding>| finding.is_some_and(|it| it.why == why);
         if why.starts_with(fault.found_by)
-            && is_of(first_finding(root, copy, fault, seed..=seed)?)
-            && passes_unchecked(root, copy, fault, seed)?
+            && is_of(first_finding(programs, fault, seed..=seed)?)
+            && passes_unchecked(programs, fault, seed)?
         {
             let by = fault.found_by;
             return Ok(Ok(format!("{said}; only {by} sees it in seed {seed}: {why}; {}", took())));
@@ -95,12 +120,11 @@ fn find(root: &Path, copy: &Path, fault: &Fault) -> Result<Result<String, String
 
 /// The first of these seeds that finds a fault, and what is said then.
 fn first_finding(
-    root: &Path,
-    copy: &Path,
+    programs: &[Program],
     fault: &Fault,
-    seeds: std::ops::RangeInclusive<u64>,
+    seeds: RangeInclusive<u64>,
 ) -> Result<Option<Finding>> {
-    let mut test = test(root, copy, fault, &seeds);
+    let mut test = test(programs, fault, &seeds)?;
     let output = test.output().with_context(|| show(&test))?;
     if output.status.success() {
         return Ok(None);
@@ -117,20 +141,23 @@ fn first_finding(
 }
 
 /// Whether a seed says nothing of a fault without the checker that is to find it.
-fn passes_unchecked(root: &Path, copy: &Path, fault: &Fault, seed: u64) -> Result<bool> {
-    let mut test = test(root, copy, fault, &(seed..=seed));
+fn passes_unchecked(programs: &[Program], fault: &Fault, seed: u64) -> Result<bool> {
+    let mut test = test(programs, fault, &(seed..=seed))?;
     test.env("WEIR_UNCHECKED", fault.found_by);
     Ok(test.output().with_context(|| show(&test))?.status.success())
 }
 
 /// The test of a fault, with these seeds.
-fn test(root: &Path, copy: &Path, fault: &Fault, seeds: &std::ops::RangeInclusive<u64>) -> Command {
-    let mut test = in_copy(root, copy);
-    test.args(TARGET).args(["--no-fail-fast", "-q", "--", "--exact", "--nocapture", fault.test]);
+fn test(programs: &[Program], fault: &Fault, seeds: &RangeInclusive<u64>) -> Result<Command> {
+    let line = format!("{}: test", fault.test);
+    let program = programs.iter().find(|program| program.tests.lines().any(|test| test == line));
+    let program = program.with_context(|| format!("no program has the test {}", fault.test))?;
+    let mut test = Command::new(&program.path);
+    test.args(["-q", "--exact", "--nocapture", fault.test]);
     let count = seeds.end() + 1 - seeds.start();
     test.env("WEIR_PLANTED", fault.name).env("WEIR_TRACE", "1");
     test.env("WEIR_SEED", seeds.start().to_string()).env("WEIR_SEEDS", count.to_string());
-    test
+    Ok(test)
 }
 
 fn in_copy(root: &Path, copy: &Path) -> Command {
