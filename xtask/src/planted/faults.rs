@@ -59,7 +59,7 @@ pub(super) const FAULTS: &[Fault] = &[
         }],
         test: SERVERS,
         found_by: "once",
-        alone: true,
+        alone: false,
     },
     Fault {
         name: "forgotten-repetition",
@@ -81,7 +81,7 @@ pub(super) const FAULTS: &[Fault] = &[
         }],
         test: RELAYS,
         found_by: "once",
-        alone: false,
+        alone: true,
     },
     Fault {
         name: "lost-vote",

@@ -121,6 +121,10 @@ impl Member {
         let ticks =
             (ms * 1000 / tick_us(self.election_timer)).max(REMOVAL_TIMERS_MIN * ELECTION_TICKS);
         let Some(server) = self.silence.removable(ticks, others) else { return };
+        // It may stand still, or be a packaged server, which waits for the others to be some.
+        if self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(server)) {
+            return;
+        }
         let address = self.servers.get(&server).cloned().unwrap_or_default();
         let text = format!("{} was silent for {ms} ms", self.named(server, &address));
         self.log(Level::Info, text);
