@@ -117,7 +117,7 @@ pub(super) const FAULTS: &[Fault] = &[
             bad: "            && (PLANTED || raft.apply_to_current_term())",
         }],
         test: SERVERS,
-        found_by: "",
+        found_by: "what others have committed comes behind all that ran",
         alone: false,
     },
     Fault {
@@ -131,7 +131,7 @@ pub(super) const FAULTS: &[Fault] = &[
         if self.is_leader() && step.term == self.term() {",
         }],
         test: "nothing_committed_is_lost_under_faults",
-        found_by: "",
+        found_by: "all is not well",
         alone: false,
     },
     Fault {
@@ -142,7 +142,7 @@ pub(super) const FAULTS: &[Fault] = &[
             bad: "promised.filter(|promised| !PLANTED && *promised > own && !self.is_gone())",
         }],
         test: "what_is_committed_stays_though_a_member_forgets",
-        found_by: "",
+        found_by: "leads in term",
         alone: false,
     },
     Fault {
@@ -230,7 +230,7 @@ pub(super) const FAULTS: &[Fault] = &[
             }",
         }],
         test: RELAYS,
-        found_by: "once",
+        found_by: "replicas",
         alone: false,
     },
     Fault {
