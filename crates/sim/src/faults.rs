@@ -96,7 +96,7 @@ impl Faults {
 }
 
 /// What is aimed at what is under way: more often what can seldom happen.
-const AIMED: [Fault; 17] = [
+const AIMED: [Fault; 19] = [
     Fault::Crash,
     Fault::Kill,
     Fault::Cut,
@@ -106,6 +106,8 @@ const AIMED: [Fault; 17] = [
     Fault::Jump,
     Fault::Stop,
     Fault::Full,
+    Fault::Forget,
+    Fault::Forget,
     Fault::Forget,
     Fault::Forget,
     Fault::Forget,
