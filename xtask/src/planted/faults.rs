@@ -234,17 +234,6 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: false,
     },
     Fault {
-        name: "relay-answers-too-early",
-        places: &[Place {
-            file: "crates/server/src/server/relaying/requests.rs",
-            good: "if self.databases.position_of(db, state).is_none() =>",
-            bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
-        }],
-        test: RELAYS,
-        found_by: "reads",
-        alone: false,
-    },
-    Fault {
         name: "unchecked-heartbeat-at-the-receiver",
         places: &[
             Place {
@@ -301,23 +290,31 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
-        name: "reply-of-another-attempt",
+        name: "reply-before-its-turn",
         places: &[Place {
             file: "crates/server/src/server/clustering/requests.rs",
             good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
-            bad: "Outcome::Entry(reply) if PLANTED => {
-                        static FIRST: std::sync::Mutex<
-                            std::collections::BTreeMap<Uuid, Vec<u8>>,
-                        > = std::sync::Mutex::new(std::collections::BTreeMap::new());
-                        let mut first = FIRST.lock().expect(\"nobody fails with it\");
-                        let first = first.entry(eid).or_insert(reply).clone();
-                        forward.state = State::Entry(Some(first));
+            bad: "Outcome::Entry(reply) if PLANTED && self.databases.can_follow(db) => {
+                        let Self { shell, sessions, databases, .. } = self;
+                        let own = databases.reply_of(shell, sessions, &forward.trigger);
+                        forward.state = State::Entry(Some(own.unwrap_or(reply)));
                     }
                     Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
         }],
         test: SERVERS,
         found_by: "linear",
         alone: true,
+    },
+    Fault {
+        name: "relay-answers-too-early",
+        places: &[Place {
+            file: "crates/server/src/server/relaying/requests.rs",
+            good: "if self.databases.position_of(db, state).is_none() =>",
+            bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
+        }],
+        test: RELAYS,
+        found_by: "reads",
+        alone: false,
     },
 ];
 
