@@ -29,9 +29,9 @@ enum Fault {
     FullDisk(usize),
     StandsStill(usize),
     Killed(usize),
-    /// It leaves the cluster; a new member takes its place.
+    /// Leaves the cluster; a new member takes the place.
     Leaves(usize),
-    /// Another member has it removed.
+    /// Is removed by another member; a new one takes the place.
     Removed(usize),
 }
 

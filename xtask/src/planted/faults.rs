@@ -306,6 +306,20 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
+        name: "never-asleep",
+        places: &[Place {
+            file: "crates/server/src/states.rs",
+            good: "        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+            bad: "        if PLANTED && self.waits.is_empty() {
+            return self.again_us;
+        }
+        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+        }],
+        test: SERVERS,
+        found_by: "liveness",
+        alone: false,
+    },
+    Fault {
         name: "relay-answers-too-early",
         places: &[Place {
             file: "crates/server/src/server/relaying/requests.rs",
