@@ -2,10 +2,10 @@
 //! disk. What is sent from one host to another can be lost, in one direction or in both, and a host's
 //! line can be slow.
 
-use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::err;
 
@@ -78,7 +78,7 @@ pub(crate) struct Hosts {
     /// Clocks can be others.
     has_clocks: bool,
     /// Programs that have been started.
-    started: Cell<u32>,
+    started: AtomicU32,
 }
 
 impl Hosts {
@@ -107,7 +107,7 @@ impl Hosts {
         let mut clock = Command::new(OTHER_CLOCK[0]);
         clock.args(&OTHER_CLOCK[1..]).args(["1", "true"]).stderr(Stdio::null());
         let has_clocks = clock.status().is_ok_and(|status| status.success());
-        let network = Self { hosts, bridge, disks, has_clocks, started: Cell::new(0) };
+        let network = Self { hosts, bridge, disks, has_clocks, started: AtomicU32::new(0) };
         for at in 0..network.hosts.len() {
             network.join(at).unwrap_or_else(|why| panic!("host {at}: {why}"));
         }
@@ -197,8 +197,8 @@ impl Hosts {
     pub(crate) fn on(&self, at: usize, folder: &Path, program: &Path) -> Command {
         let mut command = self.hosts[at].enter();
         if self.has_clocks {
-            self.started.set(self.started.get() + 1);
-            let ahead_s = self.started.get() * 1_234_567 % 3_000_000;
+            let nth = self.started.fetch_add(1, Ordering::Relaxed) % 1000;
+            let ahead_s = (nth + 1) * 1_234_567 % 3_000_000;
             command.args(OTHER_CLOCK).arg(ahead_s.to_string());
         }
         command.args(["sh", "-c", r#"cd "$0" && exec "$@""#]).arg(folder).arg(program);
