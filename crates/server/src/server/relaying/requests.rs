@@ -142,7 +142,7 @@ impl Server {
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
             Answer::Plain => {
-                // The source does not know the state, and has done nothing: no attempt came before.
+                // No attempt came before, and none can be made under an id.
                 let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(again);
             }
@@ -191,11 +191,10 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
         let error = member(results.elements()?.next()?, "error")?;
         error.str().map(|error| error.into_owned())
     };
-    // Who has chosen the id himself knows what such an answer means.
-    if !is_chosen && error().as_deref() == Some("unknown state") {
-        return Some(if forward.was_sent { Answer::Unknown } else { Answer::Plain });
-    }
-    if !is_chosen && results.kind() == weir_json::Kind::Null {
+    // Who has chosen the id himself knows what such an answer means. Nothing has run now, but may have before:
+    // a source that lost its own, or its leader, has asked again what was sent from here once.
+    let is_unknown = || error().as_deref() == Some("unknown state");
+    if !is_chosen && (results.kind() == weir_json::Kind::Null || is_unknown()) {
         return Some(Answer::Unknown);
     }
     Some(Answer::Reply(state_of(result), results.as_bytes().to_vec()))
