@@ -319,6 +319,17 @@ pub(super) const FAULTS: &[Fault] = &[
         found_by: "liveness",
         alone: false,
     },
+    Fault {
+        name: "relay-answers-too-early",
+        places: &[Place {
+            file: "crates/server/src/server/relaying/requests.rs",
+            good: "if self.databases.position_of(db, state).is_none() =>",
+            bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
+        }],
+        test: RELAYS,
+        found_by: "reads",
+        alone: false,
+    },
 ];
 
 /// A checker of whole servers that is switched off, by name, in `WEIR_UNCHECKED`.
