@@ -29,13 +29,29 @@ enum Fault {
     FullDisk(usize),
     StandsStill(usize),
     Killed(usize),
+    /// Leaves the cluster; a new member takes the place.
+    Leaves(usize),
+    /// Is removed by another member; a new one takes the place.
+    Removed(usize),
 }
 
 impl Fault {
-    fn begin(self, group: &mut Group) {
+    /// Begins while these members are well.
+    fn begin(self, group: &mut Group, well: &[usize]) {
         match self {
             Self::StandsStill(at) => group.signal(at, Signal::STOP),
             Self::Killed(at) => group.kill(at),
+            Self::Leaves(at) => {
+                let told = group.appctl(at, &["cluster/leave", &group.db]);
+                assert!(told.status.success(), "{}", support::err(&told));
+                group.has_left(at);
+            }
+            Self::Removed(at) => {
+                let kick = ["cluster/kick", &group.db, group.address(at)];
+                let told = group.appctl(well[0], &kick);
+                assert!(told.status.success(), "{}", support::err(&told));
+                group.has_left(at);
+            }
             _ => self.set(group, true),
         }
     }
@@ -44,6 +60,7 @@ impl Fault {
         match self {
             Self::StandsStill(at) => group.signal(at, Signal::CONT),
             Self::Killed(at) => group.start(at, Program::Weir),
+            Self::Leaves(at) | Self::Removed(at) => group.join_anew(at),
             _ => self.set(group, false),
         }
     }
@@ -65,7 +82,9 @@ impl Fault {
             }
             Self::SlowLine(at) => hosts.slow(at, is_so),
             Self::FullDisk(at) => hosts.fill(at, is_so),
-            Self::StandsStill(_) | Self::Killed(_) => unreachable!("processes have no such state"),
+            Self::StandsStill(_) | Self::Killed(_) | Self::Leaves(_) | Self::Removed(_) => {
+                unreachable!("processes have no such state")
+            }
         }
     }
 
@@ -80,7 +99,9 @@ impl Fault {
             | Self::SlowLine(at)
             | Self::FullDisk(at)
             | Self::StandsStill(at)
-            | Self::Killed(at) => member == at,
+            | Self::Killed(at)
+            | Self::Leaves(at)
+            | Self::Removed(at) => member == at,
         }
     }
 }
@@ -110,12 +131,14 @@ impl Chance {
             4 => Fault::SlowLine(at),
             5 => Fault::FullDisk(at),
             6 => Fault::StandsStill(at),
-            _ => Fault::Killed(at),
+            7 => Fault::Killed(at),
+            8 => Fault::Leaves(at),
+            _ => Fault::Removed(at),
         }
     }
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 10;
 
 /// How long a fault lasts, at least: others notice after one election timer, which is a second, or
 /// never.
@@ -147,7 +170,7 @@ fn rounds(
             let fault = chance.fault(kind, &members, leader);
             // One fault a member, and never more members than may fail.
             members.retain(|at| !fault.concerns(*at));
-            fault.begin(group);
+            fault.begin(group, &members);
             faults.push(fault);
             if members.len() * 2 <= group.all().len() + 1 {
                 break;
@@ -190,7 +213,7 @@ fn whatever_happens(count: usize, default_rounds: u64, at_once: usize) {
 
 #[test]
 fn whatever_happens_to_one_of_three_hosts_nothing_is_lost_and_nothing_happens_twice() {
-    whatever_happens(3, 8, 1);
+    whatever_happens(3, 10, 1);
 }
 
 #[test]
@@ -205,7 +228,7 @@ fn a_leader_that_nobody_hears_or_that_hears_nobody_is_followed_by_another() {
     for fault in [Fault::Mute, Fault::Deaf] {
         let leader = group.settle(&ALL);
         let others: Vec<usize> = ALL.into_iter().filter(|at| *at != leader).collect();
-        fault(leader).begin(&mut group);
+        fault(leader).begin(&mut group, &others);
         let next = group.settle(&others);
         assert_ne!(next, leader);
         load.go_on(10, &others);

@@ -549,3 +549,34 @@ fn ovn_ctl_makes_clusters_of_weir() {
         }
     }
 }
+
+#[test]
+fn a_member_that_is_silent_for_long_is_removed_if_an_operator_wished_that() {
+    let Some(mut group) = Group::packaged_of(4, SCHEMA) else { return };
+    group.stop_all();
+    group.start_all(Program::Weir);
+    let leader = group.settle(&group.all());
+    let silent = (leader + 1) % 4;
+    let command = "weir/remove-silent-members";
+    assert_eq!(ask(&group, leader, &[command, "Odd"]), (true, "off".to_owned()));
+    for bad in ["4", "-1", "soon", "400000000"] {
+        let (is_done, said) = ask(&group, leader, &[command, "Odd", bad]);
+        let is_refused =
+            !is_done && said.contains("a number of seconds from 5 (5 election timers)");
+        assert!(is_refused, "{bad}: {said}");
+    }
+    for at in group.all() {
+        assert_eq!(ask(&group, at, &[command, "Odd", "5"]), (true, String::new()));
+    }
+    assert_eq!(ask(&group, leader, &[command, "Odd"]), (true, "5".to_owned()));
+    group.kill(silent);
+    let servers = |group: &Group| {
+        let status = group.status(leader);
+        status.lines().filter(|line| line.contains(" at tcp:")).count()
+    };
+    eventually("it has been removed", || servers(&group) == 3);
+    assert!(group.log(leader).contains(" was silent for 5000 ms"), "{}", group.log(leader));
+    group.insert(leader, "without it");
+    group.start(silent, Program::Weir);
+    eventually("it is told", || !ask(&group, silent, &["cluster/sid", "Odd"]).0);
+}

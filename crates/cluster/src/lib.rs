@@ -45,5 +45,7 @@ pub use effect::{Effect, Level};
 pub use entry::{Content, Entry, Held, Logged, Place, Proposal, Text};
 pub use event::Event;
 pub use ids::{LinkId, Position};
-pub use member::{Failure, Found, Member, NotLeader, Opened, Role, TimerRefused};
+pub use member::{
+    Failure, Found, Member, NotLeader, Opened, REMOVAL_TIMERS_MIN, Role, TimerRefused,
+};
 pub use wire::FRAME_BYTES_MAX;

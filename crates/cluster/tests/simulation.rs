@@ -98,6 +98,40 @@ fn servers_join_and_leave() {
     }
 }
 
+/// Members of five that are silent for longer than an operator has said are removed, one after the other,
+/// down to three; who was removed is told when it comes back.
+#[test]
+fn silent_members_are_removed_where_that_was_wished_and_three_stay() {
+    for seed in seeds(20) {
+        let faults = Faults { delay: 5, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, 5, 0, faults), |world| {
+            world.run_for(5000);
+            let leader = world.leader().expect("somebody leads");
+            let dead: Vec<usize> = (1..=3).map(|next| (leader + next) % 5).collect();
+            world.stop(dead[0]);
+            world.run_for(20_000);
+            assert_eq!(world.members(), 5, "nobody has said that it may be removed");
+            for n in (0..5).filter(|n| *n != dead[0]) {
+                world.member(n).expect("it runs").set_removal(Some(10_000));
+            }
+            world.run_for(1000);
+            assert_eq!(world.members(), 4, "it has been silent for long enough");
+            world.stop(dead[1]);
+            world.run_for(8000);
+            assert_eq!(world.members(), 4, "not yet");
+            world.run_for(5000);
+            assert_eq!(world.members(), 3);
+            world.stop(dead[2]);
+            world.run_for(20_000);
+            assert_eq!(world.members(), 3, "two would not do for one that is lost");
+            dead.iter().for_each(|n| world.start(*n));
+            world.run_for(6000);
+            assert!(world.has_left(dead[0]) && world.has_left(dead[1]) && !world.has_left(dead[2]));
+            world.settle();
+        });
+    }
+}
+
 /// Everything at once, now and then.
 fn faults(seed: u64) -> Faults {
     Faults {

@@ -134,10 +134,8 @@ impl States {
     /// When somebody has waited long enough, or it is time to ask again.
     #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
-        if self.waits.is_empty() {
-            return self.again_us;
-        }
-        self.waits.iter().map(|wait| wait.until_us).chain(self.again_us).min()
+        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;
+        Some(self.again_us.map_or(until_us, |again_us| again_us.min(until_us)))
     }
 
     /// Databases of which it is to be asked what is committed.
@@ -240,5 +238,21 @@ impl States {
         for wait in self.waits.extract_if(.., |wait| wait.db == db) {
             shell.send(wait.session, weir_wire::reply_error_string(&wait.request, "canceled"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_again_for_clients_that_have_gone() {
+        let (session, db) = (SessionId(1), DbId(1));
+        let wait = Wait { session, request: vec![], db, until_us: 900, wanted: Wanted::Latest };
+        let mut states = States { waits: vec![wait], ..States::default() };
+        states.ask_later(500);
+        assert_eq!(states.next_us(), Some(500));
+        states.forget_session(session);
+        assert_eq!(states.next_us(), None);
     }
 }

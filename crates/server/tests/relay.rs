@@ -614,9 +614,8 @@ fn what_a_source_says_is_read_in_its_order_however_long_a_helper_takes() {
 
 const STATE: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 
-/// A relay whose source has answered a write, and has not told the change: the client that waits for
-/// the answer, and the results in it.
-fn with_an_early_answer() -> (Shell, LinkId, SessionId, Value) {
+/// A relay that has sent a write of a client to a source of ours: the client, and the request.
+fn with_a_write() -> (Shell, LinkId, SessionId, Value) {
     let (mut shell, link) = relay();
     let features = json!(["weir_features", "weir_transact"]);
     let row =
@@ -637,12 +636,31 @@ fn with_an_early_answer() -> (Shell, LinkId, SessionId, Value) {
     shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     shell.send(client, &transact(1, &insert("a")));
     shell.settle();
-    let requests = asked(&mut shell, link);
-    assert_eq!(requests[0]["method"], "weir_transact");
-    assert_eq!(requests[0]["params"][1]["since"], json!(A));
+    let request = asked(&mut shell, link).swap_remove(0);
+    assert_eq!(request["method"], "weir_transact");
+    assert_eq!(request["params"][1]["since"], json!(A));
+    (shell, link, client, request)
+}
+
+/// The source does not remember what has happened since. Nothing has run now; but it may be a relay that
+/// lost its own source, or a member that lost its leader, and then an attempt came before.
+#[test]
+fn a_write_of_which_the_source_does_not_know_is_canceled_and_not_made_again() {
+    let (mut shell, link, client, request) = with_a_write();
+    let results = json!([{"error": "unknown state", "details": "it was long ago"}]);
+    let result = json!({"id": STATE, "results": results});
+    say(&mut shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+    let reply = shell.received(client).pop().expect("an answer");
+    assert_eq!(value(&reply)["error"], "canceled", "{reply}");
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new(), "nothing is sent again");
+}
+
+/// A relay whose source has answered a write, and has not told the change: the client that waits for
+/// the answer, and the results in it.
+fn with_an_early_answer() -> (Shell, LinkId, SessionId, Value) {
+    let (mut shell, link, client, request) = with_a_write();
     let results = json!([{"uuid": ["uuid", A]}]);
-    let answer =
-        json!({"id":requests[0]["id"],"result":{"id":STATE,"results":results},"error":null});
+    let answer = json!({"id":request["id"],"result":{"id":STATE,"results":results},"error":null});
     say(&mut shell, link, &answer);
     assert_eq!(shell.received(client), Vec::<String>::new());
     (shell, link, client, results)

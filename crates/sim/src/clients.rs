@@ -495,10 +495,7 @@ impl World {
         }
         assert_eq!(error, None, "{name}: {result}");
         self.checks.acknowledged(process, (name, id_in(done)), asked_us);
-        if self.rng.chance(50) {
-            // Whoever was told can see it at once.
-            self.read(number, self.checks.known(process, false));
-        }
+        self.read_at_once(number, process);
     }
 
     fn chosen_answered(
@@ -511,21 +508,27 @@ impl World {
         self.clients[number].chosen = None;
         let results = &result["results"];
         self.note(process.0, &format!("client {number}: {}: {results}", chosen.told()));
-        match results.as_array() {
-            // What its operations answered is not remembered.
-            None => self.checks.acknowledged(process, (&chosen.name, None), asked_us),
-            Some(done) => match done.iter().find_map(|done| done["error"].as_str()) {
-                None => {
-                    self.checks.acknowledged(process, (&chosen.name, id_in(done)), asked_us);
-                }
-                Some("not committed") => self.checks.refused(&chosen.name),
-                // What it waits for is not there; an earlier attempt may have found it elsewhere.
-                Some("timed out") => {
-                    self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
-                }
-                Some("unknown state") => self.checks.unknown(),
-                Some(other) => panic!("{chosen:?}: {other}"),
-            },
+        let done = results.as_array().map_or(&[][..], Vec::as_slice);
+        match done.iter().find_map(|done| done["error"].as_str()) {
+            // What its operations answered is not remembered, if it had been committed before.
+            None => {
+                self.checks.acknowledged(process, (&chosen.name, id_in(done)), asked_us);
+                self.read_at_once(number, process);
+            }
+            Some("not committed") => self.checks.refused(&chosen.name),
+            // What it waits for is not there; an earlier attempt may have found it elsewhere.
+            Some("timed out") => {
+                self.clients[number].chosen = Some(Chosen { is_lost: true, ..chosen });
+            }
+            Some("unknown state") => self.checks.unknown(),
+            Some(other) => panic!("{chosen:?}: {other}"),
+        }
+    }
+
+    /// Whoever was told can see it at once, at the same process.
+    fn read_at_once(&mut self, number: usize, process: Process) {
+        if self.rng.chance(50) {
+            self.read(number, self.checks.known(process, false));
         }
     }
 

@@ -31,7 +31,10 @@ pub enum During {
     Transfer,
 }
 
-const ROLES: [Role; 3] = [Role::Leader, Role::Follower, Role::Relay];
+impl Role {
+    /// Every role.
+    pub(crate) const ALL: [Self; 3] = [Self::Leader, Self::Follower, Self::Relay];
+}
 
 const DURING: [During; 5] =
     [During::Join, During::Leave, During::Snapshot, During::Conversion, During::Transfer];
@@ -43,14 +46,15 @@ pub struct Coverage {
 }
 
 /// Whether a combination can happen: a relay has no file and is no member, who is asked to end and who
-/// forgets is one, and a server forgets only while no other one joins, so that others can
-/// tell it.
+/// forgets is one, and a server forgets only while no other one joins or is about to end, so that others
+/// can tell it.
 fn can_happen(fault: Fault, role: Role, during: During) -> bool {
     match (fault, role, during) {
         (Fault::Compact | Fault::Stop | Fault::Full | Fault::Forget, Role::Relay, _) => false,
         // Nothing is changed about a relay, and who joins or leaves is alone in that.
         (Fault::Members, Role::Relay, _) => false,
-        (Fault::Forget | Fault::Members, _, During::Join) => false,
+        (Fault::Forget | Fault::Members, _, During::Join)
+        | (Fault::Forget, _, During::Transfer) => false,
         _ => true,
     }
 }
@@ -73,7 +77,7 @@ impl Coverage {
     /// Which combinations have happened less often than so many times.
     pub fn below(&self, least: u64) -> Vec<String> {
         let faults = Fault::ALL.into_iter();
-        let all = faults.flat_map(|fault| ROLES.map(|role| DURING.map(|it| (fault, role, it))));
+        let all = faults.flat_map(|fault| Role::ALL.map(|role| DURING.map(|it| (fault, role, it))));
         let all = all.flatten().filter(|(fault, role, during)| can_happen(*fault, *role, *during));
         let times = |key| self.times.get(&key).copied().unwrap_or(0);
         let rare = all.filter(|key| times(*key) < least);
@@ -99,7 +103,7 @@ mod tests {
     fn what_was_rare_is_named() {
         let mut coverage = Coverage::default();
         for fault in Fault::ALL {
-            for role in ROLES {
+            for role in Role::ALL {
                 coverage.note(fault, role, DURING.into_iter());
             }
         }

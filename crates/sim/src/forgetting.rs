@@ -21,10 +21,10 @@ const COPIES_MAX: usize = 8;
 pub(crate) type Copy = (u64, Vec<u8>);
 
 impl World {
-    /// Copies files, and has a server forget something now and then: true if one does.
-    pub(crate) fn forgets(&mut self) -> bool {
+    /// Copies files, for servers to forget what came later.
+    pub(crate) fn copy_files(&mut self) {
         if self.faults.forget == 0 {
-            return false;
+            return;
         }
         let now_us = self.now_us;
         for node in &mut self.nodes {
@@ -36,11 +36,10 @@ impl World {
                 node.copies.drain(..many);
             }
         }
-        let n = self.rng.below(self.nodes.len());
-        self.rng.below(10_000) < self.faults.forget && self.forget(n)
     }
 
-    fn forget(&mut self, n: usize) -> bool {
+    /// A server forgets something, if others can tell it what.
+    pub(crate) fn forget(&mut self, n: usize) {
         let now_us = self.now_us;
         let is_well = self.nodes.iter().filter(|node| node.is_member()).all(|node| {
             let is_member = !node.is_joining && !node.is_joining_again;
@@ -48,8 +47,10 @@ impl World {
         });
         // Of two the other one cannot remove it.
         let is_member = self.nodes[n].is_member() && !self.nodes[n].is_leaving;
-        if !is_well || !is_member || self.members() < 3 {
-            return false;
+        // Who was asked to end will not be there for long.
+        let is_ending = now_us <= self.transfer_until_us;
+        if !is_well || !is_member || is_ending || self.members() < 3 {
+            return;
         }
         let others =
             self.nodes.iter().enumerate().filter(|(other, node)| *other != n && node.is_member());
@@ -58,9 +59,9 @@ impl World {
             true => self.older_file(n, since_us),
             false => self.damaged_file(n),
         };
-        let Some(file) = file else { return false };
+        let Some(file) = file else { return };
         if !self.happens(Fault::Forget, n) {
-            return false;
+            return;
         }
         self.checks.counts.faults[5] += 1;
         self.end_process(n, true);
@@ -72,7 +73,6 @@ impl World {
         self.heal();
         self.careful_until_us = now_us + HEARD_US;
         self.due(now_us + 50_000, n, Due::Start);
-        true
     }
 
     /// A copy that lacks something of what is there for good.

@@ -5,7 +5,7 @@
 //! a helper, forwarded requests, monitors, snapshots that are loaded, ids that clients chose. Reading
 //! order:
 //!
-//! 1. [`world`]: time, what is due when, faults, and what ends a run.
+//! 1. [`world`]: time, what is due when, and what ends a run; `faults`: what goes wrong meanwhile.
 //! 2. `node`: one server with its files; carries out what the core asks for.
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
@@ -20,6 +20,7 @@ mod checks;
 mod clients;
 pub mod coverage;
 mod disk;
+mod faults;
 mod forgetting;
 mod membership;
 mod network;
@@ -29,4 +30,5 @@ pub mod seed;
 pub mod sources;
 pub mod world;
 
-pub use world::{Counts, Faults, Lie, World};
+pub use faults::{Faults, Lie};
+pub use world::{Counts, World};

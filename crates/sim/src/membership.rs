@@ -7,7 +7,7 @@ use crate::plan::Fault;
 use crate::world::{Due, World};
 
 /// A cluster keeps at least so many members, as far as operators can help it.
-const MEMBERS_MIN: usize = 3;
+pub(crate) const MEMBERS_MIN: usize = 3;
 
 impl World {
     /// So many more servers, without files: they join and leave.
@@ -22,10 +22,9 @@ impl World {
         self.nodes.iter().filter(|node| node.is_member() && !node.is_leaving).count()
     }
 
-    /// Operators change the cluster now and then.
-    pub(crate) fn change_members(&mut self) {
-        let n = self.rng.below(self.nodes.len());
-        if self.rng.below(10_000) >= self.faults.change || self.nodes[n].is_relay() {
+    /// An operator has a server join or leave, if the cluster can do with that.
+    pub(crate) fn change_member(&mut self, n: usize) {
+        if self.nodes[n].is_relay() {
             return;
         }
         if self.nodes[n].is_spare {
@@ -42,18 +41,21 @@ impl World {
             return;
         }
         if self.rng.chance(50) {
-            self.nodes[n].is_leaving = true;
             self.note(n, "is told to leave");
             self.command(n, "cluster/leave", &["Sim"]);
         } else {
-            let other = self.rng.below(self.nodes.len());
-            let may_kick = other != n && !self.nodes[other].is_relay();
-            if let Some(id) = self.nodes[n].id.filter(|_| may_kick) {
-                self.nodes[n].is_leaving = true;
-                self.note(n, &format!("is kicked at {other}"));
-                self.command(other, "cluster/kick", &["Sim", &id.to_string()]);
-            }
+            let may_kick = |other: &usize| {
+                let node = &self.nodes[*other];
+                *other != n && node.is_member() && node.db.is_some()
+            };
+            let by: Vec<usize> = (0..self.nodes.len()).filter(may_kick).collect();
+            let Some(id) = self.nodes[n].id.filter(|_| !by.is_empty()) else { return };
+            let other = *self.rng.pick(&by);
+            self.note(n, &format!("is kicked at {other}"));
+            self.command(other, "cluster/kick", &["Sim", &id.to_string()]);
         }
+        self.nodes[n].is_leaving = true;
+        self.nodes[n].leaving_us = self.now_us;
     }
 
     /// A server begins with a file that names where others listen.
@@ -86,6 +88,8 @@ impl World {
         let node = &mut self.nodes[n];
         if text.contains("joined cluster") {
             (node.is_joining, node.is_joining_again) = (false, false);
+        } else if text.contains(" was silent for ") {
+            self.checks.counts.silent += 1;
         } else if text.ends_with(": left the cluster") {
             self.checks.counts.left += 1;
             node.is_spare = true;

@@ -176,9 +176,10 @@ impl World {
         ends.copied().collect::<Vec<_>>().into_iter().for_each(|end| self.close(end));
     }
 
-    /// A connection ends for no reason that either end knows.
-    pub(crate) fn reset_one(&mut self) {
-        let ends: Vec<End> = self.network.ends.keys().copied().collect();
+    /// A connection of a server ends for no reason that either end knows.
+    pub(crate) fn reset_one(&mut self, n: usize) {
+        let ends = self.network.ends.keys().filter(|end| end.node == n);
+        let ends: Vec<End> = ends.copied().collect();
         if !ends.is_empty() {
             let end = *self.rng.pick(&ends);
             self.reset(end);

@@ -11,6 +11,7 @@ use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
 use weir_server::work::{Watcher, Word, Work};
 use weir_server::{Config, Server};
 
+use crate::checks::Looks;
 use crate::disk::Disk;
 use crate::forgetting::Copy;
 use crate::network::End;
@@ -47,6 +48,8 @@ pub(crate) struct Node {
     pub(crate) received: BTreeMap<SessionId, Vec<u8>>,
     work: BTreeMap<WorkId, Work>,
     said: BTreeMap<WorkId, Word>,
+    /// The process is down until then.
+    pub(crate) down_until_us: u64,
     /// Nothing happens here before (SIGSTOP).
     pub(crate) paused_until_us: u64,
     /// How far its clock is from that of the world.
@@ -55,6 +58,7 @@ pub(crate) struct Node {
     last_step_us: u64,
     /// When it is to be looked at though nothing happens.
     pub(crate) wakeup_us: Option<u64>,
+    pub(crate) looks: Looks,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     /// When the process was started.
     pub(crate) started_us: u64,
@@ -68,6 +72,8 @@ pub(crate) struct Node {
     pub(crate) is_joining: bool,
     /// It was told to leave, or others to remove it.
     pub(crate) is_leaving: bool,
+    /// When that was.
+    pub(crate) leaving_us: u64,
     /// Until when its disk is full.
     pub(crate) full_until_us: u64,
     /// The file was not what it had been, and the server has not joined again.
@@ -92,10 +98,12 @@ impl Node {
             received: BTreeMap::new(),
             work: BTreeMap::new(),
             said: BTreeMap::new(),
+            down_until_us: 0,
             paused_until_us: 0,
             skew_ms: 0,
             last_step_us: 0,
             wakeup_us: None,
+            looks: Looks::default(),
             replies: BTreeMap::new(),
             started_us: 0,
             copies: Vec::new(),
@@ -103,6 +111,7 @@ impl Node {
             is_spare: false,
             is_joining: false,
             is_leaving: false,
+            leaving_us: 0,
             full_until_us: 0,
             is_joining_again: false,
         }
@@ -134,6 +143,7 @@ impl Node {
             is_spare: self.is_spare,
             is_joining: self.is_joining,
             is_leaving: self.is_leaving,
+            leaving_us: self.leaving_us,
             is_joining_again: self.is_joining_again,
             full_until_us: self.full_until_us,
             ..new
@@ -186,6 +196,10 @@ impl World {
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
         self.nodes[n].started_us = self.now_us;
+        if self.nodes[n].is_relay() {
+            // As long as in the reference, and most of its sources may have left for good.
+            self.command_at(self.now_us, n, "weir/set-relay-source-max-backoff", &["1000"]);
+        }
         self.settle_node(n);
     }
 
@@ -339,6 +353,7 @@ impl World {
                 }
                 let at = self.now_us + 1000 + self.rng.below(20_000) as u64;
                 self.event_at(at, n, Event::Opened { db, result });
+                self.remove_silent_at(at + 1000, n);
             }
             Effect::Compact { db, snapshot, comment, date_ms, member, history } => {
                 let rows = (&snapshot, comment.as_str(), date_ms);
@@ -479,7 +494,7 @@ impl World {
         synced: Option<(usize, u64)>,
         took_us: u64,
     ) {
-        let is_honest = self.faults.lie != Some(crate::world::Lie::SkipsSync);
+        let is_honest = self.faults.lie != Some(crate::faults::Lie::SkipsSync);
         let disk = &mut self.nodes[n].disk;
         // Where another file has taken the place it was on the disk from the beginning.
         if let Some((upto, _)) = synced.filter(|(_, copies)| *copies == disk.copies && is_honest) {

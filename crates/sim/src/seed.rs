@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
+use crate::checks::must;
 use crate::coverage::Coverage;
+use crate::faults::Faults;
 use crate::plan::{Part, Plan, shrink};
-use crate::world::{Counts, Faults, World};
+use crate::world::{Counts, World};
 
 /// Runs that making one short takes at most.
 const SHRINK_RUNS_MAX: usize = 150;
@@ -39,17 +41,18 @@ impl Run {
 pub fn faults(seed: u64) -> Faults {
     Faults {
         crash: 30,
+        dead: if seed.is_multiple_of(4) { 40 } else { 0 },
         kill: 30,
         cut: 60,
         reset: 60,
         pause: 50,
         compact: 40,
         jump: 20,
-        stop: 20,
-        change: if seed % 5 < 2 { 150 } else { 0 },
-        full: if seed.is_multiple_of(3) { 30 } else { 0 },
-        forget: if seed.is_multiple_of(7) { 40 } else { 0 },
-        convert: if seed.is_multiple_of(3) { 40 } else { 0 },
+        stop: 30,
+        change: if seed % 5 < 2 { 150 } else { 5 },
+        full: if seed.is_multiple_of(3) { 30 } else { 8 },
+        forget: 3,
+        convert: if seed.is_multiple_of(3) { 50 } else { 15 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
         slow_reader: 300,
@@ -84,7 +87,8 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     world.calm();
     world.run_for(15_000);
     let counts = world.counts();
-    assert!(counts.acknowledged > before + 20, "liveness: it does not go on: {counts:?}");
+    let goes_on = counts.acknowledged > before + 20;
+    must("liveness", goes_on.then_some(()).ok_or_else(|| format!("it does not go on: {counts:?}")));
     world.check_converged();
 }
 

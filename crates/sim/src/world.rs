@@ -1,4 +1,4 @@
-//! Time, what is due when, faults, and what ends a run.
+//! Time, what is due when, and what ends a run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,23 +11,18 @@ use weir_server::event::{CommandId, DbId, Event, SessionId, WorkId};
 use weir_server::load::write_member_snapshot;
 use weir_testkit::rng::Rng;
 
-use crate::checks::Checks;
+use crate::checks::{Checks, must};
 use crate::clients::{Client, schema};
-use crate::coverage::{Coverage, During, Role};
+use crate::coverage::Coverage;
 use crate::disk::Disk;
+use crate::faults::{Faults, Lie};
 use crate::network::Network;
 use crate::node::{Node, client_address};
-use crate::plan::{Fault, Part, Plan};
+use crate::plan::{Part, Plan};
 use crate::sources::Sources;
 
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
-
-/// How often faults are thought of, in microseconds.
-const FAULTS_US: u64 = 20_000;
-
-/// So many times as often faults happen while something is under way that they should meet.
-const CHANGE_TIMES: usize = 5;
 
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 20_000;
@@ -35,59 +30,6 @@ const TRACE_MAX: usize = 20_000;
 /// Clients that write and read, and clients that watch.
 const CLIENTS: usize = 6;
 const WATCHERS: usize = 3;
-
-/// What servers do wrong on purpose, for the checks to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// What is said to be on the disk is not.
-    SkipsSync,
-    /// A server that has lost its power begins with an empty file.
-    ForgetsAll,
-}
-
-/// What may happen: each is thought of fifty times a second, and happens in so many of 10,000 cases.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// The power of a server goes.
-    pub crash: usize,
-    /// A process is killed; its files are as it wrote them.
-    pub kill: usize,
-    /// A server hears nothing of another one for a while.
-    pub cut: usize,
-    /// A connection between servers ends.
-    pub reset: usize,
-    /// A process stands still for a while.
-    pub pause: usize,
-    /// A file is compacted.
-    pub compact: usize,
-    /// A clock jumps.
-    pub jump: usize,
-    /// A server that leads is asked to end.
-    pub stop: usize,
-    /// Instead of a request a client asks for a conversion, in so many of 10,000 cases.
-    pub convert: usize,
-    /// Of 100 pieces of work of helpers so many take up to 2 s.
-    pub slow_helper: usize,
-    /// How long fdatasync(2) takes at most, in microseconds.
-    pub sync_us: usize,
-    /// How long the network takes at most, in microseconds.
-    pub delay_us: usize,
-    /// A server joins, or leaves, or is removed by others.
-    pub change: usize,
-    /// A disk is full for a while, but for what is urgent.
-    pub full: usize,
-    /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
-    /// all are there who have heard of more.
-    pub forget: usize,
-    /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that
-    /// something is said on it.
-    pub stall: usize,
-    /// A relay takes up to 100 ms longer to read what it was sent, in so many of 10,000 cases that its
-    /// source asks for that.
-    pub slow_reader: usize,
-    /// What is wrong.
-    pub lie: Option<Lie>,
-}
 
 /// How often something has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +56,8 @@ pub struct Counts {
     pub joins: u64,
     /// Servers that left, or were removed.
     pub left: u64,
+    /// Servers that somebody wanted to be removed since they were silent.
+    pub silent: u64,
     /// Operations on registers, all of which can be explained.
     pub swaps: u64,
     /// Registers of which that was not found out.
@@ -165,14 +109,14 @@ pub(crate) enum Due {
 
 /// Everything.
 pub struct World {
-    seed: u64,
+    pub(crate) seed: u64,
     pub(crate) rng: Rng,
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// The parts that there have been, the faults in their order.
-    parts: Vec<Part>,
-    coverage: Coverage,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) coverage: Coverage,
     /// A leader hands over until then.
-    transfer_until_us: u64,
+    pub(crate) transfer_until_us: u64,
     /// The time, in microseconds.
     pub now_us: u64,
     queue: BTreeMap<(u64, u64), (usize, u64, Due)>,
@@ -376,6 +320,7 @@ impl World {
             }
             Due::Wakeup => {
                 self.nodes[n].wakeup_us = None;
+                must("liveness", self.nodes[n].looks.look(self.now_us, n));
                 self.settle_node(n);
             }
             Due::Sent(session) if self.sources.is_some() => self.visitor_is_told(n, session),
@@ -383,6 +328,7 @@ impl World {
             Due::Ended(session) => self.session_ended(n, session),
             Due::End { while_us } => {
                 self.end_process(n, false);
+                let while_us = if self.is_calm { 0 } else { while_us };
                 self.due(self.now_us + while_us, n, Due::Start);
             }
             Due::Start if node.is_spare => {}
@@ -396,145 +342,6 @@ impl World {
                 unreachable!("it concerns no server")
             }
         }
-    }
-
-    /// Faults are thought of: what is drawn for that follows from the seed and the time alone.
-    fn think_of_faults(&mut self) {
-        if self.is_calm {
-            return;
-        }
-        self.due(self.now_us + FAULTS_US, 0, Due::Faults);
-        if self.careful_until_us <= self.now_us {
-            let mut rng = Rng::new(self.seed ^ self.now_us.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            std::mem::swap(&mut self.rng, &mut rng);
-            if !self.forgets() {
-                self.change_members();
-                self.think_of_others();
-            }
-            std::mem::swap(&mut self.rng, &mut rng);
-        }
-    }
-
-    fn think_of_others(&mut self) {
-        let n = self.rng.below(self.nodes.len());
-        let other = self.rng.below(self.nodes.len());
-        let while_us = 100_000 + self.rng.below(3_000_000) as u64;
-        let f = &self.faults;
-        let likely = [
-            (Fault::Crash, f.crash),
-            (Fault::Kill, f.kill),
-            (Fault::Cut, f.cut),
-            (Fault::Reset, f.reset),
-            (Fault::Pause, f.pause),
-            (Fault::Compact, f.compact),
-            (Fault::Jump, f.jump),
-            (Fault::Stop, f.stop),
-            (Fault::Full, f.full),
-        ];
-        // What is under way meets faults more often.
-        let times = if self.under_way().next().is_some() { CHANGE_TIMES } else { 1 };
-        let happens = likely.map(|(_, likely)| self.rng.below(10_000) < likely * times);
-        for ((fault, _), happens) in likely.into_iter().zip(happens) {
-            if happens && self.can_happen(fault, n, other) && self.happens(fault, n) {
-                self.happen(fault, n, other, while_us);
-            }
-        }
-    }
-
-    /// Whether a fault would be one.
-    fn can_happen(&self, fault: Fault, n: usize, other: usize) -> bool {
-        let node = &self.nodes[n];
-        match fault {
-            Fault::Crash | Fault::Kill => node.server.is_some(),
-            Fault::Cut => n != other,
-            Fault::Reset | Fault::Jump => true,
-            Fault::Pause => node.server.is_some() && node.paused_until_us <= self.now_us,
-            Fault::Compact => node.db.is_some() && !node.is_relay(),
-            Fault::Stop => node.server.is_some() && node.is_member(),
-            Fault::Full => node.is_member() && node.full_until_us <= self.now_us,
-            Fault::Forget | Fault::Members => unreachable!("these are thought of elsewhere"),
-        }
-    }
-
-    /// A fault is about to happen, unless it is left out.
-    pub(crate) fn happens(&mut self, fault: Fault, n: usize) -> bool {
-        let part = Part::Fault(self.now_us, fault);
-        if !self.plan.has(part) {
-            return false;
-        }
-        self.parts.push(part);
-        self.cover(fault, n);
-        true
-    }
-
-    fn happen(&mut self, fault: Fault, n: usize, other: usize, while_us: u64) {
-        let until_us = self.now_us + while_us;
-        match fault {
-            Fault::Crash | Fault::Kill => {
-                self.end_process(n, fault == Fault::Crash);
-                self.due(until_us, n, Due::Start);
-            }
-            Fault::Cut => {
-                self.checks.counts.faults[2] += 1;
-                self.note(n, &format!("is not heard by {other} for {} ms", while_us / 1000));
-                self.network.cut.insert((n, other));
-                if self.rng.chance(50) {
-                    self.network.cut.insert((other, n));
-                }
-                self.due(until_us, 0, Due::Heal);
-            }
-            Fault::Reset => self.reset_one(),
-            // What has come meanwhile is handled in its order.
-            Fault::Pause => {
-                self.checks.counts.faults[3] += 1;
-                self.note(n, &format!("stands still for {} ms", while_us / 1000));
-                self.nodes[n].paused_until_us = until_us;
-            }
-            Fault::Compact => {
-                self.checks.counts.faults[4] += 1;
-                self.command(n, "ovsdb-server/compact", &["Sim"]);
-            }
-            Fault::Jump => {
-                self.note(n, "has a clock that jumps");
-                self.nodes[n].skew_ms += self.rng.below(7_200_000) as i64 - 3_600_000;
-            }
-            Fault::Stop => {
-                self.note(n, "is asked to end");
-                self.event_at(self.now_us, n, Event::Stopping);
-                self.due(self.now_us + 300_000, n, Due::End { while_us });
-                self.transfer_until_us = self.now_us + 300_000;
-            }
-            Fault::Full => {
-                self.checks.counts.faults[6] += 1;
-                self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
-                self.nodes[n].full_until_us = until_us;
-            }
-            Fault::Forget | Fault::Members => unreachable!("these happen elsewhere"),
-        }
-    }
-
-    /// Counts what a fault has met.
-    fn cover(&mut self, fault: Fault, n: usize) {
-        let role = match () {
-            () if self.nodes[n].is_relay() => Role::Relay,
-            () if self.checks.leader() == Some((n, self.nodes[n].life)) => Role::Leader,
-            () => Role::Follower,
-        };
-        let during: Vec<During> = self.under_way().collect();
-        self.coverage.note(fault, role, during.into_iter());
-    }
-
-    /// What is under way somewhere.
-    fn under_way(&self) -> impl Iterator<Item = During> + use<> {
-        let any = |is: &dyn Fn(&Node) -> bool| self.nodes.iter().any(is);
-        let during = [
-            (During::Join, any(&|node| node.is_joining || node.is_joining_again)),
-            (During::Leave, any(&|node| node.is_leaving && !node.is_spare)),
-            (During::Snapshot, any(&|node| node.disk.is_receiving)),
-            (During::Conversion, self.clients.iter().any(Client::converts)),
-            (During::Transfer, self.now_us <= self.transfer_until_us),
-        ];
-        during.into_iter().filter(|(_, is)| *is).map(|(during, _)| during)
     }
 
     pub(crate) fn end_process(&mut self, n: usize, is_crash: bool) {
@@ -555,10 +362,20 @@ impl World {
     }
 
     pub(crate) fn command(&mut self, n: usize, name: &str, args: &[&str]) -> CommandId {
+        self.command_at(self.now_us, n, name, args)
+    }
+
+    pub(crate) fn command_at(
+        &mut self,
+        at_us: u64,
+        n: usize,
+        name: &str,
+        args: &[&str],
+    ) -> CommandId {
         self.commands += 1;
         let id = CommandId(self.commands);
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.event_at(self.now_us, n, Event::Command { id, name: name.to_owned(), args });
+        self.event_at(at_us, n, Event::Command { id, name: name.to_owned(), args });
         id
     }
 

@@ -221,6 +221,7 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.conversions += more.conversions;
     sum.joins += more.joins;
     sum.left += more.left;
+    sum.silent += more.silent;
     sum.swaps += more.swaps;
     sum.undecided += more.undecided;
     sum.terms += more.terms;

@@ -4,16 +4,23 @@
 pub(super) struct Fault {
     /// What it is called, in `WEIR_PLANTED` and in `docs/trust.md`.
     pub(super) name: &'static str,
-    /// The file that has it.
+    /// Where it is planted.
+    pub(super) places: &'static [Place],
+    /// The test that finds it.
+    pub(super) test: &'static str,
+    /// What that says in the seed that finds it: the name of the checker, or what an assertion says.
+    pub(super) found_by: &'static str,
+    /// In some seed that checker is the only one to see it: without the checker, the seed passes.
+    pub(super) alone: bool,
+}
+
+/// A piece of a file that is replaced.
+pub(super) struct Place {
     pub(super) file: &'static str,
     /// What stands there, once.
     pub(super) good: &'static str,
     /// What stands there in the copy; `PLANTED` is whether the fault is switched on.
     pub(super) bad: &'static str,
-    /// The test that finds it.
-    pub(super) test: &'static str,
-    /// What that says, in some seed.
-    pub(super) found_by: &'static str,
 }
 
 /// Whole servers, whatever happens.
@@ -22,99 +29,130 @@ const SERVERS: &str = "whatever_happens_clients_are_told_the_truth";
 /// Servers with relays that lose their sources all the time.
 const RELAYS: &str = "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice";
 
+/// Servers that lose their power all the time.
+const CRASHES: &str = "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged";
+
 /// All of them.
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "skipped-fsync",
-        file: "crates/cluster/src/member/steps/mod.rs",
-        good: "sync: *records != Records::Commit,",
-        bad: "sync: *records != Records::Commit && !PLANTED,",
-        test: "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged",
+        places: &[Place {
+            file: "crates/cluster/src/member/steps/mod.rs",
+            good: "sync: *records != Records::Commit,",
+            bad: "sync: *records != Records::Commit && !PLANTED,",
+        }],
+        test: CRASHES,
         found_by: "durable",
+        alone: true,
     },
     Fault {
         name: "doubled-apply",
-        file: "crates/server/src/server/clustering/requests.rs",
-        good: "                    part.arrived.push_back((from, *request));",
-        bad: "                    if PLANTED && request.once.is_none() {
+        places: &[Place {
+            file: "crates/server/src/server/clustering/requests.rs",
+            good: "                    part.arrived.push_back((from, *request));",
+            bad: "                    if PLANTED && request.once.is_none() {
                         let mut again = (*request).clone();
                         again.eid = Uuid::from_u128(again.eid.to_u128() ^ 1);
                         part.arrived.push_back((from, again));
                     }
                     part.arrived.push_back((from, *request));",
+        }],
         test: SERVERS,
         found_by: "once",
+        alone: false,
     },
     Fault {
         name: "forgotten-repetition",
-        file: "crates/server/src/clusters/mod.rs",
-        good: "0 => are_many || self.retried.contains(&request.eid),",
-        bad: "0 => are_many || self.retried.contains(&request.eid) && !PLANTED,",
+        places: &[Place {
+            file: "crates/server/src/clusters/mod.rs",
+            good: "0 => are_many || self.retried.contains(&request.eid),",
+            bad: "0 => are_many || self.retried.contains(&request.eid) && !PLANTED,",
+        }],
         test: "connections_that_end_all_the_time_bring_no_transaction_twice",
         found_by: "once",
+        alone: false,
     },
     Fault {
         name: "ids-when-committed",
-        file: "crates/server/src/database/once.rs",
-        good: "if self.commits.done().iter().any(is_it) {",
-        bad: "if !PLANTED && self.commits.done().iter().any(is_it) {",
+        places: &[Place {
+            file: "crates/server/src/database/once.rs",
+            good: "if self.commits.done().iter().any(is_it) {",
+            bad: "if !PLANTED && self.commits.done().iter().any(is_it) {",
+        }],
         test: RELAYS,
         found_by: "once",
+        alone: true,
     },
     Fault {
         name: "lost-vote",
-        file: "crates/cluster/src/member/steps/mod.rs",
-        good: "let texts = file::write_step(vote, entries, commit, &mut bytes);",
-        bad: "let vote = vote.map(|(term, vote)| (term, vote.filter(|_| !PLANTED)));
+        places: &[Place {
+            file: "crates/cluster/src/member/steps/mod.rs",
+            good: "let texts = file::write_step(vote, entries, commit, &mut bytes);",
+            bad: "let vote = vote.map(|(term, vote)| (term, vote.filter(|_| !PLANTED)));
         let texts = file::write_step(vote, entries, commit, &mut bytes);",
+        }],
         test: "servers_that_crash_all_the_time_keep_their_promises",
         found_by: "two leaders",
+        alone: false,
     },
     Fault {
         name: "reply-before-commit",
-        file: "crates/server/src/server/clustering/requests.rs",
-        good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
-        bad: "Outcome::Entry(reply) if PLANTED => {
+        places: &[Place {
+            file: "crates/server/src/server/clustering/requests.rs",
+            good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+            bad: "Outcome::Entry(reply) if PLANTED => {
                         forward.state = State::Empty(weir_cluster::Position::default(), reply);
                     }
                     Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+        }],
         test: SERVERS,
         found_by: "reads",
+        alone: false,
     },
     Fault {
         name: "batch-before-own-term",
-        file: "crates/cluster/src/consensus/node.rs",
-        good: "            && raft.apply_to_current_term()",
-        bad: "            && (PLANTED || raft.apply_to_current_term())",
+        places: &[Place {
+            file: "crates/cluster/src/consensus/node.rs",
+            good: "            && raft.apply_to_current_term()",
+            bad: "            && (PLANTED || raft.apply_to_current_term())",
+        }],
         test: SERVERS,
-        found_by: "",
+        found_by: "what others have committed comes behind all that ran",
+        alone: false,
     },
     Fault {
         name: "unchecked-heartbeat",
-        file: "crates/cluster/src/consensus/node.rs",
-        good: "        if self.is_leader() && step.term == self.term() {",
-        bad: "        if PLANTED && step.kind == super::HEARTBEAT {
+        places: &[Place {
+            file: "crates/cluster/src/consensus/node.rs",
+            good: "        if self.is_leader() && step.term == self.term() {",
+            bad: "        if PLANTED && step.kind == super::HEARTBEAT {
             step.commit = self.raw.raft.raft_log.committed;
         }
         if self.is_leader() && step.term == self.term() {",
+        }],
         test: "nothing_committed_is_lost_under_faults",
-        found_by: "",
+        found_by: "all is not well",
+        alone: false,
     },
     Fault {
         name: "wiped-voter",
-        file: "crates/cluster/src/member/promises.rs",
-        good: "promised.filter(|promised| *promised > own && !self.is_gone())",
-        bad: "promised.filter(|promised| !PLANTED && *promised > own && !self.is_gone())",
+        places: &[Place {
+            file: "crates/cluster/src/member/promises.rs",
+            good: "promised.filter(|promised| *promised > own && !self.is_gone())",
+            bad: "promised.filter(|promised| !PLANTED && *promised > own && !self.is_gone())",
+        }],
         test: "what_is_committed_stays_though_a_member_forgets",
-        found_by: "",
+        found_by: "leads in term",
+        alone: false,
     },
     Fault {
         name: "update-out-of-order",
-        file: "crates/server/src/shell.rs",
-        good: "            self.effects.push(Effect::Send { to, head, body });
+        places: &[Place {
+            file: "crates/server/src/shell.rs",
+            good: "            self.effects.push(Effect::Send { to, head, body });
         }
     }",
-        bad: "            static HELD: std::sync::Mutex<Option<(Vec<SessionId>, Bytes, Bytes)>> =
+            bad: "            static HELD: std::sync::Mutex<Option<(Vec<SessionId>, Bytes, Bytes)>> =
                 std::sync::Mutex::new(None);
             let mut held = HELD.lock().expect(\"nobody fails with it\");
             let is_update = head.windows(9).any(|word| word == b\"\\\"update3\\\"\");
@@ -129,56 +167,177 @@ pub(super) const FAULTS: &[Fault] = &[
             }
         }
     }",
+        }],
         test: SERVERS,
         found_by: "replicas",
+        alone: true,
     },
     Fault {
         name: "history-trimmed-differently",
-        file: "crates/history/src/history.rs",
-        good: "Self::at(Chain::of_entry(state), place, begins, BUDGET_BYTES_MAX, nonce);",
-        bad: "Self::at(
+        places: &[Place {
+            file: "crates/history/src/history.rs",
+            good: "Self::at(Chain::of_entry(state), place, begins, BUDGET_BYTES_MAX, nonce);",
+            bad: "Self::at(
             Chain::of_entry(state),
             place,
             begins,
             if nonce % 2 == 1 && PLANTED { 2000 } else { BUDGET_BYTES_MAX },
             nonce,
         );",
+        }],
         test: SERVERS,
         found_by: "resume",
+        alone: true,
     },
     Fault {
         name: "request-never-asked-again",
-        file: "crates/server/src/clusters/forwards.rs",
-        good: "            forward.state = State::New;",
-        bad: "            forward.state = if PLANTED { State::Asked } else { State::New };",
+        places: &[Place {
+            file: "crates/server/src/clusters/forwards.rs",
+            good: "            forward.state = State::New;",
+            bad: "            forward.state = if PLANTED { State::Asked } else { State::New };",
+        }],
         test: SERVERS,
         found_by: "liveness",
+        alone: true,
     },
     Fault {
         name: "stale-sync",
-        file: "crates/server/src/server/clustering/syncing.rs",
-        good: "        let Some(part) = self.clusters.parts.get_mut(&db) else { return self.states.has_all(db) };
+        places: &[Place {
+            file: "crates/server/src/server/clustering/syncing.rs",
+            good: "        let Some(part) = self.clusters.parts.get_mut(&db) else { return self.states.has_all(db) };
         let Some(leader)",
-        bad: "        let Some(part) =
+            bad: "        let Some(part) =
             self.clusters.parts.get_mut(&db).filter(|_| !PLANTED)
         else {
             return self.states.has_all(db);
         };
         let Some(leader)",
+        }],
         test: SERVERS,
-        found_by: "",
+        found_by: "reads",
+        alone: true,
     },
     Fault {
         name: "relay-counts-too-early",
-        file: "crates/server/src/server/relaying/rows.rs",
-        good: "            Ok(taken) => self.free_rows(Some(taken)),",
-        bad: "            Ok(taken) => {
+        places: &[Place {
+            file: "crates/server/src/server/relaying/rows.rs",
+            good: "            Ok(taken) => self.free_rows(Some(taken)),",
+            bad: "            Ok(taken) => {
                 if PLANTED && let Taken::State(id, _) = &taken {
                     relay.follower.have_read(id.clone(), &mut Vec::new());
                 }
                 self.free_rows(Some(taken));
             }",
+        }],
         test: RELAYS,
-        found_by: "once",
+        found_by: "replicas",
+        alone: false,
+    },
+    Fault {
+        name: "unchecked-heartbeat-at-the-receiver",
+        places: &[
+            Place {
+                file: "crates/cluster/src/consensus/node.rs",
+                good: "        let queue = if is_now { &mut ready.messages }",
+                bad: "        if PLANTED && step.kind == super::HEARTBEAT {
+            step.commit = self.raw.raft.raft_log.committed;
+        }
+        let queue = if is_now { &mut ready.messages }",
+            },
+            Place {
+                file: "crates/cluster/src/consensus/node.rs",
+                good: "        check::check(&self.raw.raft, &message)?;",
+                bad: "        if PLANTED && step.kind == super::HEARTBEAT {
+            message.commit = message.commit.min(self.last());
+        }
+        check::check(&self.raw.raft, &message)?;",
+            },
+        ],
+        test: SERVERS,
+        found_by: "entries",
+        alone: false,
+    },
+    Fault {
+        name: "vote-forgotten-by-a-server",
+        places: &[Place {
+            file: "crates/cluster/src/file.rs",
+            good: "    let kind = vote.map_or(Kind::Term, Kind::Vote);",
+            bad: "    let kind = vote.filter(|_| !PLANTED).map_or(Kind::Term, Kind::Vote);",
+        }],
+        test: CRASHES,
+        found_by: "leaders",
+        alone: true,
+    },
+    Fault {
+        name: "date-of-its-own",
+        places: &[Place {
+            file: "crates/cluster/src/file.rs",
+            good: "        Content::Data { eid, text } => {
+            EntryText",
+            bad: "        Content::Data { eid, text } if PLANTED && eid.to_u128() % 50 == 0 => {
+            static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let other = if count % 2 == 1 { \"\\\"_date\\\":2\" } else { \"\\\"_date\\\":1\" };
+            let text = String::from_utf8_lossy(text).replacen(\"\\\"_date\\\":1\", other, 1);
+            let data = Some((DataText::Whole(text.as_bytes()), *eid));
+            return EntryText { data, ..plain }.write(out);
+        }
+        Content::Data { eid, text } => {
+            EntryText",
+        }],
+        test: SERVERS,
+        found_by: "entries",
+        alone: true,
+    },
+    Fault {
+        name: "reply-before-its-turn",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/requests.rs",
+            good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+            bad: "Outcome::Entry(reply) if PLANTED && self.databases.can_follow(db) => {
+                        let Self { shell, sessions, databases, .. } = self;
+                        let own = databases.reply_of(shell, sessions, &forward.trigger);
+                        forward.state = State::Entry(Some(own.unwrap_or(reply)));
+                    }
+                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+        }],
+        test: SERVERS,
+        found_by: "linear",
+        alone: true,
+    },
+    Fault {
+        name: "never-asleep",
+        places: &[Place {
+            file: "crates/server/src/states.rs",
+            good: "        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+            bad: "        if PLANTED && self.waits.is_empty() {
+            return self.again_us;
+        }
+        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+        }],
+        test: SERVERS,
+        found_by: "liveness",
+        alone: false,
+    },
+    Fault {
+        name: "relay-answers-too-early",
+        places: &[Place {
+            file: "crates/server/src/server/relaying/requests.rs",
+            good: "if self.databases.position_of(db, state).is_none() =>",
+            bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
+        }],
+        test: RELAYS,
+        found_by: "reads",
+        alone: false,
     },
 ];
+
+/// A checker of whole servers that is switched off, by name, in `WEIR_UNCHECKED`.
+pub(super) const UNCHECKED: Place = Place {
+    file: "crates/sim/src/checks/mod.rs",
+    good: "    if let Err(why) = verdict {",
+    bad: "    let is_off = std::env::var(\"WEIR_UNCHECKED\").is_ok_and(|off| off == checker);
+    if let Err(why) = verdict
+        && !is_off
+    {",
+};

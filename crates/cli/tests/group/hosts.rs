@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::err;
 
@@ -65,11 +66,19 @@ impl Host {
     }
 }
 
+/// Whose clock that counts from its start is so many seconds ahead; its wall clock is this machine's, for
+/// a namespace has none of its own.
+const OTHER_CLOCK: [&str; 3] = ["unshare", "--time", "--monotonic"];
+
 /// All hosts of a network.
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
     bridge: Host,
     disks: Vec<PathBuf>,
+    /// Clocks can be others.
+    has_clocks: bool,
+    /// Programs that have been started.
+    started: AtomicU32,
 }
 
 impl Hosts {
@@ -95,7 +104,10 @@ impl Hosts {
             std::fs::create_dir_all(disk).expect("a folder");
             hosts.push(Host::new(HOLD, &[&size, &disk.display().to_string()])?);
         }
-        let network = Self { hosts, bridge, disks };
+        let mut clock = Command::new(OTHER_CLOCK[0]);
+        clock.args(&OTHER_CLOCK[1..]).args(["1", "true"]).stderr(Stdio::null());
+        let has_clocks = clock.status().is_ok_and(|status| status.success());
+        let network = Self { hosts, bridge, disks, has_clocks, started: AtomicU32::new(0) };
         for at in 0..network.hosts.len() {
             network.join(at).unwrap_or_else(|why| panic!("host {at}: {why}"));
         }
@@ -180,9 +192,15 @@ impl Hosts {
         std::os::unix::fs::symlink(there, file).expect("a link");
     }
 
-    /// What has `program` run on a host, in this folder; its process is the program's.
+    /// What has `program` run on a host, in this folder; its process is the program's. Each time the clock
+    /// that counts from the host's start is another one, hours or weeks away from the others'.
     pub(crate) fn on(&self, at: usize, folder: &Path, program: &Path) -> Command {
         let mut command = self.hosts[at].enter();
+        if self.has_clocks {
+            let nth = self.started.fetch_add(1, Ordering::Relaxed) % 1000;
+            let ahead_s = (nth + 1) * 1_234_567 % 3_000_000;
+            command.args(OTHER_CLOCK).arg(ahead_s.to_string());
+        }
         command.args(["sh", "-c", r#"cd "$0" && exec "$@""#]).arg(folder).arg(program);
         command
     }

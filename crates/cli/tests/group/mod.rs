@@ -63,8 +63,8 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     ports
 }
 
-/// Room on the disk of a host.
-const DISK_MIB: u32 = 32;
+/// Room on the disk of a host: for all rows of as many rounds as somebody asks for.
+const DISK_MIB: u32 = 256;
 
 /// Addresses of members that all run here.
 fn on_this_host(count: usize, method: &str) -> Vec<String> {
@@ -280,6 +280,29 @@ impl Group {
         let mut child = self.children[at].take().expect("it runs");
         child.kill().expect("it runs");
         child.wait().expect("a child");
+    }
+
+    /// Waits until a member is none any more, though it runs.
+    pub(crate) fn has_left(&self, at: usize) {
+        eventually("the member has left", || {
+            let databases = self.appctl(at, &["ovsdb-server/list-dbs"]);
+            !out(&databases).lines().any(|db| db == self.db)
+        });
+    }
+
+    /// Takes the place of a member that is none any more with a new one, on the same host.
+    pub(crate) fn join_anew(&mut self, at: usize) {
+        self.stop(at);
+        let (tool, file) = (self.scratch.link("ovsdb-tool"), self.file(at));
+        std::fs::remove_file(self.scratch.path(&file)).expect("the old file, or the link to it");
+        let mut args = vec!["join-cluster", &file, &self.db, self.address(at)];
+        args.extend(self.all().into_iter().filter(|other| *other != at).map(|to| self.address(to)));
+        let made = self.scratch.run(&tool, &args);
+        assert!(made.status.success(), "{}", err(&made));
+        if let Some(hosts) = &self.hosts {
+            hosts.take(at, &self.scratch.path(&file));
+        }
+        self.start(at, Program::Weir);
     }
 
     pub(crate) fn signal(&self, at: usize, signal: rustix::process::Signal) {

@@ -79,7 +79,7 @@ impl Member {
         let is_replaced = |id: &Uuid| self.servers.get(id) == Some(&address) && *id != self.id();
         if let Some(before) = replaces.filter(is_replaced) {
             // It asks again when that is done.
-            self.remove_forgetful(before);
+            self.remove_unasked(before);
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);

@@ -46,6 +46,7 @@ use crate::wire::Step;
 pub use commands::TimerRefused;
 pub use failures::Failure;
 pub use queries::Found;
+pub use silence::REMOVAL_TIMERS_MIN;
 
 /// What a clustered file says when it is opened.
 #[derive(Clone, Debug)]

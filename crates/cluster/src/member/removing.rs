@@ -55,8 +55,9 @@ impl Member {
         self.pump();
     }
 
-    /// A server has joined anew that does not have what it had promised to keep: who it was goes.
-    pub(super) fn remove_forgetful(&mut self, server: Uuid) {
+    /// The leader has a server removed that nobody named: one that was silent for long, or one that has joined
+    /// anew because it does not have what it had promised to keep.
+    pub(super) fn remove_unasked(&mut self, server: Uuid) {
         if self.removals.going.contains_key(&server) {
             return;
         }

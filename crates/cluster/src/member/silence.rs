@@ -3,15 +3,26 @@
 //! few for an election timer, and says so to who has most of its log, which then campaigns at once.
 //! The raft library looks only once in an election timer whether a majority was heard since it looked
 //! last, which can take twice as long, and tells nobody.
+//!
+//! And a leader that hears one member no more, for as long as an operator has said, removes it
+//! (`docs/decisions/019`).
 
 use std::collections::BTreeMap;
 
 use weir_data::Uuid;
 
 use super::Member;
+use super::clock::tick_us;
 use crate::consensus::{ELECTION_TICKS, TIMEOUT_NOW};
 use crate::effect::Level;
 use crate::wire::Step;
+
+/// Who is silent is not removed before so many election timers have passed: as long as others may take
+/// to be heard again.
+pub const REMOVAL_TIMERS_MIN: u64 = 5;
+
+/// So many members stay at least, however long some are silent.
+const MEMBERS_MIN: usize = 3;
 
 /// In ticks, for they stand still while the process does: what was said meanwhile is read first.
 #[derive(Debug, Default)]
@@ -21,6 +32,8 @@ pub(crate) struct Silence {
     heard: BTreeMap<Uuid, Heard>,
     /// Since when the member leads, if it does.
     led_since: Option<u64>,
+    /// After so long a silent member is removed, in milliseconds; never if there is none.
+    removal_ms: Option<u64>,
 }
 
 /// When a peer was heard.
@@ -41,6 +54,11 @@ impl Silence {
         self.heard.get(&peer).map(|heard| heard.at_us)
     }
 
+    /// For how many ticks nothing has come from a peer while this member leads.
+    fn silent_ticks(&self, peer: Uuid, led_since: u64) -> u64 {
+        self.ticks - self.heard.get(&peer).map_or(0, |heard| heard.tick).max(led_since)
+    }
+
     /// A tick has passed. Whether a leader has heard of too few of these `others` for an election
     /// timer to make a majority with it.
     fn is_alone(&mut self, is_leader: bool, others: impl Iterator<Item = Uuid>) -> bool {
@@ -52,11 +70,26 @@ impl Silence {
         let led_since = *self.led_since.get_or_insert(self.ticks);
         let (mut voters, mut heard) = (1, 1);
         for peer in others {
-            let at = self.heard.get(&peer).map_or(0, |heard| heard.tick).max(led_since);
             voters += 1;
-            heard += usize::from(at + ELECTION_TICKS > self.ticks);
+            heard += usize::from(self.silent_ticks(peer, led_since) < ELECTION_TICKS);
         }
         heard * 2 <= voters
+    }
+
+    /// The member that a leader has not heard of for so many ticks, if all `others` are as silent or well,
+    /// and enough of those are. Looked for behind [`Silence::is_alone`].
+    fn removable(&self, ticks: u64, others: impl Iterator<Item = Uuid>) -> Option<Uuid> {
+        let led_since = self.led_since?;
+        let (mut voters, mut well, mut silent) = (1, 1, None);
+        for peer in others {
+            voters += 1;
+            match self.silent_ticks(peer, led_since) {
+                ticks if ticks < ELECTION_TICKS => well += 1,
+                silence if silence >= ticks => silent = silent.or(Some(peer)),
+                _ => return None,
+            }
+        }
+        silent.filter(|_| voters > MEMBERS_MIN && well * 2 > voters)
     }
 }
 
@@ -66,7 +99,7 @@ impl Member {
         let own = self.id();
         let others = self.servers.keys().copied().filter(|id| *id != own);
         if !self.silence.is_alone(self.node.is_leader(), others) {
-            return;
+            return self.remove_silent();
         }
         let progress = self.node.progress().into_iter().filter(|(id, _)| *id != own);
         let successor = progress.max_by_key(|(_, progress)| progress.match_index);
@@ -77,6 +110,39 @@ impl Member {
         let text = format!("{}: no majority has been heard of, leading no more", self.name);
         self.log_limited("silence", Level::Info, text);
         self.node.step_down();
+    }
+
+    /// Has members removed that are silent for so many milliseconds, while this one leads; `None` never
+    /// does.
+    pub fn set_removal(&mut self, ms: Option<u64>) {
+        self.silence.removal_ms = ms;
+    }
+
+    /// After how many milliseconds of silence a member is removed, if ever.
+    pub fn removal_ms(&self) -> Option<u64> {
+        self.silence.removal_ms
+    }
+
+    /// Removes a member that has been silent for as long as an operator has said, one at a time.
+    fn remove_silent(&mut self) {
+        let Some(ms) = self.silence.removal_ms else { return };
+        let is_quiet = self.removals.going.is_empty() && self.removals.committing.is_none();
+        if !is_quiet || !self.node.may_propose() {
+            return;
+        }
+        let own = self.id();
+        let others = self.servers.keys().copied().filter(|id| *id != own);
+        let ticks =
+            (ms * 1000 / tick_us(self.election_timer)).max(REMOVAL_TIMERS_MIN * ELECTION_TICKS);
+        let Some(server) = self.silence.removable(ticks, others) else { return };
+        // It may stand still, or be a packaged server, which waits for the others to be some.
+        if self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(server)) {
+            return;
+        }
+        let address = self.servers.get(&server).cloned().unwrap_or_default();
+        let text = format!("{} was silent for {ms} ms", self.named(server, &address));
+        self.log(Level::Info, text);
+        self.remove_unasked(server);
     }
 }
 
@@ -121,6 +187,33 @@ mod tests {
             assert!(!silence.is_alone(true, OTHERS.into_iter()));
         }
         assert!(silence.is_alone(true, OTHERS.into_iter()));
+    }
+
+    /// Whom a leader may remove of others that it heard last at these ticks, at tick 1000, if that takes
+    /// 500 ticks of silence.
+    fn removable(heard: &[u64]) -> Option<usize> {
+        let peers = || (1..=heard.len() as u128).map(Uuid::from_u128);
+        let mut silence = Silence { led_since: Some(1), ticks: 1000, ..Silence::default() };
+        silence.heard.extend(peers().zip(heard.iter().map(|&tick| Heard { tick, at_us: 0 })));
+        peers().position(|peer| silence.removable(500, peers()) == Some(peer))
+    }
+
+    #[test]
+    fn who_is_silent_for_long_may_go_if_enough_others_are_well() {
+        assert_eq!(removable(&[1000, 400, 990]), Some(1), "three of four are well");
+        assert_eq!(removable(&[1000, 600, 990]), None, "not for long enough");
+        assert_eq!(removable(&[1000, 400]), None, "three members stay");
+        assert_eq!(removable(&[1000, 400, 300, 990]), Some(1), "one after the other");
+        assert_eq!(removable(&[1000, 400, 800, 990]), None, "another one is about to be silent");
+        assert_eq!(removable(&[400, 400, 990]), None, "two of four are no majority");
+        assert_eq!(removable(&[1000, 0, 1000, 1000]), Some(1), "never heard of");
+    }
+
+    #[test]
+    fn who_has_just_begun_to_lead_has_heard_everybody_so_to_say() {
+        let silence = Silence { led_since: Some(900), ticks: 1000, ..Silence::default() };
+        let peers = (1..=4).map(Uuid::from_u128);
+        assert_eq!(silence.removable(500, peers), None);
     }
 
     #[test]

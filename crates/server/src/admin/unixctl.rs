@@ -42,6 +42,7 @@ pub const COMMANDS: &[(&str, &str, u32, u32)] = &[
     ("ovsdb-server/tlog-list", "", 0, 0),
     ("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2),
     ("weir/delivery", "[DB]", 0, 1),
+    ("weir/remove-silent-members", "DB [SECONDS|off]", 1, 2),
     ("weir/set-relay-source-max-backoff", "MS", 1, 1),
     ("weir/slow-query-rows", "[ROWS]", 0, 1),
     ("weir/standalone-history", "[on|off]", 0, 1),

@@ -43,6 +43,7 @@ impl Server {
             "index/list" => Some(self.databases.list_indexes(args.first())),
             "memory/show" => Some(Ok(self.memory_show())),
             "weir/status" => Some(Ok(self.overview())),
+            "weir/remove-silent-members" => Some(self.remove_silent_members(argument, args.get(1))),
             "weir/slow-query-rows" => Some(self.databases.slow_query_rows(argument)),
             "weir/standalone-history" => Some(self.standalone_history(argument)),
             "weir/delivery" => self.delivery_command(id, args.first()).err().map(Err),

@@ -1,10 +1,35 @@
 //! When faults have ended, somebody leads and writes are acknowledged within five election timers, and
-//! whoever asks is answered within as much.
+//! whoever asks is answered within as much. And a server never looks at itself all the time.
 
 use super::Verdict;
 
 /// Election timers that all that takes at most.
 const TIMERS_MAX: u64 = 5;
+
+/// A server looks at itself less often than so many times in so many microseconds, however busy it is.
+const LOOKS_MAX: u32 = 10_000;
+const LOOKS_US: u64 = 100_000;
+
+/// How often a server looked at itself though nothing had happened to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looks {
+    since_us: u64,
+    count: u32,
+}
+
+impl Looks {
+    /// The server's own time has come.
+    pub(crate) fn look(&mut self, now_us: u64, n: usize) -> Verdict {
+        if now_us >= self.since_us + LOOKS_US {
+            *self = Self { since_us: now_us, count: 0 };
+        }
+        self.count += 1;
+        match self.count < LOOKS_MAX {
+            true => Ok(()),
+            false => Err(format!("server {n} looks at itself all the time")),
+        }
+    }
+}
 
 /// When faults ended, and what happened then.
 #[derive(Default)]
@@ -59,5 +84,12 @@ mod tests {
         assert_eq!(liveness.looked(1051, "a", None), Ok(()));
         assert!(liveness.looked(1051, "a", Some(1)).is_err(), "no answer");
         assert_eq!(liveness.looked(1051, "a", Some(1001)), Ok(()));
+    }
+
+    #[test]
+    fn a_server_sleeps_now_and_then() {
+        let mut looks = Looks::default();
+        assert!((0..1000).all(|ms| looks.look(ms * 1000, 1).is_ok()));
+        assert!((0..20_000).any(|us| looks.look(us, 1).is_err()));
     }
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::world::{Counts, World};
 
 pub(crate) use linear::Kind;
-pub(crate) use liveness::Liveness;
+pub(crate) use liveness::{Liveness, Looks};
 pub(crate) use reads::{Known, Process};
 pub(crate) use replicas::Replica;
 pub(crate) use resume::Resume;
@@ -148,7 +148,7 @@ impl Checks {
                 history.push(now_us, Some(now_us), Kind::Read(row.n));
             }
             self.counts.swaps += history.len() as u64;
-            must("linearizability", linear::verdict(number, history, &mut self.counts.undecided));
+            must("linear", linear::verdict(number, history, &mut self.counts.undecided));
         }
         self.counts.terms += self.leaders.len() as u64;
         self.counts.entries += self.entries.len() as u64;

@@ -21,9 +21,10 @@ use crate::checks::locks::Guarded;
 use crate::checks::must;
 use crate::checks::states::States;
 use crate::disk::Disk;
+use crate::faults::Faults;
 use crate::node::PATH;
 use crate::sources::visitors::{Columns, Visitor};
-use crate::world::{Due, Faults, World};
+use crate::world::{Due, World};
 
 /// Clients that write and take locks, and clients that watch.
 const WRITERS: usize = 5;

@@ -1,11 +1,14 @@
 //! `cluster/...` commands (ovsdb-server(1)).
 
-use weir_cluster::{Failure, TimerRefused};
+use weir_cluster::{Failure, REMOVAL_TIMERS_MIN, TimerRefused};
 use weir_data::Uuid;
 
 use crate::effect::Effect;
 use crate::ids::{DbId, LinkId};
 use crate::server::Server;
+
+/// Most seconds after which a silent member is removed: a year.
+const REMOVAL_SECONDS_MAX: u64 = 366 * 24 * 3600;
 
 /// Fewest messages of a `cluster/set-backlog-threshold`.
 const BACKLOG_MESSAGES_MIN: u64 = 50;
@@ -92,6 +95,35 @@ impl Server {
         for link in part.links.values().copied().collect::<Vec<_>>() {
             self.limit_peer(db, link);
         }
+        Ok(String::new())
+    }
+
+    /// `weir/remove-silent-members`: after so many seconds of silence a member is removed by this one, if it
+    /// leads; without a number, what is so.
+    pub(in crate::server) fn remove_silent_members(
+        &mut self,
+        db: &str,
+        seconds: Option<&String>,
+    ) -> Reply {
+        let db = self.cluster_of(db)?;
+        let member = &mut self.clusters.part_mut(db).member;
+        let Some(seconds) = seconds else {
+            let ms = member.removal_ms();
+            return Ok(ms.map_or_else(|| "off\n".to_owned(), |ms| format!("{}\n", ms / 1000)));
+        };
+        if seconds == "off" {
+            member.set_removal(None);
+            return Ok(String::new());
+        }
+        let least = (REMOVAL_TIMERS_MIN * member.election_timer_ms()).div_ceil(1000);
+        let seconds = seconds.parse().ok().filter(|s| (least..=REMOVAL_SECONDS_MAX).contains(s));
+        let wrong = || {
+            format!(
+                "a number of seconds from {least} ({REMOVAL_TIMERS_MIN} election timers) to \
+                 {REMOVAL_SECONDS_MAX} is expected, or \"off\""
+            )
+        };
+        member.set_removal(Some(seconds.ok_or_else(wrong)? * 1000));
         Ok(String::new())
     }
 

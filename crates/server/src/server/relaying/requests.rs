@@ -142,7 +142,7 @@ impl Server {
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
             Answer::Plain => {
-                // The source does not know the state, and has done nothing: no attempt came before.
+                // No attempt came before, and none can be made under an id.
                 let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(again);
             }
@@ -191,15 +191,12 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
         let error = member(results.elements()?.next()?, "error")?;
         error.str().map(|error| error.into_owned())
     };
-    match error().as_deref() == Some("unknown state") {
-        // It may have been made before. Who asked has asked once, and would take that answer for a promise
-        // that nothing was done.
-        true if forward.was_sent => return Some(Answer::Unknown),
-        true if !is_chosen => return Some(Answer::Plain),
-        // Who has chosen the id himself knows what such an answer means.
-        _ => {}
-    }
-    if !is_chosen && results.kind() == weir_json::Kind::Null {
+    // Nothing has run now, but may have before: at an earlier attempt from here, or from a source that lost
+    // its own, or its leader. Who has chosen the id himself knows what the answer to his only attempt means.
+    let is_unknown = || error().as_deref() == Some("unknown state");
+    if !is_chosen && results.kind() == weir_json::Kind::Null
+        || (forward.was_sent || !is_chosen) && is_unknown()
+    {
         return Some(Answer::Unknown);
     }
     Some(Answer::Reply(state_of(result), results.as_bytes().to_vec()))
