@@ -148,7 +148,7 @@ mod tests {
         assert!(shown.contains(
             "host_message               2.0/sec    10.167/sec        0.1694/sec   total: 610\n"
         ));
-        assert!(shown.ends_with("13 events never hit\n"), "{shown}");
+        assert!(shown.ends_with("16 events never hit\n"), "{shown}");
         coverage.set([("query_linear", 7), ("query_uuid", 3)]);
         assert_eq!(coverage.read("query_linear"), Some(7));
         assert!(coverage.show().contains("query_uuid "), "{shown}");

@@ -29,6 +29,9 @@ const SERVERS: &str = "whatever_happens_clients_are_told_the_truth";
 /// Servers with relays that lose their sources all the time.
 const RELAYS: &str = "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice";
 
+/// A standalone source with relays.
+const SOURCES: &str = "a_standalone_source_and_its_relays_tell_the_truth";
+
 /// Servers that lose their power all the time.
 const CRASHES: &str = "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged";
 
@@ -329,6 +332,17 @@ pub(super) const FAULTS: &[Fault] = &[
         test: RELAYS,
         found_by: "reads",
         alone: false,
+    },
+    Fault {
+        name: "lock-outlives-owner",
+        places: &[Place {
+            file: "crates/server/src/database/transact.rs",
+            good: "locks.iter().any(|held| held.name == lock && sessions.is_held(held))",
+            bad: "locks.iter().any(|held| held.name == lock && (PLANTED || sessions.is_held(held)))",
+        }],
+        test: SOURCES,
+        found_by: "locks",
+        alone: true,
     },
 ];
 

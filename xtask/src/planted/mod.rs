@@ -22,8 +22,8 @@ use faults::{FAULTS, Fault, Place, UNCHECKED};
 /// So many seeds must find a fault.
 const SEEDS: u64 = 1000;
 
-/// The test that builds the copy.
-const TARGET: [&str; 4] = ["test", "--workspace", "--test", "simulation"];
+/// The tests that the copy is built for.
+const TARGETS: [&str; 6] = ["test", "--workspace", "--test", "simulation", "--test", "sources"];
 
 /// A test program of the copy.
 struct Program {
@@ -69,7 +69,7 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
 /// Builds the tests of the copy: the programs, and which tests each has.
 fn build(root: &Path, copy: &Path) -> Result<Vec<Program>> {
     let mut build = in_copy(root, copy);
-    build.args(TARGET).args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    build.args(TARGETS).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let built = build.stderr(Stdio::inherit()).output().with_context(|| show(&build))?;
     ensure!(built.status.success(), "the copy in {} cannot be built", copy.display());
     let said = String::from_utf8(built.stdout)?;
