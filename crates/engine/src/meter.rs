@@ -23,6 +23,8 @@ const WRITTEN_BYTES: usize = 16;
 pub(crate) const ROW: u64 = 4;
 /// A change of one column of one row, and what the commit makes of it.
 pub(crate) const CHANGE: u64 = 20;
+/// An element of a set or map that is computed, added or removed, and what the commit makes of it.
+pub(crate) const ELEMENT: u64 = 3;
 /// A row that comes or goes, and what the commit makes of it.
 pub(crate) const ROW_MOVED: u64 = 40;
 
@@ -100,6 +102,15 @@ impl Meter {
         let before = self.spent.get();
         self.spend_each(count, units);
         self.check().inspect_err(|_| self.spent.set(before))
+    }
+
+    /// Whether so much more may be spent, asked before work that cannot end half-way.
+    pub(crate) fn allow(&self, units: u64) -> Result<(), TooLong> {
+        let before = self.spent.get();
+        self.spend(units);
+        let is_allowed = self.check();
+        self.spent.set(before);
+        is_allowed
     }
 
     pub(crate) fn parsed(&self, bytes: usize) {

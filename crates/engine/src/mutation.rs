@@ -111,6 +111,11 @@ impl Mutation {
         Ok(Self { column, mutator, argument })
     }
 
+    /// How many elements of a value are computed anew.
+    pub(crate) fn computed(&self, old: &Datum) -> usize {
+        if self.mutator.is_arithmetic() { old.as_ref().len() } else { 0 }
+    }
+
     /// What the mutation does to a value of type `ty`; `None` if nothing.
     pub(crate) fn change(&self, old: &Datum, ty: &ColumnType) -> Result<Option<Change>, Error> {
         match self.mutator {

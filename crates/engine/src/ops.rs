@@ -25,7 +25,7 @@ use crate::meter::{Meter, TooLong};
 use crate::planner::{Few, Planner};
 use crate::rbac::{Action, Rbac};
 use crate::reads::Read;
-use crate::transaction::{Edit, Logged, Transaction};
+use crate::transaction::{self, Edit, Logged, Transaction};
 
 /// Room for the reply to a transaction of a few operations, in bytes.
 const REPLY_ROOM: usize = 512;
@@ -186,6 +186,19 @@ impl<'db, 'e> Run<'db, 'e> {
         let known = (self.txn.schema().table(table), &self.txn.db().keys);
         self.planner.row_moved(known, table, row.uuid(), None);
         self.txn.insert(table, row);
+    }
+
+    /// Changes a value if what that costs may be spent: the work does not end half-way.
+    fn change_within(
+        &mut self,
+        table: TableId,
+        uuid: Uuid,
+        column: ColumnId,
+        change: Change,
+    ) -> Result<(), TooLong> {
+        self.txn.meter.allow(transaction::cost(&change))?;
+        self.change(table, uuid, column, change);
+        Ok(())
     }
 
     fn change(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {

@@ -151,7 +151,7 @@ impl<'db> Transaction<'db> {
         if change.is_empty() {
             return;
         }
-        self.meter.spend(meter::CHANGE + elements(&change) as u64);
+        self.meter.spend(cost(&change));
         self.db.store.change(table, uuid, column, &change);
         if let Some(log) = &mut self.log {
             log.push((table, uuid, Edit::Change(column, change.clone())));
@@ -235,7 +235,7 @@ impl<'db> Transaction<'db> {
                 let old = row.datum(ColumnId::VERSION).clone();
                 let new = Datum::One(Atom::Uuid(uuids.next_uuid()));
                 let change = Change::Replace { old, new };
-                self.meter.spend(meter::CHANGE + elements(&change) as u64);
+                self.meter.spend(cost(&change));
                 self.db.store.change(*table, uuid, ColumnId::VERSION, &change);
                 ColumnDelta::merge_into(columns, ColumnId::VERSION, change);
             }
@@ -304,10 +304,12 @@ impl<'db> Transaction<'db> {
 }
 
 /// How many elements a change is made of.
-fn elements(change: &Change) -> usize {
-    match change {
+/// What a change costs, and what the commit makes of it.
+pub(crate) fn cost(change: &Change) -> u64 {
+    let elements = match change {
         Change::Replace { .. } => 1,
         Change::Set { added, removed } => added.len() + removed.len(),
         Change::Map { added, removed } => added.len() + removed.len(),
-    }
+    };
+    meter::CHANGE + meter::ELEMENT * elements as u64
 }

@@ -12,7 +12,8 @@ const SCHEMA: &[u8] = br#"{"name":"db","tables":{
     "name":{"type":"string"},
     "leaves":{"type":{"key":{"type":"uuid","refTable":"Leaf"},"min":0,"max":"unlimited"}},
     "weak":{"type":{"key":{"type":"uuid","refTable":"Leaf","refType":"weak"},"min":0,"max":"unlimited"}},
-    "tags":{"type":{"key":"string","min":0,"max":"unlimited"}}},
+    "tags":{"type":{"key":"string","min":0,"max":"unlimited"}},
+    "numbers":{"type":{"key":"integer","min":0,"max":"unlimited"}}},
     "indexes":[["name"]],"isRoot":true},
   "Leaf":{"columns":{
     "n":{"type":"integer"},
@@ -110,6 +111,32 @@ fn a_scan_is_refused_before_it_begins() {
     assert!(
         matches!(outcome, Outcome::Done(done) if done.cost <= 60 && done.work.rows_visited == 1)
     );
+}
+
+#[test]
+fn what_is_done_to_a_big_set_is_refused_before_it_begins() {
+    let mut db = database();
+    let numbers: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let set = format!(r#"["set",[{}]]"#, numbers.join(","));
+    let fill =
+        format!(r#"[{{"op":"update","table":"Root","where":[],"row":{{"numbers":{set}}}}}]"#);
+    assert!(matches!(run(&mut db, &fill, 1, u64::MAX), Outcome::Done(_)));
+    let (empty, tripled) =
+        (r#""row":{"numbers":["set",[]]}"#, r#""mutations":[["numbers","*=",3]]"#);
+    for (op, name, change) in [("update", "r4", empty), ("mutate", "r5", tripled)] {
+        let before = db.state_hash();
+        let one = format!(
+            r#"[{{"op":"{op}","table":"Root","where":[["name","==","{name}"]],{change}}}]"#
+        );
+        let outcome = run(&mut db, &one, 1, 1000);
+        assert!(
+            matches!(outcome, Outcome::TooLong { cost } if cost < 200),
+            "{op} was begun: {outcome:?}"
+        );
+        assert_eq!(db.state_hash(), before);
+        let outcome = run(&mut db, &one, 1, 10_000);
+        assert!(matches!(&outcome, Outcome::Done(done) if done.cost > 3000), "{outcome:?}");
+    }
 }
 
 #[test]

@@ -66,18 +66,13 @@ pub(crate) fn initial(
         let found = rows.matching(table.shape.table, &table.filter, budget)?;
         writer.table(table, rows.store().schema(), |writer| {
             for row in found {
-                budget.spend(cost_of(row))?;
-                writer.row(row.uuid(), &Event::Appear(INITIAL, row));
+                writer.row_within(row, &Event::Appear(INITIAL, row), budget)?;
             }
             Ok(())
         })?;
     }
     writer.end();
     Ok(())
-}
-
-fn cost_of(row: &Row) -> u64 {
-    cost::ROW + cost::ATOM * row.atoms() as u64
 }
 
 /// How far the initial rows of a snapshot have been written.
@@ -226,8 +221,7 @@ pub(crate) fn condition_change<'r>(
                     (true, false) => Event::Vanish(row),
                     _ => continue,
                 };
-                budget.spend(cost_of(row))?;
-                writer.row(row.uuid(), &event);
+                writer.row_within(row, &event, budget)?;
             }
             Ok(())
         })?;
@@ -343,6 +337,20 @@ impl TableWriter<'_> {
             self.fragment(row.uuid, event);
             row.fragments.keep(shape, kind, &self.out[start..]);
         }
+    }
+
+    /// As [`TableWriter::row`], for a row of the snapshot that nobody has composed before: what its
+    /// values and the text of them cost is spent.
+    fn row_within(
+        &mut self,
+        row: &Row,
+        event: &Event<'_>,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), TooLong> {
+        budget.spend(cost::ROW + cost::ATOM * row.atoms() as u64)?;
+        let start = self.out.len();
+        self.row(row.uuid(), event);
+        budget.written(self.out.len() - start)
     }
 
     /// Writes what comes before a row; whether its kind of event is selected.

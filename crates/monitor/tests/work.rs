@@ -8,7 +8,7 @@ use std::sync::Arc;
 use scene::Scene;
 use weir_data::{Ages, Atom};
 use weir_monitor::Version::{V1, V2, V3};
-use weir_monitor::{MonitorKey, PENDING_BYTES_MAX};
+use weir_monitor::{MonitorKey, PENDING_BYTES_MAX, Rows};
 
 const BRIDGES: &str = r#"{"Bridge":{"columns":["name","n"]}}"#;
 
@@ -236,6 +236,19 @@ fn initial_rows_are_composed_once_for_a_herd() {
     s.initial(keys[0]);
     keys.iter().for_each(|key| s.remove(*key));
     assert_eq!(s.monitors.counts().cached_bytes, 0);
+}
+
+#[test]
+fn first_rows_of_long_texts_are_composed_elsewhere() {
+    let mut s = Scene::new();
+    for id in 1..=20 {
+        let text = format!("{:?}", "x".repeat(100_000));
+        s.insert("Bridge", id, &[("name", &text)]).commit();
+    }
+    let key = s.add(V2, BRIDGES);
+    let of = |s: &mut Scene, most| s.monitors.initial(key, Rows::of_store(&s.store), most).is_ok();
+    assert!(!of(&mut s, 20_000), "two megabytes of text in a millisecond");
+    assert!(of(&mut s, 100_000));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use weir_data::parser::ARRAY;
 use weir_data::{ColumnId, TableId, TableSchema, Uuid};
 
 use super::{Op, OpResult, Run};
+use crate::meter;
 use crate::mutation::Mutation;
 use crate::rbac::Action;
 
@@ -48,9 +49,11 @@ fn mutate_row(
     for mutation in mutations {
         let column = mutation.column;
         let Some(row) = run.txn.store().get(table, uuid) else { continue };
-        let change = mutation.change(row.datum(column), &schema.column(column).ty)?;
+        let old = row.datum(column);
+        run.txn.meter.afford_each(mutation.computed(old), meter::ELEMENT)?;
+        let change = mutation.change(old, &schema.column(column).ty)?;
         if let Some(change) = change {
-            run.change(table, uuid, column, change);
+            run.change_within(table, uuid, column, change)?;
         }
     }
     Ok(())
