@@ -329,6 +329,20 @@ impl Changes {
         }
     }
 
+    /// The changed tables among these, and about how many of their rows changed.
+    pub(crate) fn tables(&self, is_of_these: impl Fn(TableId) -> bool) -> Vec<(TableId, usize)> {
+        let mut tables: Vec<(TableId, usize)> = match self {
+            Self::One(delta, _) => {
+                delta.tables.iter().map(|table| (table.table, table.rows.len())).collect()
+            }
+            Self::Merged(set) => {
+                set.tables.iter().map(|table| (table.table, table.rows.len())).collect()
+            }
+        };
+        tables.retain(|(table, _)| is_of_these(*table));
+        tables
+    }
+
     /// The changes as a set that more can be merged into.
     pub(crate) fn into_set(
         self,

@@ -284,6 +284,11 @@ impl ClauseIndex {
         }
     }
 
+    /// Whether some group asks for rows of the table by values of theirs.
+    pub(crate) fn has_values(&self, table: TableId) -> bool {
+        self.tables.get(table.index()).is_some_and(|table| !table.columns.is_empty())
+    }
+
     /// The group that is filed as this number, unless it has gone.
     fn group(&self, filed: FiledId) -> Option<GroupId> {
         self.groups[filed as usize]

@@ -8,6 +8,7 @@ use weir_data::{Ids, Schema, Store, TableId};
 
 use crate::cache::Cache;
 use crate::catch_up::Step;
+use crate::change::Changes;
 use crate::clauses::{ClauseIndex, Found};
 use crate::compose;
 use crate::cost::{Budget, TooLong, VIEW};
@@ -91,12 +92,14 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// Pays for a view of what has changed; if that alone is too much for a step, everybody whom it
-    /// concerns is sent away.
-    fn pay_for_view(&mut self, place: Place, view: &View<'_>) {
-        if self.budget.spend_each(view.len(), VIEW).is_err() && !self.has_moved {
+    /// Pays for a view of so many changed rows. If that alone is too much for a step, everybody whom
+    /// it concerns is sent away.
+    fn pay_for_view(&mut self, place: Place, rows: usize) -> Result<(), TooLong> {
+        let paid = self.budget.spend_each(rows, VIEW);
+        if paid.is_err() && !self.has_moved {
             self.all_heavy = Some(place);
         }
+        paid
     }
 }
 
@@ -291,9 +294,21 @@ impl Monitors {
         let strays = &self.strays;
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
-        let view = resolve(&changes, &self.pending, &self.watchers, place, flush.store);
-        flush.pay_for_view(place, &view);
-        let (affected, found) = concerned(&self.clauses, &view);
+        let since = since(&changes, &self.pending, &self.watchers, place, flush.store);
+        let (tables, rows) = changed_rows(since, &self.watchers);
+        let is_paid = flush.pay_for_view(place, rows).is_ok();
+        let are_unfiled = || tables.iter().all(|table| !self.clauses.has_values(*table));
+        // Whom a change of many rows concerns is clear without a look at them if nobody has asked
+        // for values.
+        let (view, affected, found) = if is_paid || !are_unfiled() {
+            let view = resolve(since, &self.watchers, flush.store);
+            let (affected, found) = concerned(&self.clauses, &view);
+            (Some(view), affected, found)
+        } else {
+            let groups = tables.iter().flat_map(|table| &self.watchers[table.index()]);
+            let groups: BTreeSet<GroupId> = groups.copied().collect();
+            (None, groups.into_iter().collect(), Vec::new())
+        };
         let mut composer =
             Composer::new((&mut self.cache, &mut self.composed), flush.store, place, self.last_ids);
         let mut left = Vec::new();
@@ -307,7 +322,11 @@ impl Monitors {
                 clauses.finds_all(filed, table).then(|| found_of(&found, id, table))
             };
             let budget = &mut flush.budget;
-            let body = composer.body(id, &group.subscription, || &view, &concern, false, budget);
+            let of = &group.subscription;
+            let body = match &view {
+                Some(view) => composer.body(id, of, || view, &concern, false, budget),
+                None => composer.cache.update(id, place).ok_or(TooLong),
+            };
             let body = match body {
                 Ok(Some(body)) => body,
                 // If there is nothing to tell, the blocked ones are up to date, too.
@@ -351,9 +370,8 @@ impl Monitors {
             let changes = OnceCell::new();
             let view = OnceCell::new();
             let store = flush.store;
-            let resolved = || {
-                view.get_or_init(|| resolve(&changes, &self.pending, &self.watchers, place, store))
-            };
+            let since = || since(&changes, &self.pending, &self.watchers, place, store);
+            let resolved = || view.get_or_init(|| resolve(since(), &self.watchers, store));
             let mut composer =
                 Composer::new((&mut self.cache, &mut self.composed), store, place, self.last_ids);
             for same_group in same_place.chunk_by(|a, b| a.group == b.group) {
@@ -361,11 +379,11 @@ impl Monitors {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
                 if view.get().is_none() && composer.cache.update(id, place).is_none() {
-                    if flush.budget.is_spent() {
+                    let rows = || changed_rows(since(), &self.watchers).1;
+                    if flush.budget.is_spent() || flush.pay_for_view(place, rows()).is_err() {
                         flush.exceed(place, id);
                         continue;
                     }
-                    flush.pay_for_view(place, resolved());
                 }
                 let budget = &mut flush.budget;
                 let body =
@@ -435,19 +453,34 @@ fn tell_group(group: &mut Group, members: &[Late], body: &Arc<Vec<u8>>, out: &mu
 }
 
 /// What has changed since a place; `changes` keeps what the view looks into.
-fn resolve<'a>(
+fn since<'a>(
     changes: &'a OnceCell<Option<ChangesSince<'a>>>,
     pending: &'a Pending,
     watchers: &[BTreeSet<GroupId>],
     place: Place,
     store: &'a Store,
-) -> View<'a> {
+) -> Option<&'a Changes> {
     let is_watched = |table| is_watched(watchers, table);
     let since = changes.get_or_init(|| pending.since(place, store.schema(), is_watched));
-    let since = since.as_ref();
+    since.as_ref().map(ChangesSince::changes)
+}
+
+fn resolve<'a>(
+    since: Option<&'a Changes>,
+    watchers: &[BTreeSet<GroupId>],
+    store: &'a Store,
+) -> View<'a> {
     let row = |table, uuid| store.get(table, uuid);
-    since.map_or_else(View::default, |since| {
-        View::new(since.changes(), store.schema(), row, is_watched)
+    let is_watched = |table| is_watched(watchers, table);
+    since.map_or_else(View::default, |changes| View::new(changes, store.schema(), row, is_watched))
+}
+
+/// How many rows of which watched tables have changed.
+fn changed_rows(since: Option<&Changes>, watchers: &[BTreeSet<GroupId>]) -> (Vec<TableId>, usize) {
+    let tables = since.map(|changes| changes.tables(|table| is_watched(watchers, table)));
+    tables.into_iter().flatten().fold((Vec::new(), 0), |(mut tables, n), (table, rows)| {
+        tables.push(table);
+        (tables, n + rows)
     })
 }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_data::{Ids, Row, Schema, Store, TableId};
+use weir_data::{Ids, Row, Schema, Snapshot, Store, TableId};
 
 use crate::change::Changes;
 use crate::compose;
@@ -31,14 +31,28 @@ pub type LateId = u64;
 #[derive(Debug)]
 pub struct LateUpdates {
     changes: Changes,
-    /// The rows that the changes left, in the order in which the changes name them.
-    rows: Vec<Option<Row>>,
+    rows: Left,
     watched: Vec<bool>,
     groups: Vec<(GroupId, Arc<Subscription>)>,
     schema: Arc<Schema>,
     /// Of the state that they lead to.
     ids: Ids,
 }
+
+/// The rows that changes have left.
+#[derive(Debug)]
+enum Left {
+    /// Each, in the order in which the changes name them.
+    Found(Vec<Option<Row>>),
+    /// All rows there are; those of the tables, which have changed, are to be found by their UUIDs.
+    Among(Snapshot, Vec<TableId>),
+}
+
+/// From so many changed rows on the helper finds them: it would hold up everybody.
+const AMONG_MIN: usize = 4 << 10;
+
+/// The helper finds rows only if one in so many has changed, for it finds out where all are.
+const AMONG_SHARE: usize = 4;
 
 /// Updates that are composed: a body for each group, if there is anything to tell it.
 pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
@@ -48,9 +62,18 @@ impl LateUpdates {
     pub fn compose(self, rest: &dyn Fn()) -> LateBodies {
         let Self { changes, rows, watched, groups, schema, ids } = self;
         let is_watched = |table: TableId| watched[table.index()];
-        let mut rows = rows.iter();
-        let mut row = |_, _| rows.next().expect("a row for each change").as_ref();
-        let view = View::new(&changes, &schema, &mut row, is_watched);
+        let store;
+        let view = match &rows {
+            Left::Found(rows) => {
+                let mut rows = rows.iter();
+                let row = |_, _| rows.next().expect("a row for each change").as_ref();
+                View::new(&changes, &schema, row, is_watched)
+            }
+            Left::Among(snapshot, tables) => {
+                store = snapshot.to_store(tables, 0);
+                View::new(&changes, &schema, |table, uuid| store.get(table, uuid), is_watched)
+            }
+        };
         let mut budget = Budget::resting(rest);
         budget.spend_each(view.len(), VIEW).expect("there is no bound");
         let body = |(id, subscription): (GroupId, Arc<Subscription>)| {
@@ -63,6 +86,24 @@ impl LateUpdates {
         };
         groups.into_iter().map(body).collect()
     }
+}
+
+/// The rows that changes of watched tables have left in a store.
+fn left(changes: &Changes, store: &Store, is_watched: impl Fn(TableId) -> bool) -> Left {
+    let tables = changes.tables(&is_watched);
+    let changed: usize = tables.iter().map(|(_, rows)| rows).sum();
+    let all: usize = tables.iter().map(|(table, _)| store.table(*table).len()).sum();
+    if changed >= AMONG_MIN && changed * AMONG_SHARE >= all {
+        return Left::Among(store.snapshot(), tables.into_iter().map(|(table, _)| table).collect());
+    }
+    let mut rows = Vec::new();
+    let mut row = |table, uuid| {
+        let row: Option<&Row> = store.get(table, uuid);
+        rows.push(row.cloned());
+        row
+    };
+    drop(View::new(changes, store.schema(), &mut row, is_watched));
+    Left::Found(rows)
 }
 
 /// Monitors whose update is composed elsewhere.
@@ -112,13 +153,7 @@ impl Monitors {
             return None;
         }
         let changes = since.changes().clone();
-        let mut rows = Vec::new();
-        let mut row = |table, uuid| {
-            let row: Option<&Row> = store.get(table, uuid);
-            rows.push(row.cloned());
-            row
-        };
-        drop(View::new(&changes, store.schema(), &mut row, is_watched));
+        let rows = left(&changes, store, is_watched);
         let schema = Arc::clone(store.schema());
         let watched = schema.table_ids().map(|(id, _)| is_watched(id)).collect();
         let work = LateUpdates {

@@ -449,6 +449,40 @@ fn what_costs_more_than_a_step_is_composed_elsewhere() {
     assert!(!s.monitors.has_pending());
 }
 
+/// Inserts rows, then changes most of them and deletes some; what monitors are told of the second
+/// commit, in steps that may cost this much.
+fn told_of_many(rows: u128, most: u64) -> Vec<String> {
+    let mut s = Scene::new();
+    s.add(V2, BRIDGES);
+    s.add(V1, r#"{"Bridge":{"columns":["n"]},"Port":{}}"#);
+    s.add(V2, r#"{"Bridge":{"columns":["name"],"where":[["n","<",7]]}}"#);
+    commit_rows(&mut s, rows);
+    assert_eq!(s.flush_all(&[]).len(), 3);
+    for n in 0..rows - 10 {
+        s.set("Bridge", n, &[("n", &(n / 2).to_string())]);
+    }
+    s.delete("Bridge", rows - 1).insert("Port", 1, &[]).commit();
+    let mut flushed = s.flush_within(&[], most);
+    for leaving in flushed.leaving {
+        // What comes later is not in it.
+        s.set("Bridge", 3, &[("n", "1000000")]).commit();
+        let bodies = leaving.work.compose(&|| {});
+        s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut flushed.updates);
+    }
+    flushed.updates.iter().map(scene::message).collect()
+}
+
+#[test]
+fn a_change_of_most_rows_is_told_the_same_wherever_it_is_composed() {
+    for rows in [100, 6000] {
+        let at_once = told_of_many(rows, u64::MAX);
+        assert_eq!(at_once.len(), 3);
+        for most in [1, STEP] {
+            assert_eq!(told_of_many(rows, most), at_once, "{rows} rows, {most} units");
+        }
+    }
+}
+
 #[test]
 fn a_reply_waits_for_what_its_session_changed_not_for_later_steps() {
     let mut s = Scene::new();

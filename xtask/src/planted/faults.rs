@@ -344,6 +344,18 @@ pub(super) const FAULTS: &[Fault] = &[
         found_by: "locks",
         alone: true,
     },
+    Fault {
+        name: "ids-of-all-processes",
+        places: &[Place {
+            file: "crates/history/src/ids.rs",
+            good: "into_version_4(u128::from(nonce) << 64 | u128::from(place.0))",
+            bad: "let nonce = if PLANTED { 1 } else { nonce };
+    into_version_4(u128::from(nonce) << 64 | u128::from(place.0))",
+        }],
+        test: SOURCES,
+        found_by: "states",
+        alone: true,
+    },
 ];
 
 /// A checker of whole servers that is switched off, by name, in `WEIR_UNCHECKED`.
