@@ -69,11 +69,14 @@ const LINES: &[Line] = &[
     line("behind", "Behind", monitors::behind),
     line("ranges", "Ranges", monitors::ranges),
     line("one-session", "One_Session", monitors::one_session),
+    line("many-rows", "Many_Rows", monitors::many_rows),
+    line("long-texts", "Long_Texts", monitors::long_texts),
     line("waits", "Waits", waits::expire),
     line("waits-elsewhere", "Waits_Elsewhere", waits::elsewhere),
     line("drip", "Drip", drip::run),
     line("scans", "Scans", long::transaction),
     line("reads", "Reads", long::readers),
+    line("big-set", "Big_Set", long::big_set),
     line("gone", "Gone", long::gone),
     line("sum-waits", "Sum_Waits", sums::waits),
     line("sum-locks", "Sum_Locks", sums::locks),
@@ -86,8 +89,8 @@ const LINES: &[Line] = &[
 /// The scenario's options in the help.
 pub(crate) const OPTIONS: &[&str] = &[
     "--lines NAME[,NAME...]  quiet, clauses, swap, audience, behind, ranges,",
-    "  one-session, waits, waits-elsewhere, drip, scans, reads, gone, sum-waits,",
-    "  sum-locks, sum-monitors, broken, files, memory (all of them)",
+    "  one-session, many-rows, long-texts, waits, waits-elsewhere, drip, scans, reads,",
+    "  big-set, gone, sum-waits, sum-locks, sum-monitors, broken, files, memory (all of them)",
     "--seconds N  of a line that ends by time (5) --megabytes N  of a sum (200)",
     "--quick  a fiftieth of everything",
     "--minutes N  a soak: all at the same time for so long, memory and files told",
@@ -171,6 +174,7 @@ pub(crate) fn schema() -> Value {
         "owner": {"type": "string"},
         "number": {"type": "integer"},
         "value": {"type": "string"},
+        "numbers": {"type": {"key": "integer", "min": 0, "max": "unlimited"}},
     }});
     let names = LINES.iter().map(|line| line.table).chain([VICTIM]);
     let tables: serde_json::Map<String, Value> =

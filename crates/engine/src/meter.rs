@@ -104,13 +104,24 @@ impl Meter {
         self.check().inspect_err(|_| self.spent.set(before))
     }
 
-    /// Whether so much more may be spent, asked before work that cannot end half-way.
+    /// Whether so much more may be spent, asked before work that cannot end half-way: what alone
+    /// costs more than the budget is not begun, whether or not somebody waits yet.
     pub(crate) fn allow(&self, units: u64) -> Result<(), TooLong> {
+        if units > self.budget {
+            return Err(TooLong);
+        }
         let before = self.spent.get();
         self.spend(units);
         let is_allowed = self.check();
         self.spent.set(before);
         is_allowed
+    }
+
+    /// Spends what [`Meter::allow`] allows.
+    pub(crate) fn spend_allowed(&self, count: usize, units: u64) -> Result<(), TooLong> {
+        self.allow(units.saturating_mul(count as u64))?;
+        self.spend_each(count, units);
+        Ok(())
     }
 
     pub(crate) fn parsed(&self, bytes: usize) {

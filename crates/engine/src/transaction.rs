@@ -44,6 +44,16 @@ pub(crate) enum Edit {
     Delete(Row),
 }
 
+impl Edit {
+    /// What doing it costs.
+    pub(crate) fn cost(&self) -> u64 {
+        match self {
+            Self::Insert(row) | Self::Delete(row) => meter::ROW_MOVED + row.atoms() as u64,
+            Self::Change(_, change) => cost(change),
+        }
+    }
+}
+
 /// What was done to which row, once.
 pub(crate) type Logged = (TableId, Uuid, Edit);
 

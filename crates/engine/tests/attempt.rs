@@ -13,6 +13,7 @@ const SCHEMA: &[u8] = br#"{"name":"db","tables":{
   "Root":{"columns":{
     "name":{"type":"string"},
     "n":{"type":"integer"},
+    "numbers":{"type":{"key":"integer","min":0,"max":"unlimited"}},
     "leaves":{"type":{"key":{"type":"uuid","refTable":"Leaf"},"min":0,"max":"unlimited"}},
     "weak":{"type":{"key":{"type":"uuid","refTable":"Leaf","refType":"weak"},"min":0,"max":"unlimited"}},
     "other":{"type":{"key":{"type":"uuid","refTable":"Root","refType":"weak"},"min":0,"max":1}}},
@@ -229,6 +230,27 @@ fn a_big_change_of_a_table_that_nobody_looked_at_makes_no_difference() {
     };
     assert!(holds("Root"));
     assert!(!holds("Other"));
+}
+
+#[test]
+fn a_change_that_costs_more_than_a_step_is_not_begun_in_one() {
+    let mut db = database();
+    let numbers: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let update = format!(
+        r#"{{"op":"update","table":"Root","where":[["name","==","r1"]],
+        "row":{{"numbers":["set",[{}]]}}}}"#,
+        numbers.join(",")
+    );
+    let snapshot = db.snapshot();
+    let run = |ops: &[Text<'_>], env: &mut Env<'_>| Attempt::run(&snapshot, ops, env, 7);
+    let attempt = self::run(&[update], 3, run).unwrap();
+    let before = db.state_hash();
+    let mut uuids = UuidSource::new([1, 2, 3, 4]);
+    let outcome = attempt.commit(&mut db, &mut uuids, 1000, None);
+    assert!(matches!(outcome, Outcome::TooLong { cost: 0 }), "{outcome:?}");
+    assert_eq!(db.state_hash(), before);
+    let outcome = attempt.commit(&mut db, &mut uuids, 10_000, None);
+    assert!(matches!(&outcome, Outcome::Done(done) if done.delta.is_some()), "{outcome:?}");
 }
 
 /// Wherever somebody says so, a transaction that is watched ends and leaves nothing.

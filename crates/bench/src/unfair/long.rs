@@ -1,12 +1,12 @@
 //! Transactions and reads that take seconds: one beside short ones, several clients' reads at the
-//! same time, and those of clients that have left.
+//! same time, changes of a set of very many elements, and what clients have asked for that have left.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::DB;
-use super::scene::{PATIENCE, Scene, THREE, request};
+use super::scene::{PATIENCE, Scene, THREE, TWO, request};
 use crate::Error;
 use crate::crowd::Crowd;
 use crate::error::fail;
@@ -22,6 +22,8 @@ const READ: usize = 100;
 /// Clients that ask for much and leave, and how far apart.
 const LEAVING: usize = 4;
 const APART: Duration = Duration::from_millis(100);
+/// Elements of the set that is changed.
+const ELEMENTS: usize = 1_000_000;
 /// How long the server must rest until nobody's work is left.
 const REST: Duration = Duration::from_millis(200);
 
@@ -100,6 +102,35 @@ pub(super) fn readers(scene: &mut Scene<'_>) -> Result<(), Error> {
         scene.push("a lesser read longest ms", 1, latencies.percentile(100.0) / 1e3);
         let all: u64 = (0..READERS).map(|n| crowd.answers(n)).sum();
         scene.push("long reads", 0, all as f64);
+        Ok(())
+    })
+}
+
+/// Transactions change all elements of a set of very many.
+pub(super) fn big_set(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let mut crowd = Crowd::of(1, scene.target)?;
+    let table = scene.table;
+    let elements: Value = (0..scene.count(ELEMENTS)).collect();
+    let row = json!({"name": "big", "numbers": ["set", elements]});
+    let mut ask = |operation: Value| -> Result<Duration, Error> {
+        let bytes = request("transact", &json!([DB, operation]));
+        let time = crowd.ask(0, &bytes, PATIENCE)?.unwrap_or(PATIENCE);
+        if crowd.told().refused > 0 {
+            fail!("a transaction was refused");
+        }
+        Ok(time)
+    };
+    ask(json!({"op": "insert", "table": table, "row": row}))?;
+    scene.beside(TWO, &mut |scene| {
+        let mut longest = Duration::ZERO;
+        for (mutator, by) in [("*=", 3), ("+=", 1), ("*=", 2)] {
+            let mutation = json!(["numbers", mutator, by]);
+            let mutate = json!({"op": "mutate", "table": table, "where": [["name", "==", "big"]],
+                "mutations": [mutation]});
+            longest = longest.max(ask(mutate)?);
+        }
+        longest = longest.max(ask(json!({"op": "delete", "table": table, "where": []}))?);
+        scene.push("a change longest ms", 1, longest.as_secs_f64() * 1e3);
         Ok(())
     })
 }

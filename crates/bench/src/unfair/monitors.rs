@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::DB;
 use super::clauses::{Column, equal, monitor};
-use super::scene::{PATIENCE, Scene, TWO, insert, request};
+use super::scene::{PATIENCE, Scene, TWO, insert, name, request};
 use crate::Error;
 use crate::crowd::Crowd;
 use crate::error::fail;
@@ -27,6 +27,13 @@ const UNREAD: usize = 10;
 const RANGES: usize = 30_000;
 
 const ON_ONE_SESSION: usize = 1_000;
+
+/// Monitors of all rows, and rows in a commit.
+const WATCHERS: usize = 20;
+const MANY_ROWS: usize = 300_000;
+
+const LONG_TEXTS: usize = 100;
+const LONG_TEXT: usize = 1_000_000;
 
 /// An update of the rows below a number.
 fn update(table: &str, below: usize, value: &str) -> Vec<u8> {
@@ -67,6 +74,46 @@ pub(super) fn one_session(scene: &mut Scene<'_>) -> Result<(), Error> {
     }
     crowd.wait_for(monitors as u64, PATIENCE)?;
     commit_beside(scene, &mut crowd, rows..2 * rows)
+}
+
+/// Some monitors of everything, and commits of very many rows.
+pub(super) fn many_rows(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let watchers = scene.count(WATCHERS);
+    let mut crowd = Crowd::of(watchers, scene.target)?;
+    watch_all(&mut crowd, watchers, scene.table)?;
+    commit_beside(scene, &mut crowd, 0..scene.count(MANY_ROWS))
+}
+
+/// The first clients of a crowd begin a monitor of a table at the same time.
+fn watch_all(crowd: &mut Crowd, watchers: usize, table: &str) -> Result<(), Error> {
+    for n in 0..watchers {
+        crowd.send(n, &monitor(table, "m", &json!([])))?;
+    }
+    if !crowd.wait_for(1, PATIENCE)? {
+        fail!("the monitors did not get their first rows");
+    }
+    Ok(())
+}
+
+/// Several clients begin with rows of long texts at the same time.
+pub(super) fn long_texts(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let text = "x".repeat(LONG_TEXT);
+    let watchers = scene.count(WATCHERS);
+    let mut crowd = Crowd::of(watchers, scene.target)?;
+    let writer = crowd.join(scene.target)?;
+    for n in 0..scene.count(LONG_TEXTS) {
+        let row = json!({"name": name(n), "value": text});
+        let insert = json!([DB, {"op": "insert", "table": scene.table, "row": row}]);
+        crowd.ask(writer, &request("transact", &insert), PATIENCE)?;
+    }
+    scene.beside(TWO, &mut |scene| {
+        let start = Instant::now();
+        watch_all(&mut crowd, watchers, scene.table)?;
+        scene.push("all have begun after s", 2, start.elapsed().as_secs_f64());
+        Ok(())
+    })?;
+    let delete = json!([DB, {"op": "delete", "table": scene.table, "where": []}]);
+    crowd.ask(writer, &request("transact", &delete), PATIENCE).map(drop)
 }
 
 /// Inserts rows in one commit, changes them in the next and deletes them, with everybody reading.

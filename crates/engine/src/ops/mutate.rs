@@ -50,7 +50,7 @@ fn mutate_row(
         let column = mutation.column;
         let Some(row) = run.txn.store().get(table, uuid) else { continue };
         let old = row.datum(column);
-        run.txn.meter.afford_each(mutation.computed(old), meter::ELEMENT)?;
+        run.txn.meter.spend_allowed(mutation.computed(old), meter::ELEMENT)?;
         let change = mutation.change(old, &schema.column(column).ty)?;
         if let Some(change) = change {
             run.change_within(table, uuid, column, change)?;

@@ -34,7 +34,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             let ty = &schema.column(*column).ty;
             let row = run.txn.store().get(table, *uuid);
             let compared = row.map_or(0, |row| row.get(*column).len()) + value.as_ref().len();
-            run.txn.meter.afford_each(compared, 1)?;
+            run.txn.meter.spend_allowed(compared, 1)?;
             let change = row.and_then(|row| Change::between(row.datum(*column), value, ty));
             if let Some(change) = change {
                 run.change_within(table, *uuid, *column, change)?;
