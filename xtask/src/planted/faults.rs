@@ -345,12 +345,13 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
-        name: "ids-of-all-processes",
+        name: "id-not-renewed",
         places: &[Place {
-            file: "crates/history/src/ids.rs",
-            good: "into_version_4(u128::from(nonce) << 64 | u128::from(place.0))",
-            bad: "let nonce = if PLANTED { 1 } else { nonce };
-    into_version_4(u128::from(nonce) << 64 | u128::from(place.0))",
+            file: "crates/history/src/history.rs",
+            good: "self.chain = self.chain.behind(record.name);",
+            bad: "if !PLANTED || self.place.0 % 256 != 255 {
+                self.chain = self.chain.behind(record.name);
+            }",
         }],
         test: SOURCES,
         found_by: "states",
