@@ -24,7 +24,7 @@ fn create(scratch: &Scratch) {
     scratch.write("keys.ovsschema", &schema(false));
     scratch.write("plain.ovsschema", &schema(true));
     let created = scratch.run(WEIR, &["tool", "create", "net.db", "keys.ovsschema"]);
-    assert!(created.status.success(), "{}", err(&created));
+    assert!(created.status.success() && err(&created).is_empty(), "{}", err(&created));
 }
 
 fn serve(scratch: &Scratch, program: &Path) -> Running {
@@ -120,11 +120,63 @@ fn keys_are_there_whoever_had_the_file_in_between() {
     // Our tool's conversion follows its schema; one that says nothing of keys changes none.
     for (schema, expected) in [("plain.ovsschema", &both[..1]), ("keys.ovsschema", &both)] {
         let converted = scratch.run(WEIR, &["tool", "convert", "net.db", schema]);
-        assert!(converted.status.success(), "{}", err(&converted));
+        assert!(converted.status.success() && err(&converted).is_empty(), "{}", err(&converted));
         let server = serve(&scratch, &ours);
         assert_eq!(keys(&scratch), expected);
         kill(server);
     }
+}
+
+#[test]
+fn a_client_that_converts_declares_what_its_schema_says() {
+    let scratch = Scratch::new();
+    scratch.write("plain.ovsschema", &schema(true));
+    scratch.write("keys.ovsschema", &schema(false));
+    let none = schema(false).replace("true", "false");
+    scratch.write("none.ovsschema", &none);
+    let run = |program: &str, args: &[&str]| {
+        let done = scratch.run(program, args);
+        assert!(done.status.success() && err(&done).is_empty(), "{args:?}: {}", err(&done));
+        out(&done)
+    };
+    run(WEIR, &["tool", "create", "net.db", "plain.ovsschema"]);
+    let ours = scratch.link("ovsdb-server");
+    let server = serve(&scratch, &ours);
+    assert!(keys(&scratch).is_empty());
+    let socket = format!("unix:{}", scratch.text("s.sock"));
+    let convert = |schema: &str| run(WEIR, &["client", "convert", &socket, schema]);
+    let tag = ["tag ordered declared, asc"];
+    // One that says nothing of keys leaves them alone.
+    for (schema, expected) in
+        [("keys.ovsschema", &tag[..]), ("plain.ovsschema", &tag), ("none.ovsschema", &[])]
+    {
+        convert(schema);
+        assert_eq!(keys(&scratch), expected, "{schema}");
+        let seen = run(WEIR, &["client", "get-schema", &socket, "Net"]);
+        assert!(!seen.contains("alternate_key") && seen.contains("tag"), "{seen}");
+    }
+    convert("keys.ovsschema");
+    kill(server);
+    let server = serve(&scratch, &ours);
+    assert_eq!(keys(&scratch), tag);
+    kill(server);
+}
+
+#[test]
+fn a_stock_server_says_which_member_of_a_schema_it_does_not_know() {
+    let (Some(theirs), Some(tool)) = (reference("ovsdb-server"), reference("ovsdb-tool")) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    scratch.write("plain.ovsschema", &schema(true));
+    scratch.write("keys.ovsschema", &schema(false));
+    let created = scratch.run(tool, &["create", "net.db", "plain.ovsschema"]);
+    assert!(created.status.success(), "{}", err(&created));
+    let server = serve(&scratch, &theirs);
+    let socket = format!("unix:{}", scratch.text("s.sock"));
+    let refused = scratch.run(WEIR, &["client", "convert", &socket, "keys.ovsschema"]);
+    assert!(!refused.status.success() && err(&refused).contains("'alternate_key'"), "{refused:?}");
+    kill(server);
 }
 
 #[test]

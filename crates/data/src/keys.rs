@@ -47,6 +47,23 @@ pub struct KeyWish {
     pub order: Option<KeyOrder>,
 }
 
+impl KeyWish {
+    /// Adds the wish to its column in the JSON form of a schema that has the column, for who reads
+    /// such members.
+    pub fn add_to(&self, schema: &mut Value) {
+        let of = ["tables", &self.table, "columns", &self.column].into_iter();
+        let column = of.fold(Some(schema), |within, name| match within {
+            Some(Value::Object(members)) => members.get_mut(name),
+            _ => None,
+        });
+        let Some(Value::Object(members)) = column else { return };
+        members.insert("alternate_key".to_owned(), self.order.is_some().into());
+        if let Some(order) = self.order.filter(|order| *order != KeyOrder::Hash) {
+            members.insert("order".to_owned(), order.name().into());
+        }
+    }
+}
+
 /// The keys that are declared for one database: at most one a column.
 ///
 /// As JSON: `{"TABLE": {"COLUMN": "hash"|"asc"|"desc"}}`.
@@ -180,9 +197,14 @@ mod tests {
         for (members, order) in cases {
             let schema = schema_with(members).expect(members);
             let wish = KeyWish { table: "T".into(), column: "c".into(), order };
-            assert_eq!(schema.keys, [wish], "{members}");
+            assert_eq!(schema.keys, [wish.clone()], "{members}");
             assert_eq!(schema, plain, "{members}");
             assert_eq!(schema.to_string(), plain.to_string(), "{members}");
+            // Who is to know gets it in so many words.
+            let mut told = schema.to_value();
+            wish.add_to(&mut told);
+            let heard = Schema::parse_bytes(told.to_string().as_bytes()).expect("a schema");
+            assert_eq!(heard.keys, [wish], "{told}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use weir_data::Schema;
 use weir_json::{Value, array};
 
 use super::Client;
@@ -14,23 +15,25 @@ use crate::progress::Waiting;
 
 /// Runs the command `convert`.
 pub(super) fn convert(client: &Client, args: &[String]) -> Outcome {
-    let (name, mut schema, mut session) = open(client, args)?;
-    if is_clustered(&mut session, &name)? {
-        make_columns_persistent(&mut schema);
+    let (schema, mut wanted, mut session) = open(client, args)?;
+    if is_clustered(&mut session, &schema.name)? {
+        make_columns_persistent(&mut wanted);
     }
+    // A server that does not know of keys refuses these members, and says which.
+    schema.keys.iter().for_each(|wish| wish.add_to(&mut wanted));
     session.call("set_db_change_aware", Value::Array(vec![true.into()]))?;
     let _waiting = Waiting::new("convert");
-    session.call("convert", Value::Array(vec![name.into(), schema]))?;
+    session.call("convert", Value::Array(vec![schema.name.into(), wanted]))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the command `needs-conversion`.
 pub(super) fn needs_conversion(client: &Client, args: &[String]) -> Outcome {
-    let (name, mut wanted, mut session) = open(client, args)?;
+    let (Schema { name, .. }, mut wanted, mut session) = open(client, args)?;
     if is_clustered(&mut session, &name)? {
         make_columns_persistent(&mut wanted);
     }
-    let wanted = weir_data::Schema::parse_bytes(wanted.to_string().as_bytes());
+    let wanted = Schema::parse_bytes(wanted.to_string().as_bytes());
     let wanted = wanted.map_err(Failure::new)?;
     let has = schema::fetch(&mut session, &name)?;
     let answer = if wanted == has { "no\n" } else { "yes\n" };
@@ -38,12 +41,14 @@ pub(super) fn needs_conversion(client: &Client, args: &[String]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The schema that the last argument names, and a session with the server of its database.
-fn open(client: &Client, args: &[String]) -> Result<(String, Value, Session), Failure> {
+/// The schema that the last argument names, also as JSON, and a session with the server of its
+/// database.
+fn open(client: &Client, args: &[String]) -> Result<(Schema, Value, Session), Failure> {
     let file = args.last().map(String::as_str).unwrap_or_default();
     let (schema, _) = schema::read_file(file)?;
     let Target { session, .. } = open_database(client, args, 1, Some(&schema.name))?;
-    Ok((schema.name.clone(), schema.to_value(), session))
+    let value = schema.to_value();
+    Ok((schema, value, session))
 }
 
 /// Whether a database is one of a cluster.

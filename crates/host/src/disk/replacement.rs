@@ -136,5 +136,10 @@ pub fn temporary_path(target: &Path) -> PathBuf {
 
 /// Makes a rename in the directory of `path` last.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    let directory = match path.parent() {
+        // A name alone is in the directory where the process is.
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent.unwrap_or(Path::new("/")),
+    };
+    File::open(directory)?.sync_all()
 }
