@@ -212,6 +212,23 @@ fn what_a_transaction_has_moved_is_found_before_its_commit() {
 }
 
 #[test]
+fn a_page_misses_no_row_when_the_transaction_has_deleted_many_that_are_filed_before_it() {
+    let (mut keyed, mut plain) = (Scene::new(), Scene::new());
+    keyed.have_key("size", true);
+    // More rows of one value than a page looks at, but for those that go in the same transaction.
+    let update = r#"{"op":"update","table":"Item","where":[["size","<",700]],"row":{"size":1}}"#;
+    let delete = r#"{"op":"delete","table":"Item","where":[["size","==",1],["parity","==",true]]}"#;
+    let page = r#"{"op":"select","table":"Item","where":[],"columns":["name"],
+        "order_by":["size"],"limit":10}"#;
+    let [by_key, by_scan] = [&mut keyed, &mut plain].map(|scene| {
+        scene.transact(update);
+        scene.transact(&format!("{delete},{page}")).reply
+    });
+    assert_eq!(String::from_utf8_lossy(&by_key), String::from_utf8_lossy(&by_scan));
+    assert_eq!(String::from_utf8_lossy(&by_key).matches("\"name\"").count(), 10);
+}
+
+#[test]
 fn keys_of_two_columns_are_intersected() {
     let mut scene = Scene::new();
     // 200 rows each, 20 in both.

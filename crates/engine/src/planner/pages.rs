@@ -211,17 +211,21 @@ impl<'t> Walk<'_, 't, '_> {
     /// `most` to look at; how many were looked at.
     fn rows(&self, number: Number, most: usize) -> Result<(Option<Few<&'t Row>>, usize), TooLong> {
         let (rows, meter) = (self.txn.store().table(self.table), &self.txn.meter);
-        let filed = self.key.entries.rows(number, number).take(most + 1);
-        let mut slots: Few<Slot> = filed.flat_map(|row| rows.slots_of_number(row)).collect();
-        if slots.len() > most {
-            meter.spend(slots.len() as u64 / meter::ENTRIES);
+        let filed: Few<u32> = self.key.entries.rows(number, number).take(most + 1).collect();
+        // Counted before they are looked for: rows that the transaction has deleted are filed, too.
+        if filed.len() > most {
+            meter.spend(filed.len() as u64 / meter::ENTRIES);
             return Ok((None, most));
         }
+        let n_filed = filed.len();
+        let slots = filed.into_iter().flat_map(|row| rows.slots_of_number(row));
+        let mut slots: Few<Slot> = slots.collect();
         slots.extend(self.moved.iter().filter(|moved| moved.0 == number).map(|moved| moved.1));
         let (slots, clauses) = (in_order(slots), self.condition.clauses.len() as u64);
         let each = meter::CANDIDATE + meter::CLAUSE * clauses + self.page.comparisons(slots.len());
-        meter.afford_each(slots.len(), each)?;
-        let (visited, column) = (slots.len(), self.key.name.column);
+        // Walking over what is filed of deleted rows is to be paid for, too.
+        let (visited, column) = (slots.len().max(n_filed), self.key.name.column);
+        meter.afford_each(visited, each)?;
         let mut found = matching(rows, slots, self.condition);
         // What the transaction has moved is filed where it was, too.
         let numbers = self.txn.db().keys.numbers();

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weir_data::{ColumnId, Schema, TableId, UuidSource};
+use weir_data::condition::Clause;
+use weir_data::{ColumnId, Row, Schema, TableId, Uuid, UuidSource};
 use weir_json::{Text, validate};
 
 use super::world::Random;
 use crate::database::Database;
 use crate::execute::{Done, Env, Outcome, execute};
 use crate::keys::{KeyKind, KeyName};
+use crate::planner::Searches;
 
 /// Schemas tried.
 const SCHEMAS: u64 = 120;
@@ -348,6 +350,26 @@ struct Met {
     rows_saved: u64,
     /// Pages that a key answered.
     pages: u64,
+    /// Clauses whose rows keys and weak references told outside any transaction.
+    told: u64,
+}
+
+/// Who runs no transaction is told of all rows that satisfy a clause, in the order of a scan.
+fn try_clause(world: &World, keyed: &mut Side, random: &mut Random, met: &mut Met) {
+    let at = random.below(TABLES) as usize;
+    let name = random.below(world.tables[at].len() as u64) as usize;
+    let text = world.tables[at][name].clause(random, world, name);
+    let (table, db) = (TableId(at as u16), &keyed.db);
+    let clause = validate(text.as_bytes()).expect(&text);
+    let clause = Clause::parse(clause, db.schema().table(table), None).expect(&text);
+    let most = [3, 40, 5_000][random.below(3) as usize];
+    let Some(told) = Searches::default().candidates(db, table, &clause, most) else { return };
+    let matching = |row: &&Row| clause.matches(row);
+    let rows = db.store().table(table);
+    let found = told.iter().map(|uuid| rows.get(*uuid).expect("a row that is there"));
+    let expected: Vec<Uuid> = rows.iter().filter(matching).map(Row::uuid).collect();
+    assert_eq!(found.filter(matching).map(Row::uuid).collect::<Vec<_>>(), expected, "{text}");
+    met.told += u64::from(!expected.is_empty());
 }
 
 fn try_page(world: &World, keyed: &mut Side, plain: &mut Side, random: &mut Random, met: &mut Met) {
@@ -382,6 +404,7 @@ fn try_one(world: &World, keyed: &mut Side, plain: &mut Side, random: &mut Rando
     met.by_inverted += one.work.by_inverted;
     met.rows_saved += other.work.rows_visited.saturating_sub(one.work.rows_visited);
     try_page(world, keyed, plain, random, met);
+    try_clause(world, keyed, random, met);
     let (Some(one), Some(other)) = (one.delta, other.delta) else {
         met.failed += 1;
         return;
@@ -433,8 +456,10 @@ fn what_keys_find_is_what_a_scan_finds() {
         built_while_used,
         rows_saved,
         pages,
+        told,
     } = met;
-    let least = [by_alternate, by_inverted, committed, failed, reverted, built_while_used, pages];
+    let least =
+        [by_alternate, by_inverted, committed, failed, reverted, built_while_used, pages, told];
     assert!(least.iter().all(|n| *n > 300), "{least:?}");
     assert!(rows_saved > 100_000, "{rows_saved}");
 }
