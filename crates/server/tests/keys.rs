@@ -7,16 +7,16 @@ use std::fmt::Write;
 use crate::shell::{PATH, Shell, key_path, transact};
 use weir_server::Config;
 
-const SCHEMA: &str = r#"{"name":"Net","tables":{"Port":{"columns":{
+pub(crate) const SCHEMA: &str = r#"{"name":"Net","tables":{"Port":{"columns":{
     "name":{"type":"string"},"kind":{"type":"string"},"tag":{"type":"integer"},
     "peers":{"type":{"key":"string","min":0,"max":"unlimited"}}},
     "indexes":[["name"]]}}}"#;
 
 /// A table of fewer rows has no keys of the server's own choosing.
-const MANY: usize = 3_000;
+pub(crate) const MANY: usize = 3_000;
 
 /// Scans after which the server would rather have a key.
-const SCANS: usize = 33;
+pub(crate) const SCANS: usize = 33;
 
 fn ok(text: &str) -> Option<Result<String, String>> {
     Some(Ok(text.to_owned()))
@@ -26,7 +26,7 @@ fn error(text: &str) -> Option<Result<String, String>> {
     Some(Err(text.to_owned()))
 }
 
-fn file_of(schema: &str) -> Vec<u8> {
+pub(crate) fn file_of(schema: &str) -> Vec<u8> {
     let mut file = Vec::new();
     let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).expect("a schema");
     weir_log::standalone::write_schema(&mut file, &schema);
@@ -34,13 +34,13 @@ fn file_of(schema: &str) -> Vec<u8> {
 }
 
 /// A server whose table has so many ports, ten of each kind.
-fn server_of(ports: usize) -> Shell {
+pub(crate) fn server_of(ports: usize) -> Shell {
     let mut shell = Shell::start_on(file_of(SCHEMA));
     add_ports(&mut shell, 0..ports);
     shell
 }
 
-fn add_ports(shell: &mut Shell, ports: std::ops::Range<usize>) {
+pub(crate) fn add_ports(shell: &mut Shell, ports: std::ops::Range<usize>) {
     let client = shell.connect();
     let mut operations = String::new();
     for port in ports {
@@ -58,7 +58,7 @@ fn add_ports(shell: &mut Shell, ports: std::ops::Range<usize>) {
 }
 
 /// The names of the ports that satisfy a condition, as the server finds them.
-fn select(shell: &mut Shell, condition: &str) -> String {
+pub(crate) fn select(shell: &mut Shell, condition: &str) -> String {
     let client = shell.connect();
     let select =
         format!(r#"{{"op":"select","table":"Port","where":[{condition}],"columns":["name"]}}"#);
@@ -66,7 +66,7 @@ fn select(shell: &mut Shell, condition: &str) -> String {
 }
 
 /// The lines of `index/list`, word by word, without the headline and without figures.
-fn listed(shell: &mut Shell) -> Vec<String> {
+pub(crate) fn listed(shell: &mut Shell) -> Vec<String> {
     let Some(Ok(text)) = shell.command("index/list", &[]) else { panic!("it is answered") };
     let lines = text.lines().skip(1);
     let words = |line: &str| {
@@ -76,7 +76,7 @@ fn listed(shell: &mut Shell) -> Vec<String> {
     lines.map(words).collect()
 }
 
-fn logged(shell: &Shell, what: &str) -> usize {
+pub(crate) fn logged(shell: &Shell, what: &str) -> usize {
     shell.log.iter().filter(|line| line.contains(what)).count()
 }
 
@@ -238,6 +238,36 @@ fn the_server_helps_itself_to_a_key_and_gives_it_up_when_it_does_not_pay() {
     shell.pass_ms(1);
     assert_eq!(logged(&shell, "dropped the hash key on column kind of table Port: it saved"), 1);
     assert_eq!(listed(&mut shell), Vec::<String>::new());
+}
+
+#[test]
+fn a_key_beyond_what_the_server_gives_to_its_own_is_not_built_unless_declared() {
+    let mut shell = server_of(MANY);
+    let client = shell.connect();
+    // 450,000 elements: such a key would take more than 4 MiB, and there are no millions of atoms.
+    let peers: Vec<String> = (0..150).map(|n| format!(r#""b{n}""#)).collect();
+    let update = format!(
+        r#"{{"op":"update","table":"Port","where":[],"row":{{"peers":["set",[{}]]}}}}"#,
+        peers.join(",")
+    );
+    shell.call(client, &transact(1, &update));
+    for _ in 0..3 * SCANS {
+        select(&mut shell, r#"["peers","includes","a7"]"#);
+        shell.pass_ms(1);
+    }
+    assert_eq!(listed(&mut shell), Vec::<String>::new());
+    assert_eq!(logged(&shell, "building"), 0);
+    assert_eq!(shell.command("index/add", &["Net", "Port", "peers"]), ok(""));
+    for _ in 0..300 {
+        shell.pass_ms(1);
+    }
+    assert_eq!(listed(&mut shell), ["Net Port peers inverted declared ready"]);
+    // What is declared does not count: there is room for others.
+    for _ in 0..SCANS {
+        select(&mut shell, r#"["kind","==","k7"]"#);
+    }
+    shell.pass_ms(1);
+    assert_eq!(listed(&mut shell)[0], "Net Port kind hash server ready");
 }
 
 #[test]
@@ -431,13 +461,13 @@ fn first_rows_of_conditional_monitors_come_by_keys() {
 }
 
 /// The coverage counter of this name.
-fn counted(shell: &Shell, name: &str) -> u64 {
+pub(crate) fn counted(shell: &Shell, name: &str) -> u64 {
     let counts: BTreeMap<&str, u64> = shell.server.query_counts().into_iter().collect();
     counts[name]
 }
 
 /// What a new client's monitor of the ports that satisfy a condition begins with.
-fn first_rows(shell: &mut Shell, condition: &str) -> String {
+pub(crate) fn first_rows(shell: &mut Shell, condition: &str) -> String {
     let client = shell.connect();
     shell.call(
         client,

@@ -1,13 +1,14 @@
 //! Keys that come and go at random, over restarts, compactions and conversions: every select is what
-//! a look at all rows finds, row by row, and what is declared is what the file beside the
-//! database's says. `keys_twin_long` does the same with all transactions in the hands of helpers.
+//! a look at all rows finds, row by row, monitors are told of the rows that their conditions ask
+//! for, and what is declared is what the file beside the database's says. `keys_twin_long` does the same with all transactions in the hands of helpers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::shell::{PATH, Shell, key_path, transact};
 use serde_json::Value;
 use weir_data::KeyOrder;
 use weir_server::Config;
+use weir_server::event::Event;
 
 const SEEDS: u64 = 24;
 const STEPS: usize = 120;
@@ -45,8 +46,12 @@ struct World {
     declared: BTreeMap<String, KeyOrder>,
     /// How many selects were compared, and found something.
     found: usize,
+    /// How many monitors were compared, and told of rows.
+    told: usize,
     /// How many searches servers have made by keys that have ended since.
     by_keys: u64,
+    /// How many searches for monitors indexes and keys have served there.
+    of_monitors: u64,
 }
 
 impl World {
@@ -61,7 +66,9 @@ impl World {
             next_port: 0,
             declared: BTreeMap::new(),
             found: 0,
+            told: 0,
             by_keys: 0,
+            of_monitors: 0,
         }
     }
 
@@ -177,6 +184,7 @@ impl World {
     fn note_ended(&mut self) {
         let counts: BTreeMap<&str, u64> = self.shell.server.query_counts().into_iter().collect();
         self.by_keys += counts["query_alternate"] + counts["query_inverted"];
+        self.of_monitors += counts["monitor_indexed"];
     }
 
     fn step(&mut self) {
@@ -215,7 +223,49 @@ impl World {
             assert!(found.iter().eq(expected), "{clause}");
             self.found += usize::from(!found.is_empty());
         }
+        self.check_monitor(&all);
         self.check_declared();
+    }
+
+    /// A condition of a monitor, of which any clause will do, and the rows that satisfy it.
+    fn condition(&mut self, all: &[Value]) -> (String, BTreeSet<String>) {
+        let clauses: Vec<String> = (0..=self.random.below(3)).map(|_| self.clause()).collect();
+        let parsed: Vec<Value> =
+            clauses.iter().map(|clause| serde_json::from_str(clause).expect("JSON")).collect();
+        let is_wanted = |row: &&Value| parsed.iter().any(|clause| matches(row, clause));
+        let uuid = |row: &Value| row["_uuid"][1].as_str().expect("a UUID").to_owned();
+        (clauses.join(","), all.iter().filter(is_wanted).map(uuid).collect())
+    }
+
+    /// The first rows of a monitor, and those that another condition brings and takes.
+    fn check_monitor(&mut self, all: &[Value]) {
+        let client = self.shell.connect();
+        let (clauses, wanted) = self.condition(all);
+        let monitor = format!(
+            r#"{{"id":1,"method":"monitor_cond","params":["Net","m",
+               {{"Port":[{{"columns":["name"],"where":[{clauses}]}}]}}]}}"#
+        );
+        let reply: Value = serde_json::from_str(&self.shell.call(client, &monitor)).expect("JSON");
+        let rows = reply["result"]["Port"].as_object().into_iter().flatten();
+        let mut has: BTreeSet<String> = rows.map(|(uuid, _)| uuid.clone()).collect();
+        assert_eq!(has, wanted, "{clauses}");
+        let (other, wanted) = self.condition(all);
+        let change = format!(
+            r#"{{"id":2,"method":"monitor_cond_change","params":["m","m",{{"Port":[{{"where":[{other}]}}]}}]}}"#
+        );
+        self.shell.send(client, &change);
+        self.shell.settle();
+        for message in self.shell.received(client) {
+            let message: Value = serde_json::from_str(&message).expect("JSON");
+            for (uuid, row) in message["params"][1]["Port"].as_object().into_iter().flatten() {
+                let is_new = row.get("insert").is_some();
+                let has_changed = if is_new { has.insert(uuid.clone()) } else { has.remove(uuid) };
+                assert!(has_changed, "{clauses} to {other}: {message}");
+            }
+        }
+        assert_eq!(has, wanted, "{clauses} to {other}");
+        self.told += usize::from(!has.is_empty());
+        self.shell.event(Event::Closed { session: client, error: None });
     }
 
     fn check_declared(&mut self) {
@@ -271,7 +321,7 @@ fn matches(row: &Value, clause: &Value) -> bool {
 
 #[test]
 fn keys_are_right_at_every_point() {
-    let (mut found, mut by_keys) = (0, 0);
+    let (mut found, mut told, mut by_keys, mut of_monitors) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         eprintln!("seed {seed}");
         let mut world = World::new(seed);
@@ -284,8 +334,12 @@ fn keys_are_right_at_every_point() {
         }
         found += world.found;
         world.note_ended();
+        told += world.told;
         by_keys += world.by_keys;
+        of_monitors += world.of_monitors;
     }
-    assert!(found > 2_000, "{found} selects found something");
-    assert!(by_keys > 500 || env!("CARGO_CRATE_NAME").ends_with("_long"), "{by_keys} by keys");
+    assert!(found > 2_000 && told > 2_000, "{found} selects, {told} monitors found something");
+    if !env!("CARGO_CRATE_NAME").ends_with("_long") {
+        assert!(by_keys > 500 && of_monitors > 150, "{by_keys}, of monitors {of_monitors} by keys");
+    }
 }

@@ -23,6 +23,7 @@ mod follow;
 mod herd;
 mod kept;
 mod keys;
+mod keys_of_relays;
 mod keys_twin;
 mod log_of_changes;
 mod long_transactions;

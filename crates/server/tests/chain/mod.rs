@@ -40,6 +40,11 @@ impl Chain {
             let config = Config { databases: vec![relay], ..Config::default() };
             servers.push(Shell::start_with(file, config));
         }
+        Self::joined(servers)
+    }
+
+    /// A source, and relays whose source is the server before each (`unix:/serverN`).
+    pub(crate) fn joined(servers: Vec<Shell>) -> Self {
         let mut chain = Self {
             wires: servers.iter().map(|_| None).collect(),
             is_cut: vec![false; servers.len()],
