@@ -350,6 +350,37 @@ fn a_schema_declares_keys_and_a_plain_one_leaves_them_alone() {
 }
 
 #[test]
+fn who_converts_is_answered_when_what_was_declared_is_in_the_file() {
+    let mut shell = server_of(10);
+    let client = shell.connect();
+    shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    shell.slow_helper = true;
+    let with = SCHEMA.replace(r#""kind":{"#, r#""kind":{"alternate_key":true,"#);
+    shell.send(client, &format!(r#"{{"id":9,"method":"convert","params":["Net",{with}]}}"#));
+    shell.settle();
+    assert!(!shell.files.contains_key(&key_path(PATH)));
+    shell.helper_is_done();
+    shell.settle();
+    // It is converted, and the file is being written.
+    assert_eq!(listed(&mut shell), ["Net Port kind hash declared ready"]);
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    shell.helper_is_done();
+    shell.settle();
+    assert!(shell.files.contains_key(&key_path(PATH)));
+    assert_eq!(shell.received(client), [r#"{"id":9,"result":{},"error":null}"#]);
+    // A database that goes lets nobody wait.
+    let without = with.replace("true", "false");
+    shell.send(client, &format!(r#"{{"id":10,"method":"convert","params":["Net",{without}]}}"#));
+    shell.settle();
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), ok(""));
+    shell.settle();
+    assert_eq!(shell.received(client), [r#"{"id":10,"result":{},"error":null}"#]);
+}
+
+#[test]
 fn a_conversion_that_fails_declares_nothing() {
     let mut shell = server_of(10);
     let client = shell.connect();

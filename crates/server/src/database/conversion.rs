@@ -33,9 +33,9 @@ use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId, SessionId};
 use crate::origin::{Asker, Origin};
 use crate::reply::{Reply, exactly};
-use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::limits::OVERHEAD_BYTES;
+use crate::session::{Session, Sessions};
 use crate::shell::Shell;
 use crate::work::{
     CONVERSION_COMMENT as COMMENT, CannotFollow, ConversionError, Follow, Followed, Garbage, Work,
@@ -453,11 +453,27 @@ impl Databases {
         origin: &Origin,
         result: Result<(), Vec<u8>>,
     ) {
-        let session = origin.session().expect("only clients ask for conversions");
         let wishes = self.get_mut(origin.db).map(|db| db.conversions.take_wishes(origin));
         if let Some(wishes) = wishes.filter(|_| result.is_ok()) {
             self.follow_wishes(shell, origin.db, &wishes);
         }
+        // What was declared outlives the process before its client is told, unless that is about to be
+        // disconnected for the new schema.
+        let session = origin.session().and_then(|session| sessions.get(session));
+        let may_wait = result.is_ok() && session.is_some_and(Session::is_db_change_aware);
+        if !may_wait || !self.await_keys(origin) {
+            self.answer_conversion(shell, sessions, origin, result);
+        }
+    }
+
+    pub(super) fn answer_conversion(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        origin: &Origin,
+        result: Result<(), Vec<u8>>,
+    ) {
+        let session = origin.session().expect("only clients ask for conversions");
         sessions.note_kept(session, 0);
         if sessions.has(session) {
             shell.send(

@@ -5,7 +5,7 @@
 //!    schema (`"alternate_key"`), the file beside the database's, the configuration. What a name does
 //!    not stand for now waits for a schema in which it does.
 //! 2. What is declared here, but for the configuration, is kept in the file beside the database's:
-//!    `Effect::KeepKeys`. The commands that led to it are answered when that is there.
+//!    `Effect::KeepKeys`. The commands and conversions that led to it are answered when that is there.
 //! 3. At the end of a round the tables, if they are here, are given the keys that are declared and
 //!    lose those that are not any more. That is so after every change of either, be the tables new,
 //!    converted or back from a helper: declarations are the truth, and the tables follow.
@@ -23,6 +23,8 @@ use weir_log::key_file;
 use crate::database::{Databases, Db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
+use crate::origin;
+use crate::session::Sessions;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
 use crate::work::Garbage;
@@ -47,7 +49,15 @@ pub(super) struct Keys {
     /// What is declared, or the tables, may have changed since the tables followed.
     is_stale: bool,
     /// Who waits for each of the files that are being written, in order.
-    writing: VecDeque<Option<CommandId>>,
+    writing: VecDeque<Vec<Waiter>>,
+}
+
+/// Who is answered when what was declared is in the file.
+#[derive(Debug)]
+enum Waiter {
+    Command(CommandId),
+    /// A client whose conversion is done.
+    Conversion(origin::Origin),
 }
 
 /// A declared key as it is now.
@@ -147,15 +157,29 @@ impl Databases {
         }
         let kept = &db.keys.kept;
         let text = (!kept.is_empty()).then(|| key_file::write(&db.name, kept));
-        db.keys.writing.push_back(command);
+        db.keys.writing.push_back(command.map(Waiter::Command).into_iter().collect());
         shell.ask(Effect::KeepKeys { db: id, text });
         true
     }
 
+    /// Whether a conversion that is done is answered later, when what is declared is in the file.
+    pub(super) fn await_keys(&mut self, origin: &origin::Origin) -> bool {
+        let db = self.get_mut(origin.db);
+        let Some(waiters) = db.and_then(|db| db.keys.writing.back_mut()) else { return false };
+        waiters.push(Waiter::Conversion(origin.clone()));
+        true
+    }
+
     /// The file beside a database's has been written, or has not.
-    pub(crate) fn keys_kept(&mut self, shell: &mut Shell, id: DbId, result: Result<(), String>) {
+    pub(crate) fn keys_kept(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        result: Result<(), String>,
+    ) {
         let Some(db) = self.get_mut(id) else { return };
-        let command = db.keys.writing.pop_front().expect("a file is answered for once");
+        let waiters = db.keys.writing.pop_front().expect("a file is answered for once");
         if let Err(error) = result {
             let path = db.storage.path().unwrap_or_default();
             let text = format!(
@@ -164,8 +188,30 @@ impl Databases {
             );
             shell.log("ovsdb_server", Level::Info, text);
         }
-        if let Some(id) = command {
-            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+        self.answer_waiters(shell, sessions, waiters);
+    }
+
+    /// The database goes: nobody hears any more of files that are being written.
+    pub(super) fn abandon_keys(&mut self, shell: &mut Shell, sessions: &mut Sessions, db: &mut Db) {
+        let writing = std::mem::take(&mut db.keys.writing);
+        self.answer_waiters(shell, sessions, writing.into_iter().flatten());
+    }
+
+    fn answer_waiters(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        waiters: impl IntoIterator<Item = Waiter>,
+    ) {
+        for waiter in waiters {
+            match waiter {
+                Waiter::Command(id) => {
+                    shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+                }
+                Waiter::Conversion(origin) => {
+                    self.answer_conversion(shell, sessions, &origin, Ok(()));
+                }
+            }
         }
     }
 
@@ -281,13 +327,6 @@ impl Db {
     /// Others have taken the place of the tables, or may have.
     pub(super) fn note_other_tables(&mut self) {
         self.keys.is_stale = true;
-    }
-
-    /// The database goes: nobody hears any more of files that are being written.
-    pub(super) fn answer_key_commands(&mut self, shell: &mut Shell) {
-        for id in self.keys.writing.drain(..).flatten() {
-            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
-        }
     }
 
     /// The keys of the tables, if those are here.

@@ -344,7 +344,7 @@ impl Databases {
         sessions.forget_database(id);
         assert!(db.is_decided(), "a database is removed when all is decided");
         db.storage.close(shell);
-        db.answer_key_commands(shell);
+        self.abandon_keys(shell, sessions, &mut db);
         self.cancel_conversions(shell, sessions, std::mem::take(&mut db.conversions));
         for trigger in db.waiting.take() {
             self.cancel(shell, sessions, trigger);

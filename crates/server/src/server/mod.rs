@@ -128,7 +128,8 @@ impl Server {
             }
             Event::CompactionFinished { db, result } => self.replaced(db, result),
             Event::KeysKept { db, result } => {
-                self.databases.keys_kept(&mut self.shell, db, result);
+                let Self { shell, sessions, databases, .. } = self;
+                databases.keys_kept(shell, sessions, db, result);
             }
             Event::Converted { db, result } => self.await_turn(db, Turn::Converted(result)),
             Event::Listening { remote, result } => {

@@ -648,7 +648,7 @@ impl Shell {
             Effect::DiscardCopy { db } => self.discard_copy(db),
             Effect::KeepKeys { db, text } => {
                 let result = self.keep_keys(db, text);
-                self.event(Event::KeysKept { db, result });
+                self.helper_has_done(Event::KeysKept { db, result });
             }
             Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
                 let old = Arc::clone(snapshot.schema());
@@ -679,7 +679,7 @@ impl Shell {
         }
     }
 
-    /// A helper has written a copy: it says so now, or later.
+    /// A helper has written a file: it says so now, or later.
     fn helper_has_done(&mut self, event: Event) {
         if self.slow_helper {
             self.helper.push_back(event);
