@@ -3,9 +3,11 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{Running, Scratch, WEIR, err, eventually, out, reference};
@@ -208,4 +210,291 @@ fn an_operator_sees_keys_and_what_they_do() {
     );
     assert!(key["bytes"].as_i64() > Some(0), "{key}");
     kill(server);
+}
+
+/// Small numbers that only depend on the seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// A file that servers and tools of both sides have in turn, and what is declared for it.
+struct Story {
+    scratch: Scratch,
+    random: Random,
+    server: Option<Running>,
+    has_note: bool,
+    next_port: u64,
+    declared: Declared,
+    /// How often keys had served when it was looked.
+    by_keys: u64,
+}
+
+/// The order of each column that is declared.
+type Declared = BTreeMap<&'static str, &'static str>;
+
+const COLUMNS: [&str; 4] = ["kind", "note", "peers", "tag"];
+
+impl Story {
+    fn begin(seed: u64) -> Self {
+        let mut story = Self {
+            scratch: Scratch::new(),
+            random: Random(seed),
+            server: None,
+            has_note: true,
+            next_port: 0,
+            declared: Declared::new(),
+            by_keys: 0,
+        };
+        story.write_schema("");
+        story.tool(Path::new(WEIR), &["tool", "create", "net.db", "it.ovsschema"]);
+        story.reopen();
+        story
+    }
+
+    /// Puts a schema into a file, with or without the column that comes and goes; `keys` is what it
+    /// says of `tag`.
+    fn write_schema(&mut self, keys: &str) {
+        let note = if self.has_note { r#","note":{"type":"string"}"# } else { "" };
+        let text = format!(
+            r#"{{"name":"Net","version":"1.0.0","tables":{{"Port":{{"columns":{{
+               "name":{{"type":"string"}},"kind":{{"type":"string"}},"tag":{{"type":"integer"{keys}}},
+               "peers":{{"type":{{"key":"string","min":0,"max":"unlimited"}}}}{note}}},
+               "indexes":[["name"]]}}}}}}"#
+        );
+        self.scratch.write("it.ovsschema", &text);
+    }
+
+    fn tool(&self, program: &Path, args: &[&str]) {
+        let done = self.scratch.run(program, args);
+        assert!(done.status.success(), "{args:?}: {}", err(&done));
+    }
+
+    fn kill(&mut self) {
+        kill(self.server.take().expect("it runs"));
+    }
+
+    fn reopen(&mut self) {
+        self.server = Some(serve(&self.scratch, &self.scratch.link("ovsdb-server")));
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.scratch.path("s.sock")).expect("a connection")
+    }
+
+    fn row(&mut self) -> Value {
+        let mut n = || self.random.below(5);
+        let (kind, tag, peers) = (n(), n(), [format!("a{}", n()), format!("b{}", n())]);
+        let mut row = json!({"kind": format!("k{kind}"), "tag": tag, "peers": ["set", peers]});
+        if self.has_note {
+            row["note"] = json!(format!("n{}", n()));
+        }
+        row
+    }
+
+    fn transaction(&mut self) -> Vec<Value> {
+        let mut operations = vec![];
+        for _ in 0..1 + self.random.below(30) {
+            let mut row = self.row();
+            self.next_port += 1;
+            row["name"] = json!(format!("p{}", self.next_port));
+            operations.push(json!({"op": "insert", "table": "Port", "row": row}));
+        }
+        let (clause, row) = (self.clause(), self.row());
+        operations.push(json!({"op": "update", "table": "Port", "where": [clause], "row": row}));
+        let both = [self.clause(), self.clause()];
+        operations.push(json!({"op": "delete", "table": "Port", "where": both}));
+        operations
+    }
+
+    fn clause(&mut self) -> Value {
+        let n = self.random.below(5);
+        match self.random.below(if self.has_note { 4 } else { 3 }) {
+            0 => json!(["kind", "==", format!("k{n}")]),
+            1 => {
+                let function = [">=", "<", "=="][self.random.below(3) as usize];
+                json!(["tag", function, n])
+            }
+            2 => json!(["peers", "includes", format!("a{n}")]),
+            _ => json!(["note", "==", format!("n{n}")]),
+        }
+    }
+
+    /// A command that declares a key or takes it back, and what is declared then.
+    fn command(&mut self) -> (Vec<&'static str>, Declared) {
+        let mut then = self.declared.clone();
+        let there = COLUMNS.map(|column| (column != "note" || self.has_note).then_some(column));
+        let there: Vec<&str> = there.into_iter().flatten().collect();
+        let column = there[self.random.below(there.len() as u64) as usize];
+        if then.remove(column).is_some() && self.random.below(2) == 0 {
+            return (vec!["index/drop", "Net", "Port", column], then);
+        }
+        let orders = if column == "tag" { &["hash", "asc", "desc"][..] } else { &["hash"] };
+        let order = orders[self.random.below(orders.len() as u64) as usize];
+        then.insert(column, order);
+        (vec!["index/add", "Net", "Port", column, order], then)
+    }
+
+    /// Another schema, which may say something of a key; what is declared then.
+    fn other_schema(&mut self, may_wish: bool) -> Declared {
+        self.has_note = self.random.below(2) == 0;
+        let mut then = self.declared.clone();
+        let keys = match self.random.below(3) {
+            0 if may_wish => {
+                then.insert("tag", "desc");
+                r#","alternate_key":true,"order":"desc""#
+            }
+            1 if may_wish => {
+                then.remove("tag");
+                r#","alternate_key":false"#
+            }
+            _ => "",
+        };
+        self.write_schema(keys);
+        then
+    }
+
+    fn step(&mut self) {
+        let socket = format!("unix:{}", self.scratch.text("s.sock"));
+        match self.random.below(10) {
+            0 | 1 => {
+                let (command, then) = self.command();
+                admin(&self.scratch, &command);
+                self.declared = then;
+            }
+            2 => {
+                self.declared = self.other_schema(true);
+                self.tool(Path::new(WEIR), &["client", "convert", &socket, "it.ovsschema"]);
+            }
+            3 => drop(admin(&self.scratch, &["ovsdb-server/compact", "Net"])),
+            4 => self.is_killed_meanwhile(),
+            5 => {
+                self.kill();
+                self.declared = self.other_schema(true);
+                self.tool(Path::new(WEIR), &["tool", "convert", "net.db", "it.ovsschema"]);
+                self.reopen();
+            }
+            6 => self.is_with_the_stock_tool(),
+            7 => self.is_with_the_stock_server(),
+            _ => {
+                let operations = self.transaction();
+                self.client().transact("Net", &operations).expect("an answer");
+            }
+        }
+    }
+
+    /// The server is killed while it does what a command and a client want of it.
+    fn is_killed_meanwhile(&mut self) {
+        let (command, then) = self.command();
+        let operations = self.transaction();
+        let mut client = self.client();
+        let mut params = vec![json!("Net")];
+        params.extend(operations);
+        client.ask("transact", &Value::Array(params)).expect("it is sent");
+        let ctl = self.scratch.text("ctl");
+        let mut asking = self.scratch.command(WEIR);
+        asking.args(["appctl", "-t", &ctl]).args(&command).stderr(Stdio::null());
+        let mut asking = asking.spawn().expect("a process");
+        std::thread::sleep(Duration::from_micros(self.random.below(8_000)));
+        self.kill();
+        let is_answered = asking.wait().expect("it ends").success();
+        self.reopen();
+        // Whoever has an answer can rely on it; else it is done or not.
+        if is_answered || self.listed() == then {
+            self.declared = then;
+        }
+    }
+
+    fn is_with_the_stock_tool(&mut self) {
+        let Some(tool) = reference("ovsdb-tool") else { return };
+        self.kill();
+        if self.random.below(2) == 0 {
+            self.tool(&tool, &["compact", "net.db"]);
+        } else {
+            self.declared = self.other_schema(false);
+            self.tool(&tool, &["convert", "net.db", "it.ovsschema"]);
+        }
+        self.reopen();
+    }
+
+    fn is_with_the_stock_server(&mut self) {
+        let Some(theirs) = reference("ovsdb-server") else { return };
+        self.kill();
+        self.server = Some(serve(&self.scratch, &theirs));
+        let operations = self.transaction();
+        self.client().transact("Net", &operations).expect("an answer");
+        self.kill();
+        self.reopen();
+    }
+
+    /// What the server says is declared; all that can be built is.
+    fn listed(&self) -> Declared {
+        let list = || admin(&self.scratch, &["index/list", "Net"]);
+        eventually("keys are built", || !list().contains("building"));
+        let mut listed = Declared::new();
+        for line in list().lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let column = COLUMNS.into_iter().find(|column| *column == words[2]);
+            let column = column.expect("a column of the schema");
+            let order = ["asc", "desc"].into_iter().find(|order| words.contains(order));
+            let is_there = column != "note" || self.has_note;
+            assert_eq!(is_there, line.contains(" ready "), "{line}");
+            listed.insert(column, order.unwrap_or("hash"));
+        }
+        listed
+    }
+
+    /// What is declared is there, and selects find what a look at all rows does.
+    fn check(&mut self) {
+        assert_eq!(self.listed(), self.declared);
+        let mut client = self.client();
+        let mut rows = |clauses: &[&Value]| {
+            let select = json!({"op": "select", "table": "Port", "where": clauses});
+            let mut reply = client.transact("Net", &[select]).expect("rows");
+            let Value::Array(rows) = reply[0]["rows"].take() else { panic!("{reply}") };
+            rows
+        };
+        let all = rows(&[]);
+        for _ in 0..4 {
+            let clause = self.clause();
+            let expected: Vec<&Value> = all.iter().filter(|row| matches(row, &clause)).collect();
+            assert!(rows(&[&clause]).iter().eq(expected), "{clause}");
+        }
+        let used = admin(&self.scratch, &["coverage/read-counter", "query_alternate"]);
+        let used: u64 = used.trim().parse().expect("a number");
+        self.by_keys += u64::from(used > 0);
+    }
+}
+
+/// Whether a row satisfies one of the clauses of [`Story::clause`].
+fn matches(row: &Value, clause: &Value) -> bool {
+    let (value, wanted) = (&row[clause[0].as_str().expect("a column")], &clause[2]);
+    match clause[1].as_str().expect("a function") {
+        ">=" => value.as_u64() >= wanted.as_u64(),
+        "<" => value.as_u64() < wanted.as_u64(),
+        "==" => value == wanted,
+        // A set of one is written as its element.
+        _ => value == wanted || value[1].as_array().is_some_and(|set| set.contains(wanted)),
+    }
+}
+
+#[test]
+fn keys_are_right_whoever_had_the_file_and_whenever_servers_are_killed() {
+    let mut by_keys = 0;
+    for seed in 0..3 {
+        eprintln!("seed {seed}");
+        let mut story = Story::begin(seed);
+        for _ in 0..30 {
+            story.step();
+            story.check();
+        }
+        story.kill();
+        by_keys += story.by_keys;
+    }
+    assert!(by_keys > 10, "{by_keys}");
 }
