@@ -51,9 +51,9 @@ impl KeyWish {
     /// Adds the wish to its column in the JSON form of a schema that has the column, for who reads
     /// such members.
     pub fn add_to(&self, schema: &mut Value) {
-        let of = ["tables", &self.table, "columns", &self.column].into_iter();
-        let column = of.fold(Some(schema), |within, name| match within {
-            Some(Value::Object(members)) => members.get_mut(name),
+        let mut of = ["tables", &self.table, "columns", &self.column].into_iter();
+        let column = of.try_fold(schema, |within, name| match within {
+            Value::Object(members) => members.get_mut(name),
             _ => None,
         });
         let Some(Value::Object(members)) = column else { return };
@@ -197,7 +197,7 @@ mod tests {
         for (members, order) in cases {
             let schema = schema_with(members).expect(members);
             let wish = KeyWish { table: "T".into(), column: "c".into(), order };
-            assert_eq!(schema.keys, [wish.clone()], "{members}");
+            assert_eq!(schema.keys, std::slice::from_ref(&wish), "{members}");
             assert_eq!(schema, plain, "{members}");
             assert_eq!(schema.to_string(), plain.to_string(), "{members}");
             // Who is to know gets it in so many words.

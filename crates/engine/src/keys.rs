@@ -27,7 +27,7 @@ use weir_data::{ColumnId, Delta, RowDelta, Schema, Snapshot, Store, TableId, Tab
 pub use advice::KeyBudget;
 pub use api::{DroppedKey, KeyError, KeyEvent, KeyState, Why};
 pub(crate) use entries::{Entries, Form, Rows};
-pub(crate) use numbers::{Number, Numbers, fits};
+pub(crate) use numbers::{Number, Numbers, fits, order_of};
 
 use advice::Demands;
 pub(crate) use advice::ROWS_MIN;

@@ -46,6 +46,7 @@ pub mod planner;
 pub mod rbac;
 pub mod reads;
 pub mod replicate;
+mod sorting;
 mod transaction;
 mod view;
 

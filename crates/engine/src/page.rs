@@ -9,12 +9,15 @@ use weir_data::{ColumnId, Datum, DatumRef, Error, Row, SymbolTable, TableSchema}
 use weir_json::Text;
 
 use crate::planner::Few;
+use crate::sorting::{Numbered, has_numbers, numbered};
 
 /// A page of rows in order.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// The columns, and whether each descends.
     order: Vec<(ColumnId, bool)>,
+    /// Values of the first column have numbers that sort as they do.
+    has_numbers: bool,
     limit: usize,
     /// The values, in the columns of the order, of the row that the page comes behind.
     after: Option<Vec<Datum>>,
@@ -34,7 +37,7 @@ impl Page {
         let order = parse_order(order, table)?;
         let limit = limit.map(parse_limit).transpose()?.unwrap_or(usize::MAX);
         let after = after.map(|after| parse_after(after, &order, table, symbols)).transpose()?;
-        Ok(Self { order, limit, after })
+        Ok(Self { has_numbers: has_numbers(table, order[0].0), order, limit, after })
     }
 
     /// The column that comes first in the order, and whether it descends.
@@ -70,11 +73,17 @@ impl Page {
     /// Keeps the rows of the page, and brings them into their order.
     pub(crate) fn apply(&self, rows: &mut Few<&Row>) {
         rows.retain(|row| self.is_behind(row));
-        if self.limit < rows.len() {
-            rows.select_nth_unstable_by(self.limit, |a, b| self.compare(a, b));
-            rows.truncate(self.limit);
+        let (column, descends) = self.first();
+        let mut order = numbered(rows, self.has_numbers.then_some(column));
+        let compare = |(n, a): &Numbered<'_>, (m, b): &Numbered<'_>| {
+            directed(n.cmp(m), descends).then_with(|| self.compare(a, b))
+        };
+        if self.limit < order.len() {
+            order.select_nth_unstable_by(self.limit, compare);
+            order.truncate(self.limit);
         }
-        rows.sort_unstable_by(|a, b| self.compare(a, b));
+        order.sort_unstable_by(compare);
+        *rows = order.into_iter().map(|(_, row)| row).collect();
     }
 
     /// How often a row is compared with others when so many rows are brought into their order.

@@ -52,7 +52,7 @@ impl Numbers {
     /// The number of a value of at most one element in an ordered key: not less than that of a lesser
     /// value.
     pub(crate) fn order(&self, value: DatumRef<'_>) -> Number {
-        value.scalar().map_or(NOTHING, order)
+        order_of(value)
     }
 
     fn whole(&self, value: DatumRef<'_>) -> Number {
@@ -102,10 +102,15 @@ impl Numbers {
     }
 }
 
+/// A number of a value of at most one element: not less than that of a lesser value.
+pub(crate) fn order_of(value: DatumRef<'_>) -> Number {
+    value.scalar().map_or(NOTHING, order)
+}
+
 /// The number of the least integers.
 const LEAST: Number = 1;
 
-/// A number that sorts as atoms of one type do, as far as an ordered key tells them apart.
+/// A number that sorts as atoms of one type do, as far as it tells them apart.
 fn order(atom: AtomRef<'_>) -> Number {
     const SIGN: u64 = 1 << 63;
     match atom {
@@ -121,7 +126,9 @@ fn order(atom: AtomRef<'_>) -> Number {
             let number = known.fold(0, |number, byte| number << 8 | Number::from(*byte));
             number << (8 * TEXT_PREFIX_BYTES.saturating_sub(bytes.len()))
         }
-        AtomRef::Boolean(_) | AtomRef::Uuid(_) => NOTHING,
+        // No keys are made of these.
+        AtomRef::Boolean(v) => Number::from(v),
+        AtomRef::Uuid(uuid) => uuid.to_u128(),
     }
 }
 
@@ -141,6 +148,8 @@ pub(crate) fn fits(kind: KeyKind, column: &ColumnSchema) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use weir_data::{Atom, Datum, Uuid};
+
     use super::*;
 
     #[test]
@@ -153,6 +162,42 @@ mod tests {
         let integers = [i64::MIN, -1, 0, 1, i64::MAX];
         for (a, b) in integers.iter().zip(&integers[1..]) {
             assert!(order(AtomRef::Integer(*a)) < order(AtomRef::Integer(*b)), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn no_value_has_a_number_that_is_less_than_that_of_a_lesser_one() {
+        let one = |atom| Datum::One(atom);
+        let text = |text: &str| one(Atom::string(text));
+        let uuid = |number: u128| one(Atom::Uuid(Uuid::from_u128(number)));
+        let integers = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX];
+        let reals = [f64::MIN, -2.5, -0.0, 0.0, 5e-324, 1.0, f64::MAX];
+        let texts = [
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "a\0",
+            "ab",
+            "twelve bytes",
+            "twelve bytes!",
+            "ä",
+            "\u{10ffff}",
+        ];
+        let mut columns = [
+            integers.map(|value| one(Atom::Integer(value))).to_vec(),
+            reals.map(|value| one(Atom::Real(value))).to_vec(),
+            texts.map(text).to_vec(),
+            [false, true].map(|value| one(Atom::Boolean(value))).to_vec(),
+            [0, 1, 1 << 63, 1 << 64, 1 << 127, u128::MAX].map(uuid).to_vec(),
+        ];
+        for values in &mut columns {
+            values.push(Datum::Empty);
+            for (a, b) in values.iter().flat_map(|a| values.iter().map(move |b| (a, b))) {
+                let (a, b) = (a.as_ref(), b.as_ref());
+                let numbers = order_of(a).cmp(&order_of(b));
+                assert!(numbers.is_eq() || numbers == a.cmp(&b), "{a:?} {b:?}");
+            }
         }
     }
 }

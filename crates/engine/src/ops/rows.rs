@@ -1,11 +1,10 @@
 //! `<row>` members (RFC 7047 §5.1), and rows seen through some of their columns.
 
-use std::cmp::Ordering;
-
 use weir_data::{ColumnId, Datum, Error, Row, SymbolTable, TableSchema};
 use weir_json::{Kind, Text};
 
 use crate::planner::Few;
+use crate::sorting::{Numbered, compare, has_numbers, numbered};
 
 /// Parses a `<row>` into its values, by column name.
 pub(crate) fn parse(
@@ -30,20 +29,26 @@ pub(super) fn is_system(column: ColumnId) -> bool {
     column <= ColumnId::VERSION
 }
 
-/// Compares rows by these columns, in their order.
-pub(super) fn compare(a: &Row, b: &Row, columns: &[ColumnId]) -> Ordering {
-    let order = |column: &ColumnId| a.get(*column).cmp(&b.get(*column));
-    columns.iter().map(order).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+/// Brings rows into the order of these columns; those that look alike stay as they are.
+pub(super) fn sort(rows: &mut Few<&Row>, columns: &[ColumnId], table: &TableSchema) {
+    let first = columns.first().filter(|column| has_numbers(table, **column));
+    let mut order = numbered(rows, first.copied());
+    order.sort_by(|(n, a), (m, b)| n.cmp(m).then_with(|| compare(a, b, columns)));
+    rows.iter_mut().zip(order).for_each(|(place, (_, row))| *place = row);
 }
 
 /// Drops rows that differ from an earlier one in none of the columns.
-pub(super) fn retain_distinct(rows: &mut Few<&Row>, columns: &[ColumnId]) {
+pub(super) fn retain_distinct(rows: &mut Few<&Row>, columns: &[ColumnId], table: &TableSchema) {
     if rows.len() < 2 || columns.contains(&ColumnId::UUID) {
         return;
     }
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by(|&a, &b| compare(rows[a], rows[b], columns).then(a.cmp(&b)));
-    order.dedup_by(|&mut later, &mut first| compare(rows[later], rows[first], columns).is_eq());
-    order.sort_unstable();
-    *rows = order.into_iter().map(|at| rows[at]).collect();
+    let by = columns.iter().find(|column| has_numbers(table, **column)).copied();
+    let order = numbered(rows, by).into_iter().enumerate();
+    let mut order: Vec<(usize, Numbered<'_>)> = order.collect();
+    order.sort_by(|(_, (n, a)), (_, (m, b))| n.cmp(m).then_with(|| compare(a, b, columns)));
+    order.dedup_by(|(_, (n, later)), (_, (m, first))| {
+        n == m && compare(later, first, columns).is_eq()
+    });
+    order.sort_unstable_by_key(|(at, _)| *at);
+    *rows = order.into_iter().map(|(_, (_, row))| row).collect();
 }

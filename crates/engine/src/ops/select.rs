@@ -36,9 +36,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     run.txn.meter.check()?;
     if page.is_none() {
         // Rows of a page are rows of the table, whether or not they look alike.
-        rows::retain_distinct(&mut found, &columns);
+        rows::retain_distinct(&mut found, &columns, schema);
         if !sort.is_empty() {
-            found.sort_by(|a, b| rows::compare(a, b, &sort));
+            rows::sort(&mut found, &sort, schema);
         }
     }
     let mut columns: Vec<_> = columns.iter().map(|id| (*id, &schema.column(*id).name)).collect();

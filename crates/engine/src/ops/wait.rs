@@ -11,6 +11,7 @@ use super::{Op, OpResult, Run, Stop, Unsatisfied, columns, rows};
 use crate::meter;
 use crate::planner::Few;
 use crate::reads::Read;
+use crate::sorting::compare;
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let timeout = op.member("timeout", INTEGER | OPTIONAL);
@@ -82,8 +83,8 @@ fn parse_rows(
 /// Whether the projections of both sides are the same set.
 fn same_set<'r>(mut a: Few<&'r Row>, mut b: Few<&'r Row>, columns: &[ColumnId]) -> bool {
     for side in [&mut a, &mut b] {
-        side.sort_by(|a, b| rows::compare(a, b, columns));
-        side.dedup_by(|a, b| rows::compare(a, b, columns).is_eq());
+        side.sort_by(|a, b| compare(a, b, columns));
+        side.dedup_by(|a, b| compare(a, b, columns).is_eq());
     }
-    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| rows::compare(a, b, columns).is_eq())
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| compare(a, b, columns).is_eq())
 }
