@@ -358,7 +358,7 @@ impl Driver {
     /// Reads again from clients that waited for room, if there is some now.
     fn resume_paused(&mut self) {
         let Self { execution, outside, .. } = self;
-        if outside.sessions.admission().has_paused() {
+        if outside.sessions.admission().has_much() {
             let at_work = execution.server.message_bytes();
             outside.sessions.admission().note_at_work(at_work);
             outside.sessions.resume_paused(&outside.poller);

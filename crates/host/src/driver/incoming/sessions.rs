@@ -196,7 +196,7 @@ impl Sessions {
     fn receive_early(&mut self, poller: &Poller, id: SessionId) {
         let session = living(&mut self.slots, id);
         let received = session.channel.receive_early(&mut self.scratch);
-        self.admission.note_held(0, session.channel.inbox.held_bytes());
+        self.admission.note_held(id, 0, session.channel.inbox.held_bytes());
         match received {
             Ok(Received::Bytes(_)) => session.scan_later(&mut self.unscanned),
             Ok(Received::Nothing) => {}
@@ -280,23 +280,24 @@ impl Sessions {
 
     /// Whether a client is read now, whose inbox holds `held` bytes of a message.
     fn is_admitted(&mut self, poller: &Poller, id: SessionId, held: usize) -> bool {
-        match self.admission.judge(id, held, self.now_us) {
-            Verdict::Read => true,
-            Verdict::PassOver => {
-                self.pass_over(id);
-                true
-            }
-            Verdict::MakeRoom => {
-                let held = |id: &SessionId| self.get(*id).expect(LIVING).channel.inbox.held_bytes();
-                if let Some(longest) = self.admission.late_besides(id).max_by_key(held) {
-                    self.end(poller, longest, Some(LATE.to_owned()));
+        loop {
+            match self.admission.judge(id, held, self.now_us) {
+                Verdict::Read => return true,
+                Verdict::PassOver => {
+                    self.pass_over(id);
+                    return true;
                 }
-                true
-            }
-            Verdict::Wait => {
-                self.events.push(Event::Activity { session: id });
-                self.watch(poller, id, Interest::Nothing);
-                false
+                Verdict::LetGo(longest) => {
+                    self.end(poller, longest, Some(LATE.to_owned()));
+                    if longest == id {
+                        return false;
+                    }
+                }
+                Verdict::Wait => {
+                    self.events.push(Event::Activity { session: id });
+                    self.watch(poller, id, Interest::Nothing);
+                    return false;
+                }
             }
         }
     }
@@ -307,7 +308,7 @@ impl Sessions {
         let held = session.channel.inbox.held_bytes();
         session.channel.inbox.pass_over();
         session.passed_bytes = held as u64;
-        self.admission.note_held(held, session.channel.inbox.held_bytes());
+        self.admission.note_held(id, held, session.channel.inbox.held_bytes());
         self.admission.give_up_right(id);
         self.events.push(Event::TooLong { session: id, bytes: held as u64 });
     }
@@ -337,7 +338,7 @@ impl Sessions {
         let held = inbox.held_bytes();
         let is_outline = inbox.passes_over();
         let result = inbox.next_message();
-        self.admission.note_held(held, inbox.held_bytes());
+        self.admission.note_held(id, held, inbox.held_bytes());
         match result {
             Ok(Some(bytes)) => {
                 session.served_in = self.round;
@@ -495,7 +496,7 @@ impl Sessions {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.phase = Phase::Closing;
         let inbox = mem::take(&mut session.channel.inbox);
-        self.admission.note_held(inbox.held_bytes(), 0);
+        self.admission.note_held(id, inbox.held_bytes(), 0);
         self.admission.give_up_right(id);
         if session.channel.is_drained() {
             return self.remove(poller, id);
@@ -550,7 +551,7 @@ impl Sessions {
         self.slots.iter().flatten().any(|session| !session.channel.is_drained())
     }
 
-    /// Reads again from those that waited for others to be done.
+    /// Looks who is late, and reads again from those that waited for others to be done.
     pub(crate) fn resume_paused(&mut self, poller: &Poller) {
         self.admission.expire(self.now_us);
         let mut is_settled = false;
@@ -585,7 +586,7 @@ impl Sessions {
     fn remove(&mut self, poller: &Poller, id: SessionId) {
         let slot = slot_of(&self.slots, id).expect(LIVING);
         let session = self.slots[slot].take().expect(LIVING);
-        self.admission.note_held(session.channel.inbox.held_bytes(), 0);
+        self.admission.note_held(id, session.channel.inbox.held_bytes(), 0);
         self.admission.give_up_right(id);
         self.free.push(slot);
         if session.phase == Phase::Closing {
@@ -595,6 +596,7 @@ impl Sessions {
     }
 
     fn watch(&mut self, poller: &Poller, id: SessionId, interest: Interest) {
+        self.admission.note_watched(id, interest == Interest::Read);
         let channel = &mut living(&mut self.slots, id).channel;
         if let Err(error) = channel.watch(poller, Token::Session(id.0), interest) {
             self.end(poller, id, Some(strerror(&error)));
