@@ -123,11 +123,6 @@ impl Unfinished {
         self.period_us + PERIOD_US
     }
 
-    /// What is here of a client's message, if that is much.
-    pub(super) fn bytes(&self, id: SessionId) -> usize {
-        self.parts.get(&id).map_or(0, |part| part.bytes)
-    }
-
     pub(super) fn is_late(&self, id: SessionId) -> bool {
         self.parts.get(&id).is_some_and(|part| part.is_late)
     }
@@ -180,10 +175,6 @@ mod tests {
         // The message has ended, and another one has begun.
         unfinished.note(A, MUCH + PERIOD_BYTES_MIN, MUCH);
         assert_eq!((unfinished.longest_late(), unfinished.late_bytes()), (None, 0));
-        assert_eq!(
-            (unfinished.bytes(A), unfinished.bytes(B)),
-            (MUCH, 2 * MUCH + PERIOD_BYTES_MIN + 1)
-        );
     }
 
     #[test]
