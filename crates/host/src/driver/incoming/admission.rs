@@ -25,7 +25,7 @@ use crate::driver::incoming::unfinished::Unfinished;
 pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
 
 /// Whoever has sent less of a message than this, in bytes, never waits for others.
-const FREE_BYTES: usize = 128 << 10;
+pub(crate) const FREE_BYTES: usize = 128 << 10;
 
 /// A message of which less has come, in bytes, is short: it needs no turn, as long as there are
 /// not many.
@@ -111,6 +111,12 @@ impl Admission {
     /// Whether a client is read from now on when it sends something.
     pub(crate) fn note_watched(&mut self, id: SessionId, is_watched: bool) {
         self.unfinished.note_watched(id, is_watched);
+    }
+
+    /// A client has something to say, and is not read in this round for want of time.
+    pub(crate) fn note_left(&mut self, id: SessionId) {
+        self.unfinished.note_left(id);
+        self.turns.note_left(id);
     }
 
     /// So many bytes of messages are at work in the core.

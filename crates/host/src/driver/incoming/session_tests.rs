@@ -49,6 +49,7 @@ impl Shell {
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
         self.now_us += 1;
         self.sessions.begin_round(self.now_us, &mut self.coverage);
+        self.sessions.put_in_turn(&mut ready);
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
             let (poller, coverage) = (&self.poller, &mut self.coverage);
@@ -429,6 +430,36 @@ fn who_drips_into_a_big_message_does_not_hold_up_the_others() {
         ended.extend(shell.end_turn());
     }
     assert!(ended.iter().all(|event| event.starts_with("message of ")), "{ended:?}");
+}
+
+#[test]
+fn hundreds_with_big_messages_are_read_in_several_rounds_and_in_turn() {
+    let mut shell = Shell::new(1 << 30);
+    let half = format!("[\"{}", "x".repeat(FREE_BYTES));
+    let rest = vec![b'x'; 200 << 10];
+    let mut clients: Vec<(SessionId, UnixStream)> = (0..100).map(|_| shell.connect()).collect();
+    for (_, client) in &mut clients {
+        pump(&mut shell, &mut [(client.try_clone().unwrap(), half.as_bytes())]);
+    }
+    let held = |shell: &Shell, id| shell.sessions.get(id).unwrap().channel.inbox.held_bytes();
+    let mut least = vec![half.len(); clients.len()];
+    let mut rounds = 0;
+    while least.contains(&half.len()) {
+        clients.iter_mut().for_each(|(_, client)| _ = client.write(&rest));
+        let before = shell.sessions.admission.held_bytes();
+        shell.round();
+        let read = shell.sessions.admission.held_bytes() - before;
+        assert!(read < ROUND_READ_BYTES_MAX + (1 << 20), "{read} bytes in a round");
+        least = clients.iter().map(|(id, _)| held(&shell, *id)).collect();
+        rounds += 1;
+        assert!(rounds < 100, "somebody is never read");
+    }
+    assert!((2..6).contains(&rounds), "{rounds} rounds, {least:?}");
+    // Who has little to say is heard in each of them.
+    let (_, mut client) = shell.connect();
+    clients.iter_mut().for_each(|(_, client)| _ = client.write(&rest));
+    client.write_all(b"[1]").unwrap();
+    assert!(shell.round().contains(&"message [1]".to_owned()));
 }
 
 #[test]

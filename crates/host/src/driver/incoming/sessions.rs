@@ -12,7 +12,7 @@ use weir_net::tls::Line;
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
-use crate::driver::incoming::admission::{Admission, Verdict};
+use crate::driver::incoming::admission::{Admission, FREE_BYTES, Verdict};
 use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
 use crate::driver::outgoing::backlog::Backlog;
@@ -24,6 +24,10 @@ use crate::poller::{Interest, Poller, Ready};
 /// Bytes written in one round to clients that have much to take; the others have their turn in the
 /// next one, so that a herd of them does not hold up who commits.
 const ROUND_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes read in one round from clients with big messages; the others have their turn in the next
+/// one, so that hundreds of them do not hold up who has little to say.
+const ROUND_READ_BYTES_MAX: usize = 8 << 20;
 
 /// What no socket takes at once, in bytes: it may as well wait for its turn.
 const LONG_BYTES_MIN: usize = 512 << 10;
@@ -59,9 +63,12 @@ pub(crate) struct Sessions {
     round: u64,
     /// Bytes written in this round to clients that had been blocked.
     round_bytes: usize,
+    /// Bytes read in this round of big messages.
+    round_read_bytes: usize,
     /// The last client that had its turn in the last round, if others did not.
     cut_at: Option<SessionId>,
     last_flushed: Option<SessionId>,
+    last_read: Option<SessionId>,
     scratch: Box<[u8]>,
     lag: Lag,
     backlog: Backlog,
@@ -120,8 +127,10 @@ impl Sessions {
             now_us: 0,
             round: 0,
             round_bytes: 0,
+            round_read_bytes: 0,
             cut_at: None,
             last_flushed: None,
+            last_read: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             lag: Lag::default(),
             backlog: Backlog::new(backlog_bytes_max),
@@ -209,7 +218,7 @@ impl Sessions {
     pub(crate) fn begin_round(&mut self, now_us: u64, coverage: &mut Coverage) {
         self.round += 1;
         self.now_us = now_us;
-        self.round_bytes = 0;
+        (self.round_bytes, self.round_read_bytes) = (0, 0);
         for (id, fell) in self.lag.begin_round(now_us) {
             let Some(session) = get_mut(&mut self.slots, id) else { continue };
             let is_behind = session.is_waiting_for_room() && session.fell_in == fell;
@@ -261,11 +270,26 @@ impl Sessions {
             Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}
             Phase::Open => {
                 let held = inbox.held_bytes();
-                if hung_up || self.is_admitted(poller, id, held) {
+                if hung_up || self.has_time(id, held) && self.is_admitted(poller, id, held) {
                     self.read(poller, id, coverage);
                 }
             }
         }
+    }
+
+    /// Whether a client may be read in this round, whose inbox holds `held` bytes of a message.
+    fn has_time(&mut self, id: SessionId, held: usize) -> bool {
+        if held < FREE_BYTES {
+            return true;
+        }
+        let has_time = self.round_read_bytes < ROUND_READ_BYTES_MAX;
+        if has_time {
+            self.last_read = Some(id);
+        } else {
+            self.cut_at = self.cut_at.or(self.last_read);
+            self.admission.note_left(id);
+        }
+        has_time
     }
 
     /// Writes to a client that has waited for room, or leaves it to the next round.
@@ -320,6 +344,9 @@ impl Sessions {
         self.admission.note_read(id, held, channel.inbox.held_bytes());
         match received {
             Ok(Received::Bytes(count)) => {
+                if held >= FREE_BYTES {
+                    self.round_read_bytes += count;
+                }
                 coverage.add(Counter::BytesReceived, count as u64);
                 if !self.take_message(id, coverage) {
                     self.events.push(Event::Activity { session: id });

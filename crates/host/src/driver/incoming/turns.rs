@@ -131,6 +131,15 @@ impl Turns {
         }
     }
 
+    /// The client was not read in this round, although it has sent something.
+    pub(super) fn note_left(&mut self, id: SessionId) {
+        if let Some(Holder { id: holder, contest: Some(contest), .. }) = &mut self.holder
+            && *holder == id
+        {
+            contest.rounds = 0;
+        }
+    }
+
     /// A client's message has ended, or it is not to be read for a reason of its own: it neither has
     /// the turn nor waits.
     pub(super) fn stand_aside(&mut self, id: SessionId) {
@@ -328,6 +337,9 @@ mod tests {
         assert_eq!(turns.go_on(now_us), Some(B));
         assert_eq!(turns.deadline_us(), Some(now_us), "it is looked at without delay");
         turns.note_read(B, 1);
+        assert_eq!(rounds(&mut turns, now_us, PERIOD_ROUNDS_MIN - 1), None);
+        // It was left for want of time: that is no fault of its own.
+        turns.note_left(B);
         assert_eq!(rounds(&mut turns, now_us, PERIOD_ROUNDS_MIN - 1), None);
         assert_eq!(rounds(&mut turns, now_us, 1), Some(B));
         // What a small socket holds suffices for a period.

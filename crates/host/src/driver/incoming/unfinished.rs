@@ -77,6 +77,13 @@ impl Unfinished {
         }
     }
 
+    /// A client could not send all that it wanted in this period.
+    pub(super) fn note_left(&mut self, id: SessionId) {
+        if let Some(part) = self.parts.get_mut(&id) {
+            part.could_send = false;
+        }
+    }
+
     /// A client has sent too little when it was its turn.
     pub(super) fn mark_late(&mut self, id: SessionId) {
         if let Some(part) = self.parts.get_mut(&id) {
@@ -186,6 +193,9 @@ mod tests {
         (0..9).for_each(|_| period(&mut unfinished, &mut now_us));
         assert_eq!(unfinished.longest_late(), None);
         unfinished.note_watched(A, true);
+        period(&mut unfinished, &mut now_us);
+        assert_eq!(unfinished.longest_late(), None);
+        unfinished.note_left(A);
         period(&mut unfinished, &mut now_us);
         assert_eq!(unfinished.longest_late(), None);
         period(&mut unfinished, &mut now_us);
