@@ -18,14 +18,11 @@ use weir_server::event::SessionId;
 
 use crate::driver::incoming::inbox::READ_BYTES;
 use crate::driver::incoming::turns::{Class, Turns};
-use crate::driver::incoming::unfinished::Unfinished;
+use crate::driver::incoming::unfinished::{FREE_BYTES, Unfinished};
 
 /// Bytes of messages on their way and at work, beyond which big ones arrive one by one; at most
 /// half of what there may be of them. What is left is the longest that one may be.
 pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
-
-/// Whoever has sent less of a message than this, in bytes, never waits for others.
-pub(crate) const FREE_BYTES: usize = 128 << 10;
 
 /// A message of which less has come, in bytes, is short: it needs no turn, as long as there are
 /// not many.
@@ -160,7 +157,7 @@ impl Admission {
                 return Verdict::Read;
             }
             if self.core_bytes == 0 {
-                let is_beyond = self.held_bytes >= self.input_bytes_max + self.short_share();
+                let is_beyond = self.unfinished.beyond_bytes() >= self.input_bytes_max;
                 return if is_beyond { Verdict::PassOver } else { Verdict::Read };
             }
         }

@@ -84,8 +84,19 @@ fn a_message_that_is_too_long_for_what_is_left_is_passed_over() {
 fn a_message_is_passed_over_where_all_the_others_come_fast_enough() {
     let (mut admission, clients) = crowd(4, 2 * MIB, 8 * MIB);
     assert_eq!(admission.judge(clients[0], 2 * MIB, 0), Verdict::Read);
-    admission.note_held(clients[1], 2 * MIB, 2 * MIB + MIB / 2);
+    admission.note_held(clients[1], 2 * MIB, 3 * MIB);
     assert_eq!(admission.judge(clients[0], 2 * MIB, 0), Verdict::PassOver);
+}
+
+#[test]
+fn what_everybody_may_have_is_no_reason_to_pass_over_the_message_of_one() {
+    let (mut admission, clients) = crowd(100, FREE_BYTES, 8 * MIB);
+    let mut held = FREE_BYTES;
+    while held < 3 * MIB {
+        assert_eq!(admission.judge(clients[0], held, 0), Verdict::Read);
+        admission.note_held(clients[0], held, held + READ_BYTES);
+        held += READ_BYTES;
+    }
 }
 
 #[test]
@@ -316,6 +327,7 @@ impl World {
         assert!(beyond + self.core_bytes <= bound.max(self.core_bytes), "{beyond} of {bound}");
         let held: usize = self.peers.iter().map(|peer| peer.held).sum();
         assert_eq!(held, self.admission.held_bytes());
+        assert_eq!(beyond, self.admission.unfinished.beyond_bytes());
     }
 
     /// So much time passes.

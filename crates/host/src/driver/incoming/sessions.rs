@@ -12,9 +12,10 @@ use weir_net::tls::Line;
 use weir_server::event::{Bytes, Event, RemoteId, SessionId};
 
 use crate::coverage::{Counter, Coverage};
-use crate::driver::incoming::admission::{Admission, FREE_BYTES, Verdict};
+use crate::driver::incoming::admission::{Admission, Verdict};
 use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::incoming::unfinished::FREE_BYTES;
 use crate::driver::outgoing::backlog::Backlog;
 use crate::driver::outgoing::lag::Lag;
 use crate::driver::outgoing::outbox::{BACKLOG_BYTES_MAX, Flushed, Outbox};

@@ -10,6 +10,9 @@ use weir_server::event::SessionId;
 
 use crate::driver::incoming::inbox::READ_BYTES;
 
+/// Whoever has sent less of a message than this, in bytes, never waits for others.
+pub(crate) const FREE_BYTES: usize = 128 << 10;
+
 /// How long a client has time to bring [`PERIOD_BYTES_MIN`].
 pub(super) const PERIOD_US: u64 = 500_000;
 
@@ -27,6 +30,8 @@ pub(super) struct Unfinished {
     /// Who is late, by the length of what is here.
     late: BTreeSet<(usize, SessionId)>,
     late_bytes: usize,
+    /// What is here beyond what everybody may have.
+    beyond_bytes: usize,
     /// When the period began, and the rounds it has had.
     period_us: u64,
     rounds: u32,
@@ -59,6 +64,7 @@ impl Unfinished {
         let part = self.parts.entry(id).or_insert(fresh);
         part.brought += after - part.bytes;
         let (is_late, brought) = (part.is_late, part.brought);
+        self.beyond_bytes = self.beyond_bytes - beyond(part.bytes) + beyond(after);
         self.set_late(id, false);
         self.parts.get_mut(&id).expect("it was entered").bytes = after;
         self.set_late(id, is_late && brought < PERIOD_BYTES_MIN);
@@ -66,7 +72,9 @@ impl Unfinished {
 
     fn forget(&mut self, id: SessionId) {
         self.set_late(id, false);
-        self.parts.remove(&id);
+        if let Some(part) = self.parts.remove(&id) {
+            self.beyond_bytes -= beyond(part.bytes);
+        }
     }
 
     /// Whether a client is read from now on when it sends something.
@@ -140,10 +148,19 @@ impl Unfinished {
         self.late_bytes
     }
 
+    /// What is here of messages beyond [`FREE_BYTES`] and a read of each, in bytes.
+    pub(super) fn beyond_bytes(&self) -> usize {
+        self.beyond_bytes
+    }
+
     /// Who is late with the longest message.
     pub(super) fn longest_late(&self) -> Option<SessionId> {
         self.late.last().map(|(_, id)| *id)
     }
+}
+
+fn beyond(bytes: usize) -> usize {
+    bytes.saturating_sub(FREE_BYTES + READ_BYTES)
 }
 
 #[cfg(test)]
