@@ -73,7 +73,9 @@ const LINES: &[Line] = &[
     line("long-texts", "Long_Texts", monitors::long_texts),
     line("waits", "Waits", waits::expire),
     line("waits-elsewhere", "Waits_Elsewhere", waits::elsewhere),
-    line("drip", "Drip", drip::run),
+    line("drip", "Drip", drip::few),
+    line("drip-mixed", "Drip_Mixed", drip::mixed),
+    line("drip-many", "Drip_Many", drip::many),
     line("scans", "Scans", long::transaction),
     line("reads", "Reads", long::readers),
     line("big-set", "Big_Set", long::big_set),
@@ -89,8 +91,9 @@ const LINES: &[Line] = &[
 /// The scenario's options in the help.
 pub(crate) const OPTIONS: &[&str] = &[
     "--lines NAME[,NAME...]  quiet, clauses, swap, audience, behind, ranges,",
-    "  one-session, many-rows, long-texts, waits, waits-elsewhere, drip, scans, reads,",
-    "  big-set, gone, sum-waits, sum-locks, sum-monitors, broken, files, memory (all of them)",
+    "  one-session, many-rows, long-texts, waits, waits-elsewhere, drip, drip-mixed,",
+    "  drip-many, scans, reads, big-set, gone, sum-waits, sum-locks, sum-monitors,",
+    "  broken, files, memory (all of them)",
     "--seconds N  of a line that ends by time (5) --megabytes N  of a sum (200)",
     "--quick  a fiftieth of everything",
     "--minutes N  a soak: all at the same time for so long, memory and files told",

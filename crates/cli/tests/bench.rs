@@ -162,6 +162,8 @@ fn others_are_heard_while_clients_misbehave() {
         ("waits", "expired"),
         ("waits-elsewhere", "commit p99 ms"),
         ("drip", "100 KB, answers"),
+        ("drip-mixed", "100 KB, answers"),
+        ("drip-many", "100 KB, answers"),
         ("scans", "read longest wait ms"),
         ("reads", "long reads"),
         ("gone", "echo longest wait ms"),

@@ -314,36 +314,82 @@ fn a_message_that_never_ends_takes_no_memory() {
     server.is_well();
 }
 
+/// Clients that have each begun a message of so many bytes, and send a byte of it now and then until
+/// they are shut down, or the server hangs up.
+struct Drips {
+    clients: Vec<Client>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Drips {
+    fn begin(server: &Server, bytes: impl IntoIterator<Item = usize>) -> Self {
+        let mut drips = Self { clients: vec![], threads: vec![] };
+        for bytes in bytes {
+            let begun = transact(&insert("drip", &"x".repeat(bytes + 100)));
+            // In the middle of a string.
+            let begun = begun.as_bytes()[..bytes].to_vec();
+            let client = server.client();
+            let mut sender = client.sender();
+            drips.clients.push(client);
+            drips.threads.push(thread::spawn(move || {
+                let mut sent = sender.write_all(&begun);
+                while sent.is_ok() {
+                    thread::sleep(Duration::from_millis(20));
+                    sent = sender.write_all(b"x");
+                }
+            }));
+        }
+        drips
+    }
+
+    fn end(self) {
+        for client in self.clients {
+            // It fails if the server has hung up.
+            let _ = client.sender().shutdown(Shutdown::Both);
+        }
+        self.threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
 #[test]
 fn clients_that_drip_into_big_messages_hold_up_nobody() {
     let (_scratch, server) = small_server();
-    let begun = transact(&insert("drip", &"x".repeat(600 << 10)));
-    // In the middle of a string.
-    let begun = begun.as_bytes()[..500 << 10].to_vec();
-    let drips: Vec<Client> = (0..5).map(|_| server.client()).collect();
-    let dripping = drips.iter().map(|client| {
-        let (mut sender, begun) = (client.sender(), begun.clone());
-        thread::spawn(move || {
-            let mut sent = sender.write_all(&begun);
-            while sent.is_ok() {
-                thread::sleep(Duration::from_millis(20));
-                sent = sender.write_all(b"x");
-            }
-        })
-    });
-    let dripping: Vec<_> = dripping.collect();
+    let drips = Drips::begin(&server, [500 << 10; 5]);
     for bytes in [100 << 10, 300 << 10, 15 << 16, 15 << 17] {
         let mut client = server.client();
         let request = transact(&insert("whole", &"y".repeat(bytes)));
         let reply = exchange(&mut client, request).expect("an answer");
         assert!(reply.contains(r#"{"uuid":["uuid","#), "{bytes} bytes: {reply:.200}");
     }
-    for client in drips {
-        // It fails if the server has hung up.
-        let _ = client.sender().shutdown(Shutdown::Both);
-    }
-    dripping.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    drips.end();
     server.is_well();
+}
+
+/// A long one and many short ones, or only short ones, with and without room for all of them: in
+/// turns of half a second each they would hold up a message for half a minute.
+#[test]
+fn clients_that_drip_into_many_messages_do_not_hold_up_100_kb() {
+    let within = [vec![900 << 10], vec![80 << 10; 25]].concat();
+    let beyond = [vec![1800 << 10], vec![100 << 10; 60]].concat();
+    for mix in [within, beyond, vec![250 << 10; 70], vec![70 << 10; 90]] {
+        let (_scratch, server) = small_server();
+        let drips = Drips::begin(&server, mix.iter().copied());
+        // While they begin, and later.
+        for n in 0..60 {
+            let mut client = server.client();
+            client.set_patience(Duration::from_secs(15));
+            let request = transact(&insert("whole", &"y".repeat(100_000)));
+            let reply = exchange(&mut client, request);
+            let reply = reply.unwrap_or_else(|| panic!("no answer to {n} beside {mix:?}"));
+            assert!(reply.contains(r#"{"uuid":["uuid","#), "{reply:.200}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        drips.end();
+        server.is_well();
+        let has_room = mix.iter().sum::<usize>() < 3 << 20;
+        let dropped = "no memory for a message that comes too slowly";
+        assert!(!has_room || !server.log().contains(dropped), "{}", server.log());
+    }
 }
 
 /// Clients whose requests are together far more than may be on its way at once.

@@ -5,7 +5,8 @@
 //! 2. `driver`: the one hot thread, its loop of rounds over epoll(7) (`poller`), with what comes
 //!    in, what goes out, and the work of helpers.
 //! 3. `disk`: database files. `unixctl`: commands of admins. `recording`: `--record`, `--replay`.
-//! 4. `vlog`: the log. `coverage`, `stall`, `memory`: what the process tells about itself.
+//! 4. `vlog`: the log. `coverage`, `stall`, `usage`, `memory`: what the process tells about
+//!    itself.
 //! 5. `clock`, `seed`, `signals`, `fault`, `limits`, `version`: time, randomness, fatal signals,
 //!    what the system lets the process have, and who it is.
 
@@ -22,6 +23,7 @@ mod unixctl;
 mod coverage;
 mod memory;
 mod stall;
+mod usage;
 pub mod vlog;
 
 mod clock;

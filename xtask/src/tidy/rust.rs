@@ -17,6 +17,8 @@ const MAY_UNSAFE: &[&str] = &[
     "crates/host/src/daemon/fork.rs",
     // signal(2) has none either: faults must kill at once.
     "crates/host/src/fault.rs",
+    // What one thread has used is told by getrusage(2) only.
+    "crates/host/src/usage.rs",
     // Nor have localtime_r(3) and strftime(3), and dates in a log are what they say.
     "crates/host/src/vlog/date.rs",
     // A descriptor that was inherited is only a number.

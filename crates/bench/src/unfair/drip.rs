@@ -1,5 +1,6 @@
 //! Clients that never end a big message but send a byte of it now and then, while another one has
-//! messages of 100 KB answered.
+//! messages of 100 KB answered: a few long ones; one as long as Weir reads without turns, and many
+//! short ones; hundreds in between, from the moment on when they begin.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,16 @@ use crate::client::Target;
 use crate::crowd::Crowd;
 use crate::stats::Latencies;
 
-const DRIPPING: usize = 5;
 /// How often each of them sends a byte.
 const DRIP: Duration = Duration::from_millis(400);
-/// What each sends as fast as the server takes it. All of them together have more than the 512 MiB
-/// that Weir reads of big messages until it takes them in turn.
-const BEGUN_BYTES: usize = 120_000_000;
+/// How many clients send how many bytes as fast as the server takes them.
+type Mix = &'static [(usize, usize)];
+/// Together more than the 512 MiB that Weir reads of big messages until it takes them in turn.
+const FEW: Mix = &[(5, 120_000_000)];
+/// Beyond that, and beyond what short messages may be then.
+const MIXED: Mix = &[(1, 520_000_000), (80, 1_000_000)];
+/// Each just too long for a short one.
+const MANY: Mix = &[(700, 1_100_000)];
 /// What is sent of that at a time.
 const PIECE_BYTES: usize = 1_000_000;
 /// The beginnings are with the server, or will not be, when so long nothing more is taken.
@@ -37,8 +42,6 @@ fn beginning() -> Vec<u8> {
 struct Drip {
     crowd: Crowd,
     dripping: Vec<Dripping>,
-    /// What each of them begins with.
-    bytes: usize,
     piece: Vec<u8>,
     dripped: Instant,
     /// When somebody last could send a piece.
@@ -48,33 +51,35 @@ struct Drip {
 
 struct Dripping {
     token: usize,
-    /// What is left of the beginning.
+    /// How long the beginning is, and what is left of it.
+    bytes: usize,
     left: usize,
 }
 
 impl Drip {
-    fn begin(scene: &Scene<'_>) -> Result<Self, Error> {
+    fn begin(scene: &Scene<'_>, mix: Mix) -> Result<Self, Error> {
         let (crowd, now) = (Crowd::new()?, Instant::now());
         let mut drip = Self {
             crowd,
             dripping: Vec::new(),
-            bytes: scene.count(BEGUN_BYTES),
             piece: vec![b'x'; scene.count(PIECE_BYTES)],
             dripped: now,
             flowed: now,
             closed: 0,
         };
-        for _ in 0..DRIPPING {
-            let dripping = drip.join(scene.target)?;
-            drip.dripping.push(dripping);
+        for (clients, bytes) in mix {
+            for _ in 0..*clients {
+                let dripping = drip.join(scene.target, scene.count(*bytes))?;
+                drip.dripping.push(dripping);
+            }
         }
         Ok(drip)
     }
 
-    fn join(&mut self, target: &Target) -> Result<Dripping, Error> {
+    fn join(&mut self, target: &Target, bytes: usize) -> Result<Dripping, Error> {
         let token = self.crowd.join(target)?;
         self.crowd.send(token, &beginning())?;
-        Ok(Dripping { token, left: self.bytes })
+        Ok(Dripping { token, bytes, left: bytes })
     }
 
     /// Whether all beginnings are sent, as far as the server takes them.
@@ -90,10 +95,10 @@ impl Drip {
             self.dripped = Instant::now();
         }
         for n in 0..self.dripping.len() {
-            let Dripping { token, left } = self.dripping[n];
+            let Dripping { token, bytes, left } = self.dripping[n];
             if !self.crowd.is_open(token) {
                 self.closed += 1;
-                self.dripping[n] = self.join(target)?;
+                self.dripping[n] = self.join(target, bytes)?;
             } else if !self.crowd.has_sent(token) {
                 continue;
             } else if left > 0 {
@@ -109,14 +114,35 @@ impl Drip {
     }
 }
 
-/// Clients drip, another one sends messages of 100 KB.
-pub(super) fn run(scene: &mut Scene<'_>) -> Result<(), Error> {
-    scene.fill(ROWS)?;
-    let mut drip = Drip::begin(scene)?;
+pub(super) fn few(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let mut drip = Drip::begin(scene, FEW)?;
+    begun(scene, &mut drip)?;
+    measure(scene, drip)
+}
+
+pub(super) fn mixed(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let mut drip = Drip::begin(scene, MIXED)?;
+    begun(scene, &mut drip)?;
+    measure(scene, drip)
+}
+
+pub(super) fn many(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let drip = Drip::begin(scene, MANY)?;
+    measure(scene, drip)
+}
+
+/// Until all beginnings are with the server.
+fn begun(scene: &Scene<'_>, drip: &mut Drip) -> Result<(), Error> {
     let start = Instant::now();
     while !drip.has_begun() && start.elapsed() < PATIENCE {
         drip.turn(scene.target)?;
     }
+    Ok(())
+}
+
+/// Clients drip, another one sends messages of 100 KB.
+fn measure(scene: &mut Scene<'_>, mut drip: Drip) -> Result<(), Error> {
+    scene.fill(ROWS)?;
     let writer = drip.crowd.join(scene.target)?;
     scene.beside(TWO, &mut |scene| {
         let mut latencies = Latencies::default();

@@ -55,9 +55,10 @@ use crate::memory::{Idleness, MemoryWatch};
 use crate::poller::{Interest, Ready};
 use crate::recording::{End, Item, Recorder, Start};
 use crate::signals::Signals;
-use crate::stall::Stalls;
+use crate::stall::{RoundTime, Stalls, Step};
 use crate::unixctl::Commands;
-use crate::vlog::Vlog;
+use crate::usage::Usage;
+use crate::vlog::{Level, Vlog};
 use execution::Execution;
 use files::jobs::Done;
 use outside::Outside;
@@ -86,6 +87,7 @@ pub(crate) struct Driver {
     outside: Outside,
     signals: Signals,
     stalls: Stalls,
+    time: RoundTime,
     memory: MemoryWatch,
     idleness: Idleness,
     /// The start is over.
@@ -96,6 +98,8 @@ pub(crate) struct Driver {
     command: Option<io::Result<ExitStatus>>,
     ready: Vec<Ready>,
     effects: Vec<Effect>,
+    /// For lines that no replay says.
+    log: Vlog,
 }
 
 impl Driver {
@@ -117,6 +121,7 @@ impl Driver {
             commands.record(Arc::clone(recorder));
         }
         let socket_log = log.recorded(recorder.clone());
+        let own_log = socket_log.clone();
         let outside = Outside::new(clock, commands, rundir, trim_memory, log.clone(), socket_log)?;
         let execution = Execution::new(now, config, recorder, log, false)?;
         outside.poller.add(&signals, Token::Signal.encode(), Interest::Read)?;
@@ -126,6 +131,7 @@ impl Driver {
             outside,
             signals,
             stalls: Stalls::default(),
+            time: RoundTime::default(),
             memory: MemoryWatch::default(),
             idleness: Idleness::default(),
             is_started: false,
@@ -133,6 +139,7 @@ impl Driver {
             command: None,
             ready: Vec::new(),
             effects: Vec::new(),
+            log: own_log,
         })
     }
 
@@ -159,7 +166,16 @@ impl Driver {
             let now = self.outside.now();
             self.round(now);
             now_us = self.outside.monotonic_us();
-            self.stalls.note(now.monotonic_us, now_us);
+            self.note_time(now, now_us);
+        }
+    }
+
+    /// A round is over: one that took long is told to the log.
+    fn note_time(&mut self, begun: Now, done_us: u64) {
+        self.time.mark(Step::Output, done_us);
+        let took_us = self.stalls.note(begun.monotonic_us, done_us);
+        if let Some(lines) = self.time.report(took_us, Usage::of_this_thread) {
+            self.log.log_lines_limited("poll_interval", "timeval", Level::Warn, &lines);
         }
     }
 
@@ -228,7 +244,7 @@ impl Driver {
         if self.outside.admin.is_exiting() {
             if !mem::replace(&mut self.is_stopping, true) {
                 self.execution.events.push(Event::Stopping);
-                self.deliver_at_once();
+                self.deliver_at_once(Step::Output);
                 self.execute_effects();
             }
             return self.execution.server.may_stop().then_some(Turn::Exit);
@@ -267,6 +283,7 @@ impl Driver {
     }
 
     fn round(&mut self, now: Now) {
+        self.time.begin(now.monotonic_us);
         if self.execution.coverage.is_due(now.monotonic_us) {
             self.execution.count_queries();
         }
@@ -276,9 +293,11 @@ impl Driver {
         self.take_ready(now);
         self.wake_listeners(now);
         self.report_memory(now);
+        self.time.mark(Step::Input, self.outside.monotonic_us());
         self.trim_memory_if_idle(now);
         self.deliver(now);
         self.execution.end_round(now);
+        self.time.mark(Step::Core, self.outside.monotonic_us());
         self.execute_effects();
         self.resume_paused();
     }
@@ -289,6 +308,7 @@ impl Driver {
         if !has_work && self.execution.server.has_pending_updates() {
             self.execution.coverage.add(Counter::UpdateFlushes, 1);
             self.execution.flush_updates(now);
+            self.time.mark(Step::Core, self.outside.monotonic_us());
         }
     }
 
@@ -334,7 +354,7 @@ impl Driver {
                 self.execution.execute(effect, Some(&mut self.outside));
                 // The core waits for what came of it.
                 if is_append && self.execution.crash.is_none() {
-                    self.deliver_at_once();
+                    self.deliver_at_once(Step::Files);
                 }
             }
             self.outside.flush_sessions(&mut self.execution.coverage);
@@ -342,23 +362,25 @@ impl Driver {
             self.outside.flush_links(coverage, events);
             self.outside.sessions.take_events(&mut self.execution.events);
             if !self.execution.events.is_empty() {
-                self.deliver_at_once();
+                self.deliver_at_once(Step::Output);
             }
         }
         self.effects = effects;
     }
 
-    /// Tells the core what effects have caused: a round of its own.
-    fn deliver_at_once(&mut self) {
+    /// Tells the core what effects have caused, `after` the step that did: a round of its own.
+    fn deliver_at_once(&mut self, after: Step) {
         let now = self.outside.now();
+        self.time.mark(after, now.monotonic_us);
         self.deliver(now);
         self.execution.end_round(now);
+        self.time.mark(Step::Core, self.outside.monotonic_us());
     }
 
     /// Reads again from clients that waited for room, if there is some now.
     fn resume_paused(&mut self) {
         let Self { execution, outside, .. } = self;
-        if outside.sessions.admission().has_paused() {
+        if outside.sessions.admission().has_much() {
             let at_work = execution.server.message_bytes();
             outside.sessions.admission().note_at_work(at_work);
             outside.sessions.resume_paused(&outside.poller);

@@ -162,9 +162,20 @@ impl Vlog {
 
     /// Logs a line that a peer can provoke; `place` names where in the program, for the rate limit.
     pub fn log_limited(&self, place: &'static str, module: &str, level: Level, text: &str) {
+        self.log_lines_limited(place, module, level, &[text]);
+    }
+
+    /// Logs lines that belong together, all of them or none; to the rate limit they are one.
+    pub(crate) fn log_lines_limited(
+        &self,
+        place: &'static str,
+        module: &str,
+        level: Level,
+        lines: &[impl AsRef<str>],
+    ) {
         let verdict = self.state().judge(place, module, level);
         let Verdict::Pass(dropped) = verdict else { return };
-        for line in dropped.as_deref().into_iter().chain([text]) {
+        for line in dropped.as_deref().into_iter().chain(lines.iter().map(AsRef::as_ref)) {
             self.log(module, level, line);
         }
     }

@@ -1,15 +1,24 @@
 //! Which clients may go on with big messages, so that input has a bound.
 //!
-//! Messages on their way, and those that the core is at, count against one budget. As long as there
-//! is not much of them everybody is read; then, who sends little, and one client that sends much,
-//! in turns (see [`turns`](super::turns)). A message that is too long for what is left is passed
-//! over. Where as much is here as may be, the one whose turn it is waits for what is at work, or
-//! takes the place of a client whose turn has ended before its message.
+//! Messages on their way, and those that the core is at, count against one budget.
+//!
+//! - As long as there is room, what comes too slowly (see [`unfinished`](super::unfinished)) is kept
+//!   and costs nobody anything. Where there is none, the longest of it is let go, with its
+//!   connection.
+//! - As long as there is not much of the rest, everybody is read.
+//! - Then there is a limit for a message: what of it comes before is read at once, what comes behind
+//!   in turns (see [`turns`](super::turns)). The limit falls while the room shrinks, and never
+//!   below [`FREE_BYTES`].
+//! - A message that is too long for what is left is passed over.
+//!
+//! Where as much is here as may be, and nothing of it is late, the one whose turn it is waits for
+//! what is at work.
 
 use weir_server::event::SessionId;
 
 use crate::driver::incoming::inbox::READ_BYTES;
 use crate::driver::incoming::turns::{Class, Turns};
+use crate::driver::incoming::unfinished::{FREE_BYTES, Unfinished};
 
 /// Bytes of messages on their way and at work, beyond which big ones arrive one by one; at most
 /// half of what there may be of them. What is left is the longest that one may be.
@@ -19,8 +28,11 @@ pub const UNPARSED_BYTES_MAX: usize = 512 << 20;
 /// not many.
 const SHORT_BYTES_MAX: usize = 1 << 20;
 
-/// Short messages beyond `READ_BYTES` may be this part of what may be here without turns.
+/// Short messages without turns may take this part of what one long message may.
 const SHORT_SHARE: usize = 8;
+
+/// One of them may have this part of what is left of that.
+const ROOM_SHARE: usize = 64;
 
 /// From time to time the core is told of those who are not read, so that it does not take them for
 /// silent: less than half the shortest interval of probes.
@@ -33,9 +45,9 @@ pub(crate) enum Verdict {
     Read,
     /// The message is too long: it is passed over as it comes, and the client is read.
     PassOver,
-    /// The client is read once the longest message of a client that is late, if there is one, has
-    /// been let go.
-    MakeRoom,
+    /// There is no room: this client is let go, whose message is the longest of those that come too
+    /// slowly. Then the question is another one.
+    LetGo(SessionId),
     /// The client is not read before [`Admission::take_resumed`] names it.
     Wait,
 }
@@ -43,12 +55,11 @@ pub(crate) enum Verdict {
 /// The budget and who waits for it.
 pub(crate) struct Admission {
     turns: Turns,
+    unfinished: Unfinished,
     /// When the core was last told of those who are not read.
     pulse_us: u64,
     /// Input of all clients that is no message yet.
     held_bytes: usize,
-    /// What of it is of short messages beyond `READ_BYTES`.
-    short_bytes: usize,
     /// Messages that the core is at.
     core_bytes: usize,
     /// What input and messages at work may be together.
@@ -61,9 +72,9 @@ impl Admission {
     pub(crate) fn new(input_bytes_max: usize) -> Self {
         Self {
             turns: Turns::default(),
+            unfinished: Unfinished::default(),
             pulse_us: 0,
             held_bytes: 0,
-            short_bytes: 0,
             core_bytes: 0,
             input_bytes_max,
         }
@@ -76,17 +87,33 @@ impl Admission {
 
     /// The inbox of a client held `before` bytes and holds `after`.
     #[inline]
-    pub(crate) fn note_held(&mut self, before: usize, after: usize) {
+    pub(crate) fn note_held(&mut self, id: SessionId, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
         assert!(self.held_bytes >= before, "what an inbox holds was counted when it came");
         self.held_bytes = self.held_bytes - before + after;
-        self.short_bytes = self.short_bytes - short(before) + short(after);
+        if before.max(after) >= READ_BYTES {
+            self.unfinished.note(id, before, after);
+        }
     }
 
     /// A client was read, whose inbox held `before` bytes and holds `after`.
     #[inline]
     pub(crate) fn note_read(&mut self, id: SessionId, before: usize, after: usize) {
-        self.note_held(before, after);
+        self.note_held(id, before, after);
         self.turns.note_read(id, after - before);
+    }
+
+    /// Whether a client is read from now on when it sends something.
+    pub(crate) fn note_watched(&mut self, id: SessionId, is_watched: bool) {
+        self.unfinished.note_watched(id, is_watched);
+    }
+
+    /// A client has something to say, and is not read in this round for want of time.
+    pub(crate) fn note_left(&mut self, id: SessionId) {
+        self.unfinished.note_left(id);
+        self.turns.note_left(id);
     }
 
     /// So many bytes of messages are at work in the core.
@@ -102,26 +129,36 @@ impl Admission {
     /// Whether a client may be read whose inbox holds `held` bytes.
     #[inline]
     pub(crate) fn judge(&mut self, id: SessionId, held: usize, now_us: u64) -> Verdict {
-        if !self.is_crowded() || held < READ_BYTES {
+        if !self.is_full() && (held < FREE_BYTES || !self.is_crowded()) {
             return Verdict::Read;
         }
         self.judge_big(id, held, now_us)
     }
 
     fn judge_big(&mut self, id: SessionId, held: usize, now_us: u64) -> Verdict {
-        let class = if short(held) > 0 { Class::Short } else { Class::Long };
-        if class == Class::Short && self.short_room() > 0 {
+        if self.is_full()
+            && let Some(longest) = self.unfinished.longest_late()
+        {
+            return Verdict::LetGo(longest);
+        }
+        if held < self.short_bytes_max() {
             return Verdict::Read;
         }
+        let class = match held {
+            _ if self.unfinished.is_late(id) => Class::Late,
+            ..SHORT_BYTES_MAX => Class::Short(held),
+            _ => Class::Long,
+        };
         if self.turns.take(id, class, now_us) {
-            if held >= self.input_bytes_max - self.crowd_bytes() {
+            if held >= self.long_bytes_max() {
                 return Verdict::PassOver;
             }
             if !self.is_full() {
                 return Verdict::Read;
             }
             if self.core_bytes == 0 {
-                return Verdict::MakeRoom;
+                let is_beyond = self.unfinished.beyond_bytes() >= self.input_bytes_max;
+                return if is_beyond { Verdict::PassOver } else { Verdict::Read };
             }
         }
         self.turns.wait(id, class, now_us);
@@ -133,25 +170,41 @@ impl Admission {
         UNPARSED_BYTES_MAX.min(self.input_bytes_max / 2)
     }
 
+    /// No message may be longer.
+    fn long_bytes_max(&self) -> usize {
+        self.input_bytes_max - self.crowd_bytes()
+    }
+
+    /// What short messages may take without turns.
+    fn short_share(&self) -> usize {
+        self.long_bytes_max() / SHORT_SHARE
+    }
+
+    /// Short messages without turns may be so much more.
+    fn short_room(&self) -> usize {
+        (self.crowd_bytes() + self.short_share()).saturating_sub(self.brisk_bytes())
+    }
+
+    /// Of which less has come needs no turn.
+    fn short_bytes_max(&self) -> usize {
+        (self.short_room() / ROOM_SHARE).clamp(FREE_BYTES, SHORT_BYTES_MAX)
+    }
+
+    /// What is at work, or on its way and comes fast enough.
+    fn brisk_bytes(&self) -> usize {
+        self.all_bytes() - self.unfinished.late_bytes()
+    }
+
+    fn all_bytes(&self) -> usize {
+        self.held_bytes + self.core_bytes
+    }
+
     fn is_crowded(&self) -> bool {
-        self.held_bytes + self.core_bytes > self.crowd_bytes()
+        self.brisk_bytes() > self.crowd_bytes()
     }
 
     fn is_full(&self) -> bool {
-        self.held_bytes + self.core_bytes >= self.input_bytes_max
-    }
-
-    /// What more may come of short messages without turns, in bytes.
-    fn short_room(&self) -> usize {
-        if self.is_full() {
-            return 0;
-        }
-        (self.crowd_bytes() / SHORT_SHARE).saturating_sub(self.short_bytes)
-    }
-
-    /// Clients other than `id` whose turn has ended before their message.
-    pub(crate) fn late_besides(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
-        self.turns.late_besides(id)
+        self.all_bytes() >= self.input_bytes_max
     }
 
     /// A client has ended its message, has had it passed over, or is gone: its right to go on is
@@ -159,7 +212,7 @@ impl Admission {
     #[inline]
     pub(crate) fn give_up_right(&mut self, id: SessionId) {
         if !self.turns.is_empty() {
-            self.turns.end(id);
+            self.turns.stand_aside(id);
         }
     }
 
@@ -171,13 +224,21 @@ impl Admission {
     /// When the right to go on is to be taken from somebody, or the core is to be told of those who
     /// wait for it.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
-        let pulse = self.has_paused().then_some(self.pulse_us + PULSE_US);
-        self.turns.deadline_us().into_iter().chain(pulse).min()
+        if !self.has_paused() {
+            return None;
+        }
+        let others = [self.pulse_us + PULSE_US, self.unfinished.deadline_us()];
+        self.turns.deadline_us().into_iter().chain(others).min()
     }
 
     /// True while somebody waits for others to be done.
     pub(crate) fn has_paused(&self) -> bool {
         self.turns.has_waiting()
+    }
+
+    /// True while it matters who sends too slowly.
+    pub(crate) fn has_much(&self) -> bool {
+        self.all_bytes() > self.crowd_bytes() || self.has_paused()
     }
 
     /// Sessions that are not read although they have something to say, if it is time to tell of that.
@@ -189,9 +250,13 @@ impl Admission {
         self.turns.waiting().collect()
     }
 
-    /// Once a round: takes the right to go on from one who is late.
+    /// Once a round, while there is much: looks who is late, and takes the right to go on from one
+    /// who is.
     pub(crate) fn expire(&mut self, now_us: u64) {
-        self.turns.expire(now_us);
+        if let Some(late) = self.turns.expire(now_us) {
+            self.unfinished.mark_late(late);
+        }
+        self.unfinished.look(now_us);
     }
 
     /// Clients that waited and may be read again. Who cannot be read stands aside, and others may
@@ -203,10 +268,11 @@ impl Admission {
         if self.is_full() && self.core_bytes > 0 {
             return Vec::new();
         }
+        let bytes_max = self.short_bytes_max();
         // Each reads at least so much.
         let short = self.short_room().div_ceil(READ_BYTES);
         let mut resumed: Vec<SessionId> = self.turns.go_on(now_us).into_iter().collect();
-        resumed.extend((0..short).map_while(|_| self.turns.pop_short()));
+        resumed.extend((0..short).map_while(|_| self.turns.pop_short(bytes_max)));
         resumed
     }
 
@@ -217,103 +283,6 @@ impl Admission {
     }
 }
 
-/// What an inbox of `held` bytes counts among short messages.
-#[inline]
-fn short(held: usize) -> usize {
-    if (READ_BYTES..SHORT_BYTES_MAX).contains(&held) { held } else { 0 }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::incoming::turns::{TURN_PERIOD_US, TURN_ROUNDS_MIN};
-
-    const BIG: usize = 2 * READ_BYTES;
-
-    /// So many clients have sent `BIG` bytes of a message each, numbered from 1.
-    fn crowd(clients: u64, input_bytes_max: usize) -> (Admission, Vec<SessionId>) {
-        let mut admission = Admission::new(input_bytes_max);
-        let clients: Vec<SessionId> = (1..=clients).map(SessionId).collect();
-        clients.iter().for_each(|_| admission.note_held(0, BIG));
-        (admission, clients)
-    }
-
-    #[test]
-    fn in_a_crowd_one_goes_on_and_who_sends_little() {
-        let (mut admission, clients) = crowd(3, 4 * BIG);
-        assert_eq!(admission.judge(clients[0], BIG, 0), Verdict::Read);
-        assert_eq!(admission.judge(clients[1], BIG, 0), Verdict::Wait);
-        assert_eq!(admission.judge(clients[2], READ_BYTES - 1, 0), Verdict::Read);
-        assert_eq!(admission.judge(clients[0], BIG, 1), Verdict::Read);
-        assert_eq!(admission.take_resumed(1), []);
-        admission.give_up_right(clients[0]);
-        assert_eq!(admission.take_resumed(1), [clients[1]]);
-        assert!(!admission.has_paused());
-    }
-
-    #[test]
-    fn without_a_crowd_everybody_goes_on() {
-        let (mut admission, clients) = crowd(3, 6 * BIG);
-        for id in clients {
-            assert_eq!(admission.judge(id, BIG, 0), Verdict::Read);
-        }
-        assert_eq!(admission.deadline_us(), None);
-    }
-
-    #[test]
-    fn who_is_late_loses_the_right_and_then_makes_room() {
-        let (mut admission, clients) = crowd(3, 4 * BIG);
-        assert_eq!(admission.judge(clients[0], BIG, 0), Verdict::Read);
-        assert_eq!(admission.judge(clients[1], BIG, 0), Verdict::Wait);
-        (0..TURN_ROUNDS_MIN).for_each(|_| admission.expire(TURN_PERIOD_US));
-        assert_eq!(admission.take_resumed(TURN_PERIOD_US), [clients[1]]);
-        // As much is here as there may be, and nothing is at work.
-        admission.note_held(0, BIG);
-        assert_eq!(admission.judge(clients[1], BIG, TURN_PERIOD_US), Verdict::MakeRoom);
-        assert_eq!(admission.late_besides(clients[1]).collect::<Vec<_>>(), [clients[0]]);
-        // With something at work it waits for that.
-        admission.note_at_work(1);
-        assert_eq!(admission.judge(clients[1], BIG, TURN_PERIOD_US), Verdict::Wait);
-    }
-
-    #[test]
-    fn a_message_that_is_too_long_for_what_is_left_is_passed_over() {
-        let (mut admission, clients) = crowd(3, 4 * BIG);
-        assert_eq!(admission.judge(clients[0], 2 * BIG, 0), Verdict::PassOver);
-    }
-
-    #[test]
-    fn short_messages_go_past_the_long_ones_as_long_as_they_are_not_many() {
-        let mut admission = Admission::new(64 << 20);
-        let long: Vec<SessionId> = (1..=5).map(SessionId).collect();
-        long.iter().for_each(|_| admission.note_held(0, 7 << 20));
-        assert_eq!(admission.judge(long[0], 7 << 20, 0), Verdict::Read);
-        for id in &long[1..] {
-            assert_eq!(admission.judge(*id, 7 << 20, 0), Verdict::Wait);
-        }
-        // An eighth of the half, and one more that was let in before.
-        let mut let_in = Vec::new();
-        for id in (10..100).map(SessionId) {
-            admission.note_held(0, READ_BYTES);
-            if admission.judge(id, READ_BYTES, 0) == Verdict::Wait {
-                break;
-            }
-            let_in.push(id);
-        }
-        assert_eq!(let_in.len(), (4 << 20) / READ_BYTES - 1);
-        assert_eq!(admission.take_resumed(0), []);
-        admission.note_held(2 * READ_BYTES, 0);
-        let waiting = SessionId(10 + let_in.len() as u64);
-        assert_eq!(admission.take_resumed(0), [waiting]);
-    }
-
-    #[test]
-    fn the_core_hears_from_time_to_time_of_those_who_are_not_read() {
-        let (mut admission, clients) = crowd(3, 4 * BIG);
-        assert_eq!(admission.judge(clients[0], BIG, 0), Verdict::Read);
-        assert_eq!(admission.judge(clients[1], BIG, 0), Verdict::Wait);
-        assert_eq!(admission.take_pulse(PULSE_US), [clients[1]]);
-        assert_eq!(admission.take_pulse(2 * PULSE_US - 1), []);
-        assert_eq!(admission.take_pulse(2 * PULSE_US), [clients[1]]);
-    }
-}
+#[path = "admission_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@
 //! 3. `sessions` are the clients of the core, `links` the servers that its databases follow,
 //!    `admin` the users of `ovs-appctl`. What is written to each of them stands beside what is
 //!    read: one of the two decides about the other. `admission` bounds what clients may send, `turns` says who is
-//!    next where that is a lot.
+//!    next where that is a lot, `unfinished` who brings too little.
 //! 4. `endpoint` is an admin socket without a server, for clients in the background.
 
 pub(super) mod listeners;
@@ -19,6 +19,7 @@ mod inbox;
 
 pub(super) mod admission;
 mod turns;
+mod unfinished;
 pub(super) mod sessions;
 
 pub(super) mod links;

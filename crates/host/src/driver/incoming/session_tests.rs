@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::driver::incoming::turns::{TURN_BYTES_MIN, TURN_PERIOD_US, TURN_ROUNDS_MIN};
+use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
 
 /// More than anybody sends here.
 const INPUT_BYTES: usize = 64 << 20;
@@ -49,6 +49,7 @@ impl Shell {
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
         self.now_us += 1;
         self.sessions.begin_round(self.now_us, &mut self.coverage);
+        self.sessions.put_in_turn(&mut ready);
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
             let (poller, coverage) = (&self.poller, &mut self.coverage);
@@ -71,8 +72,8 @@ impl Shell {
 
     /// Rounds until the turn of one who sends nothing has ended.
     fn end_turn(&mut self) -> Vec<String> {
-        self.now_us += TURN_PERIOD_US;
-        (0..TURN_ROUNDS_MIN)
+        self.now_us += PERIOD_US;
+        (0..PERIOD_ROUNDS_MIN)
             .flat_map(|_| self.round())
             .filter(|event| event != "activity")
             .collect()
@@ -410,12 +411,12 @@ fn who_drips_into_a_big_message_does_not_hold_up_the_others() {
             drips.iter_mut().for_each(|(client, _)| drop(client.write(b"x")));
         }
         events = pump(&mut shell, &mut victim);
-        events.extend((0..TURN_ROUNDS_MIN).flat_map(|_| shell.round()));
+        events.extend((0..PERIOD_ROUNDS_MIN).flat_map(|_| shell.round()));
         events.retain(|event| event != "activity");
     }
     assert_eq!(events, [format!("message of {}", long.len())]);
     // For each of the others a period with what its socket held, and one with next to nothing.
-    let (waited_us, period_us) = (shell.now_us - begun_us, TURN_PERIOD_US + 100_000);
+    let (waited_us, period_us) = (shell.now_us - begun_us, PERIOD_US + 100_000);
     assert!(waited_us < 5 * 2 * period_us, "{waited_us} us");
     // All of them are heard to the end when there is nobody else.
     let (mut ended, mut endings) = (Vec::new(), [b"\"]" as &[u8]; 5]);
@@ -432,6 +433,36 @@ fn who_drips_into_a_big_message_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn hundreds_with_big_messages_are_read_in_several_rounds_and_in_turn() {
+    let mut shell = Shell::new(1 << 30);
+    let half = format!("[\"{}", "x".repeat(FREE_BYTES));
+    let rest = vec![b'x'; 200 << 10];
+    let mut clients: Vec<(SessionId, UnixStream)> = (0..100).map(|_| shell.connect()).collect();
+    for (_, client) in &mut clients {
+        pump(&mut shell, &mut [(client.try_clone().unwrap(), half.as_bytes())]);
+    }
+    let held = |shell: &Shell, id| shell.sessions.get(id).unwrap().channel.inbox.held_bytes();
+    let mut least = vec![half.len(); clients.len()];
+    let mut rounds = 0;
+    while least.contains(&half.len()) {
+        clients.iter_mut().for_each(|(_, client)| _ = client.write(&rest));
+        let before = shell.sessions.admission.held_bytes();
+        shell.round();
+        let read = shell.sessions.admission.held_bytes() - before;
+        assert!(read < ROUND_READ_BYTES_MAX + (1 << 20), "{read} bytes in a round");
+        least = clients.iter().map(|(id, _)| held(&shell, *id)).collect();
+        rounds += 1;
+        assert!(rounds < 100, "somebody is never read");
+    }
+    assert!((2..6).contains(&rounds), "{rounds} rounds, {least:?}");
+    // Who has little to say is heard in each of them.
+    let (_, mut client) = shell.connect();
+    clients.iter_mut().for_each(|(_, client)| _ = client.write(&rest));
+    client.write_all(b"[1]").unwrap();
+    assert!(shell.round().contains(&"message [1]".to_owned()));
+}
+
+#[test]
 fn a_slow_line_gets_its_message_through() {
     let mut shell = Shell::new(64 << 20);
     let message = format!("[\"{}\"]", "x".repeat(20 << 20));
@@ -445,7 +476,7 @@ fn a_slow_line_gets_its_message_through() {
     let mut end = 3 << 20;
     while events.is_empty() {
         let sent = end - slow[0].1.len();
-        end = message.len().min(end + 2 * TURN_BYTES_MIN);
+        end = message.len().min(end + 2 * PERIOD_BYTES_MIN);
         slow[0].1 = &message.as_bytes()[sent..end];
         events = pump(&mut shell, &mut slow);
         events.extend(pump(&mut shell, &mut others));
@@ -495,8 +526,13 @@ fn who_waits_for_a_turn_is_not_silent() {
     pump(&mut shell, &mut clients);
     assert!(shell.sessions.admission.has_paused());
     for _ in 0..10 {
-        shell.now_us = shell.sessions.deadline_us().expect("somebody waits");
-        assert_eq!(shell.round(), ["activity"; 2]);
+        let mut events = Vec::new();
+        while events.is_empty() {
+            let deadline_us = shell.sessions.deadline_us().expect("somebody waits");
+            shell.now_us = shell.now_us.max(deadline_us);
+            events = shell.round();
+        }
+        assert_eq!(events, ["activity"; 2]);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::coverage::{Counter, Coverage};
 use crate::driver::incoming::admission::{Admission, Verdict};
 use crate::driver::incoming::channel::{Channel, Received};
 use crate::driver::incoming::inbox::{Inbox, READ_BYTES};
+use crate::driver::incoming::unfinished::FREE_BYTES;
 use crate::driver::outgoing::backlog::Backlog;
 use crate::driver::outgoing::lag::Lag;
 use crate::driver::outgoing::outbox::{BACKLOG_BYTES_MAX, Flushed, Outbox};
@@ -24,6 +25,10 @@ use crate::poller::{Interest, Poller, Ready};
 /// Bytes written in one round to clients that have much to take; the others have their turn in the
 /// next one, so that a herd of them does not hold up who commits.
 const ROUND_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes read in one round from clients with big messages; the others have their turn in the next
+/// one, so that hundreds of them do not hold up who has little to say.
+const ROUND_READ_BYTES_MAX: usize = 8 << 20;
 
 /// What no socket takes at once, in bytes: it may as well wait for its turn.
 const LONG_BYTES_MIN: usize = 512 << 10;
@@ -59,9 +64,12 @@ pub(crate) struct Sessions {
     round: u64,
     /// Bytes written in this round to clients that had been blocked.
     round_bytes: usize,
+    /// Bytes read in this round of big messages.
+    round_read_bytes: usize,
     /// The last client that had its turn in the last round, if others did not.
     cut_at: Option<SessionId>,
     last_flushed: Option<SessionId>,
+    last_read: Option<SessionId>,
     scratch: Box<[u8]>,
     lag: Lag,
     backlog: Backlog,
@@ -120,8 +128,10 @@ impl Sessions {
             now_us: 0,
             round: 0,
             round_bytes: 0,
+            round_read_bytes: 0,
             cut_at: None,
             last_flushed: None,
+            last_read: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             lag: Lag::default(),
             backlog: Backlog::new(backlog_bytes_max),
@@ -196,7 +206,7 @@ impl Sessions {
     fn receive_early(&mut self, poller: &Poller, id: SessionId) {
         let session = living(&mut self.slots, id);
         let received = session.channel.receive_early(&mut self.scratch);
-        self.admission.note_held(0, session.channel.inbox.held_bytes());
+        self.admission.note_held(id, 0, session.channel.inbox.held_bytes());
         match received {
             Ok(Received::Bytes(_)) => session.scan_later(&mut self.unscanned),
             Ok(Received::Nothing) => {}
@@ -209,7 +219,7 @@ impl Sessions {
     pub(crate) fn begin_round(&mut self, now_us: u64, coverage: &mut Coverage) {
         self.round += 1;
         self.now_us = now_us;
-        self.round_bytes = 0;
+        (self.round_bytes, self.round_read_bytes) = (0, 0);
         for (id, fell) in self.lag.begin_round(now_us) {
             let Some(session) = get_mut(&mut self.slots, id) else { continue };
             let is_behind = session.is_waiting_for_room() && session.fell_in == fell;
@@ -261,11 +271,26 @@ impl Sessions {
             Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}
             Phase::Open => {
                 let held = inbox.held_bytes();
-                if hung_up || self.is_admitted(poller, id, held) {
+                if hung_up || self.has_time(id, held) && self.is_admitted(poller, id, held) {
                     self.read(poller, id, coverage);
                 }
             }
         }
+    }
+
+    /// Whether a client may be read in this round, whose inbox holds `held` bytes of a message.
+    fn has_time(&mut self, id: SessionId, held: usize) -> bool {
+        if held < FREE_BYTES {
+            return true;
+        }
+        let has_time = self.round_read_bytes < ROUND_READ_BYTES_MAX;
+        if has_time {
+            self.last_read = Some(id);
+        } else {
+            self.cut_at = self.cut_at.or(self.last_read);
+            self.admission.note_left(id);
+        }
+        has_time
     }
 
     /// Writes to a client that has waited for room, or leaves it to the next round.
@@ -280,23 +305,24 @@ impl Sessions {
 
     /// Whether a client is read now, whose inbox holds `held` bytes of a message.
     fn is_admitted(&mut self, poller: &Poller, id: SessionId, held: usize) -> bool {
-        match self.admission.judge(id, held, self.now_us) {
-            Verdict::Read => true,
-            Verdict::PassOver => {
-                self.pass_over(id);
-                true
-            }
-            Verdict::MakeRoom => {
-                let held = |id: &SessionId| self.get(*id).expect(LIVING).channel.inbox.held_bytes();
-                if let Some(longest) = self.admission.late_besides(id).max_by_key(held) {
-                    self.end(poller, longest, Some(LATE.to_owned()));
+        loop {
+            match self.admission.judge(id, held, self.now_us) {
+                Verdict::Read => return true,
+                Verdict::PassOver => {
+                    self.pass_over(id);
+                    return true;
                 }
-                true
-            }
-            Verdict::Wait => {
-                self.events.push(Event::Activity { session: id });
-                self.watch(poller, id, Interest::Nothing);
-                false
+                Verdict::LetGo(longest) => {
+                    self.end(poller, longest, Some(LATE.to_owned()));
+                    if longest == id {
+                        return false;
+                    }
+                }
+                Verdict::Wait => {
+                    self.events.push(Event::Activity { session: id });
+                    self.watch(poller, id, Interest::Nothing);
+                    return false;
+                }
             }
         }
     }
@@ -307,7 +333,7 @@ impl Sessions {
         let held = session.channel.inbox.held_bytes();
         session.channel.inbox.pass_over();
         session.passed_bytes = held as u64;
-        self.admission.note_held(held, session.channel.inbox.held_bytes());
+        self.admission.note_held(id, held, session.channel.inbox.held_bytes());
         self.admission.give_up_right(id);
         self.events.push(Event::TooLong { session: id, bytes: held as u64 });
     }
@@ -319,6 +345,9 @@ impl Sessions {
         self.admission.note_read(id, held, channel.inbox.held_bytes());
         match received {
             Ok(Received::Bytes(count)) => {
+                if held >= FREE_BYTES {
+                    self.round_read_bytes += count;
+                }
                 coverage.add(Counter::BytesReceived, count as u64);
                 if !self.take_message(id, coverage) {
                     self.events.push(Event::Activity { session: id });
@@ -337,7 +366,7 @@ impl Sessions {
         let held = inbox.held_bytes();
         let is_outline = inbox.passes_over();
         let result = inbox.next_message();
-        self.admission.note_held(held, inbox.held_bytes());
+        self.admission.note_held(id, held, inbox.held_bytes());
         match result {
             Ok(Some(bytes)) => {
                 session.served_in = self.round;
@@ -495,7 +524,7 @@ impl Sessions {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.phase = Phase::Closing;
         let inbox = mem::take(&mut session.channel.inbox);
-        self.admission.note_held(inbox.held_bytes(), 0);
+        self.admission.note_held(id, inbox.held_bytes(), 0);
         self.admission.give_up_right(id);
         if session.channel.is_drained() {
             return self.remove(poller, id);
@@ -550,7 +579,7 @@ impl Sessions {
         self.slots.iter().flatten().any(|session| !session.channel.is_drained())
     }
 
-    /// Reads again from those that waited for others to be done.
+    /// Looks who is late, and reads again from those that waited for others to be done.
     pub(crate) fn resume_paused(&mut self, poller: &Poller) {
         self.admission.expire(self.now_us);
         let mut is_settled = false;
@@ -585,7 +614,7 @@ impl Sessions {
     fn remove(&mut self, poller: &Poller, id: SessionId) {
         let slot = slot_of(&self.slots, id).expect(LIVING);
         let session = self.slots[slot].take().expect(LIVING);
-        self.admission.note_held(session.channel.inbox.held_bytes(), 0);
+        self.admission.note_held(id, session.channel.inbox.held_bytes(), 0);
         self.admission.give_up_right(id);
         self.free.push(slot);
         if session.phase == Phase::Closing {
@@ -595,6 +624,7 @@ impl Sessions {
     }
 
     fn watch(&mut self, poller: &Poller, id: SessionId, interest: Interest) {
+        self.admission.note_watched(id, interest == Interest::Read);
         let channel = &mut living(&mut self.slots, id).channel;
         if let Err(error) = channel.watch(poller, Token::Session(id.0), interest) {
             self.end(poller, id, Some(strerror(&error)));

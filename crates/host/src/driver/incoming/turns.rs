@@ -3,38 +3,35 @@
 //! | a turn ends with | and then |
 //! |---|---|
 //! | the message, or the connection | it is the next one's turn |
-//! | too little in a period, while others wait | so it is, and the client is late |
+//! | an empty socket, of one that had the time to fill it | so it is, and the client is late |
+//! | too little in a period, while others wait | the same |
 //! | [`TURN_US_MAX`] in all, while others wait | the same |
 //! | the core, that wants no more of the client | the client waits again when it is wanted |
 //!
 //! Short messages come first, then the others in the order in which they began to wait. Who is late
-//! has its turn when nobody else waits, and is the first to go where there is no room.
+//! has its turn when nobody else waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 
 use weir_server::event::SessionId;
 
-/// While others wait, at least [`TURN_BYTES_MIN`] must come in so long.
-pub(super) const TURN_PERIOD_US: u64 = 500_000;
-
-/// What must come in each [`TURN_PERIOD_US`], in bytes: 2 Mbit/s, below most networks.
-pub(super) const TURN_BYTES_MIN: usize = 128 << 10;
-
-/// A period has at least as many rounds of the loop. Who has sent enough is not late because the
-/// loop was away, or the whole process was stopped.
-pub(super) const TURN_ROUNDS_MIN: u32 = 8;
+use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
 
 /// The longest turn, from when others began to wait.
 pub(super) const TURN_US_MAX: u64 = 10_000_000;
 
+/// What the socket of a client holds, in bytes, that has waited for its turn and sends as fast as it
+/// can: less than the smallest buffers.
+const OWED_BYTES_MAX: u64 = 16 << 10;
+
 /// In which order clients have their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// What has come of the message is short.
-    Short,
+    /// What has come of the message is short; those with less of it come first.
+    Short(usize),
     Long,
-    /// A turn of the client's has ended before the message.
+    /// The client sends too slowly.
     Late,
 }
 
@@ -42,13 +39,14 @@ pub(super) enum Class {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     holder: Option<Holder>,
-    /// Clients that wait for a turn, the next one first.
-    queue: BTreeMap<(Class, u64), SessionId>,
-    places: BTreeMap<SessionId, (Class, u64)>,
+    /// Clients that wait for a turn, the next one first, and since when.
+    queue: BTreeMap<Place, (SessionId, u64)>,
+    places: BTreeMap<SessionId, Place>,
     /// Places ever given out.
     given: u64,
-    late: BTreeSet<SessionId>,
 }
+
+type Place = (Class, u64);
 
 #[derive(Debug)]
 struct Holder {
@@ -67,12 +65,20 @@ struct Contest {
     /// What came in this period, and the rounds it has had.
     bytes: usize,
     rounds: u32,
+    /// What must come at once.
+    owed_bytes: usize,
 }
 
 impl Contest {
     fn new(now_us: u64) -> Self {
-        Self { begun_us: now_us, period_us: now_us, bytes: 0, rounds: 0 }
+        Self { begun_us: now_us, period_us: now_us, bytes: 0, rounds: 0, owed_bytes: 0 }
     }
+}
+
+/// What one must bring at once that has waited for so long.
+fn owed_bytes(waited_us: u64) -> usize {
+    let sent = (PERIOD_BYTES_MIN as u64).saturating_mul(waited_us) / PERIOD_US;
+    sent.min(OWED_BYTES_MAX) as usize
 }
 
 impl Turns {
@@ -81,22 +87,19 @@ impl Turns {
         if let Some(holder) = &self.holder {
             return holder.id == id;
         }
-        let class = self.class(id, class);
         let place = self.places.get(&id).copied().unwrap_or((class, u64::MAX));
         let is_first = self.queue.first_key_value().is_none_or(|(first, _)| *first >= place);
         if is_first {
             self.leave_queue(id);
-            self.give(id, now_us);
+            self.give(id, now_us, now_us);
         }
         is_first
     }
 
-    fn class(&self, id: SessionId, class: Class) -> Class {
-        if self.late.contains(&id) { Class::Late } else { class }
-    }
-
-    fn give(&mut self, id: SessionId, now_us: u64) {
-        let contest = (!self.queue.is_empty()).then(|| Contest::new(now_us));
+    fn give(&mut self, id: SessionId, since_us: u64, now_us: u64) {
+        let owed_bytes = owed_bytes(now_us - since_us);
+        let contest =
+            (!self.queue.is_empty()).then(|| Contest { owed_bytes, ..Contest::new(now_us) });
         self.holder = Some(Holder { id, is_held_up: false, contest });
     }
 
@@ -110,8 +113,8 @@ impl Turns {
             return;
         }
         self.given += 1;
-        let place = (self.class(id, class), self.given);
-        self.queue.insert(place, id);
+        let place = (class, self.given);
+        self.queue.insert(place, (id, now_us));
         self.places.insert(id, place);
         if let Some(holder) = &mut self.holder {
             holder.contest.get_or_insert_with(|| Contest::new(now_us));
@@ -128,13 +131,17 @@ impl Turns {
         }
     }
 
-    /// A client's message has ended, or the client is gone.
-    pub(super) fn end(&mut self, id: SessionId) {
-        self.stand_aside(id);
-        self.late.remove(&id);
+    /// The client was not read in this round, although it has sent something.
+    pub(super) fn note_left(&mut self, id: SessionId) {
+        if let Some(Holder { id: holder, contest: Some(contest), .. }) = &mut self.holder
+            && *holder == id
+        {
+            contest.rounds = 0;
+        }
     }
 
-    /// A client is not to be read for a reason of its own: it neither has the turn nor waits.
+    /// A client's message has ended, or it is not to be read for a reason of its own: it neither has
+    /// the turn nor waits.
     pub(super) fn stand_aside(&mut self, id: SessionId) {
         if self.holder.as_ref().is_some_and(|holder| holder.id == id) {
             self.holder = None;
@@ -161,24 +168,27 @@ impl Turns {
         let Holder { is_held_up: false, contest: Some(contest), .. } = self.holder.as_ref()? else {
             return None;
         };
-        Some(contest.period_us + TURN_PERIOD_US)
+        let is_owing = contest.bytes < contest.owed_bytes;
+        Some(if is_owing { contest.period_us } else { contest.period_us + PERIOD_US })
     }
 
-    /// Once a round: ends the turn of one who is late.
-    pub(super) fn expire(&mut self, now_us: u64) {
-        let Some(holder) = &mut self.holder else { return };
-        let Some(contest) = holder.contest.as_mut().filter(|_| !holder.is_held_up) else { return };
+    /// Once a round: ends the turn of one who is late, and says who that is.
+    pub(super) fn expire(&mut self, now_us: u64) -> Option<SessionId> {
+        let holder = self.holder.as_mut()?;
+        let contest = holder.contest.as_mut().filter(|_| !holder.is_held_up)?;
         contest.rounds += 1;
-        if now_us < contest.period_us + TURN_PERIOD_US || contest.rounds < TURN_ROUNDS_MIN {
-            return;
+        if contest.rounds < PERIOD_ROUNDS_MIN {
+            return None;
         }
-        let is_slow = contest.bytes < TURN_BYTES_MIN;
-        if is_slow || now_us >= contest.begun_us + TURN_US_MAX {
-            self.late.insert(holder.id);
-            self.holder = None;
-        } else {
+        let is_over = now_us >= contest.period_us + PERIOD_US;
+        let due_bytes = if is_over { PERIOD_BYTES_MIN } else { contest.owed_bytes };
+        if contest.bytes < due_bytes || is_over && now_us >= contest.begun_us + TURN_US_MAX {
+            return self.holder.take().map(|holder| holder.id);
+        }
+        if is_over {
             *contest = Contest { begun_us: contest.begun_us, ..Contest::new(now_us) };
         }
+        None
     }
 
     /// True while somebody is not read.
@@ -189,13 +199,13 @@ impl Turns {
     /// Everybody who is not read.
     pub(super) fn waiting(&self) -> impl Iterator<Item = SessionId> {
         let held_up = self.holder.iter().filter(|holder| holder.is_held_up);
-        held_up.map(|holder| holder.id).chain(self.queue.values().copied())
+        held_up.map(|holder| holder.id).chain(self.queue.values().map(|(id, _)| *id))
     }
 
-    /// True when nobody has a turn, waits for one or is late.
+    /// True when nobody has a turn or waits for one.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.queue.is_empty() && self.late.is_empty()
+        self.holder.is_none() && self.queue.is_empty()
     }
 
     /// Who may be read from now on: the one whose turn it is, if it was held up, or the next one.
@@ -207,16 +217,20 @@ impl Turns {
             }
             return is_resumed.then_some(holder.id);
         }
-        let (_, id) = self.queue.pop_first()?;
+        let (_, (id, since_us)) = self.queue.pop_first()?;
         self.places.remove(&id);
-        self.give(id, now_us);
+        self.give(id, since_us, now_us);
         Some(id)
     }
 
-    /// The next of those who wait with a short message; it has no turn, and needs none.
-    pub(super) fn pop_short(&mut self) -> Option<SessionId> {
-        let first = self.queue.first_entry().filter(|first| first.key().0 == Class::Short)?;
-        let id = first.remove();
+    /// The next of those who wait with less than so many bytes of a short message; it has no turn,
+    /// and needs none.
+    pub(super) fn pop_short(&mut self, bytes_max: usize) -> Option<SessionId> {
+        let first = self.queue.first_entry()?;
+        if !matches!(first.key().0, Class::Short(bytes) if bytes < bytes_max) {
+            return None;
+        }
+        let (id, _) = first.remove();
         self.places.remove(&id);
         self.settle();
         Some(id)
@@ -230,11 +244,6 @@ impl Turns {
         self.places.clear();
         all
     }
-
-    /// Clients other than `id` whose turn has ended before their message.
-    pub(super) fn late_besides(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
-        self.late.iter().copied().filter(move |late| *late != id)
-    }
 }
 
 #[cfg(test)]
@@ -245,17 +254,24 @@ mod tests {
     const B: SessionId = SessionId(2);
     const C: SessionId = SessionId(3);
 
-    /// A period, with as many rounds as it needs, in which `bytes` come from `id`.
-    fn period(turns: &mut Turns, now_us: &mut u64, id: SessionId, bytes: usize) {
+    /// A period, with as many rounds as it needs, in which `bytes` come from `id`; who is late then.
+    fn period(
+        turns: &mut Turns,
+        now_us: &mut u64,
+        id: SessionId,
+        bytes: usize,
+    ) -> Option<SessionId> {
         turns.note_read(id, bytes);
-        for _ in 0..TURN_ROUNDS_MIN {
-            *now_us += TURN_PERIOD_US / u64::from(TURN_ROUNDS_MIN);
-            turns.expire(*now_us);
-        }
+        let mut rounds = (0..PERIOD_ROUNDS_MIN).map(|_| {
+            *now_us += PERIOD_US / u64::from(PERIOD_ROUNDS_MIN);
+            turns.expire(*now_us)
+        });
+        rounds.find_map(|late| late)
     }
 
-    fn late(turns: &Turns) -> Vec<SessionId> {
-        turns.late_besides(SessionId(0)).collect()
+    /// So many rounds at the same moment; who is late then.
+    fn rounds(turns: &mut Turns, now_us: u64, count: u32) -> Option<SessionId> {
+        (0..count).find_map(|_| turns.expire(now_us))
     }
 
     #[test]
@@ -269,11 +285,11 @@ mod tests {
         assert!(turns.take(A, Class::Long, now_us));
         // From the moment at which others wait on.
         turns.wait(B, Class::Long, now_us);
-        assert_eq!(turns.deadline_us(), Some(now_us + TURN_PERIOD_US));
-        period(&mut turns, &mut now_us, A, TURN_BYTES_MIN);
-        assert_eq!((turns.go_on(now_us), late(&turns)), (None, vec![]));
-        period(&mut turns, &mut now_us, A, TURN_BYTES_MIN - 1);
-        assert_eq!((turns.go_on(now_us), late(&turns)), (Some(B), vec![A]));
+        assert_eq!(turns.deadline_us(), Some(now_us + PERIOD_US));
+        assert_eq!(period(&mut turns, &mut now_us, A, PERIOD_BYTES_MIN), None);
+        assert_eq!(turns.go_on(now_us), None);
+        assert_eq!(period(&mut turns, &mut now_us, A, PERIOD_BYTES_MIN - 1), Some(A));
+        assert_eq!(turns.go_on(now_us), Some(B));
     }
 
     #[test]
@@ -286,7 +302,7 @@ mod tests {
             period(&mut turns, &mut now_us, A, 1 << 20);
             periods += 1;
         }
-        assert_eq!(periods, TURN_US_MAX / TURN_PERIOD_US);
+        assert_eq!(periods, TURN_US_MAX / PERIOD_US);
         assert!(turns.take(B, Class::Long, now_us) && !turns.take(A, Class::Long, now_us));
     }
 
@@ -295,39 +311,73 @@ mod tests {
         let mut turns = Turns::default();
         turns.take(A, Class::Long, 0);
         turns.wait(B, Class::Long, 0);
-        turns.expire(70_000_000);
-        assert_eq!(late(&turns), []);
-        turns.note_read(A, TURN_BYTES_MIN);
-        (0..TURN_ROUNDS_MIN).for_each(|_| turns.expire(70_000_001));
-        // In turn for another reason: this one has lasted for 70 s.
-        assert_eq!(late(&turns), [A]);
+        assert_eq!(turns.expire(70_000_000), None);
+        turns.note_read(A, PERIOD_BYTES_MIN);
+        // Its turn ends for another reason: it has lasted for 70 s.
+        assert_eq!(rounds(&mut turns, 70_000_001, PERIOD_ROUNDS_MIN), Some(A));
 
         let mut turns = Turns::default();
         turns.take(A, Class::Long, 0);
         turns.wait(B, Class::Long, 0);
-        turns.expire(5_000_000);
-        turns.note_read(A, TURN_BYTES_MIN);
-        (0..TURN_ROUNDS_MIN).for_each(|_| turns.expire(5_000_001));
-        assert_eq!((late(&turns), turns.go_on(5_000_001)), (vec![], None));
+        assert_eq!(turns.expire(5_000_000), None);
+        turns.note_read(A, PERIOD_BYTES_MIN);
+        assert_eq!(rounds(&mut turns, 5_000_001, PERIOD_ROUNDS_MIN), None);
+        assert_eq!(turns.go_on(5_000_001), None);
+    }
+
+    #[test]
+    fn who_had_the_time_to_fill_its_socket_and_has_not_loses_its_turn_at_once() {
+        let mut turns = Turns::default();
+        turns.take(A, Class::Long, 0);
+        for id in [B, C] {
+            turns.wait(id, Class::Long, 0);
+        }
+        turns.stand_aside(A);
+        let now_us = 400_000;
+        assert_eq!(turns.go_on(now_us), Some(B));
+        assert_eq!(turns.deadline_us(), Some(now_us), "it is looked at without delay");
+        turns.note_read(B, 1);
+        assert_eq!(rounds(&mut turns, now_us, PERIOD_ROUNDS_MIN - 1), None);
+        // It was left for want of time: that is no fault of its own.
+        turns.note_left(B);
+        assert_eq!(rounds(&mut turns, now_us, PERIOD_ROUNDS_MIN - 1), None);
+        assert_eq!(rounds(&mut turns, now_us, 1), Some(B));
+        // What a small socket holds suffices for a period.
+        turns.wait(B, Class::Late, now_us);
+        assert_eq!(turns.go_on(now_us), Some(C));
+        turns.note_read(C, OWED_BYTES_MAX as usize);
+        assert_eq!(rounds(&mut turns, now_us, 100), None);
+        assert_eq!(turns.deadline_us(), Some(now_us + PERIOD_US));
+        turns.stand_aside(C);
+        // Who has hardly waited has had no time.
+        turns.wait(C, Class::Late, now_us);
+        assert_eq!(turns.go_on(now_us), Some(B));
+        assert_eq!(rounds(&mut turns, now_us, 100), None);
     }
 
     #[test]
     fn short_ones_come_first_and_late_ones_last() {
-        let (mut turns, mut now_us) = (Turns::default(), 0);
-        turns.take(A, Class::Short, 0);
-        turns.wait(B, Class::Long, 0);
-        period(&mut turns, &mut now_us, A, 0);
-        turns.wait(A, Class::Short, now_us);
-        turns.wait(C, Class::Short, now_us);
-        turns.wait(C, Class::Long, now_us);
-        for expected in [C, B, A] {
-            assert_eq!(turns.go_on(now_us), Some(expected));
-            assert_eq!(turns.go_on(now_us), None);
-            turns.end(expected);
+        let mut turns = Turns::default();
+        turns.take(SessionId(9), Class::Long, 0);
+        let waiting = [
+            (A, Class::Late),
+            (B, Class::Long),
+            (C, Class::Short(2)),
+            (SessionId(4), Class::Short(1)),
+            (SessionId(5), Class::Short(1)),
+        ];
+        for (id, class) in waiting {
+            turns.wait(id, class, 0);
         }
-        assert!(!turns.has_waiting());
-        // The message has ended: the next one of the same client is as good as any.
-        assert_eq!(late(&turns), []);
+        // It has its place.
+        turns.wait(SessionId(5), Class::Long, 0);
+        turns.stand_aside(SessionId(9));
+        for expected in [SessionId(4), SessionId(5), C, B, A] {
+            assert_eq!(turns.go_on(0), Some(expected));
+            assert_eq!(turns.go_on(0), None);
+            turns.stand_aside(expected);
+        }
+        assert!(!turns.has_waiting() && turns.is_empty());
     }
 
     #[test]
@@ -337,8 +387,8 @@ mod tests {
         turns.wait(B, Class::Long, 0);
         turns.stand_aside(A);
         assert!(!turns.take(A, Class::Long, 0));
-        assert!(turns.take(C, Class::Short, 0));
-        turns.end(C);
+        assert!(turns.take(C, Class::Short(0), 0));
+        turns.stand_aside(C);
         assert!(turns.take(B, Class::Long, 0));
         assert!(!turns.has_waiting());
     }
@@ -350,10 +400,10 @@ mod tests {
         turns.wait(B, Class::Long, 0);
         turns.wait(A, Class::Long, 0);
         assert_eq!(turns.deadline_us(), None);
-        (0..100).for_each(|_| period(&mut turns, &mut now_us, A, 0));
+        assert!((0..100).all(|_| period(&mut turns, &mut now_us, A, 0).is_none()));
         assert_eq!(turns.waiting().collect::<Vec<_>>(), [A, B]);
         assert_eq!(turns.go_on(now_us), Some(A));
-        assert_eq!(turns.deadline_us(), Some(now_us + TURN_PERIOD_US));
+        assert_eq!(turns.deadline_us(), Some(now_us + PERIOD_US));
         assert_eq!(turns.dissolve(), [B]);
         assert!(turns.take(B, Class::Long, now_us));
     }
@@ -363,8 +413,9 @@ mod tests {
         let mut turns = Turns::default();
         turns.take(A, Class::Long, 0);
         turns.wait(B, Class::Long, 0);
-        turns.wait(C, Class::Short, 0);
-        assert_eq!((turns.pop_short(), turns.pop_short()), (Some(C), None));
+        turns.wait(C, Class::Short(0), 0);
+        assert_eq!(turns.pop_short(0), None, "it has as much");
+        assert_eq!((turns.pop_short(1), turns.pop_short(usize::MAX)), (Some(C), None));
         assert_eq!(turns.waiting().collect::<Vec<_>>(), [B]);
     }
 }
