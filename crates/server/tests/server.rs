@@ -33,6 +33,7 @@ mod pipelines;
 mod quiet;
 mod relay;
 mod relay_sources;
+mod relay_waits;
 mod remotes;
 mod resume;
 mod scenarios;
