@@ -294,8 +294,14 @@ fn relays_stand_before_a_cluster() {
     for relays in [0, 3, 10] {
         positive(&figures, &format!("{relays} relays, members"), "tx/s, all drained");
         positive(&figures, &format!("{relays} relays, all"), "RSS MB, all together");
+        let compacting = format!("{relays} relays, clients' servers while all compact");
+        positive(&figures, &compacting, "echo longest wait ms");
+        for figure in ["CPU s", "RSS MB", "RSS MB after compaction"] {
+            positive(&figures, &format!("{relays} relays, member 3"), figure);
+        }
     }
     positive(&figures, "10 relays, relays", "CPU s, all together");
+    positive(&figures, "10 relays, relay 10", "CPU s");
 }
 
 /// Whether the disks of members can be slowed here.

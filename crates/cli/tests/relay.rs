@@ -1,110 +1,23 @@
 //! Chains of relays as processes: ours and packaged ones in every place, in front of a standalone server
 //! or a cluster; servers in the middle are killed while clients write.
 
+mod behind_relays;
+mod chain;
+mod group;
 mod peer;
 mod support;
-mod group;
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::thread;
 
+use chain::{Chain, Proxy};
 use group::{Group, Program};
 use peer::Client;
 use serde_json::{Value, json};
-use support::{Scratch, err, eventually, out, reference};
+use support::{Scratch, eventually};
 
 use Program::{Packaged, Weir};
 
 const ZERO: &str = "00000000-0000-0000-0000-000000000000";
-
-/// A source that is a file, and relays behind it, each of the one before.
-struct Chain {
-    scratch: Scratch,
-    programs: Vec<Program>,
-    children: Vec<Option<Child>>,
-    /// Where the source is, if it is not the first of these.
-    source: Option<String>,
-}
-
-impl Chain {
-    fn of(scratch: Scratch, programs: &[Program], source: Option<String>) -> Self {
-        let children = programs.iter().map(|_| None).collect();
-        let mut chain = Self { scratch, programs: programs.to_vec(), children, source };
-        (0..programs.len()).for_each(|at| chain.start(at));
-        chain
-    }
-
-    /// `None`, and said so, where the packaged server is not there.
-    fn start_with(programs: &[Program]) -> Option<Self> {
-        reference("ovsdb-server")?;
-        let scratch = Scratch::new();
-        peer::create(&scratch, "net.db");
-        let chain = Self::of(scratch, programs, None);
-        chain.settle();
-        Some(chain)
-    }
-
-    fn socket(&self, at: usize) -> PathBuf {
-        self.scratch.path(&format!("c{at}.sock"))
-    }
-
-    fn start(&mut self, at: usize) {
-        let program = match self.programs[at] {
-            Packaged => reference("ovsdb-server").expect("it was there"),
-            Weir => self.scratch.link("ovsdb-server"),
-        };
-        let database = match (at, &self.source) {
-            (0, None) => "net.db".to_owned(),
-            (0, Some(source)) => source.clone(),
-            _ => format!("relay:Net:unix:{}", self.socket(at - 1).display()),
-        };
-        let _ = std::fs::remove_file(self.socket(at));
-        let mut command = self.scratch.command(program);
-        command
-            .args(["--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info"])
-            .arg(format!("--log-file={}", self.scratch.text(&format!("c{at}.log"))))
-            .arg(format!("--unixctl={}", self.scratch.text(&format!("c{at}.ctl"))))
-            .arg(format!("--remote=punix:{}", self.socket(at).display()))
-            .arg(database)
-            .stdout(Stdio::null());
-        self.children[at] = Some(command.spawn().expect("the server starts"));
-        eventually("the server listens", || Client::connect(&self.socket(at)).is_ok());
-    }
-
-    fn kill(&mut self, at: usize) {
-        let mut child = self.children[at].take().expect("it runs");
-        child.kill().expect("it runs");
-        child.wait().expect("a child");
-    }
-
-    fn client(&self, at: usize) -> Client {
-        Client::connect(&self.socket(at)).expect("the server listens")
-    }
-
-    /// Waits until the last one has rows of its source.
-    fn settle(&self) {
-        eventually("all relays have the database", || {
-            (0..self.children.len()).all(|at| {
-                let reply =
-                    self.client(at).call(r#"{"id":1,"method":"get_schema","params":["Net"]}"#);
-                reply.contains(r#""tables""#)
-            })
-        });
-    }
-
-    fn log(&self, at: usize) -> String {
-        std::fs::read_to_string(self.scratch.path(&format!("c{at}.log"))).unwrap_or_default()
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        for child in self.children.iter_mut().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
 
 fn value(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
@@ -133,6 +46,7 @@ fn ours_and_packaged_ones_stand_in_every_place() {
         [Weir, Packaged, Weir],
         [Packaged, Packaged, Weir],
         [Weir, Weir, Packaged],
+        [Weir, Packaged, Packaged],
     ] {
         let Some(chain) = Chain::start_with(&programs) else { return };
         let mut all: Vec<Client> = (0..3).map(|at| chain.client(at)).collect();
@@ -280,135 +194,133 @@ fn a_cluster_is_relayed_whoever_leads() {
     }
 }
 
-/// Processes that end with the test.
-struct Children(Vec<Child>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for child in self.0.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+/// What an operator does to the first two of these, and what happens to them: the last one has all rows in
+/// the end, and is written through at any time.
+fn survive(programs: &[Program]) {
+    let Some(mut chain) = Chain::start_with(programs) else { return };
+    let last = programs.len() - 1;
+    chain.insert(last, "first", "x");
+    // The source ends, and is started again.
+    chain.kill(0);
+    chain.start(0);
+    chain.insert(last, "after the source's end", "x");
+    chain.agree(2);
+    // The middle reads nothing, while more is written than fits into any buffer.
+    chain.signal(1, "STOP");
+    let long = "x".repeat(200_000);
+    (0..40).for_each(|n| chain.insert(0, &format!("long{n}"), &long));
+    let ports = chain.client(last).ports();
+    assert!(ports.contains(&"first".to_owned()), "{programs:?}: it serves what it has: {ports:?}");
+    chain.signal(1, "CONT");
+    chain.agree(42);
+    // It ends, and somebody writes meanwhile.
+    chain.kill(1);
+    chain.insert(0, "while the middle is away", "x");
+    let ports = chain.client(last).ports();
+    assert_eq!(ports.len(), 42, "{programs:?}: it serves what it has");
+    chain.start(1);
+    chain.insert(last, "after the middle's end", "x");
+    chain.agree(44);
+    // Packaged relays do not find out what packaged servers convert in a file.
+    if programs[..2] == [Packaged; 2] {
+        return;
+    }
+    // The source gets another schema, and rows that need it.
+    let mut schema = value(peer::SCHEMA);
+    schema["version"] = json!("2.0.0");
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    let convert = json!({"id":1,"method":"convert","params":["Net", schema]}).to_string();
+    let reply = chain.client(0).try_call(&convert);
+    // Who does not know of changes is disconnected, and may be before he has the answer.
+    assert!(reply.is_none_or(|reply| value(&reply)["error"].is_null()), "{programs:?}");
+    let fast = r#"{"op":"insert","table":"Port","row":{"name":"fast","speed":9}}"#;
+    eventually(&format!("{programs:?}: the last one has the new schema"), || {
+        let reply = chain.client(last).try_call(&peer::transact(fast));
+        reply.is_some_and(|reply| reply.contains(r#""uuid""#))
+    });
+    chain.agree(45);
+    for (at, program) in programs.iter().enumerate() {
+        let log = chain.log(at);
+        let is_bad = |line: &&str| *program == Weir && line.contains("|ERR|");
+        assert_eq!(log.lines().find(is_bad), None, "{programs:?}, {at}");
     }
 }
 
-fn run(command: &mut Command) -> String {
-    let done = command.output().expect("it runs");
-    assert!(done.status.success(), "{command:?}: {}", err(&done));
-    out(&done)
-}
-
-/// The packaged programs of OVN behind three relays of each database: what `ovn-nbctl` asks for is on the
-/// switch of a hypervisor in the end.
 #[test]
-fn ovn_works_behind_three_relays() {
-    let (Some(northd), Some(nbctl), Some(sbctl), Some(tool), Some(vsctl)) = (
-        reference("ovn-northd"),
-        reference("ovn-nbctl"),
-        reference("ovn-sbctl"),
-        reference("ovsdb-tool"),
-        reference("ovs-vsctl"),
-    ) else {
-        return;
-    };
-    let (Some(controller), Some(vswitchd)) =
-        (reference("ovn-controller"), reference("ovs-vswitchd"))
-    else {
-        return;
-    };
-    let scratch = Scratch::new();
-    for (db, schema) in [
-        ("nb", "/usr/share/ovn/ovn-nb.ovsschema"),
-        ("sb", "/usr/share/ovn/ovn-sb.ovsschema"),
-        ("conf", "/usr/share/openvswitch/vswitch.ovsschema"),
-    ] {
-        run(scratch.command(&tool).args(["create", &format!("{db}.db"), schema]));
-    }
-    let weir = scratch.link("ovsdb-server");
-    let mut children = Children(Vec::new());
-    let names = [("nb", "OVN_Northbound"), ("sb", "OVN_Southbound")];
-    for at in 0..4 {
-        let mut command = scratch.command(&weir);
-        command.args(["--no-chdir", "-vconsole:off", "-vsyslog:off"]);
-        command.arg(format!("--remote=punix:{}", scratch.text(&format!("o{at}.sock"))));
-        command.arg(format!("--unixctl={}", scratch.text(&format!("o{at}.ctl"))));
-        if at == 0 {
-            command.arg("conf.db");
+fn ours_and_packaged_ones_survive_in_every_place() {
+    thread::scope(|scope| {
+        for programs in [
+            [Weir, Weir, Weir],
+            [Weir, Weir, Packaged],
+            [Weir, Packaged, Weir],
+            [Weir, Packaged, Packaged],
+            [Packaged, Weir, Weir],
+            [Packaged, Weir, Packaged],
+            [Packaged, Packaged, Weir],
+        ] {
+            scope.spawn(move || survive(&programs));
         }
-        for (file, name) in names {
-            match at {
-                0 => command.arg(format!("{file}.db")),
-                _ => {
-                    let before = scratch.text(&format!("o{}.sock", at - 1));
-                    command.arg(format!("relay:{name}:unix:{before}"))
-                }
-            };
-        }
-        children.0.push(command.spawn().expect("the server starts"));
-        let socket = scratch.path(&format!("o{at}.sock"));
-        eventually("the server listens", || Client::connect(&socket).is_ok());
-    }
-    let last = format!("unix:{}", scratch.text("o3.sock"));
-    let mut daemon = scratch.command(&northd);
-    daemon.args(["-vconsole:off", "-vsyslog:off", "--unixctl", &scratch.text("northd.ctl")]);
-    // It wants leaders, which no relay is.
-    let source = format!("unix:{}", scratch.text("o0.sock"));
-    daemon.arg(format!("--ovnnb-db={source}")).arg(format!("--ovnsb-db={source}"));
-    children.0.push(daemon.spawn().expect("the daemon starts"));
-    let nb = |args: &[&str]| {
-        run(scratch
-            .command(&nbctl)
-            .args(["-t", "60", "--no-leader-only", "--db", &last])
-            .args(args))
-    };
-    nb(&["ls-add", "ls0"]);
-    for n in 0..10 {
-        nb(&["lsp-add", "ls0", &format!("p{n}")]);
-    }
-    // It answers when northd has written the southbound database, and that has come back.
-    nb(&["--wait=sb", "sync"]);
-    let sb = |args: &[&str]| {
-        run(scratch
-            .command(&sbctl)
-            .args(["-t", "60", "--no-leader-only", "--db", &last, "--bare"])
-            .args(args))
-    };
-    let ports = sb(&["--columns=logical_port", "list", "Port_Binding"]);
-    let mut ports: Vec<&str> = ports.split_whitespace().collect();
-    ports.sort_unstable();
-    let expected: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
-    assert_eq!(ports, expected);
+    });
+}
 
-    // A hypervisor: its own database is at the source, OVN's behind the relays.
-    let vs =
-        |args: &[&str]| run(scratch.command(&vsctl).args(["-t", "60", "--db", &source]).args(args));
-    vs(&["--no-wait", "init"]);
-    for (key, value) in [
-        ("system-id", "hv1"),
-        ("ovn-remote", last.as_str()),
-        ("ovn-encap-type", "geneve"),
-        ("ovn-encap-ip", "127.0.0.1"),
-    ] {
-        vs(&["--no-wait", "set", "Open_vSwitch", ".", &format!("external-ids:{key}={value:?}")]);
+/// Connections between a source and its relay end in the middle of first rows, of changes and of answers.
+fn are_cut(source: Program, relay: Program) {
+    let Some(source) = Chain::start_with(&[source]) else { return };
+    let long = "x".repeat(20_000);
+    (0..100).for_each(|n| source.insert(0, &format!("p{n}"), &long));
+    let scratch = Scratch::new();
+    let socket = scratch.path("between.sock");
+    let between = Proxy::start(&socket, source.socket(0));
+    let text = format!("relay:Net:unix:{}", socket.display());
+    between.limit(1_000);
+    let relay = Chain::of(scratch, &[relay], Some(text));
+    for limit in [100, 2_000, 20_000, 700_000] {
+        let before = between.cuts();
+        between.limit(limit);
+        eventually("the first rows are cut off", || between.cuts() > before);
     }
-    let mut daemon = scratch.command(&vswitchd);
-    daemon.args(["-vconsole:off", "-vsyslog:off", "--enable-dummy=override", "--disable-system"]);
-    daemon.args(["--unixctl", &scratch.text("vswitchd.ctl")]).arg(&source);
-    children.0.push(daemon.spawn().expect("the daemon starts"));
-    let mut daemon = scratch.command(&controller);
-    daemon.args(["-vconsole:off", "-vsyslog:off"]).arg(&source);
-    daemon.env("OVN_RUNDIR", scratch.path("")).env("OVN_LOGDIR", scratch.path(""));
-    children.0.push(daemon.spawn().expect("the daemon starts"));
-    eventually("the hypervisor is known", || {
-        sb(&["--columns=name", "list", "Chassis"]).trim() == "hv1"
+    between.limit(u64::MAX);
+    let have_all = |count| {
+        eventually("the relay has all rows of its source", || {
+            let ports = source.client(0).ports();
+            ports.len() >= count && relay.client(0).ports() == ports
+        });
+    };
+    have_all(100);
+    let (mut acknowledged, mut canceled) = (Vec::new(), 0);
+    for round in 0..4 {
+        let before = between.cuts();
+        // Somewhere in the update or in the answer.
+        between.cut_after(2_500 * round + 70);
+        let mut n = 0;
+        while between.cuts() == before {
+            let name = format!("r{round}n{n}");
+            let reply = relay.client(0).transact(&peer::insert(&name, &long[..3_000]));
+            let reply = value(&reply);
+            match reply["result"][0]["uuid"].is_array() {
+                true => acknowledged.push(name),
+                false => {
+                    assert_eq!(reply["error"], "canceled", "made once or not at all: {reply}");
+                    canceled += 1;
+                }
+            }
+            n += 1;
+            assert!(n < 1000, "nothing is cut");
+        }
+        between.limit(u64::MAX);
+        have_all(100 + acknowledged.len());
+    }
+    let ports = source.client(0).ports();
+    let is_there = |name: &String| ports.contains(name);
+    assert!(acknowledged.iter().all(is_there), "{canceled} were canceled: {ports:?}");
+    assert!(ports.len() <= 100 + acknowledged.len() + canceled, "{ports:?}");
+}
+
+#[test]
+fn what_is_cut_in_the_middle_is_asked_for_again() {
+    thread::scope(|scope| {
+        for (source, relay) in [(Weir, Weir), (Weir, Packaged), (Packaged, Weir)] {
+            scope.spawn(move || are_cut(source, relay));
+        }
     });
-    vs(&["--may-exist", "add-br", "br-int"]);
-    let interface = ["--", "set", "interface", "v0", "type=dummy", "external-ids:iface-id=p0"];
-    vs(&[&["add-port", "br-int", "v0"], &interface[..]].concat());
-    eventually("the port is bound", || {
-        sb(&["--columns=up", "list", "Port_Binding", "p0"]).trim() == "true"
-    });
-    // It answers when all hypervisors have said that they are done.
-    nb(&["--wait=hv", "sync"]);
-    assert_eq!(nb(&["--bare", "--columns=up", "list", "Logical_Switch_Port", "p0"]).trim(), "true");
 }

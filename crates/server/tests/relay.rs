@@ -189,6 +189,20 @@ fn a_write_that_did_not_arrive_is_made_once_the_source_is_back() {
 }
 
 #[test]
+fn a_relay_gives_memory_back_where_others_compact_their_files() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    let compact = |shell: &mut Shell, of: &[&str]| shell.command("ovsdb-server/compact", of);
+    for of in [&["Net"][..], &[]] {
+        assert_eq!(compact(&mut chain.servers[1], of), Some(Ok(String::new())));
+    }
+    assert_eq!(ports(&mut chain.servers[1]), ["a"]);
+    let (mut early, _) = relay();
+    assert_eq!(compact(&mut early, &[]), Some(Ok(String::new())));
+}
+
+#[test]
 fn a_relay_that_lost_its_source_says_so_after_a_while_and_serves_what_it_has() {
     let mut chain = Chain::start(1);
     let client = chain.servers[1].connect();
@@ -393,6 +407,37 @@ fn old_sources_are_asked_as_they_know_it() {
     }
 }
 
+/// A packaged server whose database is a file says in `_Server`, until it ends, what the schema was when it
+/// began.
+#[test]
+fn a_conversion_that_the_source_does_not_tell_of_is_followed() {
+    let (mut shell, link) = relay();
+    let knows = ["_Server", "monitor_cond_since"];
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    let methods = answer(&mut shell, link, &knows, &rows);
+    assert!(methods.ends_with(&["get_schema".into(), "monitor_cond_since".into()]), "{methods:?}");
+    let canceled = json!({"id":null,"method":"monitor_canceled","params":[["monid","Net"]]});
+    say(&mut shell, link, &canceled);
+    let request = asked(&mut shell, link).swap_remove(0);
+    assert_eq!((&request["method"], &request["params"]), (&json!("get_schema"), &json!(["Net"])));
+    let mut schema = value(SCHEMA);
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    say(&mut shell, link, &json!({"id":request["id"],"result":schema,"error":null}));
+    let request = asked(&mut shell, link).swap_remove(0);
+    assert!(request["params"][2]["Port"].to_string().contains("speed"), "{request}");
+    let rows = json!([false, ZERO, {"Port": {A: {"initial": {"name": "a", "speed": 9}}}}]);
+    say(&mut shell, link, &json!({"id":request["id"],"result":rows,"error":null}));
+    // What it says of itself later is as old.
+    let row = json!({"modify": {"sid": A}});
+    let update = json!([["monid","_Server"], {"Database": {ZERO: row}}]);
+    say(&mut shell, link, &json!({"id":null,"method":"update2","params":update}));
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+    let client = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name","speed"]}"#;
+    let reply = value(&shell.call(client, &transact(1, select)));
+    assert_eq!(reply["result"][0]["rows"], json!([{"name": "a", "speed": 9}]));
+}
+
 #[test]
 fn a_write_that_an_old_source_may_have_made_is_canceled_and_not_made_again() {
     let (mut shell, link) = relay();
@@ -460,6 +505,62 @@ fn relays_come_and_go_by_admin_commands() {
     let list = shell.command("ovsdb-server/list-dbs", &[]).unwrap();
     assert_eq!(list, Ok("Net\n_Server\n".into()));
     assert!(shell.files.contains_key(PATH));
+}
+
+#[test]
+fn a_configuration_file_has_relays_beside_files() {
+    const CONFIG: &str = "/etc/config.json";
+    let with = |relay: &str| format!(r#"{{"remotes":{{}},"databases":{{"{PATH}":null{relay}}}}}"#);
+    let of = |source: &str| {
+        let options = r#"{"inactivity-probe":7000,"max-backoff":3000}"#;
+        with(&format!(r#","Other":{{"service-model":"relay","source":{{"{source}":{options}}}}}"#))
+    };
+    let mut file = Vec::new();
+    let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    let files = [(CONFIG.to_owned(), of("tcp:192.0.2.1:6640").into_bytes())];
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    let mut shell = Shell::start_on_files(file, files.into(), config);
+    let (first, target) = shell.connecting.pop().expect("a connection was begun");
+    assert_eq!(target, "tcp:192.0.2.1:6640");
+    shell.event(Event::LinkUp { link: first });
+    shell.pass_ms(5000);
+    let client = shell.connect();
+    shell.call(client, &transact(1, &insert("a")));
+    let mut reload = |config: String| {
+        shell.files.insert(CONFIG.to_owned(), config.into_bytes());
+        assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Ok(String::new())));
+        shell.pass_ms(2000);
+        let dbs = shell.command("ovsdb-server/list-dbs", &[]).unwrap().unwrap();
+        (dbs, shell.links.contains_key(&first), std::mem::take(&mut shell.connecting))
+    };
+    let names = || "Net\nOther\n_Server\n".to_owned();
+    assert_eq!(reload(of("tcp:192.0.2.1:6640")), (names(), true, vec![]), "nothing is new");
+    let (dbs, has_first, begun) = reload(of("tcp:192.0.2.2:6640"));
+    assert_eq!((dbs, has_first), (names(), false));
+    assert!(begun.iter().all(|(_, target)| target == "tcp:192.0.2.2:6640"), "{begun:?}");
+    assert_eq!(begun.len(), 1);
+    assert_eq!(reload(with("")).0, "Net\n_Server\n");
+    // Who is served from the file notices nothing.
+    assert_eq!(shell.disconnected, []);
+    assert_eq!(ports(&mut shell), ["a"]);
+}
+
+#[test]
+fn how_long_a_silent_source_is_waited_for_can_be_set() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    let set = "ovsdb-server/set-relay-source-probe-interval";
+    assert_eq!(shell.command(set, &["7000"]), Some(Ok(String::new())));
+    shell.pass_ms(6500);
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+    shell.pass_ms(1000);
+    assert_eq!(asked(&mut shell, link)[0]["method"], "echo");
+    shell.pass_ms(6000);
+    assert!(shell.links.contains_key(&link), "it may answer yet");
+    shell.pass_ms(1500);
+    assert!(!shell.links.contains_key(&link), "it is lost");
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod pipelines;
 mod quiet;
 mod relay;
 mod relay_sources;
+mod relay_waits;
 mod remotes;
 mod resume;
 mod scenarios;

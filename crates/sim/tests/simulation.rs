@@ -106,6 +106,38 @@ fn relays_that_lose_their_sources_all_the_time_make_no_transaction_twice() {
     }
 }
 
+/// Ten relays, one behind the other; every second one may go on with the one before its source.
+#[test]
+fn relays_ten_deep_make_no_transaction_twice() {
+    let faults = Faults {
+        reset: 1000,
+        kill: 60,
+        pause: 60,
+        convert: 30,
+        slow_reader: 1000,
+        slow_helper: 10,
+        sync_us: 300,
+        delay_us: 1000,
+        ..Faults::default()
+    };
+    for seed in seeds(2) {
+        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+            let mut before = vec![0, 1, 2];
+            for depth in 0..10 {
+                let relay = world.add_relay(&before);
+                before.retain(|server| *server >= 3 && depth % 2 == 0);
+                before.insert(0, relay);
+                before.truncate(2);
+            }
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(30_000);
+            world.check_converged();
+            assert!(world.counts().acknowledged > 100, "{:?}", world.counts());
+        });
+    }
+}
+
 #[test]
 fn servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged() {
     for seed in seeds(3) {

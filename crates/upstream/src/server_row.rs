@@ -33,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) index: Option<u64>,
     /// The server is not cut off from where its rows come from.
     pub(crate) is_connected: bool,
+    /// The database is a file of the server's own.
+    pub(crate) is_standalone: bool,
 }
 
 /// Why a server will not do.
@@ -119,7 +121,7 @@ impl ServerRows {
             }
             Some(schema) => {
                 let (schema, is_connected) = (schema.to_owned(), is_true("connected"));
-                Ok(Row { schema, index, is_connected })
+                Ok(Row { schema, index, is_connected, is_standalone: model == "standalone" })
             }
         }
     }
@@ -164,7 +166,10 @@ mod tests {
     fn a_row_changes_and_goes() {
         let initial = format!(r#"{{"initial":{{{ROW}}}}}"#);
         let found = rows(&[&initial]).find(search("D")).unwrap();
-        assert_eq!(found, Row { schema: "{}".into(), index: Some(5), is_connected: true });
+        assert_eq!(
+            found,
+            Row { schema: "{}".into(), index: Some(5), is_connected: true, is_standalone: false }
+        );
         let newer = rows(&[&initial, r#"{"modify":{"index":6}}"#]).find(search("D")).unwrap();
         assert_eq!(newer.index, Some(6));
         let gone = rows(&[&initial, r#"{"delete":null}"#]).find(search("D"));

@@ -1,6 +1,8 @@
 //! A cluster, relays before it, clients at these, and a database that grows.
 
 use std::fmt::Write as _;
+use std::iter::Sum;
+use std::ops::Add;
 use std::time::Duration;
 
 use super::Scene;
@@ -14,7 +16,7 @@ use crate::pulse::Pulse;
 use crate::replica::Replica;
 use crate::report::Figures;
 use crate::rng::Rng;
-use crate::running::{self, Running};
+use crate::running::Running;
 use crate::stats::Latencies;
 use crate::tally::{Clients, Tally};
 use crate::watch::{Marker, uuid_hash, uuid_in};
@@ -30,9 +32,9 @@ const CROWD_SHARE: f64 = 1.0 / 8.0;
 /// Fewer clients are that many times fewer.
 const FEWER: usize = 10;
 
-/// What was measured of some servers.
+/// What was measured of a server, or of some together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct Needs {
     cpu_nanos: u64,
     /// Bytes resident before and after all have compacted.
     before: u64,
@@ -53,7 +55,7 @@ pub(super) fn crowd(scene: &mut Scene<'_>) -> Result<(), Error> {
     let few = (scene.clients / FEWER).max(1);
     let (_, with_few) = grow(scene, CROWD_RELAYS, few, megabytes)?;
     let (_, with_many) = grow(scene, CROWD_RELAYS, scene.clients, megabytes)?;
-    let seconds = |sum: Sum| sum.cpu_nanos as f64 / 1e9;
+    let seconds = |needs: Needs| needs.cpu_nanos as f64 / 1e9;
     let mut push = |name: &str, digits, value| scene.figures.push("crowd", name, digits, value);
     push(&format!("members' CPU s, {few} clients"), 2, seconds(with_few));
     push("members' CPU s, all clients", 2, seconds(with_many));
@@ -67,7 +69,7 @@ fn grow(
     relays: usize,
     clients: usize,
     megabytes: f64,
-) -> Result<(Figures, Sum), Error> {
+) -> Result<(Figures, Needs), Error> {
     let mut cluster = Cluster::start(scene.bench, scene.peer, scene.schema, MEMBERS)?;
     cluster.place_leader(true)?;
     let relays: Result<Vec<Running>, Error> =
@@ -83,7 +85,7 @@ fn grow_at(
     relays: &[Running],
     clients: usize,
     megabytes: f64,
-) -> Result<(Figures, Sum), Error> {
+) -> Result<(Figures, Needs), Error> {
     let servers = if relays.is_empty() { &cluster.members } else { relays };
     let targets: Vec<&Target> = servers.iter().map(|server| &server.target).collect();
     let mut replica = Replica::new(scene.schema);
@@ -91,13 +93,13 @@ fn grow_at(
     let drain_every = scene.drain_every;
     let connected = Clients { writers, monitors: clients, drain_every };
     let mut driver = connected.connect_to(&targets, DB, &mut replica, &scene.bench.progress)?;
-    let pulses = [Pulse::echo(&cluster.members[0].target)?, Pulse::echo(targets[0])?];
-    let mut tally = Tally::default();
-    let (members, relayed) = (cpu_nanos(&cluster.members)?, cpu_nanos(relays)?);
+    let pulses =
+        || Ok::<_, Error>([Pulse::echo(&cluster.members[0].target)?, Pulse::echo(targets[0])?]);
+    let (mut tally, growing) = (Tally::default(), pulses()?);
+    let (members, relayed) = (Spending::begin(&cluster.members)?, Spending::begin(relays)?);
     let done = run(scene, &cluster.members, &mut driver, &mut tally, megabytes);
-    let members = cpu_nanos(&cluster.members)?.saturating_sub(members);
-    let relayed = cpu_nanos(relays)?.saturating_sub(relayed);
-    let waited = pulses.map(Pulse::stop);
+    let (members, relayed) = (members.end()?, relayed.end()?);
+    let waited = growing.map(Pulse::stop);
     done?;
     if let Some(kept) = driver.watches.first_mut().and_then(|watch| watch.kept.take()) {
         replica.apply_stream(&kept)?;
@@ -105,14 +107,27 @@ fn grow_at(
     targets.iter().try_for_each(|target| replica.check_against(target, DB))?;
     let mut figures = Figures::default();
     tally.figures("members", &mut figures);
-    let [at_member, at_client] = waited;
-    stalls("members", &at_member?, &mut figures);
-    stalls("clients' servers", &at_client?, &mut figures);
-    let members = Sum { cpu_nanos: members, ..Sum::default() }.settle(&cluster.members)?;
-    let relayed = Sum { cpu_nanos: relayed, ..Sum::default() }.settle(relays)?;
-    members.figures("members", &mut figures);
-    relayed.figures("relays", &mut figures);
-    members.plus(relayed).figures("all", &mut figures);
+    let mut waits = |when: &str, [at_member, at_client]: [Result<Latencies, Error>; 2]| {
+        stalls(&format!("members{when}"), &at_member?, &mut figures);
+        stalls(&format!("clients' servers{when}"), &at_client?, &mut figures);
+        Ok::<(), Error>(())
+    };
+    waits("", waited)?;
+    let compacting = pulses()?;
+    let members = compact(&cluster.members, members)?;
+    let relayed = compact(relays, relayed)?;
+    waits(" while all compact", compacting.map(Pulse::stop))?;
+    for (kind, of_each) in [("member", &members), ("relay", &relayed)] {
+        for (n, needs) in of_each.iter().enumerate() {
+            needs.figures(&format!("{kind} {}", n + 1), "", &mut figures);
+        }
+    }
+    let [members, relayed]: [Needs; 2] =
+        [members, relayed].map(|of_each| of_each.into_iter().sum());
+    for (section, needs) in [("members", members), ("relays", relayed), ("all", members + relayed)]
+    {
+        needs.figures(section, ", all together", &mut figures);
+    }
     Ok((figures, members))
 }
 
@@ -164,13 +179,45 @@ fn flow(rng: &mut Rng, n: usize) -> String {
     text
 }
 
-fn cpu_nanos(servers: &[Running]) -> Result<u64, Error> {
-    Ok(running::cpu_nanos(servers)?.expect("servers of our own have processes"))
+/// CPU time of some servers from a moment on.
+struct Spending<'a> {
+    servers: &'a [Running],
+    /// What each had spent by then, in nanoseconds.
+    before: Vec<u64>,
 }
 
-fn rss(servers: &[Running]) -> Result<u64, Error> {
-    let of_each: Result<Vec<_>, Error> = servers.iter().map(Running::memory).collect();
-    Ok(of_each?.into_iter().flatten().map(|memory| memory.rss).sum())
+impl<'a> Spending<'a> {
+    fn begin(servers: &'a [Running]) -> Result<Self, Error> {
+        Ok(Self { servers, before: cpu_nanos(servers)? })
+    }
+
+    /// What each has spent since, in nanoseconds.
+    fn end(self) -> Result<Vec<u64>, Error> {
+        let spent = cpu_nanos(self.servers)?.into_iter().zip(self.before);
+        Ok(spent.map(|(after, before)| after.saturating_sub(before)).collect())
+    }
+}
+
+fn cpu_nanos(servers: &[Running]) -> Result<Vec<u64>, Error> {
+    let known = "servers of our own have processes";
+    servers.iter().map(|server| Ok(server.cpu_nanos()?.expect(known))).collect()
+}
+
+fn rss(server: &Running) -> Result<u64, Error> {
+    Ok(server.memory()?.expect("servers of our own have processes").rss)
+}
+
+/// Reads the memory of all, has them compact one after the other, and reads it again.
+fn compact(servers: &[Running], spent: Vec<u64>) -> Result<Vec<Needs>, Error> {
+    let before: Result<Vec<u64>, Error> = servers.iter().map(rss).collect();
+    for server in servers {
+        let Some(control) = server.control() else { fail!("a server of our own") };
+        Client::connect(&control)?.call("ovsdb-server/compact", &serde_json::json!([DB]))?;
+    }
+    let of_each = servers.iter().zip(spent).zip(before?);
+    of_each
+        .map(|((server, cpu_nanos), before)| Ok(Needs { cpu_nanos, before, after: rss(server)? }))
+        .collect()
 }
 
 /// How long others have waited.
@@ -181,30 +228,32 @@ fn stalls(section: &str, waited: &Latencies, figures: &mut Figures) {
     push("echoes above 1 s", 0, waited.above(Duration::from_secs(1)) as f64);
 }
 
-impl Sum {
-    /// Reads memory, has all servers compact, and reads it again.
-    fn settle(self, servers: &[Running]) -> Result<Self, Error> {
-        let before = rss(servers)?;
-        for server in servers {
-            let Some(control) = server.control() else { fail!("a server of our own") };
-            Client::connect(&control)?.call("ovsdb-server/compact", &serde_json::json!([DB]))?;
-        }
-        Ok(Self { before, after: rss(servers)?, ..self })
-    }
+impl Add for Needs {
+    type Output = Self;
 
-    fn plus(self, other: Self) -> Self {
+    fn add(self, other: Self) -> Self {
         Self {
             cpu_nanos: self.cpu_nanos + other.cpu_nanos,
             before: self.before + other.before,
             after: self.after + other.after,
         }
     }
+}
 
-    fn figures(self, section: &str, figures: &mut Figures) {
-        let mut push = |name: &str, digits, value| figures.push(section, name, digits, value);
-        push("CPU s, all together", 2, self.cpu_nanos as f64 / 1e9);
-        push("RSS MB, all together", 1, self.before as f64 / 1e6);
-        push("RSS MB after compaction, all together", 1, self.after as f64 / 1e6);
+impl Sum for Needs {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+impl Needs {
+    fn figures(self, section: &str, whose: &str, figures: &mut Figures) {
+        let mut push = |name: &str, digits, value| {
+            figures.push(section, &format!("{name}{whose}"), digits, value);
+        };
+        push("CPU s", 2, self.cpu_nanos as f64 / 1e9);
+        push("RSS MB", 1, self.before as f64 / 1e6);
+        push("RSS MB after compaction", 1, self.after as f64 / 1e6);
     }
 }
 

@@ -7,6 +7,8 @@
 //! | is too long for a step and has not begun | canceled |
 //! | is with a helper and only reads, or runs on a snapshot | canceled; the helper stops |
 //! | is with a helper and writes | completed, or canceled if it would wait |
+//! | waits for the source of a relay | canceled; it is not sent, or not again (`server/relaying`) |
+//! | is with the source | completed, or canceled if the connection ends |
 //! | has run | completed: its answer is on its way |
 
 use crate::database::Databases;

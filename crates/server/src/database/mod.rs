@@ -64,6 +64,7 @@ pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
 pub(crate) use transact::Joining;
 pub(crate) use trigger::Trigger;
+pub(crate) use waiting::kept_bytes;
 
 /// One open database.
 pub(crate) struct Db {

@@ -451,7 +451,7 @@ fn shelves(reads: &Reads, hasher: &ValueHasher) -> impl Iterator<Item = Shelf> {
 }
 
 /// What a transaction that waits occupies: its message, its id twice, and its places in lists.
-pub(super) fn kept_bytes(trigger: &Trigger) -> usize {
+pub(crate) fn kept_bytes(trigger: &Trigger) -> usize {
     trigger.message.len() + 2 * trigger.origin.id.len() + OVERHEAD_BYTES
 }
 

@@ -1,10 +1,11 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::Uuid;
 
 use crate::database::Trigger;
+use crate::ids::SessionId;
 
 /// A request on its way to the source.
 #[derive(Debug)]
@@ -18,22 +19,36 @@ pub(crate) struct Forward {
     pub(crate) is_plain: bool,
     /// The transaction asserts a lock, which ends with the connection: it is not sent again.
     pub(crate) is_fenced: bool,
+    /// Bytes that are kept for its session while it waits for the source.
+    pub(crate) kept_bytes: usize,
 }
 
 impl Forward {
     pub(crate) fn new(trigger: Trigger) -> Self {
-        Self { trigger, since: None, was_sent: false, is_plain: false, is_fenced: false }
+        Self {
+            trigger,
+            since: None,
+            was_sent: false,
+            is_plain: false,
+            is_fenced: false,
+            kept_bytes: 0,
+        }
     }
 }
 
 /// All requests that the source has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
-    waiting: VecDeque<Forward>,
+    /// Those to be sent, by their places in the order.
+    waiting: BTreeMap<i64, Forward>,
+    /// The places of each session's.
+    places: BTreeSet<(SessionId, i64)>,
     /// By the number of the request at the source.
     sent: BTreeMap<u64, Forward>,
     /// Answered, as of a state that the relay does not have yet.
     early: Vec<Early>,
+    /// Bytes kept for the requests of each session that wait because the source is away.
+    kept_bytes: BTreeMap<SessionId, usize>,
 }
 
 /// An answer that has come before what it has changed.
@@ -47,24 +62,27 @@ pub(crate) struct Early {
 }
 
 impl Forwards {
-    /// A request has come.
-    pub(crate) fn push(&mut self, trigger: Trigger) {
-        self.waiting.push_back(Forward::new(trigger));
+    /// A request has come; so many bytes are kept for it, none if the source is there.
+    pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
+        let place = self.waiting.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.put(place, Forward { kept_bytes, ..Forward::new(trigger) });
     }
 
     /// A request is to be sent once more, before those that wait.
     pub(crate) fn again(&mut self, forward: Forward) {
-        self.waiting.push_front(forward);
+        let place = self.waiting.first_key_value().map_or(0, |(first, _)| first - 1);
+        self.put(place, forward);
     }
 
     /// The request that is to be sent next.
     pub(crate) fn next(&mut self) -> Option<Forward> {
-        self.waiting.pop_front()
+        let (first, _) = self.waiting.first_key_value()?;
+        self.take(*first)
     }
 
     /// A request has been sent under this number.
     pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
-        self.sent.insert(number, forward);
+        self.sent.insert(number, Forward { kept_bytes: 0, ..forward });
     }
 
     /// The source has answered.
@@ -72,17 +90,76 @@ impl Forwards {
         self.sent.remove(&number)
     }
 
-    /// The connection has ended: what may be sent again waits for the next one, in its order.
+    /// The connection has ended: what may be sent again waits for the next one, in its order, if `keep` says
+    /// how many bytes that is; else nobody waits for it any more.
     /// Answers with what may not: nobody will say what has become of it.
-    pub(crate) fn lost(&mut self) -> Vec<Trigger> {
+    pub(crate) fn lost(
+        &mut self,
+        mut keep: impl FnMut(&mut Trigger) -> Option<usize>,
+    ) -> Vec<Trigger> {
         self.await_all_rows();
-        let (again, lost): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.sent)
-            .into_values()
-            .partition(|forward| forward.since.is_some() && !forward.is_fenced);
-        for forward in again.into_iter().rev() {
-            self.waiting.push_front(Forward { was_sent: true, ..forward });
+        let mut lost = Vec::new();
+        for (_, mut forward) in std::mem::take(&mut self.sent).into_iter().rev() {
+            let may_be_sent_again = forward.since.is_some() && !forward.is_fenced;
+            match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
+                Some(kept_bytes) => self.again(Forward { was_sent: true, kept_bytes, ..forward }),
+                None => lost.push(forward.trigger),
+            }
         }
-        lost.into_iter().map(|forward| forward.trigger).collect()
+        lost.reverse();
+        lost
+    }
+
+    /// A session has left: what waits for the source is not sent. That is returned.
+    pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
+        let places = self.places_of(session);
+        places.into_iter().filter_map(|place| Some(self.take(place)?.trigger)).collect()
+    }
+
+    /// Takes back a request of a session that waits for the source.
+    pub(crate) fn take_request(&mut self, session: SessionId, id: &[u8]) -> Option<Forward> {
+        let is_meant = |place: &i64| {
+            let trigger = &self.waiting[place].trigger;
+            trigger.origin.id == id && !trigger.is_conversion()
+        };
+        let place = self.places_of(session).into_iter().find(is_meant)?;
+        self.take(place)
+    }
+
+    fn places_of(&self, session: SessionId) -> Vec<i64> {
+        let places = self.places.range((session, i64::MIN)..=(session, i64::MAX));
+        places.map(|(_, place)| *place).collect()
+    }
+
+    /// Bytes kept for a session's requests.
+    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
+        self.kept_bytes.get(&session).copied().unwrap_or(0)
+    }
+
+    /// Bytes kept for all sessions' requests.
+    pub(crate) fn all_kept_bytes(&self) -> usize {
+        self.kept_bytes.values().sum()
+    }
+
+    fn put(&mut self, place: i64, forward: Forward) {
+        if let Some(session) = forward.trigger.origin.session() {
+            self.places.insert((session, place));
+            *self.kept_bytes.entry(session).or_default() += forward.kept_bytes;
+        }
+        self.waiting.insert(place, forward);
+    }
+
+    fn take(&mut self, place: i64) -> Option<Forward> {
+        let forward = self.waiting.remove(&place)?;
+        if let Some(session) = forward.trigger.origin.session() {
+            self.places.remove(&(session, place));
+            let kept = self.kept_bytes.get_mut(&session).expect("what waits has been counted");
+            *kept -= forward.kept_bytes;
+            if *kept == 0 && self.places_of(session).is_empty() {
+                self.kept_bytes.remove(&session);
+            }
+        }
+        Some(forward)
     }
 
     /// All rows are told again: answers wait for them, and for no state that is before.
@@ -107,10 +184,12 @@ impl Forwards {
 
     /// The relay ends: those that nobody can have run, and those that somebody may have.
     pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
+        self.kept_bytes.clear();
+        self.places.clear();
         let sent = std::mem::take(&mut self.sent).into_values();
         let early = std::mem::take(&mut self.early).into_iter().map(|early| early.trigger);
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|forward| !forward.was_sent);
+            std::mem::take(&mut self.waiting).into_values().partition(|forward| !forward.was_sent);
         let trigger = |forward: Forward| forward.trigger;
         let unknown = sent.chain(unknown).map(trigger).chain(early).collect();
         (known.into_iter().map(trigger).collect(), unknown)

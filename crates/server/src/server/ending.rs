@@ -57,6 +57,7 @@ impl Server {
             searches,
             states,
             checks,
+            relays,
             ..
         } = self;
         subscriptions.forget_session(shell, databases, id);
@@ -66,6 +67,9 @@ impl Server {
         states.forget_session(id);
         searches.forget_session(shell, id);
         sessions.remove(shell, id);
+        for trigger in relays.forget_session(id) {
+            self.lose_request(trigger);
+        }
     }
 
     /// Databases came or went: clients that cannot be told are disconnected, so that they look. One
@@ -164,6 +168,7 @@ impl Server {
     fn count_kept(&mut self, id: SessionId) -> usize {
         let bytes = self.subscriptions.kept_bytes(id)
             + self.databases.kept_bytes(id)
+            + self.relays.kept_bytes(id)
             + self.sessions.lock_bytes(id);
         self.sessions.count_kept(id, bytes);
         bytes
@@ -188,6 +193,7 @@ impl Server {
     fn kept_bytes(&self) -> usize {
         self.subscriptions.all_kept_bytes()
             + self.databases.all_kept_bytes()
+            + self.relays.all_kept_bytes()
             + self.sessions.all_lock_bytes()
     }
 

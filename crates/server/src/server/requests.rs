@@ -559,6 +559,7 @@ impl Server {
         id.write(&mut request);
         let Self { shell, sessions, databases, .. } = self;
         databases.cancel_request(shell, sessions, session, &request);
+        self.cancel_forward(session, &request);
         self.checks.cancel(session, &request);
     }
 

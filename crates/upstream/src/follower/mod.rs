@@ -142,6 +142,8 @@ pub struct Follower {
     /// Names of what the server has beyond the reference.
     features: Vec<String>,
     rows: ServerRows,
+    /// What the server says there of the schema may be from before a conversion.
+    asks_for_schema: bool,
     /// What rows are read under, and the text of the source's schema.
     schema: Option<(Arc<Schema>, String)>,
     method: Method,
@@ -185,6 +187,7 @@ impl Follower {
             asked: BTreeMap::new(),
             features: Vec::new(),
             rows: ServerRows::default(),
+            asks_for_schema: false,
             schema: None,
             method: Method::CondSince,
             monitors: 0,
@@ -395,7 +398,7 @@ impl Follower {
         self.asked.clear();
         self.rows = ServerRows::default();
         self.features.clear();
-        self.is_source_connected = false;
+        (self.is_source_connected, self.asks_for_schema) = (false, false);
         self.freshness.disconnected();
         (self.monitors, self.ephemeral) = (0, None);
     }

@@ -2,7 +2,8 @@
 //!
 //! 1. `set_db_change_aware`, `weir_features`, and the schema of `_Server`, all at once.
 //! 2. The rows of `_Server`: whether this server will do, and the schema of the database. Servers
-//!    without `_Server` are asked for the schema.
+//!    without `_Server` are asked for the schema, and so are packaged ones whose database is a file: their
+//!    `_Server` still has the schema from before a conversion.
 //! 3. The rows, from the state on that the owner has: by `weir_monitor` with an update for each
 //!    transaction, or else by the newest method of the reference that the server knows.
 //! 4. Changes of the rows, until the connection ends, the schema changes, or the server is not fit
@@ -52,10 +53,13 @@ impl Follower {
                 Err(Stop::Other(Level::Info, "server has no _Server database any more".to_owned()))
             }
             "monitor_canceled" => {
-                // `_Server` says what has become of the database, if there is a `_Server`.
+                // `_Server` says what has become of the database, if it is one that does.
                 if self.phase != Phase::Looking && monitor == Some(self.monitor_id()) {
                     self.phase = Phase::Looking;
                     (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
+                    if self.asks_for_schema {
+                        self.ask_for_schema();
+                    }
                 }
                 Ok(())
             }
@@ -85,8 +89,7 @@ impl Follower {
                 Ok(())
             }
             (Asked::ServerSchema | Asked::ServerRows, Err(_)) => {
-                let params = array([self.wanted.database.as_str()]).to_string();
-                self.ask("get_schema", params.as_bytes(), Asked::Schema);
+                self.ask_for_schema();
                 Ok(())
             }
             (Asked::ServerRows, Ok(rows)) => self.take_server_rows(Some(rows), out),
@@ -150,7 +153,13 @@ impl Follower {
                 if let Some(index) = row.index {
                     self.hear_index(index, out);
                 }
-                self.take_schema(&row.schema)
+                self.asks_for_schema = row.is_standalone && self.features.is_empty();
+                match self.asks_for_schema {
+                    true if self.phase == Phase::Looking => self.ask_for_schema(),
+                    true => {}
+                    false => return self.take_schema(&row.schema),
+                }
+                Ok(())
             }
             // There is no other server: this one may do later, and says so then.
             Err(unfit) if remotes.servers().len() == 1 => {
@@ -170,6 +179,14 @@ impl Follower {
                 }
                 Err(Stop::Other(Level::Info, unfit.why))
             }
+        }
+    }
+
+    /// Asks for the schema itself, once at a time.
+    fn ask_for_schema(&mut self) {
+        if !self.asked.values().any(|asked| *asked == Asked::Schema) {
+            let params = array([self.wanted.database.as_str()]).to_string();
+            self.ask("get_schema", params.as_bytes(), Asked::Schema);
         }
     }
 

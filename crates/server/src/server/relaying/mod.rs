@@ -117,10 +117,11 @@ impl Server {
 
     /// What was said on a connection that has ended counts no longer.
     fn relay_lost(&mut self, db: DbId) {
-        let relay = self.relays.get_mut(db);
+        let Self { sessions, relays, .. } = self;
+        let relay = relays.get_mut(db);
         (relay.lacks_once, relay.syncing) = (false, None);
         let rows = relay.forget_mail();
-        let lost = relay.forwards.lost();
+        let lost = relay.forwards.lost(|trigger| requests::keep(sessions, trigger));
         self.free_rows(rows);
         self.lose_locks(db);
         for trigger in lost {

@@ -4,12 +4,13 @@ use weir_data::{Error, Uuid};
 use weir_json::Text;
 use weir_wire::Message;
 
-use crate::database::Trigger;
+use crate::database::{Trigger, kept_bytes};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::relays::forwards::{Early, Forward};
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
+use crate::session::Sessions;
 
 /// What a source answers to who asked.
 enum Answer {
@@ -53,9 +54,7 @@ impl Server {
 
     /// Sends the source what is for it, in order.
     pub(super) fn forward_to_source(&mut self, db: DbId) {
-        let triggers = self.databases.take_to_forward(db);
-        let relay = self.relays.get_mut(db);
-        triggers.into_iter().for_each(|trigger| relay.forwards.push(trigger));
+        self.queue_forwards(db);
         loop {
             let relay = self.relays.get_mut(db);
             let may_ask = relay.follower.may_ask();
@@ -67,6 +66,42 @@ impl Server {
                 Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
                 Locked::Lost => self.lose_request(forward.trigger),
                 Locked::Waits => return self.relays.get_mut(db).forwards.again(forward),
+            }
+        }
+    }
+
+    /// What is for the source waits for its turn. While the source is away it counts as kept for its session.
+    fn queue_forwards(&mut self, db: DbId) {
+        for mut trigger in self.databases.take_to_forward(db) {
+            let Self { sessions, relays, .. } = self;
+            let relay = relays.get_mut(db);
+            if relay.follower.may_ask() {
+                relay.forwards.push(trigger, 0);
+                continue;
+            }
+            match check_room(sessions, &trigger).map(|()| keep(sessions, &mut trigger)) {
+                Ok(Some(bytes)) => relay.forwards.push(trigger, bytes),
+                Ok(None) => self.lose_request(trigger),
+                Err(error) => self.refuse_forward(trigger, &text_of(&error)),
+            }
+        }
+    }
+
+    /// A session takes back a transaction that waits for a source. What is with the source is answered from
+    /// there.
+    pub(in crate::server) fn cancel_forward(&mut self, session: SessionId, request: &[u8]) {
+        let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
+        for db in dbs {
+            self.queue_forwards(db);
+            let relay = self.relays.get_mut(db);
+            match relay.forwards.take_request(session, request) {
+                // Whether it was made before the connection ended, nobody knows.
+                Some(forward) if forward.was_sent => self.lose_request(forward.trigger),
+                Some(forward) => {
+                    let Self { shell, sessions, databases, .. } = self;
+                    databases.cancel(shell, sessions, forward.trigger);
+                }
+                None => {}
             }
         }
     }
@@ -177,9 +212,27 @@ impl Server {
     }
 
     /// Nobody can say any more what has become of a request, and its client is told so.
-    pub(super) fn lose_request(&mut self, trigger: Trigger) {
+    pub(in crate::server) fn lose_request(&mut self, trigger: Trigger) {
         self.refuse_forward(trigger, CANCELED);
     }
+}
+
+/// Whether a request may wait for the source.
+fn check_room(sessions: &Sessions, trigger: &Trigger) -> Result<(), Error> {
+    let session = trigger.origin.session().filter(|session| sessions.has(*session));
+    session.map_or(Ok(()), |session| sessions.check_room(session, kept_bytes(trigger)))
+}
+
+/// A request has to wait for the source: so many bytes are kept for it. `None` if its session has left.
+pub(super) fn keep(sessions: &mut Sessions, trigger: &mut Trigger) -> Option<usize> {
+    let Some(session) = trigger.origin.session() else { return Some(0) };
+    if !sessions.has(session) {
+        return None;
+    }
+    let bytes = kept_bytes(trigger);
+    sessions.note_kept(session, bytes);
+    trigger.has_waited = true;
+    Some(bytes)
 }
 
 /// What a source says of a transaction under an id.

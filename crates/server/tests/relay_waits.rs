@@ -1,0 +1,95 @@
+//! Writes that wait at a relay while its source is away: who takes one back, or leaves, does not make it, and
+//! what is kept of them is bounded as all else is.
+
+use crate::chain::Chain;
+use crate::shell::{Shell, insert, ports, transact};
+use serde_json::{Value, json};
+use weir_server::Config;
+use weir_server::event::Event;
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// What waits for the source is not made once nobody waits for it any more.
+#[test]
+fn a_write_that_waits_for_the_source_can_be_taken_back() {
+    let mut chain = Chain::start(2);
+    let [client, gone, stays] = [(); 3].map(|()| chain.servers[2].connect());
+    let aware = r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#;
+    chain.call(2, client, aware);
+    chain.call(2, client, &transact(1, &insert("a")));
+    // One has been sent, and did not arrive.
+    chain.servers[2].send(client, &transact(2, &insert("sent")));
+    chain.servers[2].settle();
+    chain.is_cut[2] = true;
+    chain.lose(2);
+    chain.settle();
+    chain.servers[2].send(client, &transact(3, &insert("waits")));
+    chain.servers[2].send(gone, &transact(4, &insert("left")));
+    chain.servers[2].send(stays, &transact(5, &insert("b")));
+    chain.settle();
+    let mut cancel = |id: u32| {
+        let cancel = format!(r#"{{"id":null,"method":"cancel","params":[{id}]}}"#);
+        let told = chain.call(2, client, &cancel);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let told = value(&told[0]);
+        assert_eq!((&told["id"], &told["error"]), (&json!(id), &json!("canceled")));
+    };
+    cancel(3);
+    cancel(2);
+    chain.servers[2].event(Event::Closed { session: gone, error: None });
+    chain.is_cut[2] = false;
+    chain.pass_ms(20_000);
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a", "b"]);
+    }
+    let reply = chain.servers[2].received(stays).pop().expect("an answer");
+    assert!(value(&reply)["result"][0]["uuid"].is_array(), "{reply}");
+    assert_eq!(chain.servers[2].received(client), Vec::<String>::new());
+}
+
+/// Bytes kept for clients, by `weir/status`.
+fn kept(shell: &mut Shell) -> u64 {
+    let status = shell.command("weir/status", &[]).unwrap().unwrap();
+    value(&status)["process"]["kept_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+fn writes_that_wait_for_the_source_count_as_kept_for_their_clients() {
+    const MOST: usize = 20 << 20;
+    let mut chain = Chain::start(1);
+    let config = Config {
+        databases: vec!["relay:Net:unix:/server0".into()],
+        kept_bytes_max: Some(MOST),
+        ..Config::default()
+    };
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.servers[1] = Shell::start_with(b"relay".to_vec(), config);
+    chain.is_cut[1] = false;
+    chain.pass_ms(20_000);
+    let modest = chain.servers[1].connect();
+    chain.call(1, modest, &transact(1, &insert("a")));
+    let before = kept(&mut chain.servers[1]);
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.settle();
+    chain.servers[1].send(modest, &transact(2, &insert("b")));
+    chain.settle();
+    let long = "x".repeat(3 << 20);
+    for n in 0..10 {
+        let greedy = chain.servers[1].connect();
+        chain.servers[1].send(greedy, &transact(n, &insert(&format!("{n}{long}"))));
+        chain.settle();
+        assert!(kept(&mut chain.servers[1]) <= MOST as u64);
+    }
+    let most = kept(&mut chain.servers[1]);
+    assert!(most > MOST as u64 / 2, "{most}");
+    assert!(!chain.servers[1].disconnected.contains(&modest));
+    chain.is_cut[1] = false;
+    chain.pass_ms(20_000);
+    let reply = chain.servers[1].received(modest).pop().expect("an answer");
+    assert!(value(&reply)["result"][0]["uuid"].is_array(), "{reply}");
+    assert_eq!(kept(&mut chain.servers[1]), before, "all of it is given back");
+}
