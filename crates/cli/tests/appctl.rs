@@ -1,11 +1,9 @@
 //! `ovs-appctl` beside the reference: on daemons of both sides, the same words and statuses.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 
 /// A line of the log without its time.
 fn without_time(text: &str) -> String {

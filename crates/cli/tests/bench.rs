@@ -1,11 +1,11 @@
 //! Every scenario of `weir bench` in miniature against Weir itself, so that none of them rots:
 //! whatever they check of answers and monitors holds, and each has the figures it promises.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Scratch, WEIR};
+use crate::support::{Scratch, WEIR};
 
 /// The load tests' program: the example of this package, which cargo builds with its tests.
 fn weir_bench() -> PathBuf {

@@ -1,10 +1,7 @@
 //! The server beside the reference, option by option and command by command. Where the installed
 //! reference is older than what Weir follows, COMPAT.md says so and these scripts go round it.
 
-mod beside;
-mod support;
-
-use beside::Beside;
+use crate::beside::Beside;
 
 /// The script does the same on both sides.
 fn alike(script: &str) {

@@ -1,11 +1,8 @@
 //! The server beside the reference: who is disconnected when databases come, go and change, what a
 //! role may not do, and what a backup says of a source that it cannot follow.
 
-mod beside;
-mod support;
-
-use beside::Beside;
-use support::RBAC_TABLES;
+use crate::beside::Beside;
+use crate::support::RBAC_TABLES;
 
 /// The script does the same on both sides.
 fn alike(script: &str) {

@@ -1,9 +1,6 @@
 //! TLS beside the reference: who may come in with which settings, from files and from a database.
 
-mod beside;
-mod support;
-
-use beside::Beside;
+use crate::beside::Beside;
 use weir_testkit::pki::{Pki, Shape};
 
 /// What every script may use: certificates `server`, `client` and, of another authority, `other`.

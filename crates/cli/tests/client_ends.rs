@@ -1,12 +1,10 @@
 //! ovsdb-client in the background, over TLS, and at its end: beside the reference's client, against
 //! both servers.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use weir_testkit::pki::Pki;
 
 /// A server with an empty database, and both clients.

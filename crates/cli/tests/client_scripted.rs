@@ -1,8 +1,6 @@
 //! ovsdb-client and a server that misbehaves: beside the reference's client, the same words and
 //! statuses. The server is a script of replies.
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use support::{Scratch, err, out, reference};
+use crate::support::{Scratch, err, out, reference};
 use weir_json::{Framer, Value};
 
 /// A command line, and what the server says to its requests, in order; `$ID` is the id of the

@@ -3,16 +3,13 @@
 //!
 //! `WEIR_CLUSTER_ROUNDS` repeats what is random that often.
 
-mod support;
-mod group;
-
 use std::thread::sleep;
 use std::time::Duration;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{Running, err, eventually, out, reference};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{Running, err, eventually, out, reference};
 
 /// How often to repeat what depends on when things happen.
 fn rounds(by_itself: u32) -> u32 {

@@ -1,15 +1,12 @@
 //! Conversions of clustered databases: through any member, under load, with members that are killed
 //! or away, and on files that change their program.
 
-mod support;
-mod group;
-
 use std::path::Path;
 use std::sync::Barrier;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{err, eventually, out, reference};
 use serde_json::{Value, json};
-use support::{err, eventually, out, reference};
 use weir_testkit::client::{Client, Trouble};
 
 /// `SCHEMA` with a column more, and of another version.

@@ -1,11 +1,8 @@
 //! Members whose files are not what they were: an older copy has taken the place of one, or a record in
 //! the middle of it is bad. They must not vote, for they have forgotten what they promised.
 
-mod support;
-mod group;
-
-use group::{ALL, Group, Program, SCHEMA};
-use support::{err, eventually, out, reference};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{err, eventually, out, reference};
 
 fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()

@@ -5,13 +5,12 @@
 //!
 //! `WEIR_ROUNDS=100 WEIR_SEED=7` does more of it, in another order.
 
-mod group;
-mod support;
+use crate::support;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use group::{ALL, Group, Load, Program, SCHEMA};
+use crate::group::{ALL, Group, Load, Program, SCHEMA};
 use rustix::process::Signal;
 
 /// What happens to a member, or to the way between two.

@@ -1,16 +1,13 @@
 //! Three `ovn-northd` on clusters of Weir: leadership of the daemons and of the members changes hands
 //! twenty times, one daemon at most is active, and the flows are those that one alone makes.
 
-mod support;
-mod group;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use group::{ALL, Group, Program};
-use support::{Running, Scratch, err, eventually, out, reference};
+use crate::group::{ALL, Group, Program};
+use crate::support::{Running, Scratch, err, eventually, out, reference};
 
 const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";

@@ -1,17 +1,14 @@
 //! Transactions under an id that their client chose (`weir_transact`), and what has come of them
 //! (`weir_outcome`), asked of any member.
 
-mod support;
-mod group;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::eventually;
 use serde_json::{Value, json};
-use support::eventually;
 use weir_testkit::client::{Client, Trouble};
 
 /// A random id, of the time and a number.

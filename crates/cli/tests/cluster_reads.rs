@@ -1,12 +1,9 @@
 //! Clients of any member that ask for more than what that member has: for all that is committed
 //! (`weir_sync`), or for the state of an id (`weir_wait_id`).
 
-mod support;
-mod group;
-
 use std::time::Duration;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

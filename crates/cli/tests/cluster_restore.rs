@@ -1,14 +1,11 @@
 //! `ovsdb-client backup` of a cluster of Weir while others write to it, and `restore` into it, through
 //! the leader and through a follower, with both programs.
 
-mod support;
-mod group;
-
 use std::process::Stdio;
 
-use group::{ALL, Group, SCHEMA};
+use crate::group::{ALL, Group, SCHEMA};
+use crate::support::{err, eventually, out, reference};
 use serde_json::json;
-use support::{err, eventually, out, reference};
 
 /// Rows that are saved and come back.
 const ROWS: u32 = 3_000;

@@ -1,15 +1,12 @@
 //! Snapshots that members get of a database of some size, since they were away or are new: what
 //! they have then, and what their clients are told.
 
-mod support;
-mod group;
-
 use std::collections::BTreeMap;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{err, eventually, out, reference};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{err, eventually, out, reference};
 use weir_testkit::client::Client;
 
 /// Rows, each with a name of so many bytes.

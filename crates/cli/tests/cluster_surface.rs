@@ -1,16 +1,15 @@
 //! What operators see of clusters and do to them: admin commands, failures on purpose, strangers that
 //! connect, certificates that are renewed, remotes of a local database.
 
-mod support;
-mod group;
+use crate::group;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{Scratch, err, eventually, out, reference};
 use rustix::process::Signal;
 use serde_json::json;
-use support::{Scratch, err, eventually, out, reference};
 use weir_testkit::client::Client;
 use weir_testkit::pki::{LEAF, Pki, Shape};
 

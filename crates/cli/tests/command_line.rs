@@ -1,8 +1,6 @@
 //! Names, versions, help and mistakes of all programs, as a shell sees them.
 
-mod support;
-
-use support::{Scratch, WEIR, err, out, reference};
+use crate::support::{Scratch, WEIR, err, out, reference};
 
 #[test]
 fn the_name_of_the_link_chooses_the_program() {

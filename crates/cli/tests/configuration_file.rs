@@ -1,9 +1,7 @@
 //! Mistakes in a configuration file, as ovsdb-server tells them (`--config-file`; the installed
 //! reference may be older than that option, so the texts stand here).
 
-mod support;
-
-use support::{Scratch, WEIR, err};
+use crate::support::{Scratch, WEIR, err};
 
 /// What the file holds, and what is said about it, `|` between lines; the start fails.
 const MISTAKES: [(&str, &str); 15] = [

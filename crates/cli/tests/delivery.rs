@@ -1,14 +1,12 @@
 //! `wait-delivered` and its admin commands, with clients that stop reading and go on.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"columns":{"a":{"type":"string"}}}}}"#;

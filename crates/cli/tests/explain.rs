@@ -1,11 +1,9 @@
 //! `explain`: how a transaction would find its rows; and that stock servers refuse what they do not
 //! know, clearly.
 
-mod support;
-
 use std::path::Path;
 
-use support::{Running, Scratch, WEIR, err, out, reference, serve_net};
+use crate::support::{Running, Scratch, WEIR, err, out, reference, serve_net};
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"isRoot":true,"indexes":[["a"]],"columns":{
     "a":{"type":"string"},"n":{"type":"integer"}}}}}"#;

@@ -1,16 +1,14 @@
 //! Declared keys of a whole server: the tools, the files, stock programs in between, `kill -9`, and
 //! what an operator sees.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use serde_json::{Value, json};
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use weir_testkit::client::Client;
 
 /// A schema as the stock tools take it, and with what they do not know.

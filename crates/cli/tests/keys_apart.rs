@@ -1,16 +1,13 @@
 //! Keys of servers that share a database: members of a cluster and relays have each their own, which
 //! outlive what becomes of the database; and disks that take no file beside the database's.
 
-mod support;
-mod group;
-
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use group::{ALL, Group, Program, SCHEMA};
+use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out};
 use serde_json::{Value, json};
-use support::{Running, Scratch, WEIR, err, eventually, out};
 use weir_testkit::client::Client;
 
 /// Enough rows for a server to think of keys by itself.

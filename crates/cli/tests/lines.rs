@@ -6,10 +6,7 @@
 //! the one before has made. `sorted: LINE` compares the lines of the output in any order, for what
 //! the reference has in the order of hashes.
 
-mod rooms;
-mod support;
-
-use rooms::{Room, compare};
+use crate::rooms::{Room, compare};
 
 /// Every line of a file in every room.
 fn run(file: &str, rooms: Option<Vec<Room>>) {

@@ -1,10 +1,8 @@
 //! `log`: what changed in a database, when, and who asked for it.
 
-mod support;
-
 use std::path::Path;
 
-use support::{Running, Scratch, WEIR, err, out, reference, serve_net};
+use crate::support::{Running, Scratch, WEIR, err, out, reference, serve_net};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"isRoot":true,"columns":{

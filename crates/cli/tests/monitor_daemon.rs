@@ -1,13 +1,11 @@
 //! `--monitor`: a server that crashes is started again, by Weir as by the reference.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use support::{PATIENCE, Scratch, eventually, out, reference};
+use crate::support::{PATIENCE, Scratch, eventually, out, reference};
 
 /// A server behind `--detach --monitor`, ended by TERM to it and to its monitor.
 struct Daemon<'s> {

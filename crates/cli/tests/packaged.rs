@@ -1,11 +1,9 @@
 //! Both sides' ovsdb-client and ovsdb-tool on every schema that Open vSwitch and OVN bring along, on
 //! both sides' servers: the same words and statuses.
 
-mod support;
-
 use std::path::PathBuf;
 
-use support::{Running, Scratch, err, eventually, out, reference};
+use crate::support::{Running, Scratch, err, eventually, out, reference};
 use weir_json::Value;
 
 /// A packaged schema: its file and the name and tables in it.

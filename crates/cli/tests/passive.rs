@@ -1,14 +1,12 @@
 //! ovsdb-client waits for a server that connects (`punix:`, `ptcp:`, `pssl:`): our client beside the
 //! reference's, each command once. Without the reference only ours is looked at.
 
-mod support;
-
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Odd","version":"1.2.3","cksum":"12 345","tables":{"T":{

@@ -1,19 +1,16 @@
 //! Chains of relays as processes: ours and packaged ones in every place, in front of a standalone server
 //! or a cluster; servers in the middle are killed while clients write.
 
-mod behind_relays;
-mod chain;
-mod group;
-mod peer;
-mod support;
+use crate::group;
+use crate::peer;
 
 use std::thread;
 
-use chain::{Chain, Proxy};
-use group::{Group, Program};
-use peer::Client;
+use crate::chain::{Chain, Proxy};
+use crate::group::{Group, Program};
+use crate::peer::Client;
+use crate::support::{Scratch, eventually};
 use serde_json::{Value, json};
-use support::{Scratch, eventually};
 
 use Program::{Packaged, Weir};
 

@@ -1,18 +1,14 @@
 //! A relay behind TLS on both sides: it follows its source by TLS, its clients are known by their certificates, and
 //! its remote gives them a role, which the source knows nothing of.
 
-mod group;
-mod peer;
-mod support;
-
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use group::Program::{self, Packaged, Weir};
-use peer::Client;
+use crate::group::Program::{self, Packaged, Weir};
+use crate::peer::Client;
+use crate::support::{PATIENCE, RBAC_TABLES, Scratch, WEIR, err, eventually, reference};
 use serde_json::{Value, json};
-use support::{PATIENCE, RBAC_TABLES, Scratch, WEIR, err, eventually, reference};
 use weir_net::{Address, BlockingStream, Tls};
 use weir_testkit::pki::{LEAF, Pki, Shape};
 

@@ -1,8 +1,6 @@
 //! Connection methods of the running server: TLS with OpenSSL's programs and with our own stream,
 //! connections that the server makes, sockets that it inherits.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -10,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{PATIENCE, Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{PATIENCE, Running, Scratch, WEIR, err, eventually, out, reference};
 use weir_net::{Address, BlockingStream, Tls, TlsOptions};
 use weir_testkit::pki::{LEAF, Pki, Shape};
 

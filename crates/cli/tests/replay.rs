@@ -1,15 +1,13 @@
 //! `--record` and `--replay`: a run that is had again from what came in, without its clients, ends
 //! with the same database file and the same log.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{Running, Scratch, WEIR, err, eventually, out};
 use serde_json::{Value, json};
-use support::{Running, Scratch, WEIR, err, eventually, out};
 use weir_testkit::client::Client;
 
 /// Both runs have these arguments.

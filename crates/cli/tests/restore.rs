@@ -1,9 +1,6 @@
 //! `ovsdb-client restore`: what it sends for every kind of file, beside what the reference's sends.
 //! The server is played here; it takes every transaction.
 
-mod pair;
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -11,8 +8,8 @@ use std::process::{Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use pair::log_record;
-use support::{Scratch, err, out, reference};
+use crate::pair::log_record;
+use crate::support::{Scratch, err, out, reference};
 use weir_json::{Framer, Value};
 
 const SCHEMA: &str = r#"{"name":"D","version":"1.2.3","tables":{

@@ -4,18 +4,15 @@
 //! Most of them watch all columns, also those that are not kept in files, and then are told
 //! everything after a restart. With a schema in which all columns are kept they are resumed always.
 
-mod returns;
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use returns::{Meanwhile, NOTHING, World};
+use crate::returns::{Meanwhile, NOTHING, World};
+use crate::support::{PATIENCE, Running, Scratch, out, reference};
 use serde_json::{Value, json};
-use support::{PATIENCE, Running, Scratch, out, reference};
 use weir_testkit::process::{self, Program, Server};
 
 const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";

@@ -1,14 +1,7 @@
 //! Clients that come back to a server that was killed, ran out of room, or may not write where it
 //! would: what they are told is what has changed, or everything, and nothing in between.
 
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "../../server/tests/events/chance.rs"]
-mod chance;
-mod peer;
-#[allow(dead_code, reason = "another test uses the rest")]
-#[path = "../../server/tests/events/replica.rs"]
-mod replica;
-mod support;
+use crate::replica;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +9,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chance::Chance;
-use peer::{Client, Server, create, insert, transact};
-use replica::Rows;
+use crate::chance::Chance;
+use crate::peer::{Client, Server, create, insert, transact};
+use crate::replica::Rows;
+use crate::support::{Scratch, eventually};
 use serde_json::{Value, json};
-use support::{Scratch, eventually};
 
 const ZERO: &str = "00000000-0000-0000-0000-000000000000";
 

@@ -3,16 +3,13 @@
 //!
 //! It learns ids from updates only, so it keeps an id that was refused until the next one.
 
-mod returns;
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use returns::{Meanwhile, NOTHING, World};
+use crate::returns::{Meanwhile, NOTHING, World};
+use crate::support::{Running, Scratch};
 use serde_json::{Value, json};
-use support::{Running, Scratch};
 use weir_testkit::process::reference;
 
 /// Prints its replica whenever it has changed.

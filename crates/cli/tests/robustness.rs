@@ -1,16 +1,13 @@
 //! What clients may do to the server: half messages, noise, floods, big things, and never reading.
 //! It answers or hangs up, serves the others, and its memory stays within bounds.
 
-mod peer;
-mod support;
-
 use std::io::Write;
 use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
-use peer::{Client, Server, create, insert, transact};
-use support::{Scratch, eventually};
+use crate::peer::{Client, Server, create, insert, transact};
+use crate::support::{Scratch, eventually};
 
 fn server() -> (Scratch, Server) {
     let scratch = Scratch::new();

@@ -1,9 +1,7 @@
 //! The server process as scripts handle it: `--run`, `--detach`, pid files, sockets, `exit`.
 
-mod support;
-
+use crate::support::{Scratch, WEIR, err, eventually, out, reference};
 use std::path::Path;
-use support::{Scratch, WEIR, err, eventually, out, reference};
 
 fn network(scratch: &Scratch) {
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/network.ovsschema");

@@ -1,13 +1,11 @@
 //! `weir status`: one screen, JSON, and again every second, on a terminal and elsewhere.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use serde_json::Value;
-use support::{Running, Scratch, WEIR, err, eventually, out, reference};
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"columns":{"a":{"type":"integer"}}}}}"#;
 

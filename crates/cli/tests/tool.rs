@@ -1,10 +1,10 @@
 //! `ovsdb-tool create` beside the reference: the same words, the same files.
 
-mod support;
+use crate::support;
 
+use crate::support::{Scratch, err, out, reference};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use support::{Scratch, err, out, reference};
 
 /// Schemas that Open vSwitch and OVN bring along.
 fn packaged_schemas() -> Vec<std::path::PathBuf> {

@@ -1,10 +1,8 @@
 //! `weir up` as a stranger meets it: start it, paste its three lines, end it.
 
-mod support;
-
+use crate::support::{Running, Scratch, WEIR, err, out};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use support::{Running, Scratch, WEIR, err, out};
 
 /// Starts `weir up` on a free port and waits until it says how to end it.
 fn up(scratch: &Scratch) -> Running {

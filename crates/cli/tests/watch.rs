@@ -1,12 +1,10 @@
 //! `weir watch` against servers of every age, played by a few lines here.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
-use support::{Running, Scratch, WEIR, err};
+use crate::support::{Running, Scratch, WEIR, err};
 use weir_json::{Framer, Value};
 
 /// How a method is answered; `None` is "unknown method".
