@@ -11,6 +11,7 @@ mod cluster;
 mod cluster_conversion;
 mod cluster_forgetting;
 mod cluster_hosts;
+mod cluster_leaderless;
 mod cluster_northd;
 mod cluster_outcome;
 mod cluster_reads;

@@ -6,6 +6,8 @@ use weir_cluster::Position;
 use weir_data::Uuid;
 
 use crate::database::Trigger;
+use crate::ids::SessionId;
+use crate::session::outbound::Outbound;
 
 /// What is known of a request.
 #[derive(Debug)]
@@ -31,23 +33,30 @@ pub(crate) struct Forward {
     /// How often it has been sent.
     pub(crate) attempts: u64,
     pub(crate) state: State,
+    /// Bytes that are kept for its session: it has come while nobody led.
+    kept_bytes: usize,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
-    next: u64,
-    by_number: BTreeMap<u64, Forward>,
-    by_eid: BTreeMap<Uuid, u64>,
+    next: i64,
+    by_number: BTreeMap<i64, Forward>,
+    by_eid: BTreeMap<Uuid, i64>,
+    outbound: Outbound,
+    /// Sessions for which less is kept than before.
+    relieved: Vec<SessionId>,
 }
 
 impl Forwards {
-    pub(crate) fn push(&mut self, trigger: Trigger) {
+    /// A request has come; so many bytes are kept for it, none if somebody leads.
+    pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
         self.next += 1;
+        self.outbound.enter(&trigger.origin, self.next, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, self.next);
         let since = trigger.since;
         let attempts = u64::from(since.is_some());
-        let forward = Forward { trigger, since, attempts, state: State::New };
+        let forward = Forward { trigger, since, attempts, state: State::New, kept_bytes };
         self.by_number.insert(self.next, forward);
     }
 
@@ -62,33 +71,72 @@ impl Forwards {
 
     /// It is decided, or runs here.
     pub(crate) fn take(&mut self, eid: Uuid) -> Option<Forward> {
-        self.by_number.remove(&self.by_eid.remove(&eid)?)
+        let number = *self.by_eid.get(&eid)?;
+        Some(self.take_number(number))
+    }
+
+    fn take_number(&mut self, number: i64) -> Forward {
+        let forward = self.by_number.remove(&number).expect("the number is that of a request");
+        let Forward { trigger, kept_bytes, .. } = &forward;
+        self.by_eid.remove(&trigger.origin.eid);
+        self.outbound.leave(&trigger.origin, number, *kept_bytes);
+        if *kept_bytes > 0 {
+            self.relieved.extend(trigger.origin.session());
+        }
+        forward
+    }
+
+    /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
+    /// asked any more.
+    pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
+        let numbers = self.new_ones_of(session);
+        numbers.into_iter().map(|number| self.take_number(number).trigger).collect()
+    }
+
+    /// Takes back a request of a session that nobody has been asked.
+    pub(crate) fn take_request(&mut self, session: SessionId, id: &[u8]) -> Option<Trigger> {
+        let is_meant = |number: &i64| {
+            let Forward { trigger, since, .. } = &self.by_number[number];
+            trigger.origin.id == id && since.is_none() && !trigger.is_conversion()
+        };
+        let number = self.new_ones_of(session).into_iter().find(is_meant)?;
+        Some(self.take_number(number).trigger)
+    }
+
+    fn new_ones_of(&self, session: SessionId) -> Vec<i64> {
+        let is_new = |number: &i64| matches!(self.by_number[number].state, State::New);
+        self.outbound.places_of(session).filter(is_new).collect()
+    }
+
+    /// What is kept for those that have come while nobody led.
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.outbound
+    }
+
+    /// Sessions for which less is kept than when this was asked last.
+    pub(crate) fn take_relieved(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.relieved)
     }
 
     /// Those that the leader is to be asked, in order.
-    pub(crate) fn new_ones(&self) -> Vec<u64> {
-        let is_new = |(_, forward): &(&u64, &Forward)| matches!(forward.state, State::New);
+    pub(crate) fn new_ones(&self) -> Vec<i64> {
+        let is_new = |(_, forward): &(&i64, &Forward)| matches!(forward.state, State::New);
         self.by_number.iter().filter(is_new).map(|(number, _)| *number).collect()
     }
 
-    pub(crate) fn number(&mut self, number: u64) -> &mut Forward {
+    pub(crate) fn number(&mut self, number: i64) -> &mut Forward {
         self.by_number.get_mut(&number).expect("it has just been listed")
     }
 
     /// What was to be decided up to an index, is by now: requests that change nothing, and that wait.
     pub(crate) fn decided(&mut self, applied: u64) -> Vec<Forward> {
-        let is_due = |(_, forward): &(&u64, &Forward)| match &forward.state {
+        let is_due = |(_, forward): &(&i64, &Forward)| match &forward.state {
             State::Empty(at, _) | State::Waits(at) => at.index <= applied,
             State::New | State::Asked | State::Entry(_) => false,
         };
-        let due: Vec<u64> =
+        let due: Vec<i64> =
             self.by_number.iter().filter(is_due).map(|(number, _)| *number).collect();
-        let take = |number| {
-            let forward = self.by_number.remove(&number).expect("it has just been listed");
-            self.by_eid.remove(&forward.trigger.origin.eid);
-            forward
-        };
-        due.into_iter().map(take).collect()
+        due.into_iter().map(|number| self.take_number(number)).collect()
     }
 
     /// Who leads has changed, or is out of reach: all are asked again.
@@ -104,6 +152,7 @@ impl Forwards {
 
     pub(crate) fn take_all(&mut self) -> Vec<Forward> {
         self.by_eid.clear();
+        self.outbound.clear();
         std::mem::take(&mut self.by_number).into_values().collect()
     }
 }
@@ -131,7 +180,7 @@ mod tests {
         };
         let message = TextBuf::validate(b"[]".to_vec()).expect("JSON");
         let mut forwards = Forwards::default();
-        forwards.push(Trigger::new(origin, Arc::new(message)));
+        forwards.push(Trigger::new(origin, Arc::new(message)), 0);
         assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         forwards.number(number).attempts += 1;

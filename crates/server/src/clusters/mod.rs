@@ -37,8 +37,9 @@ use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::reading::{Piece, Texts};
 use crate::clusters::receiving::Receiving;
 use crate::clusters::unapplied::Unapplied;
+use crate::database::Trigger;
 use crate::effect::Effect;
-use crate::ids::{CommandId, DbId, LinkId, PeerPortId, WorkId};
+use crate::ids::{CommandId, DbId, LinkId, PeerPortId, SessionId, WorkId};
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
 
@@ -263,6 +264,22 @@ impl Clusters {
 
     pub(crate) fn part_mut(&mut self, db: DbId) -> &mut Part {
         self.parts.get_mut(&db).expect("a clustered database has its part")
+    }
+
+    /// A session has left: its requests that wait for leaders are returned.
+    pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
+        let parts = self.parts.values_mut();
+        parts.flat_map(|part| part.forwards.forget_session(session)).collect()
+    }
+
+    /// Bytes kept for a session's requests that had to wait for a leader.
+    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
+        self.parts.values().map(|part| part.forwards.outbound().kept_bytes(session)).sum()
+    }
+
+    /// Bytes kept for all such requests.
+    pub(crate) fn all_kept_bytes(&self) -> usize {
+        self.parts.values().map(|part| part.forwards.outbound().all_kept_bytes()).sum()
     }
 
     /// What `memory/show` says of them: open connections to members, and entries of logs.

@@ -1,11 +1,12 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weir_data::Uuid;
 
 use crate::database::Trigger;
 use crate::ids::SessionId;
+use crate::session::outbound::Outbound;
 
 /// A request on its way to the source.
 #[derive(Debug)]
@@ -41,14 +42,12 @@ impl Forward {
 pub(crate) struct Forwards {
     /// Those to be sent, by their places in the order.
     waiting: BTreeMap<i64, Forward>,
-    /// The places of each session's.
-    places: BTreeSet<(SessionId, i64)>,
+    /// Whose these are. Bytes are kept for those that wait because the source is away.
+    outbound: Outbound,
     /// By the number of the request at the source.
     sent: BTreeMap<u64, Forward>,
     /// Answered, as of a state that the relay does not have yet.
     early: Vec<Early>,
-    /// Bytes kept for the requests of each session that wait because the source is away.
-    kept_bytes: BTreeMap<SessionId, usize>,
 }
 
 /// An answer that has come before what it has changed.
@@ -112,7 +111,7 @@ impl Forwards {
 
     /// A session has left: what waits for the source is not sent. That is returned.
     pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
-        let places = self.places_of(session);
+        let places: Vec<i64> = self.outbound.places_of(session).collect();
         places.into_iter().filter_map(|place| Some(self.take(place)?.trigger)).collect()
     }
 
@@ -122,43 +121,23 @@ impl Forwards {
             let trigger = &self.waiting[place].trigger;
             trigger.origin.id == id && !trigger.is_conversion()
         };
-        let place = self.places_of(session).into_iter().find(is_meant)?;
+        let place = self.outbound.places_of(session).find(is_meant)?;
         self.take(place)
     }
 
-    fn places_of(&self, session: SessionId) -> Vec<i64> {
-        let places = self.places.range((session, i64::MIN)..=(session, i64::MAX));
-        places.map(|(_, place)| *place).collect()
-    }
-
-    /// Bytes kept for a session's requests.
-    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
-        self.kept_bytes.get(&session).copied().unwrap_or(0)
-    }
-
-    /// Bytes kept for all sessions' requests.
-    pub(crate) fn all_kept_bytes(&self) -> usize {
-        self.kept_bytes.values().sum()
+    /// What is kept for those that wait.
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.outbound
     }
 
     fn put(&mut self, place: i64, forward: Forward) {
-        if let Some(session) = forward.trigger.origin.session() {
-            self.places.insert((session, place));
-            *self.kept_bytes.entry(session).or_default() += forward.kept_bytes;
-        }
+        self.outbound.enter(&forward.trigger.origin, place, forward.kept_bytes);
         self.waiting.insert(place, forward);
     }
 
     fn take(&mut self, place: i64) -> Option<Forward> {
         let forward = self.waiting.remove(&place)?;
-        if let Some(session) = forward.trigger.origin.session() {
-            self.places.remove(&(session, place));
-            let kept = self.kept_bytes.get_mut(&session).expect("what waits has been counted");
-            *kept -= forward.kept_bytes;
-            if *kept == 0 && self.places_of(session).is_empty() {
-                self.kept_bytes.remove(&session);
-            }
-        }
+        self.outbound.leave(&forward.trigger.origin, place, forward.kept_bytes);
         Some(forward)
     }
 
@@ -184,8 +163,7 @@ impl Forwards {
 
     /// The relay ends: those that nobody can have run, and those that somebody may have.
     pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
-        self.kept_bytes.clear();
-        self.places.clear();
+        self.outbound.clear();
         let sent = std::mem::take(&mut self.sent).into_values();
         let early = std::mem::take(&mut self.early).into_iter().map(|early| early.trigger);
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =

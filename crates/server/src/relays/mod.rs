@@ -269,12 +269,12 @@ impl Relays {
 
     /// Bytes kept for a session's requests that had to wait for a source.
     pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
-        self.by_db.values().map(|relay| relay.forwards.kept_bytes(session)).sum()
+        self.by_db.values().map(|relay| relay.forwards.outbound().kept_bytes(session)).sum()
     }
 
     /// Bytes kept for all such requests.
     pub(crate) fn all_kept_bytes(&self) -> usize {
-        self.by_db.values().map(|relay| relay.forwards.all_kept_bytes()).sum()
+        self.by_db.values().map(|relay| relay.forwards.outbound().all_kept_bytes()).sum()
     }
 
     /// When something is to be done though nothing happens.

@@ -58,6 +58,7 @@ impl Server {
             states,
             checks,
             relays,
+            clusters,
             ..
         } = self;
         subscriptions.forget_session(shell, databases, id);
@@ -67,7 +68,9 @@ impl Server {
         states.forget_session(id);
         searches.forget_session(shell, id);
         sessions.remove(shell, id);
-        for trigger in relays.forget_session(id) {
+        let mut undecided = relays.forget_session(id);
+        undecided.extend(clusters.forget_session(id));
+        for trigger in undecided {
             self.lose_request(trigger);
         }
     }
@@ -169,6 +172,7 @@ impl Server {
         let bytes = self.subscriptions.kept_bytes(id)
             + self.databases.kept_bytes(id)
             + self.relays.kept_bytes(id)
+            + self.clusters.kept_bytes(id)
             + self.sessions.lock_bytes(id);
         self.sessions.count_kept(id, bytes);
         bytes
@@ -194,6 +198,7 @@ impl Server {
         self.subscriptions.all_kept_bytes()
             + self.databases.all_kept_bytes()
             + self.relays.all_kept_bytes()
+            + self.clusters.all_kept_bytes()
             + self.sessions.all_lock_bytes()
     }
 

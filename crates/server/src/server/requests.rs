@@ -560,6 +560,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.cancel_request(shell, sessions, session, &request);
         self.cancel_forward(session, &request);
+        self.cancel_for_leader(session, &request);
         self.checks.cancel(session, &request);
     }
 

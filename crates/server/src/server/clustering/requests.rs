@@ -11,8 +11,8 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Told};
-use crate::database::{Answer, Databases, Trigger, server_db};
-use crate::ids::DbId;
+use crate::database::{Answer, Databases, Trigger, kept_bytes, server_db};
+use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
 use crate::server::Server;
@@ -21,11 +21,10 @@ use crate::session::locks::Held;
 impl Server {
     /// Requests that are for the leader go there, or run here if this member leads.
     pub(in crate::server) fn dispatch(&mut self, db: DbId) {
-        let triggers = self.databases.take_to_forward(db);
+        self.queue_for_leader(db);
         let waiting = self.databases.take_peers_waiting(db);
         let too_late = self.databases.take_peers_too_late(db);
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
-        triggers.into_iter().for_each(|trigger| part.forwards.push(trigger));
         let at = part.member.last_position();
         self.begin_conversion(db);
         for origin in waiting {
@@ -52,6 +51,51 @@ impl Server {
                     return;
                 }
                 self.send_request(db, number, leader);
+            }
+        }
+    }
+
+    /// What is for the leader waits for its turn. While nobody leads it counts as kept for its session.
+    fn queue_for_leader(&mut self, db: DbId) {
+        for trigger in self.databases.take_to_forward(db) {
+            let Self { shell, sessions, databases, clusters, .. } = self;
+            let Some(part) = clusters.parts.get_mut(&db) else { return };
+            let session = trigger.origin.session();
+            let Some(session) = session.filter(|_| part.member.leader().is_none()) else {
+                part.forwards.push(trigger, 0);
+                continue;
+            };
+            if !sessions.has(session) {
+                databases.cancel(shell, sessions, trigger);
+                continue;
+            }
+            let bytes = kept_bytes(&trigger);
+            match sessions.check_room(session, bytes) {
+                Ok(()) => {
+                    sessions.note_kept(session, bytes);
+                    part.forwards.push(trigger, bytes);
+                }
+                Err(error) => {
+                    let mut text = Vec::new();
+                    error.write(&mut text);
+                    databases.refuse(shell, sessions, trigger, &text);
+                }
+            }
+        }
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        for session in part.forwards.take_relieved() {
+            self.sessions.note_kept(session, 0);
+        }
+    }
+
+    /// A session takes back a transaction that waits for a leader. What one has been asked is answered.
+    pub(in crate::server) fn cancel_for_leader(&mut self, session: SessionId, request: &[u8]) {
+        for db in self.clusters.parts.keys().copied().collect::<Vec<_>>() {
+            self.queue_for_leader(db);
+            let part = self.clusters.part_mut(db);
+            if let Some(trigger) = part.forwards.take_request(session, request) {
+                let Self { shell, sessions, databases, .. } = self;
+                databases.cancel(shell, sessions, trigger);
             }
         }
     }
@@ -97,7 +141,7 @@ impl Server {
     }
 
     /// A request of this member's own clients runs here. False if the tables are not open.
-    fn run_own(&mut self, db: DbId, number: u64) -> bool {
+    fn run_own(&mut self, db: DbId, number: i64) -> bool {
         if !self.databases.is_open(db) {
             return false;
         }
@@ -127,7 +171,7 @@ impl Server {
         true
     }
 
-    fn send_request(&mut self, db: DbId, number: u64, leader: Uuid) {
+    fn send_request(&mut self, db: DbId, number: i64, leader: Uuid) {
         let now_us = self.shell.now_us();
         let Self { sessions, clusters, .. } = self;
         let part = clusters.part_mut(db);

@@ -1,0 +1,58 @@
+//! Requests that wait for another server, the source of a relay or the leader of a cluster: whose they
+//! are, and what is kept for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::SessionId;
+use crate::origin::Origin;
+
+/// Places of requests in the order of those that wait, by session.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    places: BTreeSet<(SessionId, i64)>,
+    /// Bytes that are kept for those of each session.
+    kept_bytes: BTreeMap<SessionId, usize>,
+}
+
+impl Outbound {
+    /// A request waits at this place, for which so many bytes are kept.
+    pub(crate) fn enter(&mut self, origin: &Origin, place: i64, kept_bytes: usize) {
+        if let Some(session) = origin.session() {
+            self.places.insert((session, place));
+            *self.kept_bytes.entry(session).or_default() += kept_bytes;
+        }
+    }
+
+    /// The request at this place waits no more.
+    pub(crate) fn leave(&mut self, origin: &Origin, place: i64, kept_bytes: usize) {
+        let Some(session) = origin.session() else { return };
+        let was_there = self.places.remove(&(session, place));
+        assert!(was_there, "who leaves a place has entered it");
+        let kept = self.kept_bytes.get_mut(&session).expect("what waits has been counted");
+        *kept -= kept_bytes;
+        if *kept == 0 && self.places_of(session).next().is_none() {
+            self.kept_bytes.remove(&session);
+        }
+    }
+
+    /// The places of a session's requests, in their order.
+    pub(crate) fn places_of(&self, session: SessionId) -> impl Iterator<Item = i64> {
+        let places = self.places.range((session, i64::MIN)..=(session, i64::MAX));
+        places.map(|(_, place)| *place)
+    }
+
+    /// Bytes kept for a session's requests.
+    pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
+        self.kept_bytes.get(&session).copied().unwrap_or(0)
+    }
+
+    /// Bytes kept for all sessions' requests.
+    pub(crate) fn all_kept_bytes(&self) -> usize {
+        self.kept_bytes.values().sum()
+    }
+
+    /// All places are left.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
