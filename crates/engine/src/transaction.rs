@@ -313,7 +313,6 @@ impl<'db> Transaction<'db> {
     }
 }
 
-/// How many elements a change is made of.
 /// What a change costs, and what the commit makes of it.
 pub(crate) fn cost(change: &Change) -> u64 {
     let elements = match change {

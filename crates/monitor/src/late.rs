@@ -37,6 +37,8 @@ pub struct LateUpdates {
     schema: Arc<Schema>,
     /// Of the state that they lead to.
     ids: Ids,
+    /// What the helper hashes UUIDs with.
+    seed: u64,
 }
 
 /// The rows that changes have left.
@@ -48,7 +50,7 @@ enum Left {
     Among(Snapshot, Vec<TableId>),
 }
 
-/// From so many changed rows on the helper finds them: it would hold up everybody.
+/// From so many changed rows on the helper finds them: finding so many here would hold up everybody.
 const AMONG_MIN: usize = 4 << 10;
 
 /// The helper finds rows only if one in so many has changed, for it finds out where all are.
@@ -60,7 +62,7 @@ pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
 impl LateUpdates {
     /// Composes them; `rest` is called about every millisecond, and may take its time.
     pub fn compose(self, rest: &dyn Fn()) -> LateBodies {
-        let Self { changes, rows, watched, groups, schema, ids } = self;
+        let Self { changes, rows, watched, groups, schema, ids, seed } = self;
         let is_watched = |table: TableId| watched[table.index()];
         let store;
         let view = match &rows {
@@ -70,7 +72,7 @@ impl LateUpdates {
                 View::new(&changes, &schema, row, is_watched)
             }
             Left::Among(snapshot, tables) => {
-                store = snapshot.to_store(tables, 0);
+                store = snapshot.to_store(tables, seed);
                 View::new(&changes, &schema, |table, uuid| store.get(table, uuid), is_watched)
             }
         };
@@ -163,6 +165,7 @@ impl Monitors {
             groups: subscriptions,
             schema,
             ids: self.last_ids,
+            seed: self.pending.seed(),
         };
         for &key in &keys {
             self.away.insert(key);

@@ -61,6 +61,11 @@ impl ChangesSince<'_> {
 }
 
 impl Pending {
+    /// What hashes of what clients choose begin with.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// An empty log; `seed` is for hashing what clients choose.
     pub(crate) fn new(seed: u64) -> Self {
         Self {

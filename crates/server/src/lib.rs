@@ -67,6 +67,7 @@ pub mod configuration;
 mod asked;
 mod ids;
 mod mail;
+mod outbound;
 mod origin;
 mod reply;
 mod shell;

@@ -480,6 +480,21 @@ fn who_has_a_lock_writes_through_relays_and_nobody_else() {
     assert_eq!(lock(&mut chain, 0, late, "lock"), true);
 }
 
+/// Who asserts one lock in a message that a helper looks at keeps no other one from others.
+#[test]
+fn a_long_transaction_asks_the_source_for_the_locks_that_it_asserts() {
+    let mut chain = Chain::start(1);
+    let (client, rival) = (chain.servers[1].connect(), chain.servers[0].connect());
+    assert_eq!(lock(&mut chain, 1, client, "lock"), true);
+    let other = r#"{"id":7,"method":"lock","params":["other"]}"#;
+    assert!(chain.call(1, client, other)[0].contains("true"));
+    let long = "x".repeat(2 << 20);
+    assert_eq!(outcome(&chain.call(1, client, &guarded(&long))), is("done", &[]));
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), false);
+    let told = chain.call(0, rival, other);
+    assert!(told[0].contains(r#""locked":true"#), "{told:?}");
+}
+
 #[test]
 fn a_lock_ends_with_the_connection_to_the_source() {
     let mut chain = Chain::start(2);

@@ -55,9 +55,11 @@ fn kept(shell: &mut Shell) -> u64 {
     value(&status)["process"]["kept_bytes"].as_u64().expect("a number")
 }
 
-#[test]
-fn writes_that_wait_for_the_source_count_as_kept_for_their_clients() {
-    const MOST: usize = 20 << 20;
+/// What a relay may keep in the tests below.
+const MOST: usize = 20 << 20;
+
+/// A source and a relay of it with little room.
+fn with_little_room() -> Chain {
     let mut chain = Chain::start(1);
     let config = Config {
         databases: vec!["relay:Net:unix:/server0".into()],
@@ -69,6 +71,31 @@ fn writes_that_wait_for_the_source_count_as_kept_for_their_clients() {
     chain.servers[1] = Shell::start_with(b"relay".to_vec(), config);
     chain.is_cut[1] = false;
     chain.pass_ms(20_000);
+    chain
+}
+
+/// The relay has room again once a write that waited is answered.
+#[test]
+fn what_a_write_was_kept_for_is_over_with_its_answer() {
+    let mut chain = with_little_room();
+    let client = chain.servers[1].connect();
+    for n in 1..=4 {
+        chain.is_cut[1] = true;
+        chain.lose(1);
+        chain.settle();
+        let name = format!("{n}{}", "x".repeat(12 << 20));
+        chain.servers[1].send(client, &transact(n, &insert(&name)));
+        chain.settle();
+        chain.is_cut[1] = false;
+        chain.pass_ms(20_000);
+        let reply = chain.servers[1].received(client).pop().expect("an answer");
+        assert!(value(&reply)["result"][0]["uuid"].is_array(), "write {n}: {reply}");
+    }
+}
+
+#[test]
+fn writes_that_wait_for_the_source_count_as_kept_for_their_clients() {
+    let mut chain = with_little_room();
     let modest = chain.servers[1].connect();
     chain.call(1, modest, &transact(1, &insert("a")));
     let before = kept(&mut chain.servers[1]);

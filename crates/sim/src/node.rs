@@ -197,7 +197,7 @@ impl World {
         self.nodes[n].server = Some(server);
         self.nodes[n].started_us = self.now_us;
         if self.nodes[n].is_relay() {
-            // As long as in the reference, and most of its sources may have left for good.
+            // Most of its sources may have left for good, and the run is too short for long pauses.
             self.command_at(self.now_us, n, "weir/set-relay-source-max-backoff", &["1000"]);
         }
         self.settle_node(n);

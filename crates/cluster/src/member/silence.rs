@@ -76,16 +76,16 @@ impl Silence {
         heard * 2 <= voters
     }
 
-    /// The member that a leader has not heard of for so many ticks, if all `others` are as silent or well,
+    /// The member that a leader has not heard of for `limit` ticks, if all `others` are as silent or well,
     /// and enough of those are. Looked for behind [`Silence::is_alone`].
-    fn removable(&self, ticks: u64, others: impl Iterator<Item = Uuid>) -> Option<Uuid> {
+    fn removable(&self, limit: u64, others: impl Iterator<Item = Uuid>) -> Option<Uuid> {
         let led_since = self.led_since?;
         let (mut voters, mut well, mut silent) = (1, 1, None);
         for peer in others {
             voters += 1;
             match self.silent_ticks(peer, led_since) {
-                ticks if ticks < ELECTION_TICKS => well += 1,
-                silence if silence >= ticks => silent = silent.or(Some(peer)),
+                silence if silence < ELECTION_TICKS => well += 1,
+                silence if silence >= limit => silent = silent.or(Some(peer)),
                 _ => return None,
             }
         }
@@ -135,7 +135,7 @@ impl Member {
         let ticks =
             (ms * 1000 / tick_us(self.election_timer)).max(REMOVAL_TIMERS_MIN * ELECTION_TICKS);
         let Some(server) = self.silence.removable(ticks, others) else { return };
-        // It may stand still, or be a packaged server, which waits for the others to be some.
+        // Who is connected may stand still, or be a packaged server of a cluster that is being moved.
         if self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(server)) {
             return;
         }

@@ -7,7 +7,7 @@ use weir_data::Uuid;
 
 use crate::database::Trigger;
 use crate::ids::SessionId;
-use crate::session::outbound::Outbound;
+use crate::outbound::Outbound;
 
 /// What is known of a request.
 #[derive(Debug)]
@@ -44,8 +44,6 @@ pub(crate) struct Forwards {
     by_number: BTreeMap<i64, Forward>,
     by_eid: BTreeMap<Uuid, i64>,
     outbound: Outbound,
-    /// Sessions for which less is kept than before.
-    relieved: Vec<SessionId>,
 }
 
 impl Forwards {
@@ -80,9 +78,6 @@ impl Forwards {
         let Forward { trigger, kept_bytes, .. } = &forward;
         self.by_eid.remove(&trigger.origin.eid);
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
-        if *kept_bytes > 0 {
-            self.relieved.extend(trigger.origin.session());
-        }
         forward
     }
 
@@ -111,11 +106,6 @@ impl Forwards {
     /// What is kept for those that have come while nobody led.
     pub(crate) fn outbound(&self) -> &Outbound {
         &self.outbound
-    }
-
-    /// Sessions for which less is kept than when this was asked last.
-    pub(crate) fn take_relieved(&mut self) -> Vec<SessionId> {
-        std::mem::take(&mut self.relieved)
     }
 
     /// Those that the leader is to be asked, in order.

@@ -62,7 +62,7 @@ pub(crate) use keys::ShownKey;
 pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
-pub(crate) use transact::Joining;
+pub(crate) use transact::{Joining, note_waited};
 pub(crate) use trigger::Trigger;
 pub(crate) use waiting::kept_bytes;
 

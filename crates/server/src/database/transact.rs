@@ -548,7 +548,7 @@ impl Db {
 }
 
 /// A transaction that has waited does not any more: nothing is kept for that.
-pub(super) fn note_waited(sessions: &mut Sessions, trigger: &mut Trigger) {
+pub(crate) fn note_waited(sessions: &mut Sessions, trigger: &mut Trigger) {
     if let (true, Some(session)) = (trigger.has_waited, trigger.origin.session()) {
         trigger.has_waited = false;
         sessions.note_kept(session, 0);

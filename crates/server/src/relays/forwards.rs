@@ -6,7 +6,7 @@ use weir_data::Uuid;
 
 use crate::database::Trigger;
 use crate::ids::SessionId;
-use crate::session::outbound::Outbound;
+use crate::outbound::Outbound;
 
 /// A request on its way to the source.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Forward {
 /// All requests that the source has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
-    /// Those to be sent, by their places in the order.
+    /// Requests that are to be sent, by their places in the order.
     waiting: BTreeMap<i64, Forward>,
     /// Whose these are. Bytes are kept for those that wait because the source is away.
     outbound: Outbound,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_engine::Converted;
 use weir_monitor::LateBodies;
 
-use crate::database::{Answer, Db, Done, Next, Trigger};
+use crate::database::{Answer, Db, Done, Next, Trigger, note_waited};
 use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
@@ -190,7 +190,8 @@ impl Server {
         }
         for Done { request, delta, .. } in done.drain(..) {
             delta.into_iter().for_each(|delta| self.shell.free(Garbage::Delta(delta)));
-            let Some((trigger, result)) = request else { continue };
+            let Some((mut trigger, result)) = request else { continue };
+            note_waited(&mut self.sessions, &mut trigger);
             let Trigger { origin, message, holds, once, .. } = trigger;
             self.shell.free(Garbage::Text(message));
             // The server itself needs no answer.

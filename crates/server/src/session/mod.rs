@@ -7,7 +7,6 @@ pub(crate) mod gate;
 pub(crate) mod limits;
 pub(crate) mod locks;
 pub(crate) mod message;
-pub(crate) mod outbound;
 pub(crate) mod probes;
 
 use std::collections::{BTreeMap, VecDeque};

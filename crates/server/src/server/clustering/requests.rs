@@ -11,10 +11,11 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::{AGAIN_US, Told};
-use crate::database::{Answer, Databases, Trigger, kept_bytes, server_db};
+use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
+use crate::outbound;
 use crate::server::Server;
 use crate::session::locks::Held;
 
@@ -24,7 +25,7 @@ impl Server {
         self.queue_for_leader(db);
         let waiting = self.databases.take_peers_waiting(db);
         let too_late = self.databases.take_peers_too_late(db);
-        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        let part = self.clusters.part_mut(db);
         let at = part.member.last_position();
         self.begin_conversion(db);
         for origin in waiting {
@@ -57,34 +58,22 @@ impl Server {
 
     /// What is for the leader waits for its turn. While nobody leads it counts as kept for its session.
     fn queue_for_leader(&mut self, db: DbId) {
-        for trigger in self.databases.take_to_forward(db) {
+        for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
-            let Some(part) = clusters.parts.get_mut(&db) else { return };
-            let session = trigger.origin.session();
-            let Some(session) = session.filter(|_| part.member.leader().is_none()) else {
+            let part = clusters.part_mut(db);
+            if part.member.leader().is_some() {
                 part.forwards.push(trigger, 0);
                 continue;
-            };
-            if !sessions.has(session) {
-                databases.cancel(shell, sessions, trigger);
-                continue;
             }
-            let bytes = kept_bytes(&trigger);
-            match sessions.check_room(session, bytes) {
-                Ok(()) => {
-                    sessions.note_kept(session, bytes);
-                    part.forwards.push(trigger, bytes);
-                }
+            match outbound::admit(sessions, &mut trigger) {
+                Ok(Some(bytes)) => part.forwards.push(trigger, bytes),
+                Ok(None) => databases.cancel(shell, sessions, trigger),
                 Err(error) => {
                     let mut text = Vec::new();
                     error.write(&mut text);
                     databases.refuse(shell, sessions, trigger, &text);
                 }
             }
-        }
-        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
-        for session in part.forwards.take_relieved() {
-            self.sessions.note_kept(session, 0);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::ids::DbId;
 use crate::relays::forwards::Forward;
 use crate::relays::locks::Turn;
 use crate::server::Server;
+use crate::session::locks::Held;
 use crate::session::message::asserted;
 use crate::work::operations;
 
@@ -39,7 +40,10 @@ impl Server {
         let now =
             || session.map_or_else(Vec::new, |id| sessions.owned_among(id, asked.into_iter()));
         let mut owned = trigger.locks.take().unwrap_or_else(now);
-        owned.retain(|held| sessions.is_held(held) && locks.may_assert(&held.name));
+        let is_asserted = |held: &Held| names.contains(&held.name);
+        owned.retain(|held| {
+            is_asserted(held) && sessions.is_held(held) && locks.may_assert(&held.name)
+        });
         if owned.len() < names.len() {
             trigger.locks = Some(owned);
             let Self { shell, sessions, databases, .. } = self;

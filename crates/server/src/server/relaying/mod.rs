@@ -13,6 +13,7 @@ use crate::configuration::DbConfig;
 use crate::database::server_db;
 use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, DbId, LinkId};
+use crate::outbound;
 use crate::relays::Relay;
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
@@ -121,7 +122,7 @@ impl Server {
         let relay = relays.get_mut(db);
         (relay.lacks_once, relay.syncing) = (false, None);
         let rows = relay.forget_mail();
-        let lost = relay.forwards.lost(|trigger| requests::keep(sessions, trigger));
+        let lost = relay.forwards.lost(|trigger| outbound::keep(sessions, trigger));
         self.free_rows(rows);
         self.lose_locks(db);
         for trigger in lost {

@@ -4,13 +4,13 @@ use weir_data::{Error, Uuid};
 use weir_json::Text;
 use weir_wire::Message;
 
-use crate::database::{Trigger, kept_bytes};
+use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
+use crate::outbound;
 use crate::relays::forwards::{Early, Forward};
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
-use crate::session::Sessions;
 
 /// What a source answers to who asked.
 enum Answer {
@@ -79,7 +79,7 @@ impl Server {
                 relay.forwards.push(trigger, 0);
                 continue;
             }
-            match check_room(sessions, &trigger).map(|()| keep(sessions, &mut trigger)) {
+            match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => relay.forwards.push(trigger, bytes),
                 Ok(None) => self.lose_request(trigger),
                 Err(error) => self.refuse_forward(trigger, &text_of(&error)),
@@ -215,24 +215,6 @@ impl Server {
     pub(in crate::server) fn lose_request(&mut self, trigger: Trigger) {
         self.refuse_forward(trigger, CANCELED);
     }
-}
-
-/// Whether a request may wait for the source.
-fn check_room(sessions: &Sessions, trigger: &Trigger) -> Result<(), Error> {
-    let session = trigger.origin.session().filter(|session| sessions.has(*session));
-    session.map_or(Ok(()), |session| sessions.check_room(session, kept_bytes(trigger)))
-}
-
-/// A request has to wait for the source: so many bytes are kept for it. `None` if its session has left.
-pub(super) fn keep(sessions: &mut Sessions, trigger: &mut Trigger) -> Option<usize> {
-    let Some(session) = trigger.origin.session() else { return Some(0) };
-    if !sessions.has(session) {
-        return None;
-    }
-    let bytes = kept_bytes(trigger);
-    sessions.note_kept(session, bytes);
-    trigger.has_waited = true;
-    Some(bytes)
 }
 
 /// What a source says of a transaction under an id.

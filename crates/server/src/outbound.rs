@@ -1,12 +1,50 @@
 //! Requests that wait for another server, the source of a relay or the leader of a cluster: whose they
 //! are, and what is kept for them.
+//!
+//! 1. One that has to wait is admitted, or refused for want of room: [`admit`].
+//! 2. It stands at its place, and what is kept for it is counted with that: [`Outbound`].
+//! 3. When it is answered or given up, the count of its session is made anew (`note_waited`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_data::Error;
+
+use crate::database::{Trigger, kept_bytes};
 use crate::ids::SessionId;
 use crate::origin::Origin;
+use crate::session::Sessions;
 
-/// Places of requests in the order of those that wait, by session.
+/// A request has to wait: so many bytes are kept for it. `None` if its session has left.
+///
+/// # Errors
+/// There is no room for it. What may have been committed has room always: its client would take a refusal
+/// for a promise that it was not.
+pub(crate) fn admit(
+    sessions: &mut Sessions,
+    trigger: &mut Trigger,
+) -> Result<Option<usize>, Error> {
+    let session = trigger.origin.session().filter(|session| sessions.has(*session));
+    if let Some(session) = session
+        && trigger.since.is_none()
+    {
+        sessions.check_room(session, kept_bytes(trigger))?;
+    }
+    Ok(keep(sessions, trigger))
+}
+
+/// As [`admit`], for a request that must not be refused.
+pub(crate) fn keep(sessions: &mut Sessions, trigger: &mut Trigger) -> Option<usize> {
+    let Some(session) = trigger.origin.session() else { return Some(0) };
+    if !sessions.has(session) {
+        return None;
+    }
+    let bytes = kept_bytes(trigger);
+    sessions.note_kept(session, bytes);
+    trigger.has_waited = true;
+    Some(bytes)
+}
+
+/// Requests that wait, by session: where each stands in the order of all, and what is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     places: BTreeSet<(SessionId, i64)>,
