@@ -1,11 +1,14 @@
 //! The order of a `select`'s rows, and which part of them is asked for: `order_by`, `limit` and
 //! `after` (`docs/ordered-select.md`).
 //!
-//! The order is total, for `_uuid` ends it: pages that follow each other have every row once.
+//! The order is total, for `_uuid` ends it: pages that follow each other have every row once. Reals are
+//! told with 15 digits, and come back so in `after`: they are in the order of what is told of them.
 
 use std::cmp::Ordering;
 
-use weir_data::{ColumnId, Datum, DatumRef, Error, Row, SymbolTable, TableSchema};
+use weir_data::{
+    AtomRef, AtomType, ColumnId, Datum, DatumRef, Error, Row, SymbolTable, TableSchema,
+};
 use weir_json::Text;
 
 use crate::planner::Few;
@@ -16,6 +19,8 @@ use crate::sorting::{Numbered, has_numbers, numbered};
 pub(crate) struct Page {
     /// The columns, and whether each descends.
     order: Vec<(ColumnId, bool)>,
+    /// Whether values of each have reals in them.
+    has_reals: Vec<bool>,
     /// Values of the first column have numbers that sort as they do.
     has_numbers: bool,
     limit: usize,
@@ -37,7 +42,20 @@ impl Page {
         let order = parse_order(order, table)?;
         let limit = limit.map(parse_limit).transpose()?.unwrap_or(usize::MAX);
         let after = after.map(|after| parse_after(after, &order, table, symbols)).transpose()?;
-        Ok(Self { has_numbers: has_numbers(table, order[0].0), order, limit, after })
+        let has_reals = |column: ColumnId| {
+            let ty = &table.column(column).ty;
+            let value = ty.value.as_ref().map(|value| value.ty);
+            ty.key.ty == AtomType::Real || value == Some(AtomType::Real)
+        };
+        let has_reals: Vec<bool> = order.iter().map(|(column, _)| has_reals(*column)).collect();
+        let has_numbers = has_numbers(table, order[0].0) && !has_reals[0];
+        Ok(Self { has_numbers, has_reals, order, limit, after })
+    }
+
+    /// Whether an ordered key has the rows in the order of the first column: reals that are told alike
+    /// differ there.
+    pub(crate) fn may_walk_key(&self) -> bool {
+        !self.has_reals[0]
     }
 
     /// The column that comes first in the order, and whether it descends.
@@ -56,18 +74,27 @@ impl Page {
     }
 
     fn compare(&self, a: &Row, b: &Row) -> Ordering {
-        self.order.iter().fold(Ordering::Equal, |order, (column, descends)| {
-            order.then_with(|| directed(a.get(*column).cmp(&b.get(*column)), *descends))
-        })
+        self.in_order(|_, column| (a.get(column), b.get(column)))
     }
 
     fn is_behind(&self, row: &Row) -> bool {
         let Some(after) = &self.after else { return true };
-        let columns = self.order.iter().zip(after);
-        let order = columns.fold(Ordering::Equal, |order, ((column, descends), after)| {
-            order.then_with(|| directed(row.get(*column).cmp(&after.as_ref()), *descends))
-        });
-        order.is_gt()
+        self.in_order(|at, column| (row.get(column), after[at].as_ref())).is_gt()
+    }
+
+    /// Compares two values in each column of the order, until some differ.
+    fn in_order<'v>(
+        &self,
+        values: impl Fn(usize, ColumnId) -> (DatumRef<'v>, DatumRef<'v>),
+    ) -> Ordering {
+        let columns = self.order.iter().zip(&self.has_reals).enumerate();
+        columns.fold(Ordering::Equal, |order, (at, ((column, descends), has_reals))| {
+            order.then_with(|| {
+                let (a, b) = values(at, *column);
+                let order = if *has_reals { as_told(a, b) } else { a.cmp(&b) };
+                directed(order, *descends)
+            })
+        })
     }
 
     /// Keeps the rows of the page, and brings them into their order.
@@ -90,6 +117,36 @@ impl Page {
     pub(crate) fn comparisons(&self, rows: usize) -> u64 {
         u64::from(rows.min(self.limit).max(1).ilog2()) + 2
     }
+}
+
+/// Compares values of one type as clients are told them; else as [`DatumRef`]s are compared.
+fn as_told(a: DatumRef<'_>, b: DatumRef<'_>) -> Ordering {
+    let keys = |a: DatumRef<'_>, b: DatumRef<'_>| {
+        let mut pairs = a.keys().zip(b.keys()).map(|(a, b)| atom_as_told(a, b));
+        pairs.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    };
+    let values = |a: DatumRef<'_>, b: DatumRef<'_>| {
+        let pairs = a.entries().zip(b.entries());
+        let mut pairs = pairs.filter_map(|(a, b)| Some(atom_as_told(a.1?, b.1?)));
+        pairs.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    };
+    a.len().cmp(&b.len()).then_with(|| keys(a, b)).then_with(|| values(a, b))
+}
+
+fn atom_as_told(a: AtomRef<'_>, b: AtomRef<'_>) -> Ordering {
+    /// Reals that differ by more are told apart, whatever they are: 15 digits are told.
+    const TOLD_APART: f64 = 1e-14;
+    let order = a.cmp(&b);
+    let (AtomRef::Real(x), AtomRef::Real(y)) = (a, b) else { return order };
+    if order.is_eq() || (x - y).abs() > TOLD_APART * x.abs().max(y.abs()) {
+        return order;
+    }
+    let told = |real: f64| {
+        let mut text = Vec::new();
+        weir_json::write_real(&mut text, real);
+        String::from_utf8_lossy(&text).parse::<f64>().expect("a real is written as a number")
+    };
+    AtomRef::Real(told(x)).cmp(&AtomRef::Real(told(y)))
 }
 
 fn directed(order: Ordering, descends: bool) -> Ordering {

@@ -208,7 +208,12 @@ fn columns(rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..count).map(width).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        // Names have any length; a width of `format!` has not.
+        let padded = |(cell, width): (&String, &usize)| {
+            let missing = width.saturating_sub(cell.chars().count());
+            [cell.as_str(), &" ".repeat(missing)].concat()
+        };
+        let cells = row.iter().zip(&widths).map(padded);
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }

@@ -44,7 +44,7 @@ impl Planner {
             return Ok(found);
         }
         let found = self.find(txn, table, condition);
-        if self.way == Way::Linear {
+        if self.way == Way::Linear && page.may_walk_key() {
             self.note_order(txn, table, page);
         }
         let mut found = found?;
@@ -67,7 +67,8 @@ impl Planner {
         let is_ordered =
             |key: &&Key| (key.name.column, key.name.kind) == (column, KeyKind::Ordered);
         let most = sources::most(rows);
-        let (Some(key), true) = (keys.of(table).find(is_ordered), page.limit() <= most) else {
+        let may_walk = page.may_walk_key() && page.limit() <= most;
+        let (Some(key), true) = (keys.of(table).find(is_ordered), may_walk) else {
             return Ok(None);
         };
         if !matches!(plan(condition, txn.schema().table(table)), Plan::Other)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use weir_net::error::strerror;
 
 use super::replacement::sync_directory;
-use super::side_file::{create, hidden};
+use super::side_file::{create, hidden, open};
 
 /// More of the file is not read, in bytes: it is none then.
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// What the file beside `target` has in it, if it can be read.
 pub fn read_keys(target: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = File::open(key_path(target)).ok()?;
+    let file = open(&key_path(target)).ok()?;
     file.take(KEY_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

@@ -131,10 +131,21 @@ pub(crate) fn read_candidates(candidates: &[PathBuf]) -> Vec<Vec<u8>> {
     newest.filter_map(|path| read(path).ok().flatten()).collect()
 }
 
+/// Opens a side file to be read. Where something else has its name (a FIFO waits for a writer), there is
+/// none.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
 /// `None` if the file is too long.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(SIDE_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    open(path)?.take(SIDE_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= SIDE_FILE_BYTES_MAX).then_some(bytes))
 }
 

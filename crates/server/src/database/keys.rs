@@ -496,13 +496,19 @@ fn line(name: &str, schema: &Schema, event: &KeyEvent) -> String {
     }
 }
 
+/// A word and spaces behind it. Names of tables and columns have any length; a width of `format!` has not.
+pub(crate) fn padded(word: &str, width: usize) -> String {
+    let missing = width.saturating_sub(word.chars().count());
+    [word, &" ".repeat(missing)].concat()
+}
+
 /// Lines of words, those of a column below each other.
 fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut out = String::new();
     for line in lines {
-        let words = line.iter().zip(widths).map(|(word, width)| format!("{word:width$}"));
+        let words = line.iter().zip(widths).map(|(word, width)| padded(word, width));
         out += words.collect::<Vec<String>>().join("  ").trim_end();
         out.push('\n');
     }
