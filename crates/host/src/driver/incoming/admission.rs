@@ -1,8 +1,8 @@
 //! Which clients may go on with big messages, so that input has a bound.
 //!
 //! Messages on their way of which a read has come, and those that the core is at, count against one
-//! budget. What is shorter is bounded by the number of clients: if it counted, thousands of them
-//! could fill the budget with what never comes too slowly to be kept.
+//! budget. What is shorter does not count, and is bounded by the number of clients: nobody is let go
+//! for it, so that thousands with so little would fill the budget for good.
 //!
 //! - As long as there is room, what comes too slowly (see [`unfinished`](super::unfinished)) is kept
 //!   and costs nobody anything. Where there is none, the longest of it is let go, with its

@@ -297,7 +297,8 @@ impl World {
             return;
         }
         let peer = &mut self.peers[at];
-        let bytes = peer.held.clamp(READ_BYTES, MIB).min(peer.socket);
+        let bytes_max = if peer.held < FREE_BYTES { READ_BYTES } else { peer.held.min(MIB) };
+        let bytes = bytes_max.min(peer.socket);
         self.admission.note_read(SessionId(at as u64), peer.held, peer.held + bytes);
         (peer.held, peer.socket) = (peer.held + bytes, peer.socket - bytes);
         // A gigabyte a second.

@@ -599,6 +599,22 @@ fn what_is_at_work_is_waited_for_before_anything_is_refused() {
 }
 
 #[test]
+fn without_a_turn_nobody_has_more_here_than_what_waits_for_nobody_and_a_read() {
+    let mut shell = Shell::new(16 * READ_BYTES);
+    shell.sessions.admission.note_at_work(16 * READ_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[\"").unwrap();
+    // What an inbox has room for depends on what came before.
+    for bytes in [95 << 10, 32 << 10, 200 << 10, 200 << 10] {
+        client.set_nonblocking(true).unwrap();
+        _ = client.write(&vec![b'x'; bytes]);
+        (0..4).for_each(|_| _ = shell.round());
+    }
+    let held = shell.sessions.get(id).unwrap().channel.inbox.held_bytes();
+    assert!((FREE_BYTES..FREE_BYTES + READ_BYTES).contains(&held), "{held} bytes");
+}
+
+#[test]
 fn who_takes_nothing_is_disconnected_in_the_end_unless_it_is_one_long_answer() {
     let mut shell = Shell::new(usize::MAX);
     let (patient, _theirs) = shell.connect();
