@@ -1,6 +1,8 @@
 //! Which clients may go on with big messages, so that input has a bound.
 //!
-//! Messages on their way, and those that the core is at, count against one budget.
+//! Messages on their way of which a read has come, and those that the core is at, count against one
+//! budget. What is shorter does not count, and is bounded by the number of clients: nobody is let go
+//! for it, so that thousands with so little would fill the budget for good.
 //!
 //! - As long as there is room, what comes too slowly (see [`unfinished`](super::unfinished)) is kept
 //!   and costs nobody anything. Where there is none, the longest of it is let go, with its
@@ -12,7 +14,8 @@
 //! - A message that is too long for what is left is passed over.
 //!
 //! Where as much is here as may be, and nothing of it is late, the one whose turn it is waits for
-//! what is at work.
+//! what is at work. With nothing at work it goes on beyond the budget, until what all have beyond
+//! [`FREE_BYTES`] and a read each is as much as the budget: then its message is passed over.
 
 use weir_server::event::SessionId;
 
@@ -46,7 +49,7 @@ pub(crate) enum Verdict {
     /// The message is too long: it is passed over as it comes, and the client is read.
     PassOver,
     /// There is no room: this client is let go, whose message is the longest of those that come too
-    /// slowly. Then the question is another one.
+    /// slowly. The caller asks again afterwards.
     LetGo(SessionId),
     /// The client is not read before [`Admission::take_resumed`] names it.
     Wait,
@@ -58,8 +61,6 @@ pub(crate) struct Admission {
     unfinished: Unfinished,
     /// When the core was last told of those who are not read.
     pulse_us: u64,
-    /// Input of all clients that is no message yet.
-    held_bytes: usize,
     /// Messages that the core is at.
     core_bytes: usize,
     /// What input and messages at work may be together.
@@ -74,7 +75,6 @@ impl Admission {
             turns: Turns::default(),
             unfinished: Unfinished::default(),
             pulse_us: 0,
-            held_bytes: 0,
             core_bytes: 0,
             input_bytes_max,
         }
@@ -88,12 +88,7 @@ impl Admission {
     /// The inbox of a client held `before` bytes and holds `after`.
     #[inline]
     pub(crate) fn note_held(&mut self, id: SessionId, before: usize, after: usize) {
-        if before == after {
-            return;
-        }
-        assert!(self.held_bytes >= before, "what an inbox holds was counted when it came");
-        self.held_bytes = self.held_bytes - before + after;
-        if before.max(after) >= READ_BYTES {
+        if before != after && before.max(after) >= READ_BYTES {
             self.unfinished.note(id, before, after);
         }
     }
@@ -123,7 +118,7 @@ impl Admission {
 
     /// True when it matters how much is at work.
     pub(crate) fn has_big(&self) -> bool {
-        self.held_bytes >= READ_BYTES
+        self.unfinished.bytes() > 0
     }
 
     /// Whether a client may be read whose inbox holds `held` bytes.
@@ -196,7 +191,7 @@ impl Admission {
     }
 
     fn all_bytes(&self) -> usize {
-        self.held_bytes + self.core_bytes
+        self.unfinished.bytes() + self.core_bytes
     }
 
     fn is_crowded(&self) -> bool {
@@ -276,10 +271,10 @@ impl Admission {
         resumed
     }
 
-    /// Input of all clients that is no message yet, in bytes.
+    /// What counts of the input of all clients that is no message yet, in bytes.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.unfinished.bytes()
     }
 }
 

@@ -100,6 +100,27 @@ fn what_everybody_may_have_is_no_reason_to_pass_over_the_message_of_one() {
 }
 
 #[test]
+fn thousands_with_less_than_a_read_each_cost_nobody_anything() {
+    // Half as much again as the budget of a small machine.
+    let (mut admission, clients) = crowd(6144, READ_BYTES - 1, BUDGETS[1]);
+    let (slow, mut now_us) = (SessionId(10_000), 0);
+    admission.note_held(slow, 0, 2 * MIB);
+    silence(&mut admission, &mut now_us);
+    admission.note_at_work(MIB);
+    assert_eq!(admission.judge(slow, 2 * MIB, now_us), Verdict::Read);
+    assert!(!admission.has_much());
+    // They count as they become longer, and no more when they are whole.
+    for id in &clients {
+        admission.note_held(*id, READ_BYTES - 1, READ_BYTES);
+    }
+    assert_eq!(admission.judge(clients[0], READ_BYTES, now_us), Verdict::LetGo(slow));
+    for id in &clients {
+        admission.note_held(*id, READ_BYTES, READ_BYTES - 1);
+    }
+    assert_eq!(admission.held_bytes(), 2 * MIB);
+}
+
+#[test]
 fn short_messages_go_past_the_long_ones_as_long_as_they_are_not_many() {
     let (mut admission, long) = crowd(33, 16 * MIB, 1024 * MIB);
     assert_eq!(admission.judge(long[0], 16 * MIB, 0), Verdict::Read);
@@ -276,7 +297,8 @@ impl World {
             return;
         }
         let peer = &mut self.peers[at];
-        let bytes = peer.held.clamp(READ_BYTES, MIB).min(peer.socket);
+        let bytes_max = if peer.held < FREE_BYTES { READ_BYTES } else { peer.held.min(MIB) };
+        let bytes = bytes_max.min(peer.socket);
         self.admission.note_read(SessionId(at as u64), peer.held, peer.held + bytes);
         (peer.held, peer.socket) = (peer.held + bytes, peer.socket - bytes);
         // A gigabyte a second.
@@ -325,7 +347,8 @@ impl World {
         let beyond: usize = self.peers.iter().map(|peer| peer.held.saturating_sub(free)).sum();
         let bound = self.admission.input_bytes_max + self.admission.short_share() + MIB;
         assert!(beyond + self.core_bytes <= bound.max(self.core_bytes), "{beyond} of {bound}");
-        let held: usize = self.peers.iter().map(|peer| peer.held).sum();
+        let counted = self.peers.iter().map(|peer| peer.held).filter(|held| *held >= READ_BYTES);
+        let held: usize = counted.sum();
         assert_eq!(held, self.admission.held_bytes());
         assert_eq!(beyond, self.admission.unfinished.beyond_bytes());
     }

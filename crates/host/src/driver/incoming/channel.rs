@@ -11,6 +11,7 @@ use weir_net::tls::Line;
 use weir_server::event::Outbox as Progress;
 
 use crate::driver::incoming::inbox::Inbox;
+use crate::driver::incoming::unfinished::FREE_BYTES;
 use crate::driver::outgoing::outbox::{Flushed, Outbox};
 use crate::driver::token::Token;
 use crate::poller::{Interest, Poller};
@@ -106,7 +107,9 @@ impl Channel {
     /// # Errors
     /// Why the connection has ended.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
-        let result = if self.inbox.is_big() {
+        // Before, one read brings at most what `scratch` holds, so that what clients have here
+        // without turns is known.
+        let result = if self.inbox.held_bytes() >= FREE_BYTES {
             self.stream.read_spare(self.inbox.spare(), scratch)
         } else if let Stream::Tls(_) = self.stream {
             self.stream.read_spare(self.inbox.buffer(), scratch)

@@ -66,11 +66,6 @@ impl Inbox {
         &mut self.bytes
     }
 
-    /// True when reading straight into [`Inbox::spare`] saves a copy.
-    pub(crate) fn is_big(&self) -> bool {
-        self.held_bytes() >= READ_BYTES
-    }
-
     /// The buffer with room for a read that appends to it.
     pub(crate) fn spare(&mut self) -> &mut Vec<u8> {
         self.drop_taken();
@@ -202,7 +197,7 @@ mod tests {
         let mut found = Vec::new();
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(10_000));
-            if inbox.is_big() {
+            if inbox.held_bytes() >= READ_BYTES {
                 inbox.spare().extend_from_slice(now);
             } else {
                 inbox.push(now);

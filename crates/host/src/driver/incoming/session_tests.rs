@@ -463,6 +463,42 @@ fn hundreds_with_big_messages_are_read_in_several_rounds_and_in_turn() {
 }
 
 #[test]
+fn while_as_much_is_read_and_written_as_may_be_all_have_their_turn() {
+    let mut shell = Shell::new(1 << 30);
+    let half = format!("[\"{}", "x".repeat(FREE_BYTES));
+    let rest = vec![b'x'; 200 << 10];
+    let mut senders: Vec<_> = (0..100).map(|_| shell.connect()).collect();
+    let mut takers: Vec<_> = (0..30).map(|_| shell.connect()).collect();
+    for (_, client) in &mut senders {
+        pump(&mut shell, &mut [(client.try_clone().unwrap(), half.as_bytes())]);
+    }
+    let much = "y".repeat(MUCH);
+    takers.iter().for_each(|(id, _)| shell.send(*id, &much));
+    let channel = |shell: &Shell, id| {
+        let channel = &shell.sessions.get(id).unwrap().channel;
+        (channel.inbox.held_bytes(), channel.outbox.bytes())
+    };
+    let untaken: Vec<usize> = takers.iter().map(|(id, _)| channel(&shell, *id).1).collect();
+    let (mut rounds, mut cut, mut taken) = (0, 0, vec![0; 1 << 20]);
+    while senders.iter().any(|(id, _)| channel(&shell, *id).0 == half.len())
+        || takers.iter().zip(&untaken).any(|((id, _), bytes)| channel(&shell, *id).1 == *bytes)
+    {
+        assert!(rounds < 10, "somebody has no turn");
+        senders.iter_mut().for_each(|(_, client)| _ = client.write(&rest));
+        for (_, client) in &mut takers {
+            client.set_nonblocking(true).unwrap();
+            _ = client.read(&mut taken);
+        }
+        shell.round();
+        rounds += 1;
+        let Sessions { round_bytes, round_read_bytes, .. } = shell.sessions;
+        cut +=
+            u32::from(round_bytes >= ROUND_BYTES_MAX && round_read_bytes >= ROUND_READ_BYTES_MAX);
+    }
+    assert!(cut > 1, "{cut} of {rounds} rounds had too much of both");
+}
+
+#[test]
 fn a_slow_line_gets_its_message_through() {
     let mut shell = Shell::new(64 << 20);
     let message = format!("[\"{}\"]", "x".repeat(20 << 20));
@@ -560,6 +596,22 @@ fn what_is_at_work_is_waited_for_before_anything_is_refused() {
     assert_eq!(pump(&mut shell, &mut clients), [] as [&str; 0]);
     shell.sessions.admission.note_at_work(0);
     assert_eq!(pump(&mut shell, &mut clients), [format!("message of {}", message.len())]);
+}
+
+#[test]
+fn without_a_turn_nobody_has_more_here_than_what_waits_for_nobody_and_a_read() {
+    let mut shell = Shell::new(16 * READ_BYTES);
+    shell.sessions.admission.note_at_work(16 * READ_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[\"").unwrap();
+    // What an inbox has room for depends on what came before.
+    for bytes in [95 << 10, 32 << 10, 200 << 10, 200 << 10] {
+        client.set_nonblocking(true).unwrap();
+        _ = client.write(&vec![b'x'; bytes]);
+        (0..4).for_each(|_| _ = shell.round());
+    }
+    let held = shell.sessions.get(id).unwrap().channel.inbox.held_bytes();
+    assert!((FREE_BYTES..FREE_BYTES + READ_BYTES).contains(&held), "{held} bytes");
 }
 
 #[test]

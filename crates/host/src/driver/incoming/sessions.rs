@@ -66,10 +66,10 @@ pub(crate) struct Sessions {
     round_bytes: usize,
     /// Bytes read in this round of big messages.
     round_read_bytes: usize,
-    /// The last client that had its turn in the last round, if others did not.
-    cut_at: Option<SessionId>,
-    last_flushed: Option<SessionId>,
-    last_read: Option<SessionId>,
+    /// The first client that was not written to in the last round for want of time, and the first
+    /// one that was not read.
+    unwritten: Option<SessionId>,
+    unread: Option<SessionId>,
     scratch: Box<[u8]>,
     lag: Lag,
     backlog: Backlog,
@@ -129,9 +129,8 @@ impl Sessions {
             round: 0,
             round_bytes: 0,
             round_read_bytes: 0,
-            cut_at: None,
-            last_flushed: None,
-            last_read: None,
+            unwritten: None,
+            unread: None,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             lag: Lag::default(),
             backlog: Backlog::new(backlog_bytes_max),
@@ -241,11 +240,28 @@ impl Sessions {
 
     /// Puts clients first that did not have their turn in the last round.
     pub(crate) fn put_in_turn(&mut self, ready: &mut [Ready]) {
-        let Some(SessionId(last)) = self.cut_at.take() else { return };
-        let token = Token::Session(last).encode();
-        if let Some(at) = ready.iter().position(|ready| ready.token == token) {
-            ready.rotate_left(at + 1);
+        let place = |first: Option<SessionId>| {
+            let token = Token::Session(first?.0).encode();
+            ready.iter().position(|ready| ready.token == token)
+        };
+        let (write_at, read_at) = (place(self.unwritten.take()), place(self.unread.take()));
+        if write_at.is_none() && read_at.is_none() {
+            return;
         }
+        let mut at = 0;
+        let (first, last): (Vec<Ready>, Vec<Ready>) = ready.iter().partition(|ready| {
+            let begin_at = if self.is_to_be_written(ready) { write_at } else { read_at };
+            at += 1;
+            begin_at.is_none_or(|begin_at| at > begin_at)
+        });
+        ready[..first.len()].copy_from_slice(&first);
+        ready[first.len()..].copy_from_slice(&last);
+    }
+
+    /// Whether a client can take more of what is queued.
+    fn is_to_be_written(&self, ready: &Ready) -> bool {
+        let Token::Session(id) = Token::decode(ready.token) else { return false };
+        self.get(SessionId(id)).is_some_and(Session::is_waiting_for_room)
     }
 
     /// True when [`Sessions::begin_round`] has something to do.
@@ -284,10 +300,8 @@ impl Sessions {
             return true;
         }
         let has_time = self.round_read_bytes < ROUND_READ_BYTES_MAX;
-        if has_time {
-            self.last_read = Some(id);
-        } else {
-            self.cut_at = self.cut_at.or(self.last_read);
+        if !has_time {
+            self.unread.get_or_insert(id);
             self.admission.note_left(id);
         }
         has_time
@@ -296,10 +310,9 @@ impl Sessions {
     /// Writes to a client that has waited for room, or leaves it to the next round.
     fn flush_in_turn(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
         if self.round_bytes < ROUND_BYTES_MAX {
-            self.last_flushed = Some(id);
             self.flush(poller, id, coverage);
         } else {
-            self.cut_at = self.last_flushed;
+            self.unwritten.get_or_insert(id);
         }
     }
 

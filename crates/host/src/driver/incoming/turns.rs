@@ -18,7 +18,8 @@ use weir_server::event::SessionId;
 
 use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
 
-/// The longest turn, from when others began to wait.
+/// The longest turn, from when others began to wait, without the time in which the core held it up
+/// and for the most part without that in which the loop was away.
 pub(super) const TURN_US_MAX: u64 = 10_000_000;
 
 /// What the socket of a client holds, in bytes, that has waited for its turn and sends as fast as it
@@ -60,10 +61,13 @@ struct Holder {
 /// What has come of a message while others wait.
 #[derive(Debug)]
 struct Contest {
-    begun_us: u64,
+    /// How long it lasts already, and until when that is counted.
+    spent_us: u64,
+    counted_us: u64,
     period_us: u64,
-    /// What came in this period, and the rounds it has had.
+    /// What came in this period.
     bytes: usize,
+    /// Rounds of this period since the client was left for want of time.
     rounds: u32,
     /// What must come at once.
     owed_bytes: usize,
@@ -71,7 +75,31 @@ struct Contest {
 
 impl Contest {
     fn new(now_us: u64) -> Self {
-        Self { begun_us: now_us, period_us: now_us, bytes: 0, rounds: 0, owed_bytes: 0 }
+        let (spent_us, bytes, rounds, owed_bytes) = (0, 0, 0, 0);
+        Self { spent_us, counted_us: now_us, period_us: now_us, bytes, rounds, owed_bytes }
+    }
+
+    /// Another period of the same turn.
+    fn renew(&mut self, now_us: u64) {
+        *self = Self { spent_us: self.spent_us, ..Self::new(now_us) };
+    }
+
+    /// One round more. Counts no more than a period for it: the loop may have been away.
+    fn count_round(&mut self, now_us: u64) {
+        self.spent_us += (now_us - self.counted_us).min(PERIOD_US);
+        self.counted_us = now_us;
+        self.rounds += 1;
+    }
+
+    /// Whether too little has come, or the turn has lasted for too long.
+    fn is_lost(&self, now_us: u64) -> bool {
+        let due_bytes = if self.is_over(now_us) { PERIOD_BYTES_MIN } else { self.owed_bytes };
+        let is_late = self.rounds >= PERIOD_ROUNDS_MIN && self.bytes < due_bytes;
+        is_late || self.spent_us >= TURN_US_MAX
+    }
+
+    fn is_over(&self, now_us: u64) -> bool {
+        now_us >= self.period_us + PERIOD_US
     }
 }
 
@@ -131,7 +159,8 @@ impl Turns {
         }
     }
 
-    /// The client was not read in this round, although it has sent something.
+    /// The client was not read in this round, although it has sent something. That excuses missing
+    /// bytes, and makes the turn no longer.
     pub(super) fn note_left(&mut self, id: SessionId) {
         if let Some(Holder { id: holder, contest: Some(contest), .. }) = &mut self.holder
             && *holder == id
@@ -176,17 +205,12 @@ impl Turns {
     pub(super) fn expire(&mut self, now_us: u64) -> Option<SessionId> {
         let holder = self.holder.as_mut()?;
         let contest = holder.contest.as_mut().filter(|_| !holder.is_held_up)?;
-        contest.rounds += 1;
-        if contest.rounds < PERIOD_ROUNDS_MIN {
-            return None;
-        }
-        let is_over = now_us >= contest.period_us + PERIOD_US;
-        let due_bytes = if is_over { PERIOD_BYTES_MIN } else { contest.owed_bytes };
-        if contest.bytes < due_bytes || is_over && now_us >= contest.begun_us + TURN_US_MAX {
+        contest.count_round(now_us);
+        if contest.is_lost(now_us) {
             return self.holder.take().map(|holder| holder.id);
         }
-        if is_over {
-            *contest = Contest { begun_us: contest.begun_us, ..Contest::new(now_us) };
+        if contest.rounds >= PERIOD_ROUNDS_MIN && contest.is_over(now_us) {
+            contest.renew(now_us);
         }
         None
     }
@@ -212,8 +236,8 @@ impl Turns {
     pub(super) fn go_on(&mut self, now_us: u64) -> Option<SessionId> {
         if let Some(holder) = &mut self.holder {
             let is_resumed = mem::replace(&mut holder.is_held_up, false);
-            if is_resumed {
-                holder.contest = holder.contest.as_ref().map(|_| Contest::new(now_us));
+            if let Some(contest) = holder.contest.as_mut().filter(|_| is_resumed) {
+                contest.renew(now_us);
             }
             return is_resumed.then_some(holder.id);
         }
@@ -313,16 +337,8 @@ mod tests {
         turns.wait(B, Class::Long, 0);
         assert_eq!(turns.expire(70_000_000), None);
         turns.note_read(A, PERIOD_BYTES_MIN);
-        // Its turn ends for another reason: it has lasted for 70 s.
-        assert_eq!(rounds(&mut turns, 70_000_001, PERIOD_ROUNDS_MIN), Some(A));
-
-        let mut turns = Turns::default();
-        turns.take(A, Class::Long, 0);
-        turns.wait(B, Class::Long, 0);
-        assert_eq!(turns.expire(5_000_000), None);
-        turns.note_read(A, PERIOD_BYTES_MIN);
-        assert_eq!(rounds(&mut turns, 5_000_001, PERIOD_ROUNDS_MIN), None);
-        assert_eq!(turns.go_on(5_000_001), None);
+        assert_eq!(rounds(&mut turns, 70_000_001, PERIOD_ROUNDS_MIN), None);
+        assert_eq!(turns.go_on(70_000_001), None);
     }
 
     #[test]
@@ -353,6 +369,40 @@ mod tests {
         turns.wait(C, Class::Late, now_us);
         assert_eq!(turns.go_on(now_us), Some(B));
         assert_eq!(rounds(&mut turns, now_us, 100), None);
+    }
+
+    #[test]
+    fn who_is_left_again_and_again_has_a_turn_that_ends() {
+        let (mut turns, mut now_us) = (Turns::default(), 0);
+        turns.take(A, Class::Long, 0);
+        turns.wait(B, Class::Long, 0);
+        while turns.go_on(now_us).is_none() {
+            assert!(now_us < TURN_US_MAX, "it goes on for ever");
+            now_us += 2000;
+            turns.note_read(A, 1);
+            assert_eq!(turns.expire(now_us - 1000), None);
+            turns.note_left(A);
+            turns.expire(now_us);
+        }
+        assert_eq!(now_us, TURN_US_MAX);
+    }
+
+    #[test]
+    fn who_is_held_up_again_and_again_has_a_turn_that_ends() {
+        let (mut turns, mut now_us, mut read_us) = (Turns::default(), 0, 0);
+        turns.take(A, Class::Long, 0);
+        turns.wait(B, Class::Long, 0);
+        turns.wait(A, Class::Long, 0);
+        while turns.go_on(now_us + 70_000_000) == Some(A) {
+            assert!(read_us < TURN_US_MAX, "it goes on for ever");
+            now_us += 70_000_000 + 1000;
+            read_us += 1000;
+            turns.note_read(A, 1);
+            let late = turns.expire(now_us);
+            assert_eq!(late.is_some(), read_us == TURN_US_MAX);
+            turns.wait(A, Class::Late, now_us);
+        }
+        assert_eq!(read_us, TURN_US_MAX);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(super) const PERIOD_ROUNDS_MIN: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     parts: BTreeMap<SessionId, Part>,
+    /// What is here of all of them.
+    bytes: usize,
     /// Who is late, by the length of what is here.
     late: BTreeSet<(usize, SessionId)>,
     late_bytes: usize,
@@ -53,6 +55,9 @@ impl Unfinished {
     /// What a client has here of a message was `before` bytes long, and is `after`: if that is less,
     /// a message has ended, and what is left is another one's.
     pub(super) fn note(&mut self, id: SessionId, before: usize, after: usize) {
+        let counted = self.parts.get(&id).map_or(0, |part| part.bytes);
+        let is_counted = counted == if before < READ_BYTES { 0 } else { before };
+        assert!(is_counted, "what an inbox holds was counted when it came");
         if after < before {
             self.forget(id);
         }
@@ -63,6 +68,7 @@ impl Unfinished {
             Part { bytes: 0, brought: 0, may_send: true, could_send: false, is_late: false };
         let part = self.parts.entry(id).or_insert(fresh);
         part.brought += after - part.bytes;
+        self.bytes += after - part.bytes;
         let (is_late, brought) = (part.is_late, part.brought);
         self.beyond_bytes = self.beyond_bytes - beyond(part.bytes) + beyond(after);
         self.set_late(id, false);
@@ -73,6 +79,7 @@ impl Unfinished {
     fn forget(&mut self, id: SessionId) {
         self.set_late(id, false);
         if let Some(part) = self.parts.remove(&id) {
+            self.bytes -= part.bytes;
             self.beyond_bytes -= beyond(part.bytes);
         }
     }
@@ -140,6 +147,13 @@ impl Unfinished {
 
     pub(super) fn is_late(&self, id: SessionId) -> bool {
         self.parts.get(&id).is_some_and(|part| part.is_late)
+    }
+
+    /// What is here of messages, in bytes; of those of which less than `READ_BYTES` has come it is
+    /// not counted.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// What is here of messages that are late, in bytes.
