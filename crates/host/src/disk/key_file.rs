@@ -4,7 +4,7 @@
 //! It is replaced as a whole. Nothing that anybody is told depends on it: where it cannot be read or
 //! written, the server runs without.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -107,6 +107,17 @@ mod tests {
         fs::create_dir(target.with_file_name(".net.db.weir-keys")).expect("a folder");
         assert_eq!(write_keys(&target, &like, Some(b"keys")), Err("Is a directory".to_owned()));
         assert_eq!(count(&target), 2);
+        assert_eq!(read_keys(&target), None);
+        fs::remove_dir_all(target.parent().expect("a folder")).expect("it can be removed");
+    }
+
+    /// Opening a FIFO to read would wait for somebody who writes.
+    #[test]
+    fn a_fifo_is_no_key_file() {
+        let (target, _) = file("fifo");
+        let path = target.with_file_name(".net.db.weir-keys");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils");
+        assert!(made.success());
         assert_eq!(read_keys(&target), None);
         fs::remove_dir_all(target.parent().expect("a folder")).expect("it can be removed");
     }

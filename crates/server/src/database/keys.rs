@@ -514,3 +514,16 @@ fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::aligned;
+
+    #[test]
+    fn names_of_any_length_are_aligned() {
+        let long = "x".repeat(70_000);
+        let lines = [[long.clone(), "a".into()], ["ä".into(), "b".into()]];
+        let expected = format!("{long}  a\nä{}  b\n", " ".repeat(69_999));
+        assert_eq!(aligned(&lines), expected);
+    }
+}

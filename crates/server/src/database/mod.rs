@@ -58,7 +58,7 @@ pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
 pub(crate) use feeds::FeedOptions;
-pub(crate) use keys::ShownKey;
+pub(crate) use keys::{ShownKey, padded};
 pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
