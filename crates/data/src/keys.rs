@@ -56,7 +56,9 @@ impl KeyWish {
             Value::Object(members) => members.get_mut(name),
             _ => None,
         });
-        let Some(Value::Object(members)) = column else { return };
+        let Some(Value::Object(members)) = column else {
+            panic!("the schema has the column of the wish")
+        };
         members.insert("alternate_key".to_owned(), self.order.is_some().into());
         if let Some(order) = self.order.filter(|order| *order != KeyOrder::Hash) {
             members.insert("order".to_owned(), order.name().into());

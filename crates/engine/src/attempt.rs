@@ -188,8 +188,7 @@ impl Attempt {
         let mut txn = Transaction::with_meter(db, Meter::new(budget, watcher));
         let log = self.log.iter().filter(|_| !self.results.has_failed());
         for (table, uuid, edit) in log {
-            let cost = edit.cost();
-            if txn.meter.allow(cost).is_err() {
+            if txn.meter.allow(edit.cost()).is_err() {
                 return Outcome::TooLong { cost: txn.abort() };
             }
             match edit {

@@ -111,10 +111,9 @@ impl Meter {
             return Err(TooLong);
         }
         let before = self.spent.get();
-        self.spend(units);
-        let is_allowed = self.check();
+        self.afford_each(1, units)?;
         self.spent.set(before);
-        is_allowed
+        Ok(())
     }
 
     /// Spends what [`Meter::allow`] allows.

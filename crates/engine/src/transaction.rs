@@ -48,7 +48,7 @@ impl Edit {
     /// What doing it costs.
     pub(crate) fn cost(&self) -> u64 {
         match self {
-            Self::Insert(row) | Self::Delete(row) => meter::ROW_MOVED + row.atoms() as u64,
+            Self::Insert(row) | Self::Delete(row) => row_cost(row),
             Self::Change(_, change) => cost(change),
         }
     }
@@ -124,7 +124,7 @@ impl<'db> Transaction<'db> {
     /// Adds a row. Its UUID is not in the table, and it has its `_version` already: an insertion's
     /// is the one that the transaction itself sees.
     pub(crate) fn insert(&mut self, table: TableId, row: Row) {
-        self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
+        self.meter.spend(row_cost(&row));
         let touch = self.journal.table_mut(table);
         *touch.get_or_insert_with(row.uuid(), || Touch::Nothing) = Touch::Inserted;
         if let Some(log) = &mut self.log {
@@ -136,7 +136,7 @@ impl<'db> Transaction<'db> {
     /// Removes a row, if it is there.
     pub(crate) fn delete(&mut self, table: TableId, uuid: Uuid) {
         let Some((_, mut row)) = self.db.store.remove(table, uuid) else { return };
-        self.meter.spend(meter::ROW_MOVED + row.atoms() as u64);
+        self.meter.spend(row_cost(&row));
         if let Some(log) = &mut self.log {
             log.push((table, uuid, Edit::Delete(row.clone())));
         }
@@ -311,6 +311,11 @@ impl<'db> Transaction<'db> {
         tables.sort_by_key(|delta| delta.table);
         (self.db, Delta { tables })
     }
+}
+
+/// What a row that comes or goes costs, and what the commit makes of it.
+fn row_cost(row: &Row) -> u64 {
+    meter::ROW_MOVED + row.atoms() as u64
 }
 
 /// What a change costs, and what the commit makes of it.

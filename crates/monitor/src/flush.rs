@@ -92,10 +92,10 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// Pays for a view of so many changed rows. If that alone is too much for a step, everybody whom
-    /// it concerns is sent away.
-    fn pay_for_view(&mut self, place: Place, rows: usize) -> Result<(), TooLong> {
-        let paid = self.budget.spend_each(rows, VIEW);
+    /// Pays for a view of the changed rows of these tables. If that alone is too much for a step,
+    /// everybody whom it concerns is sent away.
+    fn pay_for_view(&mut self, place: Place, tables: &[(TableId, usize)]) -> Result<(), TooLong> {
+        let paid = self.budget.spend_each(tables.iter().map(|(_, rows)| rows).sum(), VIEW);
         if paid.is_err() && !self.has_moved {
             self.all_heavy = Some(place);
         }
@@ -295,9 +295,9 @@ impl Monitors {
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
         let changes = OnceCell::new();
         let since = since(&changes, &self.pending, &self.watchers, place, flush.store);
-        let (tables, rows) = changed_rows(since, &self.watchers);
-        let is_paid = flush.pay_for_view(place, rows).is_ok();
-        let are_unfiled = || tables.iter().all(|table| !self.clauses.has_values(*table));
+        let tables = changed_tables(since, &self.watchers);
+        let is_paid = flush.pay_for_view(place, &tables).is_ok();
+        let are_unfiled = || tables.iter().all(|(table, _)| !self.clauses.has_values(*table));
         // Whom a change of many rows concerns is clear without a look at them if nobody has asked
         // for values.
         let (view, affected, found) = if is_paid || !are_unfiled() {
@@ -305,7 +305,7 @@ impl Monitors {
             let (affected, found) = concerned(&self.clauses, &view);
             (Some(view), affected, found)
         } else {
-            let groups = tables.iter().flat_map(|table| &self.watchers[table.index()]);
+            let groups = tables.iter().flat_map(|(table, _)| &self.watchers[table.index()]);
             let groups: BTreeSet<GroupId> = groups.copied().collect();
             (None, groups.into_iter().collect(), Vec::new())
         };
@@ -379,8 +379,8 @@ impl Monitors {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
                 if view.get().is_none() && composer.cache.update(id, place).is_none() {
-                    let rows = || changed_rows(since(), &self.watchers).1;
-                    if flush.budget.is_spent() || flush.pay_for_view(place, rows()).is_err() {
+                    let tables = || changed_tables(since(), &self.watchers);
+                    if flush.budget.is_spent() || flush.pay_for_view(place, &tables()).is_err() {
                         flush.exceed(place, id);
                         continue;
                     }
@@ -452,7 +452,7 @@ fn tell_group(group: &mut Group, members: &[Late], body: &Arc<Vec<u8>>, out: &mu
     }
 }
 
-/// What has changed since a place; `changes` keeps what the view looks into.
+/// What has changed since a place; `changes` keeps it for the view.
 fn since<'a>(
     changes: &'a OnceCell<Option<ChangesSince<'a>>>,
     pending: &'a Pending,
@@ -465,6 +465,7 @@ fn since<'a>(
     since.as_ref().map(ChangesSince::changes)
 }
 
+/// The rows of watched tables that have changed, as they are now.
 fn resolve<'a>(
     since: Option<&'a Changes>,
     watchers: &[BTreeSet<GroupId>],
@@ -475,13 +476,12 @@ fn resolve<'a>(
     since.map_or_else(View::default, |changes| View::new(changes, store.schema(), row, is_watched))
 }
 
-/// How many rows of which watched tables have changed.
-fn changed_rows(since: Option<&Changes>, watchers: &[BTreeSet<GroupId>]) -> (Vec<TableId>, usize) {
-    let tables = since.map(|changes| changes.tables(|table| is_watched(watchers, table)));
-    tables.into_iter().flatten().fold((Vec::new(), 0), |(mut tables, n), (table, rows)| {
-        tables.push(table);
-        (tables, n + rows)
-    })
+/// Which watched tables have changed, and about how many of their rows.
+fn changed_tables(
+    since: Option<&Changes>,
+    watchers: &[BTreeSet<GroupId>],
+) -> Vec<(TableId, usize)> {
+    since.map_or_else(Vec::new, |changes| changes.tables(|table| is_watched(watchers, table)))
 }
 
 /// Composes bodies for members at one place, or finds them composed.

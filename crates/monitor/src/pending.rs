@@ -61,11 +61,6 @@ impl ChangesSince<'_> {
 }
 
 impl Pending {
-    /// What hashes of what clients choose begin with.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// An empty log; `seed` is for hashing what clients choose.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
@@ -76,6 +71,11 @@ impl Pending {
             bytes: 0,
             seed,
         }
+    }
+
+    /// What hashes of what clients choose begin with.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The log's end: who stands there knows everything.

@@ -64,6 +64,7 @@ mod backup;
 mod admin;
 
 pub mod configuration;
+mod aligned;
 mod asked;
 mod ids;
 mod mail;

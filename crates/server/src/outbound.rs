@@ -1,7 +1,8 @@
 //! Requests that wait for another server, the source of a relay or the leader of a cluster: whose they
 //! are, and what is kept for them.
 //!
-//! 1. One that has to wait is admitted, or refused for want of room: [`admit`].
+//! 1. One that has to wait is admitted, or refused for want of room: [`admit`]; what is to be sent again
+//!    is not refused (`note_waits`).
 //! 2. It stands at its place, and what is kept for it is counted with that: [`Outbound`].
 //! 3. When it is answered or given up, the count of its session is made anew (`note_waited`).
 
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::Error;
 
-use crate::database::{Trigger, kept_bytes};
+use crate::database::{Trigger, kept_bytes, note_waits};
 use crate::ids::SessionId;
 use crate::origin::Origin;
 use crate::session::Sessions;
@@ -29,19 +30,7 @@ pub(crate) fn admit(
     {
         sessions.check_room(session, kept_bytes(trigger))?;
     }
-    Ok(keep(sessions, trigger))
-}
-
-/// As [`admit`], for a request that must not be refused.
-pub(crate) fn keep(sessions: &mut Sessions, trigger: &mut Trigger) -> Option<usize> {
-    let Some(session) = trigger.origin.session() else { return Some(0) };
-    if !sessions.has(session) {
-        return None;
-    }
-    let bytes = kept_bytes(trigger);
-    sessions.note_kept(session, bytes);
-    trigger.has_waited = true;
-    Some(bytes)
+    Ok(note_waits(sessions, trigger))
 }
 
 /// Requests that wait, by session: where each stands in the order of all, and what is kept.

@@ -45,10 +45,15 @@ impl Reply {
 
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
-        let mut out = Vec::new();
-        error.write(&mut out);
-        Self::Error(out)
+        Self::Error(error_text(&error))
     }
+}
+
+/// An error as JSON text.
+pub(crate) fn error_text(error: &Error) -> Vec<u8> {
+    let mut text = Vec::new();
+    error.write(&mut text);
+    text
 }
 
 /// Whether a value is an array of exactly `n` elements; if so, they.

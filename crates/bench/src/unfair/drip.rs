@@ -115,15 +115,11 @@ impl Drip {
 }
 
 pub(super) fn few(scene: &mut Scene<'_>) -> Result<(), Error> {
-    let mut drip = Drip::begin(scene, FEW)?;
-    begun(scene, &mut drip)?;
-    measure(scene, drip)
+    measure_begun(scene, FEW)
 }
 
 pub(super) fn mixed(scene: &mut Scene<'_>) -> Result<(), Error> {
-    let mut drip = Drip::begin(scene, MIXED)?;
-    begun(scene, &mut drip)?;
-    measure(scene, drip)
+    measure_begun(scene, MIXED)
 }
 
 pub(super) fn many(scene: &mut Scene<'_>) -> Result<(), Error> {
@@ -131,13 +127,13 @@ pub(super) fn many(scene: &mut Scene<'_>) -> Result<(), Error> {
     measure(scene, drip)
 }
 
-/// Until all beginnings are with the server.
-fn begun(scene: &Scene<'_>, drip: &mut Drip) -> Result<(), Error> {
-    let start = Instant::now();
+/// Once all beginnings are with the server, as far as it takes them.
+fn measure_begun(scene: &mut Scene<'_>, mix: Mix) -> Result<(), Error> {
+    let (mut drip, start) = (Drip::begin(scene, mix)?, Instant::now());
     while !drip.has_begun() && start.elapsed() < PATIENCE {
         drip.turn(scene.target)?;
     }
-    Ok(())
+    measure(scene, drip)
 }
 
 /// Clients drip, another one sends messages of 100 KB.

@@ -32,7 +32,7 @@ use crate::database::{Databases, Db, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId, SessionId};
 use crate::origin::{Asker, Origin};
-use crate::reply::{Reply, exactly};
+use crate::reply::{Reply, error_text, exactly};
 use crate::session::gate::{Lane, Reason};
 use crate::session::limits::OVERHEAD_BYTES;
 use crate::session::{Session, Sessions};
@@ -440,9 +440,7 @@ impl Databases {
         origin: &Origin,
         error: &Error,
     ) {
-        let mut text = Vec::new();
-        error.write(&mut text);
-        self.end_conversion(shell, sessions, origin, Err(text));
+        self.end_conversion(shell, sessions, origin, Err(error_text(error)));
     }
 
     /// A conversion is answered: its session goes on.

@@ -20,6 +20,7 @@ use weir_engine::keys::Origin;
 use weir_engine::{Database, KeyBudget, KeyEvent, KeyKind, KeyName};
 use weir_log::key_file;
 
+use crate::aligned::aligned;
 use crate::database::{Databases, Db};
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
@@ -304,7 +305,7 @@ impl Databases {
                 ]);
             }
         }
-        Ok(aligned(&lines))
+        Ok(aligned(&lines, usize::MAX))
     }
 
     /// The tables that are here follow what is declared, and a step is done where there is something
@@ -493,37 +494,5 @@ fn line(name: &str, schema: &Schema, event: &KeyEvent) -> String {
         KeyEvent::Dropped { key, why, .. } => {
             format!("{name}: dropped the {}: {why}", shown(schema, *key))
         }
-    }
-}
-
-/// A word and spaces behind it. Names of tables and columns have any length; a width of `format!` has not.
-pub(crate) fn padded(word: &str, width: usize) -> String {
-    let missing = width.saturating_sub(word.chars().count());
-    [word, &" ".repeat(missing)].concat()
-}
-
-/// Lines of words, those of a column below each other.
-fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
-    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut out = String::new();
-    for line in lines {
-        let words = line.iter().zip(widths).map(|(word, width)| padded(word, width));
-        out += words.collect::<Vec<String>>().join("  ").trim_end();
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::aligned;
-
-    #[test]
-    fn names_of_any_length_are_aligned() {
-        let long = "x".repeat(70_000);
-        let lines = [[long.clone(), "a".into()], ["ä".into(), "b".into()]];
-        let expected = format!("{long}  a\nä{}  b\n", " ".repeat(69_999));
-        assert_eq!(aligned(&lines), expected);
     }
 }

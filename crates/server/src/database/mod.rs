@@ -58,11 +58,11 @@ pub(crate) use commits::{Done, Fate};
 pub(crate) use conversion::{Replaced, conversion_bytes};
 pub(crate) use delivered::Told;
 pub(crate) use feeds::FeedOptions;
-pub(crate) use keys::{ShownKey, padded};
+pub(crate) use keys::ShownKey;
 pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
-pub(crate) use transact::{Joining, note_waited};
+pub(crate) use transact::{Joining, note_waited, note_waits};
 pub(crate) use trigger::Trigger;
 pub(crate) use waiting::kept_bytes;
 

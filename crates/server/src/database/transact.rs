@@ -16,6 +16,7 @@ use crate::effect::Level;
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::origin::{Asker, Identity, Origin};
+use crate::reply::error_text;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
@@ -403,15 +404,12 @@ impl Databases {
         // The session may have left while a helper was at work.
         let Some(session) = session.filter(|session| sessions.has(*session)) else { return };
         if !trigger.has_waited {
-            let bytes = kept_bytes(&trigger);
-            if let Err(error) = sessions.check_room(session, bytes) {
-                let mut text = Vec::new();
-                error.write(&mut text);
+            if let Err(error) = sessions.check_room(session, kept_bytes(&trigger)) {
+                let message = weir_wire::reply_error(&trigger.origin.id, &error_text(&error));
                 // It has changed nothing that the session would have to see before.
-                return shell.send(session, weir_wire::reply_error(&trigger.origin.id, &text));
+                return shell.send(session, message);
             }
-            sessions.note_kept(session, bytes);
-            trigger.has_waited = true;
+            note_waits(sessions, &mut trigger);
         }
         self.open(trigger.origin.db).waiting.push(trigger, reads, since);
     }
@@ -545,6 +543,18 @@ impl Db {
         let may_ask = self.tables.is_away() && !self.has_hurried;
         self.waiting.wakeup_us().filter(|_| self.tables.is_open() || may_ask)
     }
+}
+
+/// A transaction waits from now on: so many bytes are kept for it. `None` if its session has left.
+pub(crate) fn note_waits(sessions: &mut Sessions, trigger: &mut Trigger) -> Option<usize> {
+    let Some(session) = trigger.origin.session() else { return Some(0) };
+    if !sessions.has(session) {
+        return None;
+    }
+    let bytes = kept_bytes(trigger);
+    sessions.note_kept(session, bytes);
+    trigger.has_waited = true;
+    Some(bytes)
 }
 
 /// A transaction that has waited does not any more: nothing is kept for that.

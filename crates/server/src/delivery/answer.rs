@@ -2,7 +2,8 @@
 
 use weir_json::{Value, object};
 
-use crate::database::{Told, padded};
+use crate::aligned::aligned;
+use crate::database::Told;
 use crate::delivery::wait::{Stage, Wait};
 use crate::event::Outbox;
 
@@ -60,16 +61,7 @@ pub(super) fn table(mut rows: Vec<Row>) -> String {
     let head = ["database", "client", "behind", "queued", "unacknowledged"].map(str::to_owned);
     let shown = rows.iter().take(SHOWN_MAX).map(Row::cells);
     let lines: Vec<[String; 5]> = std::iter::once(head).chain(shown).collect();
-    let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3, 4].map(width);
-    let mut text = String::new();
-    for [database, client, behind, queued, unacknowledged] in &lines {
-        let [a, b, c, d, e] = widths;
-        let (database, client) = (padded(database, a), padded(client, b));
-        text.push_str(&format!(
-            "{database}  {client}  {behind:>c$}  {queued:>d$}  {unacknowledged:>e$}\n"
-        ));
-    }
+    let mut text = aligned(&lines, 2);
     if more > 0 {
         text.push_str(&format!("and {more} more\n"));
     }

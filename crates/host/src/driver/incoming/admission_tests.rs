@@ -1,6 +1,8 @@
 //! Who may go on: one by one, and in worlds of clients that drip, fill their sockets and stop, send
 //! as fast as they can, or send slowly.
 
+use weir_testkit::rng::Rng;
+
 use super::*;
 use crate::driver::incoming::turns::TURN_US_MAX;
 use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
@@ -164,22 +166,6 @@ fn the_core_hears_from_time_to_time_of_those_who_are_not_read() {
     assert_eq!(admission.take_pulse(2 * PULSE_US), [clients[1]]);
 }
 
-/// Numbers that look random, the same for the same seed (xorshift64).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 8
-    }
-
-    fn within(&mut self, range: std::ops::Range<usize>) -> usize {
-        range.start + (self.next() % (range.end - range.start) as u64) as usize
-    }
-}
-
 /// What the socket of a client holds.
 const SOCKET_BYTES: usize = 200_000;
 
@@ -223,13 +209,13 @@ struct World {
     peers: Vec<Peer>,
     now_us: u64,
     core_bytes: usize,
-    noise: Noise,
+    noise: Rng,
 }
 
 impl World {
     fn new(seed: u64, input_bytes_max: usize) -> Self {
         let admission = Admission::new(input_bytes_max);
-        Self { admission, peers: vec![], now_us: 0, core_bytes: 0, noise: Noise(seed) }
+        Self { admission, peers: vec![], now_us: 0, core_bytes: 0, noise: Rng::new(seed) }
     }
 
     fn join(&mut self, kind: Kind, total: usize) -> usize {
@@ -383,24 +369,24 @@ fn nobody_waits_with_100_kb_whatever_others_drip() {
         let budget = BUDGETS[seed as usize % 2];
         let mut world = World::new(seed * 0x9e37_79b9, budget);
         // Of any lengths; together a part of the budget, or several times as much.
-        let most = [130_000, MIB, 2 * MIB, budget / 20, budget][world.noise.within(0..5)];
-        let mut left = budget / 100 * world.noise.within(10..250);
+        let most = [130_000, MIB, 2 * MIB, budget / 20, budget][world.noise.below(5)];
+        let mut left = budget / 100 * world.noise.between(10, 249);
         while left > 0 && world.peers.len() < 1500 {
-            let bytes = world.noise.within(1..most).min(left);
+            let bytes = world.noise.between(1, most - 1).min(left);
             left -= bytes;
-            let (kind, total) = match world.noise.within(0..20) {
+            let (kind, total) = match world.noise.below(20) {
                 0 => (Kind::Fast, bytes),
                 1 => (Kind::Slow(bytes / 100 + 1), usize::MAX),
                 _ => (Kind::Drips(bytes), usize::MAX),
             };
             world.join(kind, total);
-            if world.noise.within(0..20) == 0 {
+            if world.noise.below(20) == 0 {
                 world.pass(1000);
             }
         }
         let mut longest_us = 0;
         for _ in 0..30 {
-            let rounds = world.noise.within(1..200);
+            let rounds = world.noise.between(1, 199);
             (0..rounds).for_each(|_| world.round());
             let victim = world.join(Kind::Fast, 100_000);
             // It is read twice; others may be read before it in both rounds.

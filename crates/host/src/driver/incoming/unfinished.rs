@@ -108,6 +108,7 @@ impl Unfinished {
     }
 
     fn set_late(&mut self, id: SessionId, is_late: bool) {
+        // Of a client that has just begun, or whose message has ended in an error, too little is here.
         let Some(part) = self.parts.get_mut(&id) else { return };
         if part.is_late == is_late {
             return;

@@ -23,6 +23,7 @@ use crate::database::Trigger;
 use crate::effect::Level;
 use crate::ids::{DbId, WorkId};
 use crate::origin::{Asker, Origin};
+use crate::reply::error_text;
 use crate::server::Server;
 use crate::shell::Shell;
 use crate::work::{
@@ -168,9 +169,7 @@ impl Server {
     }
 
     fn refuse_conversion(&mut self, db: DbId, trigger: Trigger, error: &Error) {
-        let mut text = Vec::new();
-        error.write(&mut text);
-        self.answer_conversion(db, trigger, Err(text));
+        self.answer_conversion(db, trigger, Err(error_text(error)));
     }
 
     /// A conversion that changes nothing is answered, as of the entries that there are.

@@ -16,6 +16,7 @@ use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::origin::{Asker, Origin};
 use crate::outbound;
+use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
 
@@ -68,11 +69,7 @@ impl Server {
             match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => part.forwards.push(trigger, bytes),
                 Ok(None) => databases.cancel(shell, sessions, trigger),
-                Err(error) => {
-                    let mut text = Vec::new();
-                    error.write(&mut text);
-                    databases.refuse(shell, sessions, trigger, &text);
-                }
+                Err(error) => databases.refuse(shell, sessions, trigger, &error_text(&error)),
             }
         }
     }

@@ -10,10 +10,9 @@ use weir_upstream::Input;
 use weir_upstream::follower::{Follower, Output};
 
 use crate::configuration::DbConfig;
-use crate::database::server_db;
+use crate::database::{note_waits, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, DbId, LinkId};
-use crate::outbound;
 use crate::relays::Relay;
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
@@ -122,7 +121,7 @@ impl Server {
         let relay = relays.get_mut(db);
         (relay.lacks_once, relay.syncing) = (false, None);
         let rows = relay.forget_mail();
-        let lost = relay.forwards.lost(|trigger| outbound::keep(sessions, trigger));
+        let lost = relay.forwards.lost(|trigger| note_waits(sessions, trigger));
         self.free_rows(rows);
         self.lose_locks(db);
         for trigger in lost {

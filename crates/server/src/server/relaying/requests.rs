@@ -9,6 +9,7 @@ use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::outbound;
 use crate::relays::forwards::{Early, Forward};
+use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
 
@@ -82,7 +83,7 @@ impl Server {
             match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => relay.forwards.push(trigger, bytes),
                 Ok(None) => self.lose_request(trigger),
-                Err(error) => self.refuse_forward(trigger, &text_of(&error)),
+                Err(error) => self.refuse_forward(trigger, &error_text(&error)),
             }
         }
     }
@@ -117,7 +118,7 @@ impl Server {
         if trigger.is_judged() && !has_once {
             let details = "the source of this relay has no weir_transact";
             let error = Error::new(NOT_SUPPORTED, details);
-            return self.refuse_forward(forward.trigger, &text_of(&error));
+            return self.refuse_forward(forward.trigger, &error_text(&error));
         }
         let (method, params) = if trigger.is_conversion() {
             ("convert", trigger.message.text().as_bytes().to_vec())
@@ -283,10 +284,4 @@ fn with_id(params: Text<'_>, id: Uuid, since: Uuid) -> Vec<u8> {
 fn outcome(database: &str, id: Uuid, since: Uuid) -> Vec<u8> {
     let database = weir_json::Value::from(database);
     format!(r#"[{database},"{id}","{since}"]"#).into_bytes()
-}
-
-fn text_of(error: &Error) -> Vec<u8> {
-    let mut text = Vec::new();
-    error.write(&mut text);
-    text
 }
