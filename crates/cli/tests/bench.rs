@@ -1,11 +1,9 @@
 //! Every scenario of `weir bench` in miniature against Weir itself, so that none of them rots:
 //! whatever they check of answers and monitors holds, and each has the figures it promises.
 
-use crate::support;
-
 use std::path::{Path, PathBuf};
 
-use crate::support::{Scratch, WEIR};
+use crate::support::{self, Scratch, WEIR};
 
 /// The load tests' program: the example of this package, which cargo builds with its tests.
 fn weir_bench() -> PathBuf {

@@ -2,11 +2,9 @@
 //! of the two says, byte for byte. Times are made equal first, and so is the order of what the
 //! reference lists in hash order.
 
-use crate::support;
-
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Running, Scratch, WEIR, eventually, out, reference};
+use crate::support::{self, Running, Scratch, WEIR, eventually, out, reference};
 
 /// Who serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,11 @@
 //!
 //! `WEIR_ROUNDS=100 WEIR_SEED=7` does more of it, in another order.
 
-use crate::support;
-
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::group::{ALL, Group, Load, Program, SCHEMA};
+use crate::support;
 use rustix::process::Signal;
 
 /// What happens to a member, or to the way between two.

@@ -1,12 +1,10 @@
 //! What operators see of clusters and do to them: admin commands, failures on purpose, strangers that
 //! connect, certificates that are renewed, remotes of a local database.
 
-use crate::group;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::group::{ALL, Group, Program, SCHEMA};
+use crate::group::{self, ALL, Group, Program, SCHEMA};
 use crate::support::{Scratch, err, eventually, out, reference};
 use rustix::process::Signal;
 use serde_json::json;

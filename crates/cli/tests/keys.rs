@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use serde_json::{Value, json};
 use weir_testkit::client::Client;
+use weir_testkit::rng::Rng;
 
 /// A schema as the stock tools take it, and with what they do not know.
 fn schema(is_plain: bool) -> String {
@@ -210,21 +211,10 @@ fn an_operator_sees_keys_and_what_they_do() {
     kill(server);
 }
 
-/// Small numbers that only depend on the seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-}
-
 /// A file that servers and tools of both sides have in turn, and what is declared for it.
 struct Story {
     scratch: Scratch,
-    random: Random,
+    random: Rng,
     server: Option<Running>,
     has_note: bool,
     next_port: u64,
@@ -242,7 +232,7 @@ impl Story {
     fn begin(seed: u64) -> Self {
         let mut story = Self {
             scratch: Scratch::new(),
-            random: Random(seed),
+            random: Rng::new(seed),
             server: None,
             has_note: true,
             next_port: 0,
@@ -315,7 +305,7 @@ impl Story {
         match self.random.below(if self.has_note { 4 } else { 3 }) {
             0 => json!(["kind", "==", format!("k{n}")]),
             1 => {
-                let function = [">=", "<", "=="][self.random.below(3) as usize];
+                let function = [">=", "<", "=="][self.random.below(3)];
                 json!(["tag", function, n])
             }
             2 => json!(["peers", "includes", format!("a{n}")]),
@@ -328,12 +318,12 @@ impl Story {
         let mut then = self.declared.clone();
         let there = COLUMNS.map(|column| (column != "note" || self.has_note).then_some(column));
         let there: Vec<&str> = there.into_iter().flatten().collect();
-        let column = there[self.random.below(there.len() as u64) as usize];
+        let column = there[self.random.below(there.len())];
         if then.remove(column).is_some() && self.random.below(2) == 0 {
             return (vec!["index/drop", "Net", "Port", column], then);
         }
         let orders = if column == "tag" { &["hash", "asc", "desc"][..] } else { &["hash"] };
-        let order = orders[self.random.below(orders.len() as u64) as usize];
+        let order = orders[self.random.below(orders.len())];
         then.insert(column, order);
         (vec!["index/add", "Net", "Port", column, order], then)
     }
@@ -398,7 +388,7 @@ impl Story {
         let mut asking = self.scratch.command(WEIR);
         asking.args(["appctl", "-t", &ctl]).args(&command).stderr(Stdio::null());
         let mut asking = asking.spawn().expect("a process");
-        std::thread::sleep(Duration::from_micros(self.random.below(8_000)));
+        std::thread::sleep(Duration::from_micros(self.random.bits() % 8_000));
         self.kill();
         let is_answered = asking.wait().expect("it ends").success();
         self.reopen();

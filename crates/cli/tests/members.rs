@@ -1,13 +1,11 @@
 //! ovsdb-client looks for the right member of a cluster: ours beside the reference's, before servers
 //! that say of themselves what a script has them say, and before a cluster of the reference.
 
-use crate::support;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use crate::support::{Running, Scratch, err, eventually, out, reference};
+use crate::support::{self, Running, Scratch, err, eventually, out, reference};
 
 /// What members of a cluster serve.
 const SCHEMA: &str = r#"{"name":"Odd","version":"1.2.3","cksum":"12 345","tables":{"T":{

@@ -1,14 +1,11 @@
 //! Chains of relays as processes: ours and packaged ones in every place, in front of a standalone server
 //! or a cluster; servers in the middle are killed while clients write.
 
-use crate::group;
-use crate::peer;
-
 use std::thread;
 
 use crate::chain::{Chain, Proxy};
-use crate::group::{Group, Program};
-use crate::peer::Client;
+use crate::group::{self, Group, Program};
+use crate::peer::{self, Client};
 use crate::support::{Scratch, eventually};
 use serde_json::{Value, json};
 
@@ -34,17 +31,20 @@ fn come_back(client: &mut Client, last: &str) -> (bool, String, usize) {
     (result[0] == true, result[1].as_str().expect("an id").to_owned(), rows)
 }
 
+/// A source, a relay of it, and a relay of that: all mixtures with one of ours.
+const MIXTURES: [[Program; 3]; 7] = [
+    [Weir, Weir, Weir],
+    [Weir, Weir, Packaged],
+    [Weir, Packaged, Weir],
+    [Weir, Packaged, Packaged],
+    [Packaged, Weir, Weir],
+    [Packaged, Weir, Packaged],
+    [Packaged, Packaged, Weir],
+];
+
 #[test]
 fn ours_and_packaged_ones_stand_in_every_place() {
-    for programs in [
-        [Weir, Weir, Weir],
-        [Packaged, Weir, Weir],
-        [Packaged, Weir, Packaged],
-        [Weir, Packaged, Weir],
-        [Packaged, Packaged, Weir],
-        [Weir, Weir, Packaged],
-        [Weir, Packaged, Packaged],
-    ] {
+    for programs in MIXTURES {
         let Some(chain) = Chain::start_with(&programs) else { return };
         let mut all: Vec<Client> = (0..3).map(|at| chain.client(at)).collect();
         for (at, client) in all.iter_mut().enumerate() {
@@ -246,15 +246,7 @@ fn survive(programs: &[Program]) {
 #[test]
 fn ours_and_packaged_ones_survive_in_every_place() {
     thread::scope(|scope| {
-        for programs in [
-            [Weir, Weir, Weir],
-            [Weir, Weir, Packaged],
-            [Weir, Packaged, Weir],
-            [Weir, Packaged, Packaged],
-            [Packaged, Weir, Weir],
-            [Packaged, Weir, Packaged],
-            [Packaged, Packaged, Weir],
-        ] {
+        for programs in MIXTURES {
             scope.spawn(move || survive(&programs));
         }
     });

@@ -1,8 +1,6 @@
 //! Clients that come back to a server that was killed, ran out of room, or may not write where it
 //! would: what they are told is what has changed, or everything, and nothing in between.
 
-use crate::replica;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +9,7 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 use crate::peer::{Client, Server, create, insert, transact};
-use crate::replica::Rows;
+use crate::replica::{self, Rows};
 use crate::support::{Scratch, eventually};
 use serde_json::{Value, json};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::peer::{Client, Server, create, insert, transact};
 use crate::support::{Scratch, eventually};
+use weir_testkit::rng::Rng;
 
 fn server() -> (Scratch, Server) {
     let scratch = Scratch::new();
@@ -59,34 +60,18 @@ fn messages_may_come_byte_by_byte_or_many_at_once() {
     }
 }
 
-/// Numbers that look random, the same in every run (xorshift64).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| (self.next() >> 32) as u8).collect()
-    }
-}
-
 #[test]
 fn noise_on_many_connections_costs_the_connections_only() {
     let (_scratch, server) = server();
     let before = server.memory_mib("VmHWM");
-    let mut noise = Noise(0x5eed);
+    let mut noise = Rng::new(0x5eed);
     let mut open = vec![];
     for i in 0..1500 {
         let Ok(mut client) = server.try_client() else { panic!("{}", server.log()) };
         // Some of it begins like JSON.
         let mut bytes = [&b"[\""[..], b"{\"", b"[0,", b""][i % 4].to_vec();
-        let count = 1 << (noise.next() % 15);
-        bytes.extend(noise.bytes(count));
+        let count = 1 << noise.below(15);
+        bytes.extend((0..count).map(|_| noise.bits() as u8));
         // The server may hang up before it has everything.
         let _ = client.send(&bytes);
         open.push(client);

@@ -1,14 +1,12 @@
 //! What the server makes of its files when things go wrong: kills, full disks, bad files, signals.
 
-use crate::support;
-
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::peer::{Client, SCHEMA, Server, create, insert, transact};
-use crate::support::{Scratch, err, eventually, out, reference};
+use crate::support::{self, Scratch, err, eventually, out, reference};
 
 /// Writes ports until the connection breaks; the names of those that were answered.
 fn write_until_killed(mut client: Client, prefix: &str, answered: &Mutex<Vec<String>>) {

@@ -1,8 +1,6 @@
 //! `ovsdb-tool create` beside the reference: the same words, the same files.
 
-use crate::support;
-
-use crate::support::{Scratch, err, out, reference};
+use crate::support::{self, Scratch, err, out, reference};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 

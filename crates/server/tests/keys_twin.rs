@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::chance::Chance;
 use crate::shell::{PATH, Shell, key_path, transact};
 use serde_json::Value;
 use weir_data::KeyOrder;
@@ -26,20 +27,9 @@ fn schema(has_note: bool, keys: &str) -> String {
     )
 }
 
-/// Small numbers that only depend on the seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-}
-
 struct World {
     shell: Shell,
-    random: Random,
+    random: Chance,
     has_note: bool,
     next_port: u64,
     /// What is declared, as far as the one who declares it knows.
@@ -61,7 +51,7 @@ impl World {
         weir_log::standalone::write_schema(&mut file, &parsed.expect("a schema"));
         Self {
             shell: Shell::start_on(file),
-            random: Random(seed),
+            random: Chance::new(seed),
             has_note: true,
             next_port: 0,
             declared: BTreeMap::new(),
@@ -120,7 +110,7 @@ impl World {
 
     fn clause(&mut self) -> String {
         let value = self.random.below(6);
-        let order = ["<", "<=", ">", ">=", "=="][self.random.below(5) as usize];
+        let order = ["<", "<=", ">", ">=", "=="][self.random.below(5)];
         match self.random.below(if self.has_note { 5 } else { 4 }) {
             0 => format!(r#"["kind","==","k{value}"]"#),
             1 => format!(r#"["tag","{order}",{value}]"#),
@@ -132,7 +122,7 @@ impl World {
 
     /// An operator adds or drops a key.
     fn command(&mut self) {
-        let column = COLUMNS[self.random.below(5) as usize];
+        let column = COLUMNS[self.random.below(5)];
         let is_there = self.has_note || column != "note";
         let args = ["Net", "Port", column];
         if self.random.below(2) == 0 {
