@@ -44,6 +44,23 @@ fn who_asks_for_what_is_committed_reads_it() {
     assert_eq!(sync(&trio, leader, 60_000)["result"], json!({}));
 }
 
+/// Without being asked for it, as the reference's does: also what its own disk has not got yet, while
+/// the others' have.
+#[test]
+fn a_leader_shows_what_others_have_acknowledged() {
+    let Some(trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let count = json!({"op": "select", "table": "T", "where": [], "columns": ["_uuid"]});
+    let mut reader = trio.client(leader);
+    let mut writer = trio.client(others(leader)[0]);
+    for round in 1..=500 {
+        let row = json!({"op": "insert", "table": "T", "row": {"name": "x"}});
+        writer.transact("Odd", &[row]).expect("a reply");
+        let rows = reader.transact("Odd", &[count.clone()]).expect("a reply");
+        assert_eq!(rows[0]["rows"].as_array().expect("rows").len(), round);
+    }
+}
+
 #[test]
 fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
     let Some(trio) = Group::weir(SCHEMA) else { return };

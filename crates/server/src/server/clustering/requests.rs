@@ -103,8 +103,8 @@ impl Server {
             && !weir_engine::may_wait(operations)
     }
 
-    /// Answers a transaction that only reads while the cluster decides what has run: meanwhile the
-    /// tables have what is committed. False if it is to wait.
+    /// Answers a transaction that only reads while the cluster decides what has run, as long as the
+    /// tables have all that is committed. False if it is to wait.
     pub(in crate::server) fn read_beside(
         &mut self,
         origin: &Origin,
@@ -112,6 +112,13 @@ impl Server {
         locks: &[Held],
     ) -> bool {
         let Asker::Session(session) = origin.asker else { return false };
+        // Another member may have told its client of an entry that this leader's disk has not got yet.
+        let is_behind = |part: &crate::clusters::Part| part.member.committed() > part.applied;
+        if self.databases.has_batch(origin.db)
+            && self.clusters.part(origin.db).is_some_and(is_behind)
+        {
+            return false;
+        }
         let Self { shell, sessions, databases, .. } = self;
         if !databases.shows_committed(origin) || !weir_engine::only_reads_once(operations) {
             return false;
