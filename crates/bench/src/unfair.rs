@@ -70,6 +70,7 @@ const LINES: &[Line] = &[
     line("ranges", "Ranges", monitors::ranges),
     line("one-session", "One_Session", monitors::one_session),
     line("many-rows", "Many_Rows", monitors::many_rows),
+    line("few-of-many", "Few_Of_Many", monitors::few_of_many),
     line("long-texts", "Long_Texts", monitors::long_texts),
     line("waits", "Waits", waits::expire),
     line("waits-elsewhere", "Waits_Elsewhere", waits::elsewhere),
@@ -91,9 +92,9 @@ const LINES: &[Line] = &[
 /// The scenario's options in the help.
 pub(crate) const OPTIONS: &[&str] = &[
     "--lines NAME[,NAME...]  quiet, clauses, swap, audience, behind, ranges,",
-    "  one-session, many-rows, long-texts, waits, waits-elsewhere, drip, drip-mixed,",
-    "  drip-many, scans, reads, big-set, gone, sum-waits, sum-locks, sum-monitors,",
-    "  broken, files, memory (all of them)",
+    "  one-session, many-rows, few-of-many, long-texts, waits, waits-elsewhere, drip,",
+    "  drip-mixed, drip-many, scans, reads, big-set, gone, sum-waits, sum-locks,",
+    "  sum-monitors, broken, files, memory (all of them)",
     "--seconds N  of a line that ends by time (5) --megabytes N  of a sum (200)",
     "--quick  a fiftieth of everything",
     "--minutes N  a soak: all at the same time for so long, memory and files told",

@@ -22,7 +22,7 @@ use weir_data::{
 use crate::filter::{EQUAL_MAX, Entry, Filter, Kind, Values, hash_entry, hash_value};
 use crate::registry::GroupId;
 use crate::subscription::{Subscription, TableSubscription};
-use crate::view::{RowView, State};
+use crate::view::{RowView, State, View};
 
 /// Most clauses on a table that one group is filed under. A group with more is asked of every
 /// changed row: a look-up each, and no step in which so many clauses are filed.
@@ -252,9 +252,23 @@ impl ClauseIndex {
         true
     }
 
+    /// The groups, ascending, that what has changed can concern, and which rows can, in order.
+    pub(crate) fn concerned(&self, view: &View<'_>) -> (Vec<GroupId>, Vec<Found>) {
+        let (mut affected, mut found) = (Vec::new(), Vec::new());
+        for table in &view.tables {
+            self.concerned_by(table.table, &table.rows, &mut affected, &mut found);
+        }
+        found.sort_unstable();
+        found.dedup();
+        affected.extend(found.chunk_by(|a, b| a.group == b.group).map(|found| found[0].group));
+        affected.sort_unstable();
+        affected.dedup();
+        (affected, found)
+    }
+
     /// Adds the groups that changes of rows can concern: to `groups` those to which every row can
     /// be something, to `found` the others, each with the rows that can.
-    pub(crate) fn concerned(
+    fn concerned_by(
         &self,
         table: TableId,
         rows: &[RowView<'_>],
@@ -379,6 +393,19 @@ impl ClauseIndex {
             }
         }
     }
+}
+
+/// The changed rows of a table that can be something to a group; `found` is sorted.
+pub(crate) fn found_of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
+    let from = found.partition_point(|one| (one.group, one.table) < (group, table));
+    let found = &found[from..];
+    &found[..found.partition_point(|one| (one.group, one.table) == (group, table))]
+}
+
+/// Clauses of a group that it is filed under.
+pub(crate) fn filed_clauses(subscription: &Subscription) -> usize {
+    let filings = subscription.tables.iter().map(|of| Filing::of(&of.filter));
+    filings.flat_map(|filing| filing.values()).map(Values::len).sum()
 }
 
 impl TableClauses {

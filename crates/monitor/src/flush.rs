@@ -9,7 +9,7 @@ use weir_data::{Ids, Schema, Store, TableId};
 use crate::cache::Cache;
 use crate::catch_up::Step;
 use crate::change::Changes;
-use crate::clauses::{ClauseIndex, Found};
+use crate::clauses::found_of;
 use crate::compose;
 use crate::cost::{Budget, TooLong, VIEW};
 use crate::late::Leaving;
@@ -54,6 +54,8 @@ pub struct Flushed {
 /// A flush under way.
 struct Flush<'a> {
     store: &'a Store,
+    /// What the whole flush may cost.
+    most: u64,
     budget: Budget<'static>,
     /// Whether what the budget does not suffice for may be told in another step.
     may_postpone: bool,
@@ -71,6 +73,7 @@ impl<'a> Flush<'a> {
     fn new(store: &'a Store, most: u64, may_postpone: bool) -> Self {
         Self {
             store,
+            most,
             budget: Budget::new(most),
             may_postpone,
             has_moved: false,
@@ -95,8 +98,9 @@ impl<'a> Flush<'a> {
     /// Pays for a view of the changed rows of these tables. If that alone is too much for a step,
     /// everybody whom it concerns is sent away.
     fn pay_for_view(&mut self, place: Place, tables: &[(TableId, usize)]) -> Result<(), TooLong> {
-        let paid = self.budget.spend_each(tables.iter().map(|(_, rows)| rows).sum(), VIEW);
-        if paid.is_err() && !self.has_moved {
+        let cost = VIEW * tables.iter().map(|(_, rows)| *rows as u64).sum::<u64>();
+        let paid = self.budget.spend(cost);
+        if paid.is_err() && (!self.has_moved || cost > self.most) {
             self.all_heavy = Some(place);
         }
         paid
@@ -297,12 +301,13 @@ impl Monitors {
         let since = since(&changes, &self.pending, &self.watchers, place, flush.store);
         let tables = changed_tables(since, &self.watchers);
         let is_paid = flush.pay_for_view(place, &tables).is_ok();
+        let is_beyond_a_step = flush.all_heavy == Some(place);
         let are_unfiled = || tables.iter().all(|(table, _)| !self.clauses.has_values(*table));
-        // Whom a change of many rows concerns is clear without a look at them if nobody has asked
-        // for values.
-        let (view, affected, found) = if is_paid || !are_unfiled() {
+        // Whom a change of many rows concerns is found out elsewhere, and is clear without a look at
+        // them if nobody has asked for values.
+        let (view, affected, found) = if is_paid || !is_beyond_a_step && !are_unfiled() {
             let view = resolve(since, &self.watchers, flush.store);
-            let (affected, found) = concerned(&self.clauses, &view);
+            let (affected, found) = self.clauses.concerned(&view);
             (Some(view), affected, found)
         } else {
             let groups = tables.iter().flat_map(|(table, _)| &self.watchers[table.index()]);
@@ -420,27 +425,6 @@ impl Monitors {
         let first = behind().map(|(_, place)| *place).min();
         behind().filter(|(_, place)| Some(**place) == first).map(|(key, _)| *key).collect()
     }
-}
-
-/// The groups, ascending, that what has changed can concern, and which rows can, in order.
-fn concerned(clauses: &ClauseIndex, view: &View<'_>) -> (Vec<GroupId>, Vec<Found>) {
-    let (mut affected, mut found) = (Vec::new(), Vec::new());
-    for table in &view.tables {
-        clauses.concerned(table.table, &table.rows, &mut affected, &mut found);
-    }
-    found.sort_unstable();
-    found.dedup();
-    affected.extend(found.chunk_by(|a, b| a.group == b.group).map(|found| found[0].group));
-    affected.sort_unstable();
-    affected.dedup();
-    (affected, found)
-}
-
-/// The changed rows of a table that can be something to a group; `found` is sorted.
-fn found_of(found: &[Found], group: GroupId, table: TableId) -> &[Found] {
-    let from = found.partition_point(|one| (one.group, one.table) < (group, table));
-    let found = &found[from..];
-    &found[..found.partition_point(|one| (one.group, one.table) == (group, table))]
 }
 
 /// One update for each class among equal monitors at one place.

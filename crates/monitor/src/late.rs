@@ -7,17 +7,21 @@
 //!
 //! 1. A flush finds that a group's update costs too much. The group's members at that place are
 //!    *away*: whatever changes from now on merges for them, as for a session that does not read.
-//! 2. [`LateUpdates`] has all that it takes: the changes and the rows as they are at the end.
+//! 2. [`LateUpdates`] has all that it takes: the changes and the rows as they are at the end. If so
+//!    many rows have changed that to look up whom they concern costs more than a step, that is found
+//!    out there, too: all who watch their tables are away meanwhile.
 //! 3. Composed: the members are told, and stand where the end was then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use weir_data::{Ids, Row, Schema, Snapshot, Store, TableId};
 
 use crate::change::Changes;
+use crate::clauses::{ClauseIndex, FiledId, Found, filed_clauses, found_of};
 use crate::compose;
-use crate::cost::{Budget, VIEW};
+use crate::cost::{Budget, LOOKUP, VIEW};
 use crate::message::{self, Update};
 use crate::pending::Place;
 use crate::registry::{GroupId, MonitorKey, Monitors, is_watched};
@@ -39,6 +43,8 @@ pub struct LateUpdates {
     ids: Ids,
     /// What the helper hashes UUIDs with.
     seed: u64,
+    /// What the conditions' values are hashed with.
+    hasher: FixedState,
 }
 
 /// The rows that changes have left.
@@ -50,11 +56,15 @@ enum Left {
     Among(Snapshot, Vec<TableId>),
 }
 
-/// From so many changed rows on the helper finds them: finding so many here would hold up everybody.
+/// From so many changed rows on the helper may find them.
 const AMONG_MIN: usize = 4 << 10;
 
-/// The helper finds rows only if one in so many has changed, for it finds out where all are.
+/// The helper finds rows if one in so many has changed, for it finds out where all are.
 const AMONG_SHARE: usize = 4;
+
+/// From so many changed rows on the helper finds them in any case: to find them here would hold up
+/// everybody.
+const ALWAYS_AMONG_MIN: usize = 32 << 10;
 
 /// Updates that are composed: a body for each group, if there is anything to tell it.
 pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
@@ -62,7 +72,7 @@ pub type LateBodies = BTreeMap<GroupId, Option<Arc<Vec<u8>>>>;
 impl LateUpdates {
     /// Composes them; `rest` is called about every millisecond, and may take its time.
     pub fn compose(self, rest: &dyn Fn()) -> LateBodies {
-        let Self { changes, rows, watched, groups, schema, ids, seed } = self;
+        let Self { changes, rows, watched, groups, schema, ids, seed, hasher } = self;
         let is_watched = |table: TableId| watched[table.index()];
         let store;
         let view = match &rows {
@@ -78,15 +88,52 @@ impl LateUpdates {
         };
         let mut budget = Budget::resting(rest);
         budget.spend_each(view.len(), VIEW).expect("there is no bound");
+        let whom = Whom::of(&groups, &view, (&schema, hasher), &mut budget);
         let body = |(id, subscription): (GroupId, Arc<Subscription>)| {
             let mut out = Vec::new();
             let state = subscription.id_of(ids);
             message::begin(state, &mut out);
-            compose::changes(&subscription, &view, &|_| None, &schema, &mut budget, &mut out)
+            let concern = |table| whom.as_ref().and_then(|whom| whom.concern(id, table));
+            compose::changes(&subscription, &view, &concern, &schema, &mut budget, &mut out)
                 .expect("there is no bound");
             (id, message::close(state.is_some(), &mut out).map(Arc::new))
         };
         groups.into_iter().map(body).collect()
+    }
+}
+
+/// Which changed rows can be something to which group, where that is found by values.
+struct Whom {
+    clauses: ClauseIndex,
+    filed: BTreeMap<GroupId, FiledId>,
+    found: Vec<Found>,
+}
+
+impl Whom {
+    /// Nothing if it costs less to ask each group of each row than to file its clauses.
+    fn of(
+        groups: &[(GroupId, Arc<Subscription>)],
+        view: &View<'_>,
+        (schema, hasher): (&Schema, FixedState),
+        budget: &mut Budget<'_>,
+    ) -> Option<Self> {
+        let clauses: usize = groups.iter().map(|(_, of)| filed_clauses(of)).sum();
+        if clauses > groups.len() * view.len() {
+            return None;
+        }
+        budget.spend_each(clauses, LOOKUP).expect("there is no bound");
+        let mut clauses = ClauseIndex::new(hasher);
+        let mut file = |(id, of): &(GroupId, Arc<Subscription>)| {
+            (*id, clauses.add(*id, of, schema.tables.len()))
+        };
+        let filed = groups.iter().map(&mut file).collect();
+        let (_, found) = clauses.concerned(view);
+        Some(Self { clauses, filed, found })
+    }
+
+    fn concern(&self, id: GroupId, table: TableId) -> Option<&[Found]> {
+        let finds_all = self.clauses.finds_all(self.filed[&id], table);
+        finds_all.then(|| found_of(&self.found, id, table))
     }
 }
 
@@ -95,7 +142,7 @@ fn left(changes: &Changes, store: &Store, is_watched: impl Fn(TableId) -> bool) 
     let tables = changes.tables(&is_watched);
     let changed: usize = tables.iter().map(|(_, rows)| rows).sum();
     let all: usize = tables.iter().map(|(table, _)| store.table(*table).len()).sum();
-    if changed >= AMONG_MIN && changed * AMONG_SHARE >= all {
+    if changed >= ALWAYS_AMONG_MIN || changed >= AMONG_MIN && changed * AMONG_SHARE >= all {
         return Left::Among(store.snapshot(), tables.into_iter().map(|(table, _)| table).collect());
     }
     let mut rows = Vec::new();
@@ -166,6 +213,7 @@ impl Monitors {
             schema,
             ids: self.last_ids,
             seed: self.pending.seed(),
+            hasher: self.hasher.clone(),
         };
         for &key in &keys {
             self.away.insert(key);

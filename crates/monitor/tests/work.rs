@@ -456,8 +456,10 @@ fn told_of_many(rows: u128, most: u64) -> Vec<String> {
     s.add(V2, BRIDGES);
     s.add(V1, r#"{"Bridge":{"columns":["n"]},"Port":{}}"#);
     s.add(V2, r#"{"Bridge":{"columns":["name"],"where":[["n","<",7]]}}"#);
+    s.add(V2, r#"{"Bridge":{"where":[["n","==",5],["n","==",40]]}}"#);
+    s.add(V2, r#"{"Bridge":{"where":[["n","==",-1]]}}"#);
     commit_rows(&mut s, rows);
-    assert_eq!(s.flush_all(&[]).len(), 3);
+    assert_eq!(s.flush_all(&[]).len(), 4);
     for n in 0..rows - 10 {
         s.set("Bridge", n, &[("n", &(n / 2).to_string())]);
     }
@@ -476,11 +478,41 @@ fn told_of_many(rows: u128, most: u64) -> Vec<String> {
 fn a_change_of_most_rows_is_told_the_same_wherever_it_is_composed() {
     for rows in [100, 6000] {
         let at_once = told_of_many(rows, u64::MAX);
-        assert_eq!(at_once.len(), 3);
+        assert_eq!(at_once.len(), 4);
         for most in [1, STEP] {
             assert_eq!(told_of_many(rows, most), at_once, "{rows} rows, {most} units");
         }
     }
+}
+
+/// A step does not suffice to look at all these rows, though it would to tell of the two.
+#[test]
+fn whom_very_many_rows_concern_is_found_out_elsewhere() {
+    let mut s = Scene::new();
+    let by_value = |s: &mut Scene, n: u64| {
+        s.add(V2, &format!(r#"{{"Bridge":{{"columns":["n"],"where":[["n","==",{n}]]}}}}"#))
+    };
+    let all = [7, 11, 5000].map(|n| by_value(&mut s, n));
+    commit_rows(&mut s, 1000);
+    let flushed = s.flush_within(&[], STEP);
+    assert!(flushed.updates.is_empty() && !flushed.has_more);
+    let [leaving] = &flushed.leaving[..] else { panic!("{:?}", flushed.leaving) };
+    assert_eq!(leaving.keys, all);
+    let leaving = flushed.leaving.into_iter().next().expect("there is one");
+    let mut updates = Vec::new();
+    let bodies = leaving.work.compose(&|| {});
+    s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut updates);
+    let told: Vec<_> = updates.iter().map(|update| update.to.clone()).collect();
+    assert_eq!(told, [[all[0]], [all[1]]]);
+    let told = updates.iter().map(scene::message);
+    told.zip([7, 11])
+        .for_each(|(told, n)| assert!(told.contains(&format!(r#""n":{n}"#)), "{told}"));
+    assert!(!s.monitors.has_pending());
+
+    // A few rows are looked at in the step.
+    s.set("Bridge", 7, &[("n", "5000")]).commit();
+    let flushed = s.flush_within(&[], STEP);
+    assert_eq!((flushed.updates.len(), flushed.leaving.len()), (2, 0));
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! - `admin`: how far the start has come, reconfigurations, `weir/status`.
 //! - `backup`: databases that follow a source. `remotes`: listeners, connections to managers, their
 //!   status, options of TLS. `delivery`: who waits until clients have what was committed.
-//!   `searches`: who waits for changes of the log; `states`: who waits for a state.
+//!   `log_searches`: who waits for changes of the log; `states`: who waits for a state.
 //!   `monitors`: what sessions watch, first rows, long messages.
 //! - `relays`: databases that another server has, messages of it, requests that go to it.
 //! - `clusters`: members of clusters, connections to their peers, requests that go to leaders.
@@ -55,7 +55,7 @@ mod storage;
 pub mod work;
 mod monitors;
 mod delivery;
-mod searches;
+mod log_searches;
 mod states;
 mod clusters;
 mod relays;

@@ -149,6 +149,7 @@ const GOALS: &[Goal] = &[
     ("unfair", "ranges", ECHO, Most(ECHO_MS)),
     ("unfair", "ranges", COMMIT, Most(COMMIT_MS)),
     ("unfair", "many-rows", ECHO, Most(ECHO_MS)),
+    ("unfair", "few-of-many", ECHO, Most(ECHO_MS)),
     ("unfair", "long-texts", ECHO, Most(ECHO_MS)),
     ("unfair", "big-set", ECHO, Most(ECHO_MS)),
     ("unfair", "waits", "server CPU %", Most(5.0)),

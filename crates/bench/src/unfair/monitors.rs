@@ -31,6 +31,8 @@ const ON_ONE_SESSION: usize = 1_000;
 /// Monitors of all rows, and rows in a commit.
 const WATCHERS: usize = 20;
 const MANY_ROWS: usize = 300_000;
+/// Values by which a monitor of a few rows asks for them.
+const FEW: usize = 10;
 
 const LONG_TEXTS: usize = 100;
 const LONG_TEXT: usize = 1_000_000;
@@ -82,6 +84,20 @@ pub(super) fn many_rows(scene: &mut Scene<'_>) -> Result<(), Error> {
     let mut crowd = Crowd::of(watchers, scene.target)?;
     watch_all(&mut crowd, watchers, scene.table)?;
     commit_beside(scene, &mut crowd, 0..scene.count(MANY_ROWS))
+}
+
+/// Monitors of a few of very many rows, each by values of its own, and commits of all these rows.
+pub(super) fn few_of_many(scene: &mut Scene<'_>) -> Result<(), Error> {
+    let (monitors, rows) = (scene.count(MONITORS), scene.count(MANY_ROWS));
+    let mut crowd = Crowd::of(monitors, scene.target)?;
+    for n in 0..monitors {
+        let own = (0..FEW).map(|k| (n * FEW + k) % rows);
+        crowd.send(n, &monitor(scene.table, "m", &equal(Column::Owner, own)))?;
+    }
+    if !crowd.wait_for(1, PATIENCE)? {
+        fail!("the monitors did not get their first rows");
+    }
+    commit_beside(scene, &mut crowd, 0..rows)
 }
 
 /// The first clients of a crowd begin a monitor of a table at the same time.

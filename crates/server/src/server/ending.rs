@@ -54,7 +54,7 @@ impl Server {
             databases,
             subscriptions,
             deliveries,
-            searches,
+            log_searches,
             states,
             checks,
             relays,
@@ -66,7 +66,7 @@ impl Server {
         checks.forget_session(shell, id);
         deliveries.forget_session(id);
         states.forget_session(id);
-        searches.forget_session(shell, id);
+        log_searches.forget_session(shell, id);
         sessions.remove(shell, id);
         let mut undecided = relays.forget_session(id);
         undecided.extend(clusters.forget_session(id));

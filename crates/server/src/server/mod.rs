@@ -25,11 +25,11 @@ use crate::delivery::Deliveries;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::{DbId, LinkId, Now, SessionId, WorkId, earliest};
+use crate::log_searches::LogSearches;
 use crate::monitors::Subscriptions;
 use crate::options::{Config, StartStatus};
 use crate::relays::Relays;
 use crate::remotes::Remotes;
-use crate::searches::Searches;
 use crate::server::checks::Checks;
 use crate::server::round::{Round, Turn};
 use crate::session::Sessions;
@@ -48,7 +48,7 @@ pub struct Server {
     databases: Databases,
     subscriptions: Subscriptions,
     deliveries: Deliveries,
-    searches: Searches,
+    log_searches: LogSearches,
     states: States,
     remotes: Remotes,
     backups: Backups,
@@ -72,7 +72,7 @@ impl Server {
             databases: Databases::new(),
             subscriptions: Subscriptions::default(),
             deliveries: Deliveries::default(),
-            searches: Searches::default(),
+            log_searches: LogSearches::default(),
             states: States::default(),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
@@ -392,7 +392,7 @@ impl Server {
                 None
             }
             Finished::Found(found) => {
-                let (session, request, reply) = self.searches.have_found(id, found);
+                let (session, request, reply) = self.log_searches.have_found(id, found);
                 self.answer(session, &request, reply);
                 None
             }

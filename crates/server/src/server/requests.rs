@@ -477,8 +477,8 @@ impl Server {
             }
             Method::Log => {
                 let db = self.lookup(params, name)?;
-                let Self { shell, sessions, databases, searches, .. } = self;
-                searches.search(shell, sessions, databases, (session, db), params, request)
+                let Self { shell, sessions, databases, log_searches, .. } = self;
+                log_searches.search(shell, sessions, databases, (session, db), params, request)
             }
             // A notification, and no request.
             Method::Cancel => Err(unknown()),

@@ -35,11 +35,11 @@ struct Asker {
 
 /// Who waits for searches.
 #[derive(Debug, Default)]
-pub(crate) struct Searches {
+pub(crate) struct LogSearches {
     out: BTreeMap<WorkId, Asker>,
 }
 
-impl Searches {
+impl LogSearches {
     /// A session asks for changes of a database, all of which are decided.
     pub(crate) fn search(
         &mut self,
