@@ -267,3 +267,46 @@ fn whose_answer_is_lost_is_told_the_truth_while_members_are_killed() {
     trio.stop_all();
     trio.check_files();
 }
+
+/// A member gets all that it has missed as a snapshot, in which nothing is different: a transaction was undone by
+/// the next one, and an id was said to be of none. As the leader it knows that it does not know of them.
+#[test]
+fn what_a_snapshot_has_skipped_is_not_committed_again() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    trio.insert(0, "there");
+    let leader = trio.settle(&ALL);
+    let [away, other] = [1, 2].map(|behind| (leader + behind) % 3);
+    let mut client = trio.client(leader);
+    let since = state(&mut client).expect("an answer");
+    eventually("all have the row", || trio.names(away) == ["there"]);
+    trio.stop(away);
+
+    let (undone, denied) = (fresh(1), fresh(2));
+    let named = |id: &str| json!({"id": id, "since": since});
+    transact(&mut client, &named(&undone), &[insert("undone")]).expect("a reply");
+    let delete = json!({"op": "delete", "table": "T", "where": [["name", "==", "undone"]]});
+    client.transact("Odd", &[delete]).expect("a reply");
+    assert_eq!(outcome(&mut client, &denied, &since).expect("a word"), "not committed");
+    for at in [leader, other] {
+        assert!(trio.appctl(at, &["ovsdb-server/compact"]).status.success());
+    }
+    trio.start(away, Program::Weir);
+    trio.settle(&ALL);
+    assert!(trio.log(away).contains("receiving snapshot"), "{}", trio.log(away));
+
+    trio.stop(other);
+    eventually("it leads", || {
+        // It may be the one that has just stopped that is to lead.
+        let now = trio.leader_among(&[leader, away]);
+        if now == Some(leader) {
+            trio.appctl(leader, &["cluster/failure-test", "transfer-leadership"]);
+        }
+        now == Some(away)
+    });
+    for id in [undone, denied] {
+        let again = transact(&mut trio.client(away), &named(&id), &[insert("again")]);
+        let error = &again.expect("a reply")["results"][0]["error"];
+        assert!(["unknown state", "not committed"].map(Value::from).contains(error), "{error}");
+    }
+    assert_eq!(trio.names(away), ["there"]);
+}

@@ -222,6 +222,7 @@ impl Member {
         if self.node.is_leader() {
             return;
         }
+        self.forget_removals();
         let joins = std::mem::take(&mut self.joins.by_id);
         let has_joins = !joins.is_empty();
         for (id, join) in joins {

@@ -183,7 +183,7 @@ pub struct Member {
     ask_again_us: u64,
     effects: VecDeque<Effect>,
     /// Who led when the server was told last.
-    told_leader: Option<Uuid>,
+    told_leader: Option<(Uuid, u64)>,
     /// Whether the member was connected when the log was told last.
     told_connected: Option<bool>,
     pub(crate) elections: Elections,
@@ -611,19 +611,20 @@ impl Member {
         }
     }
 
-    /// Tells the server who leads, if that has changed.
+    /// Tells the server who leads, if that has changed. A leader of a newer term is another one: it has
+    /// forgotten what it was asked before.
     fn tell_leader(&mut self) {
         self.note_election();
-        let leader = self.node.leader();
+        let (leader, term) = (self.node.leader(), self.node.term());
         match leader {
             Some(_) => self.leaderless_us = None,
             None => _ = self.leaderless_us.get_or_insert(self.now_us),
         }
-        if leader == self.told_leader {
+        let of_term = leader.map(|id| (id, term));
+        if of_term == self.told_leader {
             return;
         }
-        self.told_leader = leader;
-        let term = self.node.term();
+        self.told_leader = of_term;
         match leader {
             Some(id) if id == self.id() => {
                 let (votes, of) = (self.servers.len() / 2 + 1, self.servers.len());

@@ -200,18 +200,27 @@ impl Member {
             }
         }
         if !self.node.is_leader() {
-            let going = std::mem::take(&mut self.removals.going);
-            self.removals.committing = None;
-            for (server, link) in going
-                .into_iter()
-                .flat_map(|(server, links)| links.into_iter().map(move |link| (server, link)))
-            {
-                self.answer_removal(link, server, false, "lost leadership");
-            }
+            self.forget_removals();
         }
         let own = self.id();
         if before.contains_key(&own) && !self.servers.contains_key(&own) {
             self.left();
+        }
+    }
+
+    /// Who does not lead removes nobody: the entry of a removal may be lost, and who was silent may be well
+    /// again when this member leads once more.
+    pub(super) fn forget_removals(&mut self) {
+        self.removals.committing = None;
+        for (server, links) in std::mem::take(&mut self.removals.going) {
+            if links.is_empty() {
+                let address = self.servers.get(&server).cloned().unwrap_or_default();
+                let server = self.named(server, &address);
+                self.log(Level::Info, format!("removing server {server} failed (lost leadership)"));
+            }
+            for link in links {
+                self.answer_removal(link, server, false, "lost leadership");
+            }
         }
     }
 

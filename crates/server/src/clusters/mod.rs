@@ -139,9 +139,11 @@ impl Part {
         }
     }
 
-    /// What this member was asked as a leader is asked of the next one.
+    /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
-        self.arrived.clear();
+        for (from, Request { eid, attempt, .. }) in std::mem::take(&mut self.arrived) {
+            self.reply(from, (eid, attempt), Outcome::NotLeader);
+        }
         self.retried.clear();
         self.index_reads.clear();
     }

@@ -159,6 +159,9 @@ impl Databases {
     pub(crate) fn have_rows_of(&mut self, shell: &Shell, id: DbId, delta: Delta, eid: Uuid) {
         let recorded = Recorded::of_entry(eid, 0, (shell.wall_ms(), None));
         let db = self.open(id);
+        if delta.tables.is_empty() && db.history.is_at(eid) {
+            return;
+        }
         db.history.note_skipped();
         db.file_done(None, Some((delta, Some(recorded))));
     }

@@ -55,6 +55,8 @@ pub(super) struct Bench {
     pub(super) committed: Vec<Entry>,
     pub(super) logs: Vec<(Level, String)>,
     pub(super) messages: usize,
+    /// Who leads, as often as that was told.
+    pub(super) leaders: Vec<Option<Uuid>>,
     pub(super) closed: Vec<LinkId>,
     pub(super) has_left: bool,
     pub(super) has_forgotten: bool,
@@ -74,6 +76,7 @@ impl Bench {
             committed: vec![],
             logs: vec![],
             messages: 0,
+            leaders: vec![],
             closed: vec![],
             has_left: false,
             has_forgotten: false,
@@ -233,12 +236,12 @@ impl Bench {
             }
             Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,
+            Effect::Leadership { leader } => self.leaders.push(leader),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { .. }
-            | Effect::Leadership { .. }
             | Effect::PeerLost { .. }
             | Effect::ReceiveSnapshot { .. }
             | Effect::SnapshotPiece { .. }

@@ -131,6 +131,18 @@ fn a_second_leader_in_a_term_is_not_followed() {
     assert!(lines(&mut bench).iter().any(|line| line.contains("another leader in term 3")));
 }
 
+/// What it was asked before is forgotten there.
+#[test]
+fn the_same_leader_in_a_newer_term_is_another_one() {
+    let mut bench = Bench::follower();
+    assert_eq!(bench.leaders, [Some(server(2))]);
+    let link = bench.greet(server(2), Lane::Control);
+    for term in [3, 5] {
+        bench.say(link, Step { kind: HEARTBEAT, term, commit: 5, ..Step::default() });
+    }
+    assert_eq!(bench.leaders, [Some(server(2)); 2]);
+}
+
 #[test]
 fn what_is_beyond_the_log_ends_the_connection() {
     let mut bench = Bench::follower();

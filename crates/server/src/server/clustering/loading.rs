@@ -10,6 +10,7 @@
 //!    ones.
 
 use weir_cluster::Event as Happened;
+use weir_data::Delta;
 use weir_engine::Database;
 use weir_history::History;
 
@@ -165,6 +166,9 @@ impl Server {
             }
             Rows::Changed(_) => {
                 self.clusters.part_mut(db).applied = last.index;
+                // Entries that come to nothing together have their ids all the same.
+                self.databases.have_rows_of(&self.shell, db, Delta::default(), eid);
+                self.decide(db);
                 true
             }
             Rows::Recast(converted) => {
