@@ -2,6 +2,7 @@
 //! they have then, and what their clients are told.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::group::{ALL, Group, Program, SCHEMA};
 use crate::support::{err, eventually, out, reference};
@@ -209,4 +210,28 @@ fn a_server_joins_a_cluster_of_many_rows() {
     assert!(trio.has_received(gone), "{}", trio.log(gone));
     trio.stop_all();
     trio.check_files();
+}
+
+/// Some request waits whenever a batch is decided, so that the next batch begins at once.
+#[test]
+fn a_leader_is_compacted_under_load_without_a_pause() {
+    let Some(trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            let mut client = trio.client(leader);
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let insert = json!({"op": "insert", "table": "T", "row": {"name": "x"}});
+                while !is_over.load(Ordering::Relaxed) {
+                    client.transact("Odd", &[insert.clone()]).expect("a reply");
+                }
+            });
+        }
+        eventually("there is load", || trio.names(leader).len() > 1000);
+        let compacted = trio.appctl(leader, &["-T", "20", "ovsdb-server/compact", "Odd"]);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(compacted.status.success(), "{}", err(&compacted));
+    });
 }

@@ -251,8 +251,14 @@ impl Db {
         self.commits.batch.is_some()
     }
 
+    /// Whether the tables are as of the last commit. While a cluster decides on a batch they are: a leader
+    /// under load is hardly ever without one.
+    pub(crate) fn shows_last_commit(&self) -> bool {
+        self.is_decided() || self.has_untouched_batch()
+    }
+
     /// Whether a batch of the cluster is under way, and nothing of it has taken effect yet.
-    pub(super) fn has_untouched_batch(&self) -> bool {
+    fn has_untouched_batch(&self) -> bool {
         self.commits.batch.as_ref().is_some_and(|batch| batch.applied == 0)
     }
 

@@ -148,10 +148,9 @@ impl Db {
         }
     }
 
-    /// Whether updates can be composed: the rows are those of the last commit. While a cluster
-    /// decides on a batch they are: a busy leader would not get to it otherwise.
+    /// Whether updates can be composed.
     fn can_compose(&self) -> bool {
-        !self.tables.is_away() && (self.is_decided() || self.has_untouched_batch())
+        !self.tables.is_away() && self.shows_last_commit()
     }
 
     /// Who has heard nothing for long is told the id of a newer state.

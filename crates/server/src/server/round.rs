@@ -404,10 +404,11 @@ impl Server {
             ("index/drop", Some(id)) => {
                 self.databases.get(id).is_some_and(|db| !db.tables().is_away())
             }
-            ("ovsdb-server/compact", Some(id)) => self.databases.is_decided(id),
-            ("ovsdb-server/compact", None) | ("weir/standalone-history", _) => {
-                self.are_all_decided()
+            ("ovsdb-server/compact", Some(id)) => {
+                self.databases.get(id).is_none_or(Db::shows_last_commit)
             }
+            ("ovsdb-server/compact", None) => self.databases.values().all(Db::shows_last_commit),
+            ("weir/standalone-history", _) => self.are_all_decided(),
             _ => true,
         }
     }

@@ -5,6 +5,7 @@ use weir_data::Uuid;
 
 use crate::clusters::Copy;
 use crate::clusters::receiving::{Receiving, Stage};
+use crate::database::Db;
 use crate::effect::{Effect, MemberHeader, Step};
 use crate::ids::{Bytes, CommandId, DbId};
 use crate::server::Server;
@@ -81,7 +82,7 @@ impl Server {
         db: DbId,
         command: Option<CommandId>,
     ) -> bool {
-        let is_settled = self.databases.get(db).is_some_and(|db| db.is_decided());
+        let is_settled = self.databases.get(db).is_some_and(Db::shows_last_commit);
         let part = self.clusters.part_mut(db);
         let is_busy = part.copy.is_some() || part.receiving.is_some() || part.finishing.is_some();
         if !is_settled || is_busy || part.is_behind() {
