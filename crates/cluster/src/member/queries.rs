@@ -92,7 +92,7 @@ impl Member {
         if self.node.mark().last.index > since {
             return Found::Unknown;
         }
-        let mut behind = (since + 1..=self.node.last()).rev();
+        let mut behind = (since.saturating_add(1)..=self.node.last()).rev();
         let is_it = |index| self.node.eid(index) == Some(eid);
         if behind.any(is_it) { Found::Yes } else { Found::No }
     }

@@ -150,23 +150,33 @@ impl Bench {
     /// A member that has asked for votes in term 3.
     pub(super) fn candidate() -> Self {
         let mut bench = Self::member();
-        let link = bench.greet(server(2), Lane::Control);
-        bench.pass(1500);
-        bench.say(link, Step { kind: PRE_VOTE_REPLY, term: 3, ..Step::default() });
-        assert_eq!((bench.member.role(), bench.member.term()), (crate::Role::Candidate, 3));
+        bench.campaign(3);
         bench
+    }
+
+    fn campaign(&mut self, term: u64) {
+        let link = self.greet(server(2), Lane::Control);
+        self.pass(1500);
+        self.say(link, Step { kind: PRE_VOTE_REPLY, term, ..Step::default() });
+        assert_eq!((self.member.role(), self.member.term()), (crate::Role::Candidate, term));
     }
 
     /// A member that leads in term 3, and may propose.
     pub(super) fn leader() -> Self {
-        let mut bench = Self::candidate();
-        let link = bench.greet(server(2), Lane::Control);
-        bench.say(link, Step { kind: VOTE_REPLY, term: 3, ..Step::default() });
-        assert_eq!(bench.member.role(), crate::Role::Leader);
-        let index = bench.member.last_position().index;
-        bench.say(link, Step { kind: APPEND_REPLY, term: 3, index, ..Step::default() });
-        assert!(bench.member.may_propose());
+        let mut bench = Self::member();
+        bench.lead(3);
         bench
+    }
+
+    /// The member comes to lead in the next term.
+    pub(super) fn lead(&mut self, term: u64) {
+        self.campaign(term);
+        let link = self.greet(server(2), Lane::Control);
+        self.say(link, Step { kind: VOTE_REPLY, term, ..Step::default() });
+        assert_eq!(self.member.role(), crate::Role::Leader);
+        let index = self.member.last_position().index;
+        self.say(link, Step { kind: APPEND_REPLY, term, index, ..Step::default() });
+        assert!(self.member.may_propose());
     }
 
     pub(super) fn handle(&mut self, event: Event) {

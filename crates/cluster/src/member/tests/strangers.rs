@@ -143,6 +143,36 @@ fn the_same_leader_in_a_newer_term_is_another_one() {
     assert_eq!(bench.leaders, [Some(server(2)); 2]);
 }
 
+/// The entry of the first removal may be lost: it must not hold up those that come later.
+#[test]
+fn a_leader_that_was_deposed_removes_who_is_named_when_it_leads_again() {
+    let mut bench = Bench::leader();
+    let last = bench.member.last_position();
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(10);
+    assert_eq!(bench.member.last_position().index, last.index + 1, "the removal is an entry");
+    // Another leader has never heard of it.
+    let link = bench.greet(server(2), Lane::Log);
+    let step = Step {
+        kind: APPEND,
+        term: 5,
+        log_term: last.term,
+        index: last.index,
+        commit: last.index + 1,
+        entries: vec![super::bench::data(5, last.index + 1)],
+        ..Step::default()
+    };
+    bench.say(link, step);
+    assert_eq!(bench.member.last_position().term, 5);
+    assert!(lines(&mut bench).iter().any(|line| line.contains("failed (lost leadership)")));
+
+    bench.lead(6);
+    let before = bench.member.last_position().index;
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(10);
+    assert_eq!(bench.member.last_position().index, before + 1);
+}
+
 #[test]
 fn what_is_beyond_the_log_ends_the_connection() {
     let mut bench = Bench::follower();

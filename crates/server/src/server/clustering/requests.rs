@@ -10,7 +10,7 @@ use weir_json::{Text, TextBuf};
 use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
-use crate::clusters::{AGAIN_US, Told};
+use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
@@ -113,10 +113,8 @@ impl Server {
     ) -> bool {
         let Asker::Session(session) = origin.asker else { return false };
         // Another member may have told its client of an entry that this leader's disk has not got yet.
-        let is_behind = |part: &crate::clusters::Part| part.member.committed() > part.applied;
-        if self.databases.has_batch(origin.db)
-            && self.clusters.part(origin.db).is_some_and(is_behind)
-        {
+        let is_behind = |part: &Part| part.told.leads && part.member.committed() > part.applied;
+        if self.clusters.part(origin.db).is_some_and(is_behind) {
             return false;
         }
         let Self { shell, sessions, databases, .. } = self;
@@ -292,7 +290,7 @@ impl Server {
             identity: Arc::new(identity),
             id: b"null".to_vec(),
             db,
-            created_us: self.shell.now_us().saturating_sub(elapsed_ms * 1000),
+            created_us: self.shell.now_us().saturating_sub(elapsed_ms.saturating_mul(1000)),
             eid,
         };
         let mut trigger = Trigger::new(origin, Arc::new(message));
@@ -319,7 +317,8 @@ impl Server {
         let part = self.clusters.part_mut(db);
         let told = Told {
             is_connected: part.member.is_connected(),
-            leads: part.member.may_propose(),
+            // Clients that want the leader want all that is committed.
+            leads: part.member.may_propose() && (part.told.leads || !part.lacks_rows()),
             index: part.applied,
             cluster: part.member.cluster(),
         };
