@@ -35,7 +35,7 @@ use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::moving::Moves;
 use crate::member::promises::Promises;
-use crate::member::removing::Removals;
+use crate::member::removing::{Gone, Removals};
 use crate::member::silence::Silence;
 use crate::member::snapshots::Snapshots;
 use crate::member::steps::Steps;
@@ -213,10 +213,13 @@ impl Member {
             election_timer: opened.snapshot_timer,
         };
         let (mut servers, mut election_timer) = (Arc::clone(&mark.servers), mark.election_timer);
-        let mut applied_eid = mark.eid;
+        let (mut applied_eid, mut gone) = (mark.eid, Gone::default());
         for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
             match &entry.held {
-                Held::Here(Content::Servers(new)) => servers = Arc::clone(new),
+                Held::Here(Content::Servers(new)) => {
+                    gone.note(&servers, new);
+                    servers = Arc::clone(new);
+                }
                 Held::Here(Content::ElectionTimer(ms)) => election_timer = *ms,
                 Held::Here(Content::Data { eid, .. }) | Held::InFile { eid } => applied_eid = *eid,
                 Held::Here(Content::Empty) => {}
@@ -259,7 +262,7 @@ impl Member {
             promises: Promises::default(),
             started_us: now_us,
             moves: Moves::default(),
-            removals: Removals::default(),
+            removals: gone.into(),
             snapshots: Snapshots::new(opened.snapshot_len),
             ask_again_us: now_us,
             effects: VecDeque::new(),

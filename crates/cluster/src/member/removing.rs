@@ -1,6 +1,6 @@
 //! Ceasing to be a member, by one's own wish or an operator's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_data::Uuid;
@@ -22,6 +22,29 @@ pub(crate) struct Removals {
     pub(crate) committing: Option<Uuid>,
     /// As another member: whose removal the leader was asked for.
     asked: BTreeSet<Uuid>,
+    /// Those of whom a committed entry says that they are members no more, as far as this server knows.
+    gone: Gone,
+}
+
+/// Servers that were members, the last [`GONE_MAX`] of them.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(VecDeque<Uuid>);
+
+/// Removed servers that a member remembers, so that they are told whoever they ask.
+const GONE_MAX: usize = 1000;
+
+impl Gone {
+    /// Takes note of what a committed entry changes.
+    pub(super) fn note(&mut self, before: &Servers, after: &Servers) {
+        self.0.extend(before.keys().filter(|id| !after.contains_key(id)));
+        self.0.drain(..self.0.len().saturating_sub(GONE_MAX));
+    }
+}
+
+impl From<Gone> for Removals {
+    fn from(gone: Gone) -> Self {
+        Self { gone, ..Self::default() }
+    }
 }
 
 impl Removals {
@@ -121,8 +144,12 @@ impl Member {
 
     /// Whether a server that asks for votes for a term is no member any more. It was one as of a committed
     /// entry of an earlier term. A leader that has everything of those before it knows, unless that
-    /// entry is of a later leader, of which it has not heard.
+    /// entry is of a later leader, of which it has not heard. Others know if they have taken the entry in: an id
+    /// never comes back. Who was away for long may know nobody who leads now.
     pub(super) fn has_removed(&self, server: &Uuid, term: u64) -> bool {
+        if self.removals.gone.0.contains(server) {
+            return true;
+        }
         let is_of_later = term > self.node.term() + 1;
         self.node.may_propose() && !is_of_later && !self.servers.contains_key(server)
     }
@@ -186,6 +213,7 @@ impl Member {
 
     /// Some that were members may be no more.
     pub(super) fn removed(&mut self, before: &Servers) {
+        self.removals.gone.note(before, &self.servers);
         let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
         for server in gone.collect::<Vec<_>>() {
             self.removals.asked.remove(&server);

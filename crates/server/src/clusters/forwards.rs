@@ -114,6 +114,10 @@ impl Forwards {
         self.by_number.iter().filter(is_new).map(|(number, _)| *number).collect()
     }
 
+    pub(crate) fn has(&self, number: i64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
     pub(crate) fn number(&mut self, number: i64) -> &mut Forward {
         self.by_number.get_mut(&number).expect("it has just been listed")
     }

@@ -43,6 +43,10 @@ impl Server {
         let part = self.clusters.part_mut(db);
         for number in part.forwards.new_ones() {
             let part = self.clusters.part_mut(db);
+            // Whose client was disconnected by one before it is gone.
+            if !part.forwards.has(number) {
+                continue;
+            }
             if part.member.may_propose() {
                 if !self.run_own(db, number) {
                     return;
