@@ -23,12 +23,12 @@ impl Server {
     pub(in crate::server) fn begin_relay(&mut self, name: String, config: DbConfig) {
         let source = config.source.expect("a relay is configured with its source");
         let db = self.databases.next_id();
-        let Self { shell, sessions, databases, relays, remotes, .. } = self;
+        let Self { shell, databases, relays, remotes, .. } = self;
         relays.insert(shell, db, name.clone(), source);
         relays.get_mut(db).keys = config.keys;
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();
-        databases.change_server_db(shell, sessions, &server_db::insert_relay(&name, row));
+        databases.change_server_db(shell, &server_db::insert_relay(&name, row));
     }
 
     /// Relays become those of a configuration; those that are new.
@@ -66,8 +66,7 @@ impl Server {
         }
         let name = self.relays.get(db).map(|relay| relay.name.clone()).unwrap_or_default();
         self.forget_relay(db);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.change_server_db(shell, sessions, &server_db::delete(&name));
+        self.databases.change_server_db(&mut self.shell, &server_db::delete(&name));
         self.remotes_changed();
         self.save_configuration();
     }
@@ -250,7 +249,6 @@ impl Server {
         }
         relay.told = told;
         let operation = server_db::set_relay(&relay.name, told.is_connected, told.index);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.change_server_db(shell, sessions, &operation);
+        self.databases.change_server_db(&mut self.shell, &operation);
     }
 }

@@ -1,0 +1,73 @@
+//! What comes before what at relays and their sources: how much of it in one round of the loop, in which
+//! clients have their turns, and answers behind the changes that they are about.
+
+use crate::relay_sources::{B, played};
+use crate::shell::{Shell, transact};
+use serde_json::{Value, json};
+use weir_server::event::{Event, LinkId};
+
+const C: &str = "cccccccc-0000-4000-8000-000000000003";
+
+/// One round, with what its effects lead to.
+fn round(shell: &mut Shell) {
+    shell.server.end_round(shell.now);
+    shell.pump();
+}
+
+/// Rounds as the loop has them, which ends one only because of an event or if the core asks for it.
+fn rounds(shell: &mut Shell) {
+    round(shell);
+    while shell.server.next_wakeup_us().is_some_and(|at| at <= shell.now.monotonic_us) {
+        round(shell);
+    }
+}
+
+/// The source has inserted a port.
+fn say_new(shell: &mut Shell, link: LinkId, row: &str, name: &str) {
+    let params = json!([["monid", "Net"], row, null, {"Port": {row: {"insert": {"name": name}}}}]);
+    let update = json!({"id":null,"method":"weir_update","params":params});
+    shell.event(Event::LinkMessage { link, bytes: update.to_string().into_bytes() });
+}
+
+fn wait(table: &str, column: &str, row: &Value) -> String {
+    let name = &row["name"];
+    format!(
+        r#"{{"op":"wait","table":"{table}","where":[["name","==",{name}]],"columns":["name","{column}"],"until":"==","rows":[{row}]}}"#
+    )
+}
+
+#[test]
+fn who_waits_for_rows_of_a_source_is_answered_in_the_round_in_which_they_come() {
+    let (mut shell, link) = played();
+    let [first, second] = ["b", "c"].map(|name| {
+        let client = shell.connect();
+        shell.send(client, &transact(1, &wait("Port", "up", &json!({"name":name,"up":false}))));
+        client
+    });
+    shell.settle();
+    // Both come with one read.
+    say_new(&mut shell, link, B, "b");
+    say_new(&mut shell, link, C, "c");
+    rounds(&mut shell);
+    for client in [first, second] {
+        assert_eq!(shell.received(client).len(), 1, "{client:?} is answered");
+    }
+}
+
+#[test]
+fn who_waits_for_what_the_server_says_of_a_relay_is_answered_when_it_says_so() {
+    const GRACE_US: u64 = 30_000_000;
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let wait = wait("Database", "connected", &json!({"name":"Net","connected":false}));
+    shell.send(client, &format!(r#"{{"id":1,"method":"transact","params":["_Server",{wait}]}}"#));
+    shell.settle();
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    let lost_us = shell.now.monotonic_us;
+    shell.pass_ms(29_000);
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    shell.now.monotonic_us = lost_us + GRACE_US;
+    rounds(&mut shell);
+    assert_eq!(shell.received(client).len(), 1);
+}
