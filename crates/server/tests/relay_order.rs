@@ -1,7 +1,7 @@
 //! What comes before what at relays and their sources: how much of it in one round of the loop, in which
 //! clients have their turns, and answers behind the changes that they are about.
 
-use crate::relay_sources::{B, played};
+use crate::relay_sources::{B, played, value};
 use crate::shell::{Shell, transact};
 use serde_json::{Value, json};
 use weir_server::event::{Event, LinkId};
@@ -70,4 +70,43 @@ fn who_waits_for_what_the_server_says_of_a_relay_is_answered_when_it_says_so() {
     shell.now.monotonic_us = lost_us + GRACE_US;
     rounds(&mut shell);
     assert_eq!(shell.received(client).len(), 1);
+}
+
+/// How many ports a client is told of that asks in this round.
+fn count(shell: &mut Shell) -> usize {
+    let client = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["_uuid"]}"#;
+    shell.send(client, &transact(1, select));
+    round(shell);
+    let reply = shell.received(client).pop().expect("it is answered in this round");
+    value(&reply)["result"][0]["rows"].as_array().expect("rows").len()
+}
+
+#[test]
+fn clients_are_answered_while_a_relay_works_off_what_its_source_has_said() {
+    const MANY: usize = 2000;
+    let (mut shell, link) = played();
+    shell.slow_work = true;
+    say_new(&mut shell, link, B, &"b".repeat(1 << 20));
+    shell.settle();
+    // While a helper is at it, the source goes on.
+    let long = "x".repeat(400);
+    for n in 0..MANY {
+        let row = format!("dddddddd-0000-4000-8000-{n:012}");
+        say_new(&mut shell, link, &row, &format!("{n}{long}"));
+    }
+    shell.settle();
+    assert_eq!(shell.sent_out.last().map(String::as_str), Some("TakeIn"));
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.sent_out.last().map(String::as_str), Some("TakeOver"));
+    shell.do_work(0);
+    let mut counts = vec![count(&mut shell)];
+    while shell.server.next_wakeup_us() == Some(0) {
+        counts.push(count(&mut shell));
+    }
+    counts.push(count(&mut shell));
+    assert!(counts.len() > 3 && counts.is_sorted(), "{counts:?}");
+    assert!(counts[0] > 100, "a step is not short: {counts:?}");
+    assert_eq!(counts.last(), Some(&(MANY + 2)));
 }

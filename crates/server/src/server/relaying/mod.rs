@@ -198,14 +198,23 @@ impl Server {
         }
     }
 
-    /// Looks at what the source has said, as far as the tables are settled, and sends it requests.
+    /// Whether what a source has said waits for nothing but the next round.
+    pub(in crate::server) fn has_mail(&self) -> bool {
+        let is_due = |(db, relay): (&DbId, &Relay)| relay.has_mail() && self.may_look(*db);
+        self.relays.by_db.iter().any(is_due)
+    }
+
+    /// Whether what the source has said can be looked at: no helper is at it, and the tables are settled.
+    fn may_look(&self, db: DbId) -> bool {
+        let is_at_work = self.relays.get(db).is_some_and(|relay| relay.at_work.is_some());
+        !is_at_work && (self.databases.get(db).is_none() || self.databases.can_follow(db))
+    }
+
+    /// Looks at what the source has said, as far as the tables are settled and a round goes, and sends it
+    /// requests.
     pub(in crate::server) fn run_relay(&mut self, db: DbId) {
-        loop {
+        while self.may_look(db) {
             let relay = self.relays.get_mut(db);
-            let has_tables = self.databases.get(db).is_some();
-            if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
-                break;
-            }
             if let Some(taken) = relay.read.take() {
                 self.take_read(db, taken);
                 continue;
