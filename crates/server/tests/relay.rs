@@ -546,6 +546,26 @@ fn a_configuration_file_has_relays_beside_files() {
     assert_eq!(ports(&mut shell), ["a"]);
 }
 
+/// Who is configured as the source is followed, and nobody who was being connected to before.
+#[test]
+fn another_source_ends_an_attempt_to_reach_the_one_before() {
+    const CONFIG: &str = "/etc/config.json";
+    let of = |source: &str| {
+        let relay = format!(r#"{{"service-model":"relay","source":{{"{source}":null}}}}"#);
+        format!(r#"{{"remotes":{{}},"databases":{{"Net":{relay}}}}}"#).into_bytes()
+    };
+    let files = [(CONFIG.to_owned(), of("tcp:192.0.2.1:6640"))];
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    let mut shell = Shell::start_on_files(b"relay".to_vec(), files.into(), config);
+    let (first, _) = shell.connecting.pop().expect("a connection was begun");
+    shell.files.insert(CONFIG.to_owned(), of("tcp:192.0.2.2:6640"));
+    assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Ok(String::new())));
+    assert!(!shell.links.contains_key(&first), "nobody waits for it");
+    shell.pass_ms(2000);
+    let begun: Vec<&str> = shell.connecting.iter().map(|(_, target)| target.as_str()).collect();
+    assert_eq!(begun, ["tcp:192.0.2.2:6640"]);
+}
+
 #[test]
 fn how_long_a_silent_source_is_waited_for_can_be_set() {
     let (mut shell, link) = relay();

@@ -209,13 +209,16 @@ impl Follower {
         self.wanted.options = options;
     }
 
-    /// Changes who has the database. The connection stays unless its server is not among them.
+    /// Changes who has the database. The connection, or the attempt, stays unless its server is not among
+    /// them.
     pub fn set_remotes(&mut self, now_us: u64, remotes: Remotes, out: &mut Vec<Output>) {
         let stays = remotes.servers().iter().any(|server| server == self.session.name());
         self.wanted.remotes = remotes;
         self.allow_free_tries();
         if !stays {
-            self.restart(now_us, out);
+            self.forget();
+            self.session.give_up(now_us, &mut self.actions);
+            self.pass_on(out);
         }
     }
 
