@@ -1,8 +1,8 @@
 //! What comes before what at relays and their sources: how much of it in one round of the loop, in which
 //! clients have their turns, and answers behind the changes that they are about.
 
-use crate::relay_sources::{B, played, value};
-use crate::shell::{Shell, transact};
+use crate::relay_sources::{B, ZERO, played, told, value};
+use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::event::{Event, LinkId};
 
@@ -109,4 +109,37 @@ fn clients_are_answered_while_a_relay_works_off_what_its_source_has_said() {
     assert!(counts.len() > 3 && counts.is_sorted(), "{counts:?}");
     assert!(counts[0] > 100, "a step is not short: {counts:?}");
     assert_eq!(counts.last(), Some(&(MANY + 2)));
+}
+
+#[test]
+fn what_a_relay_has_missed_comes_in_steps_and_before_its_reply() {
+    const MISSED: usize = 8;
+    let mut shell = Shell::start();
+    let (writer, relay) = (shell.connect(), shell.connect());
+    let monitor = format!(
+        r#"{{"id":1,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name"]}}}},"{ZERO}",{{"each":true}}]}}"#
+    );
+    shell.call(relay, &monitor);
+    shell.event(Event::Blocked { session: relay });
+    let long = "x".repeat(100_000);
+    for n in 0..MISSED as u32 {
+        shell.call(writer, &transact(n, &insert(&format!("{n}{long}"))));
+    }
+    assert_eq!(shell.received(relay), Vec::<String>::new());
+    // It reads again, and has something of its own to say.
+    shell.event(Event::Drained { session: relay });
+    shell.send(relay, &transact(9, &insert("own")));
+    let (mut all, mut rounds) = (Vec::new(), 0);
+    while all.last().is_none_or(|last: &Value| last["id"] != 9) {
+        assert!(rounds == 0 || shell.server.next_wakeup_us() == Some(0), "there is more: {all:?}");
+        round(&mut shell);
+        let new = told(&mut shell, relay);
+        let bytes: usize = new.iter().map(|message| message.to_string().len()).sum();
+        assert!(bytes < 500_000, "{bytes} in round {rounds}");
+        (all, rounds) = ([all, new].concat(), rounds + 1);
+    }
+    let updates = all.iter().filter(|message| message["method"] == "weir_update");
+    assert_eq!(updates.count(), MISSED + 1, "all of them come before the reply");
+    assert!(rounds > 2, "{rounds}");
+    assert_eq!(ports(&mut shell).len(), MISSED + 1);
 }
