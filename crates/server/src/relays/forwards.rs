@@ -21,6 +21,8 @@ pub(crate) struct Forward {
     /// The transaction asserts a lock, which ends with the connection: it is not sent again.
     pub(crate) is_fenced: bool,
     /// Bytes that are kept for its session while it waits for the source.
+    /// Its client has taken it back, which the source has been told.
+    pub(crate) is_canceled: bool,
     pub(crate) kept_bytes: usize,
 }
 
@@ -33,6 +35,7 @@ impl Forward {
             is_plain: false,
             is_fenced: false,
             kept_bytes: 0,
+            is_canceled: false,
         }
     }
 }
@@ -99,7 +102,8 @@ impl Forwards {
         self.await_all_rows();
         let mut lost = Vec::new();
         for (_, mut forward) in std::mem::take(&mut self.sent).into_iter().rev() {
-            let may_be_sent_again = forward.since.is_some() && !forward.is_fenced;
+            let is_wanted = !forward.is_fenced && !forward.is_canceled;
+            let may_be_sent_again = forward.since.is_some() && is_wanted;
             match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
                 Some(kept_bytes) => self.again(Forward { was_sent: true, kept_bytes, ..forward }),
                 None => lost.push(forward.trigger),
@@ -128,6 +132,17 @@ impl Forwards {
     /// What is kept for those that wait.
     pub(crate) fn outbound(&self) -> &Outbound {
         &self.outbound
+    /// A request of a session that is with the source is taken back: its number there.
+    pub(crate) fn cancel_sent(&mut self, session: SessionId, id: &[u8]) -> Option<u64> {
+        let is_meant = |trigger: &Trigger| {
+            trigger.origin.is_of(session) && trigger.origin.id == id && !trigger.is_conversion()
+        };
+        let mut sent = self.sent.iter_mut();
+        let (number, forward) = sent.find(|(_, forward)| is_meant(&forward.trigger))?;
+        forward.is_canceled = true;
+        Some(*number)
+    }
+
     }
 
     fn put(&mut self, place: i64, forward: Forward) {

@@ -279,6 +279,14 @@ impl Follower {
         number
     }
 
+    /// Tells the server something of the owner's; nothing where there is no connection.
+    pub fn tell_for_owner(&mut self, method: &str, params: &[u8], out: &mut Vec<Output>) {
+        if self.session.is_connected() {
+            self.actions.push(Action::Send(weir_wire::notification(method, params)));
+            self.pass_on(out);
+        }
+    }
+
     /// What reads the rows of the next message, if it may have some.
     pub fn row_reader(&self) -> Option<RowReader> {
         let (schema, _) = self.schema.as_ref()?;

@@ -21,6 +21,8 @@ enum Answer {
     Error(Vec<u8>),
     /// The request is to be sent again without an id.
     Plain,
+    /// The request was taken back, and nothing has come of it.
+    Canceled,
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
 }
@@ -88,8 +90,8 @@ impl Server {
         }
     }
 
-    /// A session takes back a transaction that waits for a source. What is with the source is answered from
-    /// there.
+    /// A session takes back a transaction that waits for a source. What is with the source may wait there:
+    /// the source hears of it, and answers.
     pub(in crate::server) fn cancel_forward(&mut self, session: SessionId, request: &[u8]) {
         let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
         for db in dbs {
@@ -102,9 +104,17 @@ impl Server {
                     let Self { shell, sessions, databases, .. } = self;
                     databases.cancel(shell, sessions, forward.trigger);
                 }
-                None => {}
+                None => self.cancel_at_source(db, session, request),
             }
         }
+    }
+
+    fn cancel_at_source(&mut self, db: DbId, session: SessionId, request: &[u8]) {
+        let relay = self.relays.get_mut(db);
+        let Some(number) = relay.forwards.cancel_sent(session, request) else { return };
+        let mut out = Vec::new();
+        relay.follower.tell_for_owner("cancel", format!("[{number}]").as_bytes(), &mut out);
+        self.carry_out_relay(db, out);
     }
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
@@ -158,8 +168,9 @@ impl Server {
         let answer = match reply {
             Err(error) if is_once && is_not_supported(&forward, &error) => {
                 relay.lacks_once = true;
-                Answer::Plain
+                if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
+            Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
             Err(error) => Answer::Error(error),
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
@@ -181,6 +192,10 @@ impl Server {
                 // No attempt came before, and none can be made under an id.
                 let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(again);
+            }
+            Answer::Canceled => {
+                let Self { shell, sessions, databases, .. } = self;
+                databases.cancel(shell, sessions, forward.trigger);
             }
         }
     }
