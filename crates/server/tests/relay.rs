@@ -293,7 +293,7 @@ fn reopen(shell: &mut Shell) -> LinkId {
 }
 
 /// What the relay has asked for since.
-fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
+pub(crate) fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
     let log = shell.log.join("\n");
     let bytes = shell.links.get_mut(&link).unwrap_or_else(|| panic!("the link has ended: {log}"));
     let bytes = std::mem::take(bytes);
@@ -301,7 +301,7 @@ fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
     stream.map(|request| request.expect("requests")).collect()
 }
 
-fn say(shell: &mut Shell, link: LinkId, message: &Value) {
+pub(crate) fn say(shell: &mut Shell, link: LinkId, message: &Value) {
     shell.event(Event::LinkMessage { link, bytes: message.to_string().into_bytes() });
     shell.settle();
 }

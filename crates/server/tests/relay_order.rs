@@ -1,10 +1,11 @@
 //! What comes before what at relays and their sources: how much of it in one round of the loop, in which
 //! clients have their turns, and answers behind the changes that they are about.
 
-use crate::relay_sources::{B, ZERO, played, told, value};
-use crate::shell::{Shell, insert, ports, transact};
+use crate::relay::{asked, say};
+use crate::relay_sources::{A, B, ZERO, played, told, value};
+use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
-use weir_server::event::{Event, LinkId};
+use weir_server::event::{Event, LinkId, SessionId};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
 
@@ -142,4 +143,62 @@ fn what_a_relay_has_missed_comes_in_steps_and_before_its_reply() {
     assert_eq!(updates.count(), MISSED + 1, "all of them come before the reply");
     assert!(rounds > 2, "{rounds}");
     assert_eq!(ports(&mut shell).len(), MISSED + 1);
+}
+
+/// A relay whose client has asked for a column `speed`; its source has made the conversion, and said
+/// nothing else of it.
+fn converted(is_aware: bool) -> (Shell, LinkId, SessionId, String) {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let aware = format!(r#"{{"id":1,"method":"set_db_change_aware","params":[{is_aware}]}}"#);
+    shell.call(client, &aware);
+    shell.call(client, r#"{"id":2,"method":"get_schema","params":["Net"]}"#);
+    asked(&mut shell, link);
+    let mut schema = value(SCHEMA);
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    shell.send(client, &json!({"id":3,"method":"convert","params":["Net",schema]}).to_string());
+    shell.settle();
+    let request = asked(&mut shell, link).swap_remove(0);
+    assert_eq!(request["method"], "convert");
+    say(&mut shell, link, &json!({"id":request["id"],"result":{},"error":null}));
+    (shell, link, client, schema.to_string())
+}
+
+#[test]
+fn a_conversion_is_answered_by_a_relay_that_has_its_schema() {
+    for is_aware in [true, false] {
+        let (mut shell, link, client, schema) = converted(is_aware);
+        let select = r#"{"op":"select","table":"Port","where":[],"columns":["speed"]}"#;
+        shell.send(client, &transact(4, select));
+        shell.settle();
+        assert_eq!(shell.received(client), Vec::<String>::new(), "the relay has the old one");
+        let row = json!({"modify": {"schema": schema}});
+        let update = json!([["monid","_Server"], {"Database": {ZERO: row}}]);
+        say(&mut shell, link, &json!({"id":null,"method":"update2","params":update}));
+        let requests = asked(&mut shell, link);
+        let of_rows = requests.iter().find(|request| request["method"] == "weir_monitor");
+        let id = &of_rows.expect("rows are asked for again")["id"];
+        let rows = json!([false, C, {"Port": {A: {"initial": {"name":"a","speed":9}}}}]);
+        say(&mut shell, link, &json!({"id":id,"result":rows,"error":null}));
+        let told = told(&mut shell, client);
+        assert_eq!((&told[0]["id"], &told[0]["result"]), (&json!(3), &json!({})), "{told:?}");
+        // Who does not know of such things has to connect again, as with any server.
+        assert_eq!(shell.disconnected.contains(&client), !is_aware);
+        if is_aware {
+            assert_eq!(told[1]["result"][0]["rows"], json!([{"speed": 9}]), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_conversion_that_changes_nothing_is_answered_at_once() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let convert = json!({"id":3,"method":"convert","params":["Net",value(SCHEMA)]});
+    shell.send(client, &convert.to_string());
+    shell.settle();
+    let request = asked(&mut shell, link).pop().expect("a request");
+    assert_eq!(request["method"], "convert");
+    say(&mut shell, link, &json!({"id":request["id"],"result":{},"error":null}));
+    assert_eq!(told(&mut shell, client)[0]["result"], json!({}));
 }

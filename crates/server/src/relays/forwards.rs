@@ -6,6 +6,7 @@ use weir_data::Uuid;
 
 use crate::database::Trigger;
 use crate::ids::SessionId;
+use crate::origin::Origin;
 use crate::outbound::Outbound;
 
 /// A request on its way to the source.
@@ -20,9 +21,9 @@ pub(crate) struct Forward {
     pub(crate) is_plain: bool,
     /// The transaction asserts a lock, which ends with the connection: it is not sent again.
     pub(crate) is_fenced: bool,
-    /// Bytes that are kept for its session while it waits for the source.
     /// Its client has taken it back, which the source has been told.
     pub(crate) is_canceled: bool,
+    /// Bytes that are kept for its session while it waits for the source.
     pub(crate) kept_bytes: usize,
 }
 
@@ -34,8 +35,8 @@ impl Forward {
             was_sent: false,
             is_plain: false,
             is_fenced: false,
-            kept_bytes: 0,
             is_canceled: false,
+            kept_bytes: 0,
         }
     }
 }
@@ -51,6 +52,8 @@ pub(crate) struct Forwards {
     sent: BTreeMap<u64, Forward>,
     /// Answered, as of a state that the relay does not have yet.
     early: Vec<Early>,
+    /// Conversions that the source has made, and no rows have come under their schema.
+    converted: Vec<Trigger>,
 }
 
 /// An answer that has come before what it has changed.
@@ -129,9 +132,6 @@ impl Forwards {
         self.take(place)
     }
 
-    /// What is kept for those that wait.
-    pub(crate) fn outbound(&self) -> &Outbound {
-        &self.outbound
     /// A request of a session that is with the source is taken back: its number there.
     pub(crate) fn cancel_sent(&mut self, session: SessionId, id: &[u8]) -> Option<u64> {
         let is_meant = |trigger: &Trigger| {
@@ -143,6 +143,9 @@ impl Forwards {
         Some(*number)
     }
 
+    /// What is kept for those that wait.
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.outbound
     }
 
     fn put(&mut self, place: i64, forward: Forward) {
@@ -159,6 +162,20 @@ impl Forwards {
     /// All rows are told again: answers wait for them, and for no state that is before.
     pub(crate) fn await_all_rows(&mut self) {
         self.early.iter_mut().for_each(|early| early.state = None);
+        let early = |trigger| Early { state: None, trigger, reply: Vec::new() };
+        self.early.extend(self.converted.drain(..).map(early));
+    }
+
+    /// A conversion is answered when all rows are told again.
+    pub(crate) fn keep_conversion(&mut self, trigger: Trigger) {
+        self.converted.push(trigger);
+    }
+
+    /// Who asked for a conversion whose rows have come.
+    pub(crate) fn take_converter(&mut self) -> Option<Origin> {
+        let is_conversion = |early: &Early| early.trigger.is_conversion();
+        let at = self.early.iter().position(is_conversion)?;
+        Some(self.early.remove(at).trigger.origin)
     }
 
     /// An answer waits until the relay has its state.
@@ -173,7 +190,7 @@ impl Forwards {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len() + self.sent.len() + self.early.len()
+        self.waiting.len() + self.sent.len() + self.early.len() + self.converted.len()
     }
 
     /// The relay ends: those that nobody can have run, and those that somebody may have.
@@ -184,7 +201,8 @@ impl Forwards {
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =
             std::mem::take(&mut self.waiting).into_values().partition(|forward| !forward.was_sent);
         let trigger = |forward: Forward| forward.trigger;
-        let unknown = sent.chain(unknown).map(trigger).chain(early).collect();
+        let converted = std::mem::take(&mut self.converted);
+        let unknown = sent.chain(unknown).map(trigger).chain(early).chain(converted).collect();
         (known.into_iter().map(trigger).collect(), unknown)
     }
 }

@@ -1,6 +1,6 @@
 //! Requests on their way to the source, and its answers.
 
-use weir_data::{Error, Uuid};
+use weir_data::{Error, Schema, Uuid};
 use weir_json::Text;
 use weir_wire::Message;
 
@@ -185,19 +185,35 @@ impl Server {
                 let early = Early { state: Some(state), trigger: forward.trigger, reply };
                 self.relays.get_mut(db).forwards.keep_answer(early);
             }
+            Answer::Reply(..)
+                if forward.trigger.is_conversion() && !self.has_schema_of(db, &forward.trigger) =>
+            {
+                self.relays.get_mut(db).forwards.keep_conversion(forward.trigger);
+            }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
+            Answer::Canceled => {
+                let Self { shell, sessions, databases, .. } = self;
+                databases.cancel(shell, sessions, forward.trigger);
+            }
             Answer::Plain => {
                 // No attempt came before, and none can be made under an id.
                 let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(again);
             }
-            Answer::Canceled => {
-                let Self { shell, sessions, databases, .. } = self;
-                databases.cancel(shell, sessions, forward.trigger);
-            }
         }
+    }
+
+    /// Whether the rows here are under the schema that a conversion has led to.
+    fn has_schema_of(&self, db: DbId, conversion: &Trigger) -> bool {
+        let mut params = conversion.message.text().elements().into_iter().flatten();
+        let wanted = params.nth(1).and_then(|schema| Schema::parse(schema).ok());
+        // As the source says it: of what says the same in other words nothing more will be told.
+        let has = |wanted: Schema| {
+            self.databases.get(db).is_some_and(|db| db.schema().to_string() == wanted.to_string())
+        };
+        wanted.is_none_or(has)
     }
 
     /// Gives answers whose changes have come.

@@ -129,7 +129,8 @@ impl Server {
                 self.give_early(db);
             }
             Rows::Recast(converted) => {
-                self.take_tables_of(db, (*converted, state), None);
+                let converter = self.relays.get_mut(db).forwards.take_converter();
+                self.take_tables_of(db, (*converted, state), converter);
                 self.give_early(db);
             }
         }
