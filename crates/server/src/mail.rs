@@ -10,6 +10,10 @@ use weir_wire::Message;
 /// for again.
 const MAIL_BYTES_MAX: usize = 256 << 20;
 
+/// Most bytes of these messages that are taken in a round, or one message: the rest is for the next rounds,
+/// so that clients have their turns in between.
+const STEP_BYTES_MAX: usize = 256 << 10;
+
 /// Probes and answers to them are not longer, in bytes; a longer one waits behind what came before.
 const PROBE_BYTES_MAX: usize = 4096;
 
@@ -18,6 +22,8 @@ const PROBE_BYTES_MAX: usize = 4096;
 pub(crate) struct Mail {
     messages: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// Bytes of those that were taken in this round.
+    taken: usize,
 }
 
 impl Mail {
@@ -30,11 +36,20 @@ impl Mail {
         self.messages.push_back(message);
     }
 
-    /// The message that is next.
+    /// The message that is next, unless it is for another round.
     pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
+        if self.taken >= STEP_BYTES_MAX {
+            return None;
+        }
         let message = self.messages.pop_front()?;
         self.bytes -= message.len();
+        self.taken += message.len();
         Some(message)
+    }
+
+    /// As much may be taken again.
+    pub(crate) fn begin_round(&mut self) {
+        self.taken = 0;
     }
 
     /// Whether more waits than may.

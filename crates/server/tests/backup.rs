@@ -166,6 +166,44 @@ fn while_a_helper_takes_the_first_rows_others_are_heard_and_what_comes_behind_wa
 }
 
 #[test]
+fn clients_are_answered_while_a_backup_works_off_what_its_source_has_said() {
+    const MANY: usize = 2000;
+    let mut shell = start(None, false);
+    // Where steps are as short as can be, each message and each client would wait for a helper.
+    shell.server.set_step_cost_max(100_000);
+    let link = replicate(&mut shell, &format!(r#"{{"Port":{{{}}}}}"#, row(A, "a")));
+    let client = shell.connect();
+    shell.slow_work = true;
+    say(&mut shell, link, &update(&row(B, &"b".repeat(1 << 20))));
+    for n in 0..MANY {
+        let uuid = format!("dddddddd-0000-4000-8000-{n:012}");
+        let update = update(&row(&uuid, &format!("{n}{}", "x".repeat(400))));
+        shell.event(Event::LinkMessage { link, bytes: update.into_bytes() });
+    }
+    shell.settle();
+    assert_eq!(shell.work.len(), 1);
+    shell.do_work(0);
+    let (mut counts, mut is_done) = (Vec::new(), false);
+    while !is_done {
+        is_done = !counts.is_empty() && shell.server.next_wakeup_us() != Some(0);
+        let select = r#"{"op":"select","table":"Port","where":[],"columns":["_uuid"]}"#;
+        shell.send(client, &transact(1, select));
+        shell.server.end_round(shell.now);
+        shell.pump();
+        let reply = shell.received(client).pop().expect("it is answered in this round");
+        let reply: serde_json::Value = serde_json::from_str(&reply).expect("JSON");
+        counts.push(reply["result"][0]["rows"].as_array().expect("rows").len());
+        // The round that an append ends is not one in which others are heard.
+        let appends = shell.appends;
+        shell.server.end_round(shell.now);
+        shell.pump();
+        assert_eq!(shell.appends, appends);
+    }
+    assert!(counts.len() > 3 && counts[0] > 100, "{counts:?}");
+    assert_eq!(counts.last(), Some(&(MANY + 2)));
+}
+
+#[test]
 fn rows_of_a_connection_that_has_ended_are_taken_back() {
     let mut shell = start(None, false);
     shell.slow_work = true;

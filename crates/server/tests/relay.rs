@@ -293,7 +293,7 @@ fn reopen(shell: &mut Shell) -> LinkId {
 }
 
 /// What the relay has asked for since.
-fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
+pub(crate) fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
     let log = shell.log.join("\n");
     let bytes = shell.links.get_mut(&link).unwrap_or_else(|| panic!("the link has ended: {log}"));
     let bytes = std::mem::take(bytes);
@@ -301,7 +301,7 @@ fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
     stream.map(|request| request.expect("requests")).collect()
 }
 
-fn say(shell: &mut Shell, link: LinkId, message: &Value) {
+pub(crate) fn say(shell: &mut Shell, link: LinkId, message: &Value) {
     shell.event(Event::LinkMessage { link, bytes: message.to_string().into_bytes() });
     shell.settle();
 }
@@ -544,6 +544,26 @@ fn a_configuration_file_has_relays_beside_files() {
     // Who is served from the file notices nothing.
     assert_eq!(shell.disconnected, []);
     assert_eq!(ports(&mut shell), ["a"]);
+}
+
+/// Who is configured as the source is followed, and nobody who was being connected to before.
+#[test]
+fn another_source_ends_an_attempt_to_reach_the_one_before() {
+    const CONFIG: &str = "/etc/config.json";
+    let of = |source: &str| {
+        let relay = format!(r#"{{"service-model":"relay","source":{{"{source}":null}}}}"#);
+        format!(r#"{{"remotes":{{}},"databases":{{"Net":{relay}}}}}"#).into_bytes()
+    };
+    let files = [(CONFIG.to_owned(), of("tcp:192.0.2.1:6640"))];
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    let mut shell = Shell::start_on_files(b"relay".to_vec(), files.into(), config);
+    let (first, _) = shell.connecting.pop().expect("a connection was begun");
+    shell.files.insert(CONFIG.to_owned(), of("tcp:192.0.2.2:6640"));
+    assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Ok(String::new())));
+    assert!(!shell.links.contains_key(&first), "nobody waits for it");
+    shell.pass_ms(2000);
+    let begun: Vec<&str> = shell.connecting.iter().map(|(_, target)| target.as_str()).collect();
+    assert_eq!(begun, ["tcp:192.0.2.2:6640"]);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use weir_server::Config;
 use weir_server::event::{Event, LinkId, SessionId};
 
-const ZERO: &str = "00000000-0000-0000-0000-000000000000";
+pub(crate) const ZERO: &str = "00000000-0000-0000-0000-000000000000";
 
-fn value(text: &str) -> Value {
+pub(crate) fn value(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
@@ -167,7 +167,7 @@ fn ask(shell: &mut Shell, options: &str, last: &str) -> (SessionId, Value, Vec<V
     (watcher, reply["result"].clone(), told)
 }
 
-fn told(shell: &mut Shell, watcher: SessionId) -> Vec<Value> {
+pub(crate) fn told(shell: &mut Shell, watcher: SessionId) -> Vec<Value> {
     shell.received(watcher).iter().map(|message| value(message)).collect()
 }
 
@@ -314,11 +314,11 @@ fn columns_that_no_file_keeps_are_those_of_the_source() {
     }
 }
 
-const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
-const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+pub(crate) const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+pub(crate) const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 
 /// A relay whose source, of ours, the test plays; port `a` has been told, which is up.
-fn played() -> (Shell, LinkId) {
+pub(crate) fn played() -> (Shell, LinkId) {
     let config =
         Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
     let mut shell = Shell::start_with(b"relay".to_vec(), config);

@@ -1,5 +1,5 @@
-//! Writes that wait at a relay while its source is away: who takes one back, or leaves, does not make it, and
-//! what is kept of them is bounded as all else is.
+//! Writes that wait at a relay while its source is away, or at the source: who takes one back, or leaves, does
+//! not make it, and what is kept of them is bounded as all else is.
 
 use crate::chain::Chain;
 use crate::shell::{Shell, insert, ports, transact};
@@ -47,6 +47,39 @@ fn a_write_that_waits_for_the_source_can_be_taken_back() {
     let reply = chain.servers[2].received(stays).pop().expect("an answer");
     assert!(value(&reply)["result"][0]["uuid"].is_array(), "{reply}");
     assert_eq!(chain.servers[2].received(client), Vec::<String>::new());
+}
+
+/// What it waits for was there when the relay looked, and is gone by when the source does.
+#[test]
+fn a_write_that_waits_at_the_source_can_be_taken_back() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    chain.call(2, client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    chain.call(2, client, &transact(1, &insert("a")));
+    chain.is_cut[2] = true;
+    chain.lose(2);
+    chain.settle();
+    let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
+    let writer = chain.servers[0].connect();
+    chain.call(0, writer, &transact(1, delete));
+    let wait = r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
+    chain.servers[2].send(client, &transact(2, &format!("{wait},{}", insert("b"))));
+    chain.settle();
+    chain.is_cut[2] = false;
+    chain.pass_ms(20_000);
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+    let told = chain.call(2, client, &transact(3, select));
+    assert_eq!(told, Vec::<String>::new(), "what comes behind it waits, too");
+    let told = chain.call(2, client, r#"{"id":null,"method":"cancel","params":[2]}"#);
+    let told: Vec<Value> = told.iter().map(|message| value(message)).collect();
+    let (ids, first): (Vec<&Value>, _) =
+        (told.iter().map(|reply| &reply["id"]).collect(), &told[0]["error"]);
+    assert_eq!((ids, first), (vec![&json!(2), &json!(3)], &json!("canceled")));
+    assert_eq!(told[1]["result"][0]["rows"], json!([]));
+    chain.call(0, writer, &transact(2, &insert("a")));
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a"], "it is not made any more");
+    }
 }
 
 /// Bytes kept for clients, by `weir/status`.

@@ -187,6 +187,15 @@ impl Session {
         }
     }
 
+    /// Ends the connection, or the attempt to make it: this server is not wanted any more.
+    pub(crate) fn give_up(&mut self, now_us: u64, out: &mut Vec<Action>) {
+        if self.connection.phase() == Phase::Connecting {
+            out.push(Action::Close);
+            log(self.connection.failed(now_us, Some("this server is not wanted any more")), out);
+        }
+        self.restart(now_us, out);
+    }
+
     /// The text of a request, and its id.
     pub fn request(&mut self, method: &str, params: &[u8]) -> (u64, Vec<u8>) {
         self.next_id += 1;

@@ -101,7 +101,7 @@ impl Backups {
         following.follower.row_reader().filter(|_| is_same)
     }
 
-    /// Whether messages wait until their database is decided.
+    /// Whether messages wait until their database is decided, or for the next round.
     #[inline]
     pub(crate) fn has_waiting(&self, id: DbId) -> bool {
         if self.by_db.is_empty() {
@@ -111,6 +111,18 @@ impl Backups {
         following.is_some_and(|Following { mirror, .. }| {
             mirror.next.is_some() || !mirror.is_out && !mirror.waiting.is_empty()
         })
+    }
+
+    /// As much of what sources have said may be taken again, except where records are being written: the
+    /// round that their answer ends is not one in which others are heard.
+    pub(crate) fn begin_round(&mut self, databases: &Databases) {
+        for (id, backup) in &mut self.by_db {
+            if let Some(following) = &mut backup.following
+                && !databases.is_writing(*id)
+            {
+                following.mirror.waiting.begin_round();
+            }
+        }
     }
 
     /// All is decided: what has waited for that goes on.
@@ -224,7 +236,7 @@ impl Backups {
         }
     }
 
-    /// Takes what the source has said meanwhile.
+    /// Takes what the source has said meanwhile, as far as a round goes.
     fn take_waiting(
         &mut self,
         shell: &mut Shell,

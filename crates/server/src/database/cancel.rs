@@ -8,7 +8,7 @@
 //! | is with a helper and only reads, or runs on a snapshot | canceled; the helper stops |
 //! | is with a helper and writes | completed, or canceled if it would wait |
 //! | waits for the source of a relay | canceled; it is not sent, or not again (`server/relaying`) |
-//! | is with the source | completed, or canceled if the connection ends |
+//! | is with the source | completed, or canceled if the source does that or the connection ends |
 //! | waits for the leader of a cluster, and none has been asked | canceled (`server/clustering`) |
 //! | has been sent to a leader | completed |
 //! | has run | completed: its answer is on its way |

@@ -11,6 +11,7 @@ use weir_data::{Error, IdKind, Uuid};
 use weir_history::{History, Place};
 use weir_monitor::{Feed, MonitorKey};
 
+use crate::database::history::DECODED_BYTES;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
@@ -41,6 +42,15 @@ pub(super) struct Feeding {
     head: Bytes,
     /// What it has been told; `None` before its first rows.
     at: Option<Place>,
+}
+
+/// What a step has told.
+#[derive(Default)]
+pub(super) struct Fed {
+    /// Bytes that were composed.
+    bytes: usize,
+    /// There is more, for those who take it.
+    pub(super) has_more: bool,
 }
 
 /// What equal monitors at the same place are told: the messages behind their heads, and the place they
@@ -114,27 +124,50 @@ impl Databases {
         db.is_some_and(|db| db.watch.feeds.iter().any(|feeding| feeding.key == key))
     }
 
-    /// Tells what is new, to those of these keys, or to all: whole, or as much as a step suffices for.
-    /// True if there is more.
+    /// Tells a session what is new, as much as a step suffices for. True if there is more, which is to
+    /// come before replies: the session takes it.
+    pub(crate) fn feed_session(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        id: DbId,
+        of: SessionId,
+    ) -> bool {
+        let takes = |db: &Db| {
+            db.feeds_behind().any(|feeding| feeding.session == of)
+                && sessions.get(of).is_some_and(|session| !session.is_mute(id))
+        };
+        if !self.get(id).is_some_and(takes) {
+            return false;
+        }
+        if !self.may_tell() {
+            return true;
+        }
+        let Fed { bytes, has_more } = self.feed(shell, sessions, id, Some(of), false);
+        self.step.note_told((bytes / DECODED_BYTES) as u64);
+        has_more
+    }
+
+    /// Tells what is new, to a session or to all: whole, or as much as a step suffices for.
     pub(super) fn feed(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         id: DbId,
-        keys: Option<&[MonitorKey]>,
+        of: Option<SessionId>,
         is_whole: bool,
-    ) -> bool {
+    ) -> Fed {
         let db = self.open(id);
         let Db { history, watch, tables, storage, .. } = db;
         if watch.feeds.is_empty() {
-            return false;
+            return Fed::default();
         }
         let log = history.kept().expect("there is a log where anybody is told each change");
         let (low_water, last) = (log.low_water(), log.chain().id());
-        let (end, mut has_more) = (log.place(), false);
+        let (end, mut fed) = (log.place(), Fed::default());
         let (mut told, mut lost): (Vec<Told>, Vec<SessionId>) = (Vec::new(), Vec::new());
-        let is_meant = |key: MonitorKey| keys.is_none_or(|keys| keys.contains(&key));
-        for feeding in watch.feeds.iter_mut().filter(|feeding| is_meant(feeding.key)) {
+        let is_meant = |session: SessionId| of.is_none_or(|of| of == session);
+        for feeding in watch.feeds.iter_mut().filter(|feeding| is_meant(feeding.session)) {
             let Some(from) = feeding.at.filter(|at| *at < end) else { continue };
             let takes = |session: &Session| !session.is_mute(id);
             if !sessions.get(feeding.session).is_some_and(takes) {
@@ -171,6 +204,7 @@ impl Databases {
                         new.to = entry.place;
                         new.bodies.push(Bytes::new(body));
                     }
+                    fed.bytes += bytes;
                     told.push(new);
                     told.len() - 1
                 }
@@ -184,7 +218,7 @@ impl Databases {
                 );
             }
             feeding.at = Some(*to);
-            has_more |= *to < end;
+            fed.has_more |= *to < end;
         }
         for &session in &lost {
             let name = sessions.get(session).map_or("", Session::name);
@@ -192,7 +226,7 @@ impl Databases {
             shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
         }
         self.overflowed.extend(lost);
-        has_more
+        fed
     }
 }
 
@@ -220,10 +254,13 @@ fn end_body(index: Option<Option<u64>>, out: &mut Vec<u8>) {
 impl Db {
     /// Whether anybody has not been told each change yet.
     pub(super) fn is_feeding(&self) -> bool {
-        if self.watch.feeds.is_empty() {
-            return false;
-        }
+        self.feeds_behind().next().is_some()
+    }
+
+    /// Monitors that have not been told each change yet.
+    fn feeds_behind(&self) -> impl Iterator<Item = &Feeding> {
         let end = self.history.kept().map(History::place);
-        self.watch.feeds.iter().any(|feeding| feeding.at.is_some() && feeding.at < end)
+        let is_behind = move |feeding: &&Feeding| feeding.at.is_some() && feeding.at < end;
+        self.watch.feeds.iter().filter(is_behind)
     }
 }

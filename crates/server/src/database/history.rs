@@ -19,7 +19,7 @@ use crate::storage::Storage;
 use crate::work::{Search, Wanted};
 
 /// How many bytes of changes are decoded at the cost of one unit of about 50 ns.
-const DECODED_BYTES: usize = 16;
+pub(super) const DECODED_BYTES: usize = 16;
 
 /// The log of changes; `_Server` has none.
 #[derive(Debug, Default)]

@@ -581,13 +581,9 @@ impl Databases {
         self.values().map(of_db).sum()
     }
 
-    /// Makes one change to `_Server` and shows it to its monitors.
-    pub(crate) fn change_server_db(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &mut Sessions,
-        operation: &weir_json::Value,
-    ) {
+    /// Makes one change to `_Server` and shows it to its monitors. Who waits for it runs when waits do
+    /// ([`Databases::run_waits`]), for this may come behind all else of a round.
+    pub(crate) fn change_server_db(&mut self, shell: &mut Shell, operation: &weir_json::Value) {
         // At the start it is the first of all.
         let Some(id) = self.by_name(server_db::NAME) else { return };
         let db = self.open(id);
@@ -595,6 +591,5 @@ impl Databases {
         let Some(delta) = server_db::execute(database, operation, shell.uuids()) else { return };
         db.note_change(&delta);
         db.show(shell, Arc::new(delta), Ids::default());
-        self.wake(shell, sessions, id);
     }
 }

@@ -272,7 +272,7 @@ impl Databases {
             shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
         }
         self.overflowed.extend(overflowed);
-        if self.feed(shell, sessions, id, None, flush == Flush::Whole) {
+        if self.feed(shell, sessions, id, None, flush == Flush::Whole).has_more {
             self.open(id).watch.since_us.get_or_insert(flushed_us);
         }
         if !flushed.leaving.is_empty() {
@@ -289,8 +289,6 @@ impl Databases {
         keys: &[MonitorKey],
     ) {
         let step = self.step_cost_of(id);
-        // All of it: a reply is to come behind.
-        self.feed(shell, sessions, id, Some(keys), true);
         let db = self.open(id);
         if !db.can_compose() || !db.watch.monitors.has_pending() {
             return;

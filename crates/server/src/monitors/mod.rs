@@ -210,7 +210,8 @@ impl Subscriptions {
         monitors.has_pending() && own.any(|monitor| monitors.is_behind(monitor.key))
     }
 
-    /// Sends a session what is pending for it: what it changed, it sees before the reply.
+    /// Sends a session what is pending for it: what it changed, it sees before the reply. Of what it is to be
+    /// told of each change, as much as a step suffices for.
     pub(crate) fn flush_session(
         &mut self,
         shell: &mut Shell,
@@ -229,6 +230,7 @@ impl Subscriptions {
             // A session may have left before its reply was ready.
             let Some(session) = sessions.get(id) else { return };
             if !session.gate().is_working_on(first.db) {
+                databases.feed_session(shell, sessions, first.db, id);
                 let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
                 databases.flush_monitors(shell, sessions, first.db, &keys);
             }

@@ -6,6 +6,7 @@ use weir_data::Uuid;
 
 use crate::database::Trigger;
 use crate::ids::SessionId;
+use crate::origin::Origin;
 use crate::outbound::Outbound;
 
 /// A request on its way to the source.
@@ -20,6 +21,8 @@ pub(crate) struct Forward {
     pub(crate) is_plain: bool,
     /// The transaction asserts a lock, which ends with the connection: it is not sent again.
     pub(crate) is_fenced: bool,
+    /// Its client has taken it back, which the source has been told.
+    pub(crate) is_canceled: bool,
     /// Bytes that are kept for its session while it waits for the source.
     pub(crate) kept_bytes: usize,
 }
@@ -32,6 +35,7 @@ impl Forward {
             was_sent: false,
             is_plain: false,
             is_fenced: false,
+            is_canceled: false,
             kept_bytes: 0,
         }
     }
@@ -48,6 +52,8 @@ pub(crate) struct Forwards {
     sent: BTreeMap<u64, Forward>,
     /// Answered, as of a state that the relay does not have yet.
     early: Vec<Early>,
+    /// Conversions that the source has made, and no rows have come under their schema.
+    converted: Vec<Trigger>,
 }
 
 /// An answer that has come before what it has changed.
@@ -99,7 +105,8 @@ impl Forwards {
         self.await_all_rows();
         let mut lost = Vec::new();
         for (_, mut forward) in std::mem::take(&mut self.sent).into_iter().rev() {
-            let may_be_sent_again = forward.since.is_some() && !forward.is_fenced;
+            let is_wanted = !forward.is_fenced && !forward.is_canceled;
+            let may_be_sent_again = forward.since.is_some() && is_wanted;
             match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
                 Some(kept_bytes) => self.again(Forward { was_sent: true, kept_bytes, ..forward }),
                 None => lost.push(forward.trigger),
@@ -125,6 +132,17 @@ impl Forwards {
         self.take(place)
     }
 
+    /// A request of a session that is with the source is taken back: its number there.
+    pub(crate) fn cancel_sent(&mut self, session: SessionId, id: &[u8]) -> Option<u64> {
+        let is_meant = |trigger: &Trigger| {
+            trigger.origin.is_of(session) && trigger.origin.id == id && !trigger.is_conversion()
+        };
+        let mut sent = self.sent.iter_mut();
+        let (number, forward) = sent.find(|(_, forward)| is_meant(&forward.trigger))?;
+        forward.is_canceled = true;
+        Some(*number)
+    }
+
     /// What is kept for those that wait.
     pub(crate) fn outbound(&self) -> &Outbound {
         &self.outbound
@@ -144,6 +162,20 @@ impl Forwards {
     /// All rows are told again: answers wait for them, and for no state that is before.
     pub(crate) fn await_all_rows(&mut self) {
         self.early.iter_mut().for_each(|early| early.state = None);
+        let early = |trigger| Early { state: None, trigger, reply: Vec::new() };
+        self.early.extend(self.converted.drain(..).map(early));
+    }
+
+    /// A conversion is answered when all rows are told again.
+    pub(crate) fn keep_conversion(&mut self, trigger: Trigger) {
+        self.converted.push(trigger);
+    }
+
+    /// Who asked for a conversion whose rows have come.
+    pub(crate) fn take_converter(&mut self) -> Option<Origin> {
+        let is_conversion = |early: &Early| early.trigger.is_conversion();
+        let at = self.early.iter().position(is_conversion)?;
+        Some(self.early.remove(at).trigger.origin)
     }
 
     /// An answer waits until the relay has its state.
@@ -158,7 +190,7 @@ impl Forwards {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len() + self.sent.len() + self.early.len()
+        self.waiting.len() + self.sent.len() + self.early.len() + self.converted.len()
     }
 
     /// The relay ends: those that nobody can have run, and those that somebody may have.
@@ -169,7 +201,8 @@ impl Forwards {
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =
             std::mem::take(&mut self.waiting).into_values().partition(|forward| !forward.was_sent);
         let trigger = |forward: Forward| forward.trigger;
-        let unknown = sent.chain(unknown).map(trigger).chain(early).collect();
+        let converted = std::mem::take(&mut self.converted);
+        let unknown = sent.chain(unknown).map(trigger).chain(early).chain(converted).collect();
         (known.into_iter().map(trigger).collect(), unknown)
     }
 }

@@ -162,9 +162,14 @@ impl Relay {
         None
     }
 
-    /// The message that is next.
+    /// The message that is next, unless it is for another round.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         self.mail.pop()
+    }
+
+    /// Whether anything waits to be looked at.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.mail.is_empty()
     }
 
     /// Whether more waits than may.
@@ -275,6 +280,11 @@ impl Relays {
     /// Bytes kept for all such requests.
     pub(crate) fn all_kept_bytes(&self) -> usize {
         self.by_db.values().map(|relay| relay.forwards.outbound().all_kept_bytes()).sum()
+    }
+
+    /// As much of what sources have said may be looked at again.
+    pub(crate) fn begin_round(&mut self) {
+        self.by_db.values_mut().for_each(|relay| relay.mail.begin_round());
     }
 
     /// When something is to be done though nothing happens.

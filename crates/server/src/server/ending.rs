@@ -224,8 +224,7 @@ impl Server {
         states.forget_database(shell, id);
         subscriptions.cancel(shell, sessions, databases, id, &[]);
         let name = databases.remove(shell, sessions, id);
-        let operation = crate::database::server_db::delete(&name);
-        databases.change_server_db(shell, sessions, &operation);
+        databases.change_server_db(shell, &crate::database::server_db::delete(&name));
         for turn in self.round.take(id) {
             self.take_turn(id, turn);
         }
@@ -269,7 +268,7 @@ impl Server {
             databases.end_conversion(shell, sessions, &origin, Ok(()));
         }
         databases.cancel_all(shell, sessions, id);
-        databases.change_server_db(shell, sessions, &operation);
+        databases.change_server_db(shell, &operation);
         // Tools that convert look into `_Server` first: they need not fail because another did it.
         let knows_old = |session: &Session| !session.is_db_change_aware() && session.knows_tables();
         let reason = format!("committed {name} database schema conversion");

@@ -20,7 +20,7 @@ use weir_upstream::Input;
 use crate::admin::Admin;
 use crate::backup::Backups;
 use crate::clusters::Clusters;
-use crate::database::{Databases, server_db};
+use crate::database::{Databases, Db, server_db};
 use crate::delivery::Deliveries;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -205,6 +205,8 @@ impl Server {
             self.admin.note_status(self.remotes.all_tried());
         }
         self.databases.begin_round();
+        self.backups.begin_round(&self.databases);
+        self.relays.begin_round();
         self.sessions.begin_round();
     }
 
@@ -216,10 +218,12 @@ impl Server {
     /// When `end_round` must be called even if nothing happens, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
+        let has_mail_of = |(id, db): (DbId, &Db)| db.is_decided() && self.backups.has_waiting(id);
         earliest([
             (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
             (self.databases.want_tending() || self.databases.are_to_be_swept()).then_some(0),
             self.databases.next_us(),
+            (self.has_mail() || self.databases.iter().any(has_mail_of)).then_some(0),
             self.backups.next_us().filter(|_| may_connect),
             self.clusters.next_us(),
             self.relays.next_us().filter(|_| may_connect),

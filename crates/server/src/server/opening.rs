@@ -180,13 +180,13 @@ impl Server {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
         self.databases.insert(&mut self.shell, id, database, (storage, history));
         self.remotes.has_come(&name);
-        let Self { shell, sessions, databases, relays, .. } = self;
+        let Self { shell, databases, relays, .. } = self;
         let operation = match relays.get(id) {
             // Its row has been there since its source was named.
             Some(_) => server_db::set_schema(&name, &schema),
             None => server_db::insert(&name, &schema, shell.uuids().next_uuid()),
         };
-        databases.change_server_db(shell, sessions, &operation);
+        databases.change_server_db(shell, &operation);
         // Those who ask have seen the name of a relay before.
         if self.relays.get(id).is_none() {
             self.disconnect_unaware(&format!("adding {name} database"));

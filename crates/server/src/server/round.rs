@@ -3,7 +3,7 @@
 //! Each database is a pipeline of its own (`database/commits.rs`): the others, and what concerns no
 //! database, do not wait for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_engine::Converted;
@@ -64,6 +64,8 @@ pub(super) struct Round {
     last: VecDeque<Last>,
     /// Replies wait for the next round, in which their sessions can be told what they changed.
     is_postponed: bool,
+    /// Replies to these wait, too: they are told each change by itself, and have had a step of it.
+    fed: BTreeSet<(DbId, SessionId)>,
 }
 
 impl Round {
@@ -77,7 +79,7 @@ impl Round {
 
     /// Whether something waits for nothing but the next round.
     pub(super) fn is_postponed(&self) -> bool {
-        self.is_postponed
+        self.is_postponed || !self.fed.is_empty()
     }
 
     fn push(&mut self, db: DbId, turn: Turn) {
@@ -116,6 +118,7 @@ impl Server {
     /// Goes on with each database as far as it can.
     pub(super) fn advance(&mut self) {
         self.round.is_postponed = false;
+        self.round.fed.clear();
         loop {
             let mut has_moved = false;
             let mut last = None;
@@ -224,6 +227,7 @@ impl Server {
                 Turn::Untold(Answer { session, .. }) => {
                     is_away() && self.subscriptions.has_pending(&self.databases, id, *session)
                         || self.is_told_later(id, *session)
+                        || self.is_fed_later(id, *session)
                 }
                 _ => false,
             };
@@ -282,7 +286,7 @@ impl Server {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
             let is_behind = databases.is_told_late(db, session);
-            if !is_behind && self.is_told_later(db, session) {
+            if !is_behind && self.is_told_later(db, session) || self.is_fed_later(db, session) {
                 return self.park(db, answer);
             }
             let Self { shell, sessions, databases, subscriptions, .. } = self;
@@ -312,6 +316,20 @@ impl Server {
         }
         round.is_postponed |= !is_mute;
         true
+    }
+
+    /// Whether there is more to tell a session of each change than one step: it is told that much in this
+    /// round, if it has not been.
+    fn is_fed_later(&mut self, db: DbId, session: SessionId) -> bool {
+        let Self { shell, sessions, databases, round, .. } = self;
+        if round.fed.contains(&(db, session)) {
+            return true;
+        }
+        let has_more = databases.feed_session(shell, sessions, db, session);
+        if has_more {
+            round.fed.insert((db, session));
+        }
+        has_more
     }
 
     /// A transaction is done whose session cannot be told now what it has changed: other work of

@@ -209,13 +209,16 @@ impl Follower {
         self.wanted.options = options;
     }
 
-    /// Changes who has the database. The connection stays unless its server is not among them.
+    /// Changes who has the database. The connection, or the attempt, stays unless its server is not among
+    /// them.
     pub fn set_remotes(&mut self, now_us: u64, remotes: Remotes, out: &mut Vec<Output>) {
         let stays = remotes.servers().iter().any(|server| server == self.session.name());
         self.wanted.remotes = remotes;
         self.allow_free_tries();
         if !stays {
-            self.restart(now_us, out);
+            self.forget();
+            self.session.give_up(now_us, &mut self.actions);
+            self.pass_on(out);
         }
     }
 
@@ -274,6 +277,14 @@ impl Follower {
         let number = self.ask(method, params, Asked::Owner);
         self.pass_on(out);
         number
+    }
+
+    /// Tells the server something of the owner's; nothing where there is no connection.
+    pub fn tell_for_owner(&mut self, method: &str, params: &[u8], out: &mut Vec<Output>) {
+        if self.session.is_connected() {
+            self.actions.push(Action::Send(weir_wire::notification(method, params)));
+            self.pass_on(out);
+        }
     }
 
     /// What reads the rows of the next message, if it may have some.

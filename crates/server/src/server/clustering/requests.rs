@@ -334,8 +334,7 @@ impl Server {
         let Told { is_connected, leads, index, cluster } = told;
         let state = server_db::ClusterState { is_connected, leads, index, cluster, sid };
         let update = server_db::set_cluster(&name, &state);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.change_server_db(shell, sessions, &update);
+        self.databases.change_server_db(&mut self.shell, &update);
     }
 }
 

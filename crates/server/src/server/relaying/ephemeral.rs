@@ -43,11 +43,7 @@ impl Server {
         }
         let Self { shell, databases, .. } = self;
         match databases.follow_source(shell, db, None, Changed::Edits(edits)) {
-            Ok(()) => {
-                self.decide(db);
-                let Self { shell, sessions, databases, .. } = self;
-                databases.wake(shell, sessions, db);
-            }
+            Ok(()) => self.decide(db),
             Err(error) => self.cannot_follow_source(db, &error.to_string()),
         }
     }

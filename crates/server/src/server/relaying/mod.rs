@@ -23,12 +23,12 @@ impl Server {
     pub(in crate::server) fn begin_relay(&mut self, name: String, config: DbConfig) {
         let source = config.source.expect("a relay is configured with its source");
         let db = self.databases.next_id();
-        let Self { shell, sessions, databases, relays, remotes, .. } = self;
+        let Self { shell, databases, relays, remotes, .. } = self;
         relays.insert(shell, db, name.clone(), source);
         relays.get_mut(db).keys = config.keys;
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();
-        databases.change_server_db(shell, sessions, &server_db::insert_relay(&name, row));
+        databases.change_server_db(shell, &server_db::insert_relay(&name, row));
     }
 
     /// Relays become those of a configuration; those that are new.
@@ -66,8 +66,7 @@ impl Server {
         }
         let name = self.relays.get(db).map(|relay| relay.name.clone()).unwrap_or_default();
         self.forget_relay(db);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.change_server_db(shell, sessions, &server_db::delete(&name));
+        self.databases.change_server_db(&mut self.shell, &server_db::delete(&name));
         self.remotes_changed();
         self.save_configuration();
     }
@@ -199,14 +198,23 @@ impl Server {
         }
     }
 
-    /// Looks at what the source has said, as far as the tables are settled, and sends it requests.
+    /// Whether what a source has said waits for nothing but the next round.
+    pub(in crate::server) fn has_mail(&self) -> bool {
+        let is_due = |(db, relay): (&DbId, &Relay)| relay.has_mail() && self.may_look(*db);
+        self.relays.by_db.iter().any(is_due)
+    }
+
+    /// Whether what the source has said can be looked at: no helper is at it, and the tables are settled.
+    fn may_look(&self, db: DbId) -> bool {
+        let is_at_work = self.relays.get(db).is_some_and(|relay| relay.at_work.is_some());
+        !is_at_work && (self.databases.get(db).is_none() || self.databases.can_follow(db))
+    }
+
+    /// Looks at what the source has said, as far as the tables are settled and a round goes, and sends it
+    /// requests.
     pub(in crate::server) fn run_relay(&mut self, db: DbId) {
-        loop {
+        while self.may_look(db) {
             let relay = self.relays.get_mut(db);
-            let has_tables = self.databases.get(db).is_some();
-            if relay.at_work.is_some() || has_tables && !self.databases.can_follow(db) {
-                break;
-            }
             if let Some(taken) = relay.read.take() {
                 self.take_read(db, taken);
                 continue;
@@ -250,7 +258,6 @@ impl Server {
         }
         relay.told = told;
         let operation = server_db::set_relay(&relay.name, told.is_connected, told.index);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.change_server_db(shell, sessions, &operation);
+        self.databases.change_server_db(&mut self.shell, &operation);
     }
 }

@@ -1,6 +1,6 @@
 //! Requests on their way to the source, and its answers.
 
-use weir_data::{Error, Uuid};
+use weir_data::{Error, Schema, Uuid};
 use weir_json::Text;
 use weir_wire::Message;
 
@@ -21,6 +21,8 @@ enum Answer {
     Error(Vec<u8>),
     /// The request is to be sent again without an id.
     Plain,
+    /// The request was taken back, and nothing has come of it.
+    Canceled,
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
 }
@@ -88,8 +90,8 @@ impl Server {
         }
     }
 
-    /// A session takes back a transaction that waits for a source. What is with the source is answered from
-    /// there.
+    /// A session takes back a transaction that waits for a source. What is with the source may wait there:
+    /// the source hears of it, and answers.
     pub(in crate::server) fn cancel_forward(&mut self, session: SessionId, request: &[u8]) {
         let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
         for db in dbs {
@@ -102,9 +104,17 @@ impl Server {
                     let Self { shell, sessions, databases, .. } = self;
                     databases.cancel(shell, sessions, forward.trigger);
                 }
-                None => {}
+                None => self.cancel_at_source(db, session, request),
             }
         }
+    }
+
+    fn cancel_at_source(&mut self, db: DbId, session: SessionId, request: &[u8]) {
+        let relay = self.relays.get_mut(db);
+        let Some(number) = relay.forwards.cancel_sent(session, request) else { return };
+        let mut out = Vec::new();
+        relay.follower.tell_for_owner("cancel", format!("[{number}]").as_bytes(), &mut out);
+        self.carry_out_relay(db, out);
     }
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
@@ -158,8 +168,9 @@ impl Server {
         let answer = match reply {
             Err(error) if is_once && is_not_supported(&forward, &error) => {
                 relay.lacks_once = true;
-                Answer::Plain
+                if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
+            Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
             Err(error) => Answer::Error(error),
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
@@ -174,15 +185,35 @@ impl Server {
                 let early = Early { state: Some(state), trigger: forward.trigger, reply };
                 self.relays.get_mut(db).forwards.keep_answer(early);
             }
+            Answer::Reply(..)
+                if forward.trigger.is_conversion() && !self.has_schema_of(db, &forward.trigger) =>
+            {
+                self.relays.get_mut(db).forwards.keep_conversion(forward.trigger);
+            }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
+            Answer::Canceled => {
+                let Self { shell, sessions, databases, .. } = self;
+                databases.cancel(shell, sessions, forward.trigger);
+            }
             Answer::Plain => {
                 // No attempt came before, and none can be made under an id.
                 let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(again);
             }
         }
+    }
+
+    /// Whether the rows here are under the schema that a conversion has led to.
+    fn has_schema_of(&self, db: DbId, conversion: &Trigger) -> bool {
+        let mut params = conversion.message.text().elements().into_iter().flatten();
+        let wanted = params.nth(1).and_then(|schema| Schema::parse(schema).ok());
+        // As the source says it: of what says the same in other words nothing more will be told.
+        let has = |wanted: Schema| {
+            self.databases.get(db).is_some_and(|db| db.schema().to_string() == wanted.to_string())
+        };
+        wanted.is_none_or(has)
     }
 
     /// Gives answers whose changes have come.

@@ -13,7 +13,9 @@ use crate::storage::Storage;
 use crate::work::{NotTaken, Rows, TakeOver, Taken, TakenIn, TakenOver, Work};
 
 impl Server {
-    /// Rows have changed, and few of them: that takes effect now, for the tables are settled.
+    /// Rows have changed, and few of them: that takes effect now, for the tables are settled. Who waits for
+    /// them runs when waits do (`run_waits`), in this round or at once in the next one: what runs behind all
+    /// else of a round would lie there undecided.
     pub(super) fn take_news(&mut self, db: DbId, news: News) {
         let News { state, rows, .. } = news;
         let is_new = |edit: &RowEdit| matches!(edit.edit, Edit::Insert(_));
@@ -36,8 +38,6 @@ impl Server {
                 self.decide(db);
                 self.place_ephemeral(db, Some(&new));
                 self.give_early(db);
-                let Self { shell, sessions, databases, .. } = self;
-                databases.wake(shell, sessions, db);
             }
             Err(error) => self.cannot_follow_source(db, &error.to_string()),
         }
@@ -129,7 +129,8 @@ impl Server {
                 self.give_early(db);
             }
             Rows::Recast(converted) => {
-                self.take_tables_of(db, (*converted, state), None);
+                let converter = self.relays.get_mut(db).forwards.take_converter();
+                self.take_tables_of(db, (*converted, state), converter);
                 self.give_early(db);
             }
         }
@@ -156,8 +157,6 @@ impl Server {
         self.decide(db);
         self.place_ephemeral(db, None);
         self.give_early(db);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.wake(shell, sessions, db);
         self.run_relay(db);
         None
     }
