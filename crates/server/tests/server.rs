@@ -33,6 +33,7 @@ mod past;
 mod pipelines;
 mod quiet;
 mod relay;
+mod relay_locks;
 mod relay_sources;
 mod relay_waits;
 mod remotes;

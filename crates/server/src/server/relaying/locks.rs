@@ -108,8 +108,9 @@ impl Server {
         if relay.locks.is_empty() {
             return;
         }
-        let given_up = relay.locks.give_up(|name| sessions.is_locked(name));
-        if !relay.follower.may_ask() {
+        let may_ask = relay.follower.may_ask();
+        let given_up = relay.locks.give_up(may_ask, |name| sessions.is_locked(name));
+        if !may_ask {
             return;
         }
         let mut out = Vec::new();
