@@ -35,6 +35,7 @@ mod quiet;
 mod relay;
 mod relay_locks;
 mod relay_sources;
+mod relay_states;
 mod relay_waits;
 mod remotes;
 mod resume;

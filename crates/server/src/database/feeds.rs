@@ -219,6 +219,11 @@ fn end_body(index: Option<Option<u64>>, out: &mut Vec<u8>) {
 }
 
 impl Watch {
+    /// The sessions that are told each change.
+    pub(super) fn fed_sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.feeds.iter().map(|feeding| feeding.session)
+    }
+
     /// The sessions that have not been told each change yet, with the positions up to which they have.
     pub(super) fn behind(&self, log: &History) -> impl Iterator<Item = (SessionId, u64)> {
         self.feeds.iter().filter_map(|feeding| {

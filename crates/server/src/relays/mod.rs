@@ -180,6 +180,12 @@ impl Relay {
         self.read.take()
     }
 
+    /// Whether the source takes transactions under ids, which are known since a state that has one.
+    pub(crate) fn has_once(&self) -> bool {
+        let gives_ids = self.follower.last() != Uuid::ZERO;
+        self.follower.has("weir_transact") && gives_ids && !self.lacks_once
+    }
+
     /// Since when the rows have not been those of the source for sure, on the monotonic clock; `None`
     /// while they are.
     pub(crate) fn lost_us(&self) -> Option<u64> {

@@ -29,7 +29,7 @@ impl Server {
             SourceRows::Images(images) => Changed::Images(images),
             SourceRows::All(_) => unreachable!("a helper reads the first rows"),
         };
-        let state = self.state_of(state.id);
+        let state = self.come_to(db, state.id);
         let Self { shell, databases, .. } = self;
         match databases.follow_source(shell, db, Some(state), changed) {
             Ok(()) => {
@@ -43,9 +43,12 @@ impl Server {
         }
     }
 
-    /// A state that has no id at the source gets one here, so that clients can come back to it.
-    fn state_of(&mut self, id: Uuid) -> Uuid {
-        if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id }
+    /// The relay is about to have a state. One that has no id at the source gets one here, so that clients can
+    /// come back to it.
+    fn come_to(&mut self, db: DbId, id: Uuid) -> Uuid {
+        let id = if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id };
+        self.relays.get_mut(db).forwards.pass(id);
+        id
     }
 
     /// The rows are not those of the source, whatever the reason: all of them are asked for.
@@ -99,7 +102,7 @@ impl Server {
         let mut out = Vec::new();
         relay.follower.have_read(state, &mut out);
         self.carry_out_relay(db, out);
-        let state = self.state_of(state.id);
+        let state = self.come_to(db, state.id);
         match rows {
             Rows::Fresh(database) => {
                 self.shell.ask(Effect::TrimMemory);
