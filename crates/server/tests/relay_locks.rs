@@ -1,11 +1,14 @@
 //! Locks of a relay's clients, at a source of ours that the test plays.
 
-use crate::relay_sources::{A, B, answer, asked, guarded, played, say_rows, say_schema, value};
-use crate::shell::{SCHEMA, Shell};
+use crate::relay_sources::{
+    A, B, answer, asked, guarded, play_with, played, say, say_rows, say_schema, value,
+};
+use crate::shell::{SCHEMA, Shell, insert, transact};
 use serde_json::{Value, json};
-use weir_server::event::LinkId;
+use weir_server::event::{Event, LinkId, SessionId};
 
 const LOCK: &str = r#"{"id":1,"method":"lock","params":["l"]}"#;
+const ASSERT: &str = r#"{"op":"assert","lock":"l"}"#;
 const UNLOCK: &str = r#"{"id":1,"method":"unlock","params":["l"]}"#;
 
 /// The methods of requests.
@@ -50,4 +53,63 @@ fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have
     shell.call(client, LOCK);
     shell.call(client, &guarded("c"));
     assert_eq!(methods(&asked(&mut shell, link)), ["lock", "weir_transact"]);
+}
+
+/// What becomes of a transaction that asserts a lock which its client does not have.
+fn is_refused(shell: &mut Shell, client: SessionId, asks: &str) -> Value {
+    let reply = value(&shell.call(client, asks));
+    let results =
+        if reply["result"].is_array() { &reply["result"] } else { &reply["result"]["results"] };
+    assert_eq!(results[0]["rows"][0]["name"], "a", "{reply}");
+    assert_eq!(results[1]["error"], "not owner", "{reply}");
+    reply
+}
+
+#[test]
+fn what_a_client_without_the_lock_asks_for_before_it_asserts_it_is_done_by_a_helper_if_it_is_long()
+{
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let select = r#"{"op":"select","table":"Port","where":[]}"#;
+    let operations = format!("{select},{ASSERT},{}", insert("b"));
+    let plain = transact(1, &operations);
+    let chosen = format!(
+        r#"{{"id":1,"method":"weir_transact","params":["Net",{{"id":"11111111-1111-4111-8111-111111111111","since":"{A}"}},{operations}]}}"#
+    );
+    for asks in [plain, chosen] {
+        shell.server.set_step_cost_max(100_000);
+        shell.sent_out.clear();
+        let reply = is_refused(&mut shell, client, &asks);
+        assert!(!shell.sent_out.iter().any(|kind| kind == "Write"), "{:?}", shell.sent_out);
+        shell.server.set_step_cost_max(1);
+        assert_eq!(is_refused(&mut shell, client, &asks), reply);
+        assert_eq!(shell.sent_out.iter().filter(|kind| *kind == "Write").count(), 1);
+    }
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+}
+
+/// The lock is lost with the connection, and what the transaction waits for is gone when there is another.
+#[test]
+fn a_transaction_whose_lock_is_lost_goes_on_waiting_for_rows() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.call(client, LOCK);
+    shell.call(client, &guarded("b"));
+    let requests = asked(&mut shell, link);
+    answer(&mut shell, link, &requests[0], &json!({"locked": true}));
+    let failed = json!([{}, {"error": "constraint violation", "details": ""}]);
+    answer(&mut shell, link, &requests[1], &json!({"id": A, "results": failed}));
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    shell.connecting.retain(|(begun, _)| *begun != link);
+    shell.received(client);
+    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
+    shell.call(client, &transact(3, &format!("{wait},{ASSERT},{}", insert("c"))));
+    // Somebody else has the lock now.
+    let link = play_with(&mut shell, &json!({}));
+    assert_eq!(shell.received(client), Vec::<String>::new());
+    say(&mut shell, link, &json!({"id":null,"method":"locked","params":["l"]}));
+    assert!(shell.received(client)[0].contains("locked"));
+    say_rows(&mut shell, link, B, A, &json!({"insert": {"name": "a"}}));
+    assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
 }

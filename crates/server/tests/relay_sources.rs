@@ -329,8 +329,13 @@ pub(crate) fn played() -> (Shell, LinkId) {
     (shell, link)
 }
 
-/// Plays a source that knows no state that it is asked for.
-pub(crate) fn play(shell: &mut Shell) -> LinkId {
+/// Plays a source that knows no state that it is asked for, and has port `a`.
+fn play(shell: &mut Shell) -> LinkId {
+    play_with(shell, &json!({A: {"initial": {"name": "a"}}}))
+}
+
+/// Plays such a source with these ports; others have its locks.
+pub(crate) fn play_with(shell: &mut Shell, ports: &Value) -> LinkId {
     while shell.connecting.is_empty() {
         shell.pass_ms(250);
     }
@@ -347,11 +352,12 @@ pub(crate) fn play(shell: &mut Shell) -> LinkId {
             let result = match request["method"].as_str().unwrap() {
                 "weir_features" => json!(FEATURES),
                 "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
-                "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+                "weir_monitor" => json!([false, A, {"Port": ports}]),
                 "monitor" => {
                     assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
                     json!({"Port": {A: {"new": {"up": true}}}})
                 }
+                "lock" => json!({"locked": false}),
                 _ => json!({}),
             };
             answer(shell, link, &request, &result);

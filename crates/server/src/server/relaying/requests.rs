@@ -66,7 +66,12 @@ impl Server {
             match self.lock_at_source(db, &mut forward) {
                 Locked::Goes => self.send_to_source(db, forward),
                 Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
-                Locked::Lost => self.lose_request(forward.trigger),
+                Locked::Aside => {
+                    let Self { sessions, databases, round, .. } = self;
+                    forward.trigger.lacks_locks = true;
+                    databases.set_aside_new(sessions, forward.trigger);
+                    round.postpone();
+                }
                 Locked::Waits => return self.relays.get_mut(db).forwards.again(forward),
             }
         }
