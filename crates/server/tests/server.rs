@@ -36,6 +36,7 @@ mod relay;
 mod relay_locks;
 mod relay_sources;
 mod relay_states;
+mod relay_values;
 mod relay_waits;
 mod remotes;
 mod resume;

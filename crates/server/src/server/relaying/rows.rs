@@ -8,6 +8,7 @@ use weir_upstream::news::{News, Rows as SourceRows, State};
 use crate::database::Changed;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
+use crate::relays::ephemeral::Unplaced;
 use crate::server::Server;
 use crate::storage::Storage;
 use crate::work::{NotTaken, Rows, TakeOver, Taken, TakenIn, TakenOver, Work};
@@ -98,6 +99,8 @@ impl Server {
         if !relay.follower.is_following() {
             // These are all rows, or all that was missed: no change before them is told any more.
             relay.forwards.await_all_rows();
+            // Their other columns come with them, or are asked for anew.
+            relay.unplaced = Unplaced::default();
         }
         let mut out = Vec::new();
         relay.follower.have_read(state, &mut out);
