@@ -1,6 +1,6 @@
 //! Databases whose commits are decided by the source of a relay (`relays` speaks with it).
 
-use weir_data::{Error, RowEdit, RowImage, Uuid};
+use weir_data::{Delta, Error, RowEdit, RowImage, Uuid};
 use weir_engine::Outcome;
 
 use crate::database::Databases;
@@ -47,6 +47,13 @@ impl Databases {
         let recorded = state.map(|state| Recorded::of_entry(state, 0, (shell.wall_ms(), None)));
         db.file_done(None, Some((delta, recorded)));
         Ok(())
+    }
+
+    /// Rows have got values that are in no record of the source.
+    pub(crate) fn have_values(&mut self, id: DbId, delta: Delta) {
+        if !delta.is_empty() {
+            self.open(id).file_done(None, Some((delta, None)));
+        }
     }
 
     /// What comes of a transaction under the locks that it has, if it does not cost more than a step may;

@@ -88,7 +88,7 @@ pub(crate) struct Relay {
     pub(crate) at_work: Option<(WorkId, Option<LinkId>)>,
     /// What was read is to take effect as soon as the tables are settled.
     pub(crate) read: Option<Taken>,
-    /// The state that a helper makes of the tables.
+    /// The state that a helper makes of the tables; `None` if it gives values that are in no state.
     pub(crate) taking_over: Option<Uuid>,
     pub(crate) forwards: Forwards,
     pub(crate) locks: SourceLocks,
