@@ -50,6 +50,12 @@ impl Changes {
         self.recorded.is_empty() && self.volatile.is_empty()
     }
 
+    /// The state behind the oldest change; `None` if nothing has changed.
+    pub fn first(&self) -> Option<Place> {
+        let first = |parts| stored(parts).next().map(|entry| Place(entry.header.place));
+        [&self.recorded, &self.volatile].into_iter().filter_map(|parts| first(parts)).min()
+    }
+
     /// The changes, oldest first, under the schema that the log had when it was asked.
     pub fn deltas<'a>(&'a self, schema: &'a Schema) -> impl Iterator<Item = Entry> + 'a {
         let mut recorded = stored(&self.recorded).peekable();

@@ -10,6 +10,7 @@ use weir_data::{Error, Uuid};
 use weir_json::Text;
 
 use crate::ids::{DbId, SessionId};
+use crate::reply::error_text;
 use crate::shell::Shell;
 
 /// Most that wait for states at the same time; more are refused.
@@ -191,6 +192,17 @@ impl States {
         }
     }
 
+    /// Nobody can say which state has all that was committed: who waits for the answer is told so.
+    pub(crate) fn refuse(&mut self, shell: &mut Shell, (db, number): (DbId, u64), error: &Error) {
+        if self.questions.get(&db).is_some_and(|question| question.number == number) {
+            self.questions.remove(&db);
+        }
+        let waits = |wait: &mut Wait| wait.db == db && wait.wanted == Wanted::Answer(number);
+        for wait in self.waits.extract_if(.., waits) {
+            shell.send(wait.session, weir_wire::reply_error(&wait.request, &error_text(error)));
+        }
+    }
+
     /// A database without a cluster has all that is committed.
     pub(crate) fn has_all(&mut self, db: DbId) {
         self.change(db, Wanted::Latest, Wanted::Entry(0));
@@ -216,10 +228,9 @@ impl States {
             let reply = if has {
                 weir_wire::reply_result(&wait.request, b"{}")
             } else {
-                let mut text = Vec::new();
                 let details = "the database has not had that state within the time that was given";
-                Error::new("timed out", details).write(&mut text);
-                weir_wire::reply_error(&wait.request, &text)
+                let error = Error::new("timed out", details);
+                weir_wire::reply_error(&wait.request, &error_text(&error))
             };
             done.push((wait.session, reply));
             false

@@ -109,6 +109,41 @@ fn a_session_that_does_not_read_holds_the_wait() {
     assert_eq!(answer(&mut shell, asker).expect("both have it")["delivered"], 2);
 }
 
+/// A relay is told each change by itself, from the log of changes.
+#[test]
+fn a_relay_that_does_not_read_holds_the_wait() {
+    let mut shell = Shell::start();
+    let (asker, relay) = (shell.connect(), shell.connect());
+    let zero = "00000000-0000-0000-0000-000000000000";
+    let monitor = format!(
+        r#"{{"id":7,"method":"weir_monitor","params":["Net",1,{{"Port":{{"columns":["name"]}}}},"{zero}",{{"each":true}}]}}"#
+    );
+    assert!(shell.call(relay, &monitor).contains("result"));
+    block(&mut shell, relay);
+    // It is not told of columns that no file keeps.
+    let up = r#"{"op":"update","table":"Port","where":[],"row":{"up":true}}"#;
+    add_port(&mut shell, asker, "a");
+    unblock(&mut shell, relay);
+    block(&mut shell, relay);
+    shell.call(asker, &transact(2, up));
+    shell.send(asker, &wait(r#"{"level":"queued"}"#));
+    shell.pass_ms(LOOK_MS);
+    assert_eq!(answer(&mut shell, asker).expect("nothing is for it")["complete"], true);
+    add_port(&mut shell, asker, "b");
+    add_port(&mut shell, asker, "c");
+    shell.send(asker, &wait(r#"{"level":"queued","timeout":200}"#));
+    shell.pass_ms(300);
+    let result = answer(&mut shell, asker).expect("the time is up");
+    let missing = json!([{"behind":2,"client":format!("unix#{}", relay.0),"level":"none"}]);
+    assert_eq!((&result["complete"], &result["missing"]), (&json!(false), &missing));
+    shell.send(asker, &wait("{}"));
+    shell.pass_ms(200);
+    assert_eq!(answer(&mut shell, asker), None, "it has not been told");
+    unblock(&mut shell, relay);
+    shell.pass_ms(LOOK_MS);
+    assert_eq!(answer(&mut shell, asker).expect("it has it")["complete"], true);
+}
+
 #[test]
 fn levels_are_reached_one_after_the_other() {
     let mut shell = Shell::start();

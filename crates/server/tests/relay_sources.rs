@@ -231,7 +231,7 @@ fn options_that_are_not_known_are_refused() {
 }
 
 /// Names and column `up` of all ports.
-fn up(shell: &mut Shell) -> Vec<(String, bool)> {
+pub(crate) fn up(shell: &mut Shell) -> Vec<(String, bool)> {
     let client = shell.connect();
     let select = r#"{"op":"select","table":"Port","where":[],"columns":["name","up"]}"#;
     let reply = value(&shell.call(client, &transact(1, select)));
@@ -248,7 +248,7 @@ fn set_up(name: &str, up: bool) -> String {
     )
 }
 
-fn rows(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
+pub(crate) fn rows(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
     expected.iter().map(|(name, up)| ((*name).to_owned(), *up)).collect()
 }
 
@@ -317,6 +317,9 @@ fn columns_that_no_file_keeps_are_those_of_the_source() {
 pub(crate) const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 pub(crate) const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 
+/// What the source has beyond the reference.
+const FEATURES: [&str; 4] = ["weir_features", "weir_monitor", "weir_monitor.each", "weir_transact"];
+
 /// A relay whose source, of ours, the test plays; port `a` has been told, which is up.
 pub(crate) fn played() -> (Shell, LinkId) {
     let config =
@@ -326,8 +329,13 @@ pub(crate) fn played() -> (Shell, LinkId) {
     (shell, link)
 }
 
-/// Plays a source that knows no state that it is asked for.
+/// Plays a source that knows no state that it is asked for, and has port `a`.
 fn play(shell: &mut Shell) -> LinkId {
+    play_with(shell, &json!({A: {"initial": {"name": "a"}}}))
+}
+
+/// Plays such a source with these ports; others have its locks.
+pub(crate) fn play_with(shell: &mut Shell, ports: &Value) -> LinkId {
     while shell.connecting.is_empty() {
         shell.pass_ms(250);
     }
@@ -336,38 +344,56 @@ fn play(shell: &mut Shell) -> LinkId {
     shell.settle();
     let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA});
     loop {
-        let bytes = std::mem::take(shell.links.get_mut(&link).expect("the link is up"));
-        if bytes.is_empty() {
+        let requests = asked(shell, link);
+        if requests.is_empty() {
             return link;
         }
-        for request in serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>() {
-            let request = request.expect("requests");
+        for request in requests {
             let result = match request["method"].as_str().unwrap() {
-                "weir_features" => json!(["weir_features", "weir_monitor", "weir_monitor.each"]),
+                "weir_features" => json!(FEATURES),
                 "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
-                "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+                "weir_monitor" => json!([false, A, {"Port": ports}]),
                 "monitor" => {
                     assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
                     json!({"Port": {A: {"new": {"up": true}}}})
                 }
+                "lock" => json!({"locked": false}),
                 _ => json!({}),
             };
-            say(shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+            answer(shell, link, &request, &result);
         }
     }
 }
 
-fn say(shell: &mut Shell, link: LinkId, message: &Value) {
+/// What the relay has asked for since.
+pub(crate) fn asked(shell: &mut Shell, link: LinkId) -> Vec<Value> {
+    let bytes = std::mem::take(shell.links.get_mut(&link).expect("the link is up"));
+    let stream = serde_json::Deserializer::from_slice(&bytes).into_iter();
+    stream.map(|request| request.expect("requests")).collect()
+}
+
+pub(crate) fn say(shell: &mut Shell, link: LinkId, message: &Value) {
     shell.event(Event::LinkMessage { link, bytes: message.to_string().into_bytes() });
     shell.settle();
 }
 
-fn say_up(shell: &mut Shell, link: LinkId, row: &str, update: &Value) {
+pub(crate) fn answer(shell: &mut Shell, link: LinkId, request: &Value, result: &Value) {
+    say(shell, link, &json!({"id":request["id"],"result":result,"error":null}));
+}
+
+/// The source says that the database has another schema.
+pub(crate) fn say_schema(shell: &mut Shell, link: LinkId, schema: &Value) {
+    let row = json!({"modify": {"schema": schema.to_string()}});
+    let params = json!([["monid", "_Server"], {"Database": {ZERO: row}}]);
+    say(shell, link, &json!({"id":null,"method":"update2","params":params}));
+}
+
+pub(crate) fn say_up(shell: &mut Shell, link: LinkId, row: &str, update: &Value) {
     let params = json!([["ephemeral", "Net", 1], {"Port": {row: update}}]);
     say(shell, link, &json!({"id":null,"method":"update","params":params}));
 }
 
-fn say_rows(shell: &mut Shell, link: LinkId, id: &str, row: &str, update: &Value) {
+pub(crate) fn say_rows(shell: &mut Shell, link: LinkId, id: &str, row: &str, update: &Value) {
     let params = json!([["monid", "Net"], id, null, {"Port": {row: update}}]);
     say(shell, link, &json!({"id":null,"method":"weir_update","params":params}));
 }
@@ -410,7 +436,7 @@ fn lock(chain: &mut Chain, at: usize, client: SessionId, method: &str) -> Value 
 }
 
 /// A port, if the client has the lock.
-fn guarded(name: &str) -> String {
+pub(crate) fn guarded(name: &str) -> String {
     transact(2, &format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name)))
 }
 

@@ -182,10 +182,7 @@ impl Databases {
         let operations = operations(trigger.message.text());
         let outcome = self.execute_unbounded(shell, sessions, &trigger.origin, locks, &operations);
         let Outcome::Done(done) = outcome else { return None };
-        if let Some(delta) = &done.delta {
-            let db = self.open(trigger.origin.db);
-            db.tables.here_mut().expect("it has just run there").revert(delta);
-        }
+        done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
         Some(done.reply)
     }
 

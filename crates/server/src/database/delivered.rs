@@ -40,10 +40,7 @@ impl Databases {
         let history = db.history().kept()?;
         let find = |kind| history.find(state, kind, std::iter::empty());
         let place = find(IdKind::Recorded).or_else(|| find(IdKind::Volatile))?;
-        // What is in the log has been shown, but for what came from the file at the start, and for
-        // conversions, up to which everybody has been told.
-        let later = history.place().0 - place.0;
-        Some(db.watch.shown.saturating_sub(later))
+        Some(db.watch.position_at(history, place))
     }
 
     /// Up to where each session that watches a database has been told.
@@ -59,6 +56,12 @@ impl Databases {
             let told = all.entry(*owner).or_default();
             let earlier = told.up_to.into_iter().chain(db.watch.monitors.told(*key));
             told.up_to = earlier.min();
+        }
+        if let Some(history) = db.history().kept() {
+            for (owner, at) in db.watch.behind(history) {
+                let told = all.entry(owner).or_default();
+                told.up_to = told.up_to.into_iter().chain([at]).min();
+            }
         }
         for (owner, told) in &mut all {
             let session = sessions.get(*owner);

@@ -12,6 +12,7 @@ use weir_history::{History, Place};
 use weir_monitor::{Feed, MonitorKey};
 
 use crate::database::history::DECODED_BYTES;
+use crate::database::pacing::Watch;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
@@ -249,6 +250,32 @@ fn end_body(index: Option<Option<u64>>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!(",{index}").as_bytes());
     }
     out.extend_from_slice(b"]}");
+}
+
+impl Watch {
+    /// The sessions that are told each change.
+    pub(super) fn fed_sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.feeds.iter().map(|feeding| feeding.session)
+    }
+
+    /// The sessions that have not been told each change yet, with the positions up to which they have.
+    pub(super) fn behind(&self, log: &History) -> impl Iterator<Item = (SessionId, u64)> {
+        self.feeds.iter().filter_map(|feeding| {
+            let at = feeding.at.filter(|at| *at < log.place())?;
+            let before = match log.since(at, IdKind::Recorded) {
+                // Changes of what no record has are not told.
+                Some(changes) => Place(changes.first()?.0 - 1),
+                None => at,
+            };
+            Some((feeding.session, self.position_at(log, before)))
+        })
+    }
+
+    /// The position of a place of the log. What is in the log has been shown, but for what came from the
+    /// file at the start, and for conversions, up to which everybody has been told.
+    pub(super) fn position_at(&self, log: &History, place: Place) -> u64 {
+        self.shown.saturating_sub(log.place().0 - place.0)
+    }
 }
 
 impl Db {

@@ -230,14 +230,17 @@ impl Databases {
     /// Changes are kept for clients that come back, or no longer (`--no-standalone-history`).
     pub(crate) fn keep_history(&mut self, is_kept: bool) {
         let is_standalone = |db: &&mut (DbId, Db)| !db.1.storage.is_shared();
-        for (_, db) in self.entries.iter_mut().filter(is_standalone) {
+        let Self { entries, overflowed, .. } = self;
+        for (_, db) in entries.iter_mut().filter(is_standalone) {
             assert!(db.is_decided(), "what is decided has its ids");
             let Some(history) = db.history.kept_mut() else { continue };
             if is_kept != history.is_enabled() {
                 if is_kept {
                     history.enable()
                 } else {
-                    history.disable()
+                    history.disable();
+                    // Nobody can be told each change any more: they come back, and ask for something else.
+                    overflowed.extend(db.watch.fed_sessions());
                 }
                 db.watch.monitors.set_ids(history.ids());
                 db.history.memory = Memory::default();

@@ -216,7 +216,8 @@ impl Databases {
             return None;
         }
         let may_write = db.storage.may_write();
-        if may_write && chosen.is_none() || executed.delta.is_none() && chosen.is_none() {
+        let is_for_here = may_write || executed.delta.is_none();
+        if chosen.is_none() && is_for_here || trigger.lacks_locks && executed.delta.is_none() {
             return Some((trigger, executed));
         }
         let verdict = chosen.filter(|_| may_write).map(|chosen| (chosen, db.verdict(chosen)));

@@ -397,7 +397,7 @@ impl Databases {
         let rest_us = now_us.saturating_add(now_us.saturating_sub(trigger.sent_us));
         trigger.rest_us = trigger.is_long.then_some(rest_us);
         // When it runs again, the locks count that are owned then.
-        trigger.locks = None;
+        (trigger.locks, trigger.lacks_locks) = (None, false);
         trigger.way = Way::default();
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();

@@ -41,6 +41,9 @@ pub(crate) struct Trigger {
     pub(crate) holds: Option<Reason>,
     /// Locks that the session owned when the request came, if it did not run at once.
     pub(crate) locks: Option<Vec<Held>>,
+    /// Of a relay's client: it asserts a lock that is not the client's. If it changes nothing, that is its answer,
+    /// whoever decides.
+    pub(crate) lacks_locks: bool,
     /// The file refuses what it writes, with this strerror(3) text.
     pub(crate) refused: Option<String>,
     /// In a cluster: it may have become an entry behind this index, and nobody here can know.
@@ -68,6 +71,7 @@ impl Trigger {
             has_waited: false,
             holds: None,
             locks: None,
+            lacks_locks: false,
             refused: None,
             since: None,
             term: 0,

@@ -3,12 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use weir_data::{
-    ColumnEdit, ColumnId, Datum, Edit, Row, RowEdit, RowImage, Store, TableId, TableSchema, Uuid,
-};
-use weir_upstream::news::EphemeralRows;
+use weir_data::{RowEdit, RowImage, Store, TableId, Uuid};
 
-type Values = Vec<(ColumnId, Datum)>;
+use crate::work::{Values, modification};
 
 /// Values whose rows have not come. They are as many as rows are on their way at most: who tells values of a
 /// row also tells that it is gone.
@@ -23,23 +20,17 @@ impl Unplaced {
         self.by_row.is_empty()
     }
 
-    /// What the source says of rows that are here; the rest is kept.
-    pub(crate) fn place(&mut self, told: EphemeralRows, store: &Store) -> Vec<RowEdit> {
-        let mut edits = Vec::new();
-        if told.is_all {
+    /// Keeps what the source says of rows that are not here; if that was of all rows, nothing else.
+    pub(crate) fn keep(&mut self, is_all: bool, absent: Vec<RowImage>) {
+        if is_all {
             self.by_row.clear();
-            edits = of_others(&told.images, store);
         }
-        for RowImage { table, uuid, values } in told.images {
+        for RowImage { table, uuid, values } in absent {
             match values {
-                Some(values) if store.get(table, uuid).is_some() => {
-                    edits.push(modification(table, uuid, values));
-                }
                 Some(values) => _ = self.by_row.insert((table, uuid), values),
                 None => _ = self.by_row.remove(&(table, uuid)),
             }
         }
-        edits
     }
 
     /// Takes the values that waited for these rows, which have come.
@@ -56,34 +47,4 @@ impl Unplaced {
         let rows = self.by_row.extract_if(.., |row, _| here(row));
         rows.map(|((table, uuid), values)| modification(table, uuid, values)).collect()
     }
-}
-
-fn modification(table: TableId, uuid: Uuid, values: Values) -> RowEdit {
-    let edit = |(column, value)| ColumnEdit { column, value, is_difference: false };
-    RowEdit { table, uuid, edit: Edit::Modify(values.into_iter().map(edit).collect()) }
-}
-
-/// Rows that the source has said nothing of have the values that rows begin with.
-fn of_others(images: &[RowImage], store: &Store) -> Vec<RowEdit> {
-    let mut edits = Vec::new();
-    for (table, schema) in store.schema().table_ids() {
-        if schema.data_columns().all(|(_, column)| column.persistent) {
-            continue;
-        }
-        for row in store.table(table).iter() {
-            let place = (table, row.uuid());
-            if images.binary_search_by_key(&place, |image| (image.table, image.uuid)).is_err() {
-                let values = beginnings(row, schema);
-                edits.extend((!values.is_empty()).then(|| modification(table, row.uuid(), values)));
-            }
-        }
-    }
-    edits
-}
-
-/// The first values of such columns, where they are others now.
-fn beginnings(row: &Row, schema: &TableSchema) -> Values {
-    let ephemeral = schema.data_columns().filter(|(_, column)| !column.persistent);
-    let values = ephemeral.map(|(id, column)| (id, Datum::default_of(&column.ty)));
-    values.filter(|(id, value)| row.datum(*id) != value).collect()
 }

@@ -1,6 +1,6 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use weir_data::Uuid;
 
@@ -8,6 +8,10 @@ use crate::database::Trigger;
 use crate::ids::SessionId;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
+
+/// Most states that are remembered of those that came while requests were with the source. An answer that names
+/// an older one, which the log of changes has lost, too, waits until the connection ends.
+const PASSED_MAX: usize = 4096;
 
 /// A request on its way to the source.
 #[derive(Debug)]
@@ -54,6 +58,9 @@ pub(crate) struct Forwards {
     early: Vec<Early>,
     /// Conversions that the source has made, and no rows have come under their schema.
     converted: Vec<Trigger>,
+    /// States that the relay has come to while requests were with the source: the log of changes may have lost
+    /// one of them when an answer names it.
+    passed: VecDeque<Uuid>,
 }
 
 /// An answer that has come before what it has changed.
@@ -93,6 +100,22 @@ impl Forwards {
     /// The source has answered.
     pub(crate) fn answered(&mut self, number: u64) -> Option<Forward> {
         self.sent.remove(&number)
+    }
+
+    /// The relay comes to a state.
+    pub(crate) fn pass(&mut self, state: Uuid) {
+        if self.sent.is_empty() {
+            return self.passed.clear();
+        }
+        if self.passed.len() == PASSED_MAX {
+            self.passed.pop_front();
+        }
+        self.passed.push_back(state);
+    }
+
+    /// Whether the relay has come to a state since a request was sent that has just been answered.
+    pub(crate) fn has_passed(&self, state: Uuid) -> bool {
+        self.passed.contains(&state)
     }
 
     /// The connection has ended: what may be sent again waits for the next one, in its order, if `keep` says

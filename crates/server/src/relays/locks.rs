@@ -9,7 +9,7 @@
 //! | queued, and the owner here knows | the source gives it; the connection ends | owned; lost |
 //! | lost, and the owner here knows | there is a connection again | asked for again |
 //! | asked for again | the answer; the connection ends | owned, queued; lost |
-//! | any | nobody here has it or waits for it | none: it is given back |
+//! | any | nobody here has it or waits for it | none: it is given back, once the source can be told |
 
 use std::collections::BTreeMap;
 
@@ -103,10 +103,17 @@ impl SourceLocks {
         turns
     }
 
-    /// Nobody here wants these any more: those that must be given back at the source.
-    pub(crate) fn give_up(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        let gone = self.by_name.extract_if(.., |name, _| !is_wanted(name));
+    /// Nobody here wants these any more: those that must be given back at the source, if it can be told so now.
+    /// What it cannot be told of stays, until it can or the connection ends.
+    pub(crate) fn give_up(
+        &mut self,
+        may_tell: bool,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         let is_there = |standing: &Standing| *standing != Standing::Lost;
+        let may_go = |standing: &Standing| may_tell || !is_there(standing);
+        let gone =
+            self.by_name.extract_if(.., |name, standing| may_go(standing) && !is_wanted(name));
         gone.filter(|(_, standing)| is_there(standing)).map(|(name, _)| name).collect()
     }
 }
@@ -133,8 +140,13 @@ mod tests {
         locks.asked("l", 6);
         assert!(!locks.may_assert("l") && locks.to_ask_again().is_empty());
         assert_eq!(locks.answered(6, true), Some(Some(Turn::Back("l".into()))));
-        assert_eq!(locks.give_up(|_| true), Vec::<String>::new());
-        assert_eq!(locks.give_up(|_| false), ["l"]);
+        assert_eq!(locks.give_up(true, |_| true), Vec::<String>::new());
+        assert_eq!(locks.give_up(false, |_| false), Vec::<String>::new(), "it is the relay's yet");
+        assert_eq!(locks.give_up(true, |_| false), ["l"]);
+        assert!(locks.is_empty());
+        locks.asked("l", 7);
+        locks.disconnected();
+        assert_eq!(locks.give_up(false, |_| false), Vec::<String>::new(), "it has ended");
         assert!(locks.is_empty());
     }
 }

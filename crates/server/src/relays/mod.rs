@@ -88,7 +88,7 @@ pub(crate) struct Relay {
     pub(crate) at_work: Option<(WorkId, Option<LinkId>)>,
     /// What was read is to take effect as soon as the tables are settled.
     pub(crate) read: Option<Taken>,
-    /// The state that a helper makes of the tables.
+    /// The state that a helper makes of the tables; `None` if it gives values that are in no state.
     pub(crate) taking_over: Option<Uuid>,
     pub(crate) forwards: Forwards,
     pub(crate) locks: SourceLocks,
@@ -183,6 +183,12 @@ impl Relay {
         self.mail.clear();
         self.unread = None;
         self.read.take()
+    }
+
+    /// Whether the source takes transactions under ids, which are known since a state that has one.
+    pub(crate) fn has_once(&self) -> bool {
+        let gives_ids = self.follower.last() != Uuid::ZERO;
+        self.follower.has("weir_transact") && gives_ids && !self.lacks_once
     }
 
     /// Since when the rows have not been those of the source for sure, on the monotonic clock; `None`

@@ -62,7 +62,8 @@ pub(super) struct Round {
     turns: BTreeMap<DbId, VecDeque<Turn>>,
     /// Until all else of the round is done.
     last: VecDeque<Last>,
-    /// Replies wait for the next round, in which their sessions can be told what they changed.
+    /// Something waits for the next round: replies, whose sessions can be told then what they changed, or what
+    /// relays have set aside.
     is_postponed: bool,
     /// Replies to these wait, too: they are told each change by itself, and have had a step of it.
     fed: BTreeSet<(DbId, SessionId)>,
@@ -80,6 +81,11 @@ impl Round {
     /// Whether something waits for nothing but the next round.
     pub(super) fn is_postponed(&self) -> bool {
         self.is_postponed || !self.fed.is_empty()
+    }
+
+    /// There is something for the next round that waits for nothing else.
+    pub(super) fn postpone(&mut self) {
+        self.is_postponed = true;
     }
 
     fn push(&mut self, db: DbId, turn: Turn) {

@@ -14,6 +14,7 @@ mod recast;
 mod search;
 mod take_in;
 mod transaction;
+mod values;
 
 use std::fmt;
 
@@ -49,6 +50,7 @@ pub(crate) use recast::{
 pub(crate) use search::Wanted;
 pub(crate) use take_in::{NotTaken, Taken, edits_of_images};
 pub(crate) use transaction::{Failed, Request, append_error, operations};
+pub(crate) use values::{TakenValues, Values, modification, sorted};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.
 pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;

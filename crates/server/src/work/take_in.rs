@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use weir_data::{
     ColumnEdit, Edit, Row, RowEdit, RowImage, Schema, Snapshot, Store, TableId, UuidSource,
 };
-use weir_upstream::news::{EphemeralRows, News, Read, RowReader, Rows as SourceRows, State};
+use weir_upstream::news::{News, Read, RowReader, Rows as SourceRows, State};
 
+use crate::work::Garbage;
 use crate::work::load::{Rows, Target};
+use crate::work::values::TakenValues;
 
 /// [`Work::TakeIn`](crate::work::Work::TakeIn)
 pub struct TakeIn {
@@ -28,7 +30,17 @@ pub(crate) enum Taken {
     /// This state.
     State(State, Rows),
     /// Values that are in no state.
-    Ephemeral(EphemeralRows),
+    Values(TakenValues),
+}
+
+impl Taken {
+    /// Nobody needs it.
+    pub(crate) fn into_garbage(self) -> Garbage {
+        match self {
+            Self::State(_, rows) => rows.into_garbage(),
+            Self::Values(values) => Rows::Changed(values.difference).into_garbage(),
+        }
+    }
 }
 
 /// Why there are no rows.
@@ -47,7 +59,10 @@ impl TakeIn {
         TakenIn(match reader.read(&message, &mut uuids) {
             Read::Nothing => Err(NotTaken::Unread(message)),
             Read::Wrong(error) => Err(NotTaken::Wrong(error.to_string())),
-            Read::Ephemeral(rows) => Ok(Taken::Ephemeral(rows)),
+            Read::Ephemeral(told) => {
+                let values = TakenValues::of(told, before.as_ref(), &mut uuids);
+                values.map(Taken::Values).map_err(NotTaken::Wrong)
+            }
             Read::News(news) => {
                 let rows = rows_of(news, message, before.as_ref(), &mut uuids);
                 let rows = rows.map(|(state, rows)| Taken::State(state, rows));
@@ -95,7 +110,7 @@ fn rows_of(
 }
 
 /// The rows that changes are of, in these tables.
-fn rows_before(
+pub(super) fn rows_before(
     before: Option<&Snapshot>,
     schema: &Schema,
     tables: &BTreeSet<TableId>,

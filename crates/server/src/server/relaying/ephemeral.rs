@@ -6,6 +6,7 @@ use weir_upstream::news::EphemeralRows;
 use crate::database::Changed;
 use crate::ids::DbId;
 use crate::server::Server;
+use crate::work::{TakenValues, sorted};
 
 impl Server {
     /// The source has told some; the tables are settled.
@@ -18,8 +19,21 @@ impl Server {
             *told.schema,
             "with another schema the rows are asked for anew"
         );
-        let edits = relays.get_mut(db).unplaced.place(told, store);
+        let is_all = told.is_all;
+        let (edits, absent) = sorted(told, store);
+        relays.get_mut(db).unplaced.keep(is_all, absent);
         self.give_values(db, edits);
+    }
+
+    /// A helper has read many; the tables are settled.
+    pub(super) fn take_values(&mut self, db: DbId, values: TakenValues) {
+        let TakenValues { is_all, difference, absent } = values;
+        let relay = self.relays.get_mut(db);
+        relay.follower.have_ephemeral(is_all);
+        relay.unplaced.keep(is_all, absent);
+        if !difference.is_empty() {
+            self.take_over(db, difference, None);
+        }
     }
 
     /// Rows have come, whose values may have come before them: these, or any.

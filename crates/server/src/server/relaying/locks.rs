@@ -1,5 +1,7 @@
 //! Locks of clients at the source (`relays::locks`).
 
+use weir_engine::Outcome;
+
 use crate::ids::DbId;
 use crate::relays::forwards::Forward;
 use crate::relays::locks::Turn;
@@ -14,8 +16,9 @@ pub(super) enum Locked {
     Goes,
     /// Its client does not have them: this is the answer.
     Refused(Vec<u8>),
-    /// Its client does not have them, and the transaction would wait for rows before it came to say so.
-    Lost,
+    /// Its client does not have them; before the transaction came to say so it would wait for rows, or take longer
+    /// than a step may: it goes to a helper.
+    Aside,
     /// What it is to be answered can be said when the tables are settled.
     Waits,
 }
@@ -50,8 +53,10 @@ impl Server {
             if !databases.can_follow(db) {
                 return Locked::Waits;
             }
-            let reply = databases.reply_of(shell, sessions, trigger);
-            return reply.map_or(Locked::Lost, Locked::Refused);
+            return match databases.outcome_of(shell, sessions, trigger) {
+                Outcome::Done(done) => Locked::Refused(done.reply),
+                Outcome::Wait { .. } | Outcome::TooLong { .. } => Locked::Aside,
+            };
         }
         let by_force =
             |name: &str| session.is_some_and(|session| sessions.has_stolen(session, name));
@@ -108,8 +113,9 @@ impl Server {
         if relay.locks.is_empty() {
             return;
         }
-        let given_up = relay.locks.give_up(|name| sessions.is_locked(name));
-        if !relay.follower.may_ask() {
+        let may_ask = relay.follower.may_ask();
+        let given_up = relay.locks.give_up(may_ask, |name| sessions.is_locked(name));
+        if !may_ask {
             return;
         }
         let mut out = Vec::new();

@@ -8,6 +8,7 @@ use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::outbound;
+use crate::relays::Relay;
 use crate::relays::forwards::{Early, Forward};
 use crate::reply::error_text;
 use crate::server::Server;
@@ -67,7 +68,12 @@ impl Server {
             match self.lock_at_source(db, &mut forward) {
                 Locked::Goes => self.send_to_source(db, forward),
                 Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
-                Locked::Lost => self.lose_request(forward.trigger),
+                Locked::Aside => {
+                    let Self { sessions, databases, round, .. } = self;
+                    forward.trigger.lacks_locks = true;
+                    databases.set_aside_new(sessions, forward.trigger);
+                    round.postpone();
+                }
                 Locked::Waits => return self.relays.get_mut(db).forwards.again(forward),
             }
         }
@@ -119,14 +125,15 @@ impl Server {
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
         let relay = self.relays.get_mut(db);
-        let has_once = relay.follower.has("weir_transact") && !relay.lacks_once;
+        let has_once = relay.has_once();
         let trigger = &forward.trigger;
         if forward.was_sent && !has_once {
             // Another server than the one that was asked first: nobody there knows of it.
             return self.lose_request(forward.trigger);
         }
         if trigger.is_judged() && !has_once {
-            let details = "the source of this relay has no weir_transact";
+            let details =
+                "the source of this relay has no weir_transact, or gives its states no ids";
             let error = Error::new(NOT_SUPPORTED, details);
             return self.refuse_forward(forward.trigger, &error_text(&error));
         }
@@ -179,9 +186,7 @@ impl Server {
         };
         match answer {
             // It may overtake its change, if much waits to be told here.
-            Answer::Reply(Some(state), reply)
-                if self.databases.position_of(db, state).is_none() =>
-            {
+            Answer::Reply(Some(state), reply) if !self.has_state(db, state) => {
                 let early = Early { state: Some(state), trigger: forward.trigger, reply };
                 self.relays.get_mut(db).forwards.keep_answer(early);
             }
@@ -214,6 +219,13 @@ impl Server {
             self.databases.get(db).is_some_and(|db| db.schema().to_string() == wanted.to_string())
         };
         wanted.is_none_or(has)
+    }
+
+    /// Whether the relay has come to a state of which it is told now.
+    fn has_state(&self, db: DbId, state: Uuid) -> bool {
+        let has_passed = |relay: &Relay| relay.forwards.has_passed(state);
+        self.databases.position_of(db, state).is_some()
+            || self.relays.get(db).is_some_and(has_passed)
     }
 
     /// Gives answers whose changes have come.
@@ -269,9 +281,10 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     Some(Answer::Reply(state_of(result), results.as_bytes().to_vec()))
 }
 
-/// The state that an answer to `weir_transact` names.
+/// The state that an answer to `weir_transact` names, if the source gives states ids.
 pub(super) fn state_of(answer: Text<'_>) -> Option<Uuid> {
-    Uuid::parse_bytes(member(answer, "id")?.str()?.as_bytes())
+    let id = Uuid::parse_bytes(member(answer, "id")?.str()?.as_bytes());
+    id.filter(|id| *id != Uuid::ZERO)
 }
 
 fn member<'a>(object: Text<'a>, name: &str) -> Option<Text<'a>> {

@@ -1,6 +1,6 @@
 //! Rows of a source become those of the relay.
 
-use weir_data::{Edit, RowEdit, TableId, Uuid};
+use weir_data::{Delta, Edit, RowEdit, TableId, Uuid};
 use weir_history::History;
 use weir_upstream::follower::Follower;
 use weir_upstream::news::{News, Rows as SourceRows, State};
@@ -8,6 +8,7 @@ use weir_upstream::news::{News, Rows as SourceRows, State};
 use crate::database::Changed;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
+use crate::relays::ephemeral::Unplaced;
 use crate::server::Server;
 use crate::storage::Storage;
 use crate::work::{NotTaken, Rows, TakeOver, Taken, TakenIn, TakenOver, Work};
@@ -31,7 +32,7 @@ impl Server {
             SourceRows::Images(images) => Changed::Images(images),
             SourceRows::All(_) => unreachable!("a helper reads the first rows"),
         };
-        let state = self.state_of(state.id);
+        let state = self.come_to(db, state.id);
         let Self { shell, databases, .. } = self;
         match databases.follow_source(shell, db, Some(state), changed) {
             Ok(()) => {
@@ -43,9 +44,12 @@ impl Server {
         }
     }
 
-    /// A state that has no id at the source gets one here, so that clients can come back to it.
-    fn state_of(&mut self, id: Uuid) -> Uuid {
-        if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id }
+    /// The relay is about to have a state. One that has no id at the source gets one here, so that clients can
+    /// come back to it.
+    fn come_to(&mut self, db: DbId, id: Uuid) -> Uuid {
+        let id = if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id };
+        self.relays.get_mut(db).forwards.pass(id);
+        id
     }
 
     /// The rows are not those of the source, whatever the reason: all of them are asked for.
@@ -83,10 +87,7 @@ impl Server {
     pub(super) fn take_read(&mut self, db: DbId, taken: Taken) {
         match taken {
             Taken::State(state, rows) => self.take_rows(db, state, rows),
-            Taken::Ephemeral(rows) => {
-                self.relays.get_mut(db).follower.have_ephemeral(rows.is_all);
-                self.take_ephemeral(db, rows);
-            }
+            Taken::Values(values) => self.take_values(db, values),
         }
     }
 
@@ -95,11 +96,13 @@ impl Server {
         if !relay.follower.is_following() {
             // These are all rows, or all that was missed: no change before them is told any more.
             relay.forwards.await_all_rows();
+            // Their other columns come with them, or are asked for anew.
+            relay.unplaced = Unplaced::default();
         }
         let mut out = Vec::new();
         relay.follower.have_read(state, &mut out);
         self.carry_out_relay(db, out);
-        let state = self.state_of(state.id);
+        let state = self.come_to(db, state.id);
         match rows {
             Rows::Fresh(database) => {
                 self.shell.ask(Effect::TrimMemory);
@@ -112,13 +115,7 @@ impl Server {
                 self.give_early(db);
             }
             Rows::Changed(difference) if !difference.is_empty() => {
-                let Self { shell, sessions, databases, relays, .. } = self;
-                let database = databases.send_tables_to_snapshot(shell, sessions, db);
-                let take_over = TakeOver { database, difference, seed: shell.seed() };
-                let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
-                let relay = relays.get_mut(db);
-                relay.at_work = Some((work, relay.link));
-                relay.taking_over = Some(state);
+                self.take_over(db, difference, Some(state));
             }
             Rows::Changed(_) => {
                 let Self { shell, databases, .. } = self;
@@ -136,6 +133,17 @@ impl Server {
         }
     }
 
+    /// A helper changes the tables: they have this state then, or the one that they had.
+    pub(super) fn take_over(&mut self, db: DbId, difference: Delta, state: Option<Uuid>) {
+        let Self { shell, sessions, databases, relays, .. } = self;
+        let database = databases.send_tables_to_snapshot(shell, sessions, db);
+        let take_over = TakeOver { database, difference, seed: shell.seed() };
+        let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
+        let relay = relays.get_mut(db);
+        relay.at_work = Some((work, relay.link));
+        relay.taking_over = state;
+    }
+
     /// A helper has made the tables like those of the source. Answers with what it has made if that is
     /// not for a relay.
     pub(in crate::server) fn have_taken_over_relay(
@@ -147,12 +155,13 @@ impl Server {
         let TakenOver { database, result } = taken;
         let relay = self.relays.get_mut(db);
         relay.at_work = None;
-        let state = relay.taking_over.take().expect("it is what the helper was asked");
+        let state = relay.taking_over.take();
         let Self { shell, databases, .. } = self;
         databases.take_tables(shell, db, database);
-        match result {
-            Ok(delta) => databases.have_rows_of(shell, db, delta, state),
-            Err(error) => self.cannot_follow_source(db, &error.to_string()),
+        match (result, state) {
+            (Ok(delta), Some(state)) => databases.have_rows_of(shell, db, delta, state),
+            (Ok(delta), None) => databases.have_values(db, delta),
+            (Err(error), _) => self.cannot_follow_source(db, &error.to_string()),
         }
         self.decide(db);
         self.place_ephemeral(db, None);
@@ -162,8 +171,6 @@ impl Server {
     }
 
     pub(super) fn free_rows(&mut self, taken: Option<Taken>) {
-        if let Some(Taken::State(_, rows)) = taken {
-            self.shell.free(rows.into_garbage());
-        }
+        taken.into_iter().for_each(|taken| self.shell.free(taken.into_garbage()));
     }
 }

@@ -70,7 +70,11 @@ impl Server {
             }
             Ok(result) => match weir_json::validate(result).ok().and_then(state_of) {
                 Some(id) => self.states.answered_with_id(db, question, id),
-                None => self.ask_source_again(db),
+                None => {
+                    let details = "the source of this relay gives its states no ids";
+                    let error = Error::new(NOT_SUPPORTED, details);
+                    self.states.refuse(&mut self.shell, (db, question), &error);
+                }
             },
             Err(_) => self.ask_source_again(db),
         }
