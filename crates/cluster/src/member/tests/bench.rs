@@ -8,7 +8,9 @@ use weir_log::clustered::Servers;
 
 use crate::consensus::APPEND;
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Position};
+use crate::{
+    Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Place, Position,
+};
 
 /// The cluster of all tests.
 pub(super) const CLUSTER: Uuid = Uuid::from_u128(77);
@@ -37,7 +39,7 @@ pub(super) fn data(term: u64, index: u64) -> Entry {
 }
 
 fn logged(Entry { at, content }: Entry) -> Logged {
-    Logged { at, held: Held::Here(content), place: None }
+    Logged { at, held: Held::Here(content), place: Some(Place { offset: 100 * at.index, len: 9 }) }
 }
 
 /// The member under test is server 1 of three; entries 2 to 6 are in its log, 5 of them committed.
@@ -57,6 +59,8 @@ pub(super) struct Bench {
     pub(super) messages: usize,
     /// Who leads, as often as that was told.
     pub(super) leaders: Vec<Option<Uuid>>,
+    /// Where texts of entries were read back; none of them can be.
+    pub(super) texts_read: Vec<Place>,
     pub(super) closed: Vec<LinkId>,
     pub(super) has_left: bool,
     pub(super) has_forgotten: bool,
@@ -77,6 +81,7 @@ impl Bench {
             logs: vec![],
             messages: 0,
             leaders: vec![],
+            texts_read: vec![],
             closed: vec![],
             has_left: false,
             has_forgotten: false,
@@ -100,8 +105,8 @@ impl Bench {
             snapshot_timer: 1000,
             snapshot_len: 1000,
             entries: (2..=6).map(|index| logged(data(1, index))).collect(),
-            log_len: 0,
-            texts_bytes_max: usize::MAX,
+            log_len: 1000,
+            texts_bytes_max: 0,
             term: 2,
             vote: None,
             commit: 5,
@@ -239,7 +244,11 @@ impl Bench {
                 self.member.handle(self.now_us, read);
             }
             Effect::ReadIndex { .. } => panic!("nobody has asked"),
-            Effect::ReadTexts(_) => panic!("all texts are in memory"),
+            Effect::ReadTexts(place) => {
+                self.texts_read.push(place);
+                let read = Event::TextsRead { result: Err("Input/output error".into()) };
+                self.member.handle(self.now_us, read);
+            }
             Effect::LoadSnapshot { last } => {
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
                 self.member.handle(self.now_us, loaded);

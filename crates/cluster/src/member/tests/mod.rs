@@ -3,4 +3,5 @@
 mod bench;
 mod odd_frames;
 mod promises;
+mod snapshots;
 mod strangers;
