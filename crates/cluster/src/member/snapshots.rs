@@ -61,6 +61,8 @@ pub(crate) struct Snapshots {
     len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
     incoming: Option<Incoming>,
+    /// One that was announced while the one before it was about to take the file's place.
+    announced: Option<(LinkId, Uuid, Begin)>,
     /// The snapshot that has come is about to take the file's place.
     is_installing: bool,
     /// What a copy begins with that is about to take the file's place, and bytes of its data.
@@ -75,6 +77,7 @@ impl Snapshots {
             len,
             outgoing: BTreeMap::new(),
             incoming: None,
+            announced: None,
             is_installing: false,
             finishing: None,
             copied_to: None,
@@ -198,6 +201,8 @@ impl Member {
             return self.node.restore(from, begin.term, begin.mark());
         }
         if self.snapshots.is_installing {
+            // The other end goes on when it hears how much is here, and not before.
+            self.snapshots.announced = Some((link, from, begin));
             return;
         }
         if let Some(incoming) = &mut self.snapshots.incoming
@@ -299,6 +304,12 @@ impl Member {
         let before = std::mem::replace(&mut self.servers, mark.servers);
         self.want_peers();
         self.servers_changed(&before);
+        if let Some((link, from, begin)) = self.snapshots.announced.take()
+            && self.peers.link(link).is_some()
+            && self.node.check_snapshot(from, begin.term, begin.last).is_ok()
+        {
+            self.snapshot_announced(link, from, begin);
+        }
     }
 
     /// What has taken effect by now, for a copy of the file that begins with a snapshot of the

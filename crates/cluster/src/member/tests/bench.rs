@@ -61,6 +61,8 @@ pub(super) struct Bench {
     pub(super) leaders: Vec<Option<Uuid>>,
     /// Where texts of entries were read back; none of them can be.
     pub(super) texts_read: Vec<Place>,
+    /// The last entries of snapshots that were about to come.
+    pub(super) receiving: Vec<Position>,
     pub(super) closed: Vec<LinkId>,
     pub(super) has_left: bool,
     pub(super) has_forgotten: bool,
@@ -82,6 +84,7 @@ impl Bench {
             messages: 0,
             leaders: vec![],
             texts_read: vec![],
+            receiving: vec![],
             closed: vec![],
             has_left: false,
             has_forgotten: false,
@@ -256,13 +259,13 @@ impl Bench {
             Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,
             Effect::Leadership { leader } => self.leaders.push(leader),
+            Effect::ReceiveSnapshot { mark, .. } => self.receiving.push(mark.last),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { .. }
             | Effect::PeerLost { .. }
-            | Effect::ReceiveSnapshot { .. }
             | Effect::SnapshotPiece { .. }
             | Effect::DropSnapshot
             | Effect::DropCopy => {}

@@ -1,9 +1,11 @@
 //! What of the file is read for others, and what comes, while another file takes its place.
 
+use std::sync::Arc;
+
 use weir_data::Uuid;
 
-use super::bench::{APPEND_REPLY, Bench, server};
-use crate::wire::{Lane, Step};
+use super::bench::{APPEND_REPLY, Bench, server, three};
+use crate::wire::{Begin, Frame, Lane, Step};
 use crate::{Event, LinkId, Position, Proposal};
 
 fn acknowledge(bench: &mut Bench, link: LinkId, at: Position) {
@@ -42,4 +44,26 @@ fn no_text_is_read_back_while_a_copy_takes_the_place_of_the_file() {
     bench.handle(Event::CopyWritten { mark, len: 100 });
     server_3_lacks_one(&mut bench);
     assert_eq!(bench.texts_read, []);
+}
+
+/// The end of the one that is sent says less than the other end waits for, so nothing else would come of
+/// the announcement.
+#[test]
+fn a_snapshot_that_is_announced_while_another_one_takes_the_place_of_the_file_comes_behind_it() {
+    let mut bench = Bench::follower();
+    let [first, second] = [10, 20].map(|index| Position { term: 3, index });
+    let announce = |bench: &mut Bench, last| {
+        let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
+        let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len: 4 };
+        let link = bench.greet(server(2), Lane::Log);
+        bench.frame(link, &Frame::Begin(begin));
+        link
+    };
+    bench.is_disk_slow = true;
+    let link = announce(&mut bench, first);
+    bench.frame(link, &Frame::Piece { last: first, offset: 0, bytes: b"{}{}".to_vec() });
+    announce(&mut bench, second);
+    assert_eq!(bench.receiving, [first]);
+    bench.sync();
+    assert_eq!(bench.receiving, [first, second]);
 }
