@@ -40,7 +40,7 @@ impl Member {
     }
 
     /// A connection is no more: what was sent there may not have come.
-    fn link_gone(&mut self, link: &Link) {
+    pub(super) fn link_gone(&mut self, link: &Link) {
         let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
         self.node.unreachable(peer);
         self.snapshot_cut(peer);

@@ -519,7 +519,8 @@ impl Member {
             wanted.extend(self.joins.wanted());
             wanted.remove(&self.address);
         }
-        self.peers.want(&wanted);
+        let closed = self.peers.want(&wanted);
+        closed.iter().for_each(|link| self.link_gone(link));
     }
 
     fn gather(&mut self) {

@@ -64,6 +64,10 @@ pub(super) struct Bench {
     /// The last entries of snapshots that were about to come.
     pub(super) receiving: Vec<Position>,
     pub(super) closed: Vec<LinkId>,
+    /// Members of which the server was told that a connection has ended.
+    pub(super) lost: Vec<Uuid>,
+    /// The next attempt to connect to this address is neither answered nor refused.
+    held: Option<(String, Option<LinkId>)>,
     pub(super) has_left: bool,
     pub(super) has_forgotten: bool,
 }
@@ -86,6 +90,8 @@ impl Bench {
             texts_read: vec![],
             receiving: vec![],
             closed: vec![],
+            lost: vec![],
+            held: None,
             has_left: false,
             has_forgotten: false,
         };
@@ -236,7 +242,13 @@ impl Bench {
                 self.step(step, self.is_disk_bad || behind != self.written);
             }
             Effect::FinishCopy { step, .. } => self.step(step, self.is_disk_bad),
-            Effect::Connect { link, .. } => {
+            Effect::Connect { link, address } => {
+                if let Some((held, by @ None)) = &mut self.held
+                    && *held == address
+                {
+                    *by = Some(link);
+                    return;
+                }
                 let error = Some("Connection refused".into());
                 self.member.handle(self.now_us, Event::Lost { link, error });
             }
@@ -260,16 +272,23 @@ impl Bench {
             Effect::Message { .. } => self.messages += 1,
             Effect::Leadership { leader } => self.leaders.push(leader),
             Effect::ReceiveSnapshot { mark, .. } => self.receiving.push(mark.last),
+            Effect::PeerLost { peer } => self.lost.push(peer),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { .. }
-            | Effect::PeerLost { .. }
             | Effect::SnapshotPiece { .. }
             | Effect::DropSnapshot
             | Effect::DropCopy => {}
         }
+    }
+
+    /// The member connects there for its first lane.
+    pub(super) fn connection_to(&mut self, address: String) -> LinkId {
+        self.held = Some((address, None));
+        self.pass(1000);
+        self.held.take().and_then(|(_, link)| link).expect("it goes on to try")
     }
 
     /// A server connects.
