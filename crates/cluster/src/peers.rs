@@ -46,9 +46,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    pub(crate) fn lane(&self) -> Option<Lane> {
+        match self.made {
+            Made::ByUs(lane) => Some(lane),
+            Made::ByPeer(lane) => lane,
+        }
+    }
+
     /// Whether there is another one for the same direction, for the other lane.
     pub(crate) fn is_second(&self) -> bool {
-        self.made == Made::ByUs(Lane::Log) || self.made == Made::ByPeer(Some(Lane::Log))
+        self.lane() == Some(Lane::Log)
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) struct Bench {
     pub(super) texts_read: Vec<Place>,
     /// The last entries of snapshots that were about to come.
     pub(super) receiving: Vec<Position>,
+    pub(super) sent: Vec<(LinkId, Vec<u8>)>,
     pub(super) closed: Vec<LinkId>,
     /// Members of which the server was told that a connection has ended.
     pub(super) lost: Vec<Uuid>,
@@ -89,6 +90,7 @@ impl Bench {
             leaders: vec![],
             texts_read: vec![],
             receiving: vec![],
+            sent: vec![],
             closed: vec![],
             lost: vec![],
             held: None,
@@ -277,8 +279,8 @@ impl Bench {
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
-            Effect::Send { .. }
-            | Effect::SnapshotPiece { .. }
+            Effect::Send { link, bytes } => self.sent.push((link, bytes)),
+            Effect::SnapshotPiece { .. }
             | Effect::DropSnapshot
             | Effect::DropCopy => {}
         }
