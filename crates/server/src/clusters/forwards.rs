@@ -16,8 +16,8 @@ pub(crate) enum State {
     New,
     /// The leader has been asked.
     Asked,
-    /// The entry of its id is on its way, with this reply if it is known.
-    Entry(Option<Vec<u8>>),
+    /// The entry of its id is on its way, at this place, with this reply if it is known.
+    Entry(Position, Option<Vec<u8>>),
     /// It changes nothing, as of an entry.
     Empty(Position, Vec<u8>),
     /// It waits, as of an entry.
@@ -122,11 +122,14 @@ impl Forwards {
         self.by_number.get_mut(&number).expect("it has just been listed")
     }
 
-    /// What was to be decided up to an index, is by now: requests that change nothing, and that wait.
-    pub(crate) fn decided(&mut self, applied: u64) -> Vec<Forward> {
+    /// What was to be decided up to an index, is by now: requests that change nothing, that wait, and
+    /// whose entries have come in a snapshot. A reply is that of an entry if the leader of this term has
+    /// given it.
+    pub(crate) fn decided(&mut self, applied: u64, term: u64) -> Vec<Forward> {
         let is_due = |(_, forward): &(&i64, &Forward)| match &forward.state {
-            State::Empty(at, _) | State::Waits(at) => at.index <= applied,
-            State::New | State::Asked | State::Entry(_) => false,
+            State::Entry(at, Some(_)) => at.index <= applied && at.term == term,
+            State::Empty(at, _) | State::Waits(at) | State::Entry(at, None) => at.index <= applied,
+            State::New | State::Asked => false,
         };
         let due: Vec<i64> =
             self.by_number.iter().filter(is_due).map(|(number, _)| *number).collect();

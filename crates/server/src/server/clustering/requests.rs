@@ -152,7 +152,7 @@ impl Server {
             _ => Found::No,
         };
         match found {
-            Found::Yes => part.forwards.number(number).state = State::Entry(None),
+            Found::Yes(at) => part.forwards.number(number).state = State::Entry(at, None),
             Found::No => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
                 let Self { shell, sessions, databases, .. } = self;
@@ -227,10 +227,10 @@ impl Server {
                 }
                 let Some(forward) = part.forwards.answered(eid, attempt) else { return };
                 match outcome {
-                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),
+                    Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
                     Outcome::Waits(at) => forward.state = State::Waits(at),
-                    Outcome::Known => forward.state = State::Entry(None),
+                    Outcome::Known(at) => forward.state = State::Entry(at, None),
                     Outcome::NotLeader => {
                         forward.state = State::New;
                         part.again_us.get_or_insert(now_us + AGAIN_US);
@@ -271,7 +271,7 @@ impl Server {
                 _ => Found::No,
             };
             let outcome = match found {
-                Found::Yes => Some(Outcome::Known),
+                Found::Yes(at) => Some(Outcome::Known(at)),
                 Found::Unknown => Some(Outcome::Unknown),
                 Found::No => None,
             };
