@@ -67,9 +67,10 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "forgotten-repetition",
         places: &[Place {
-            file: "crates/server/src/clusters/mod.rs",
-            good: "0 => are_many || self.retried.contains(&request.eid),",
-            bad: "0 => are_many || self.retried.contains(&request.eid) && !PLANTED,",
+            file: "crates/server/src/clusters/repetitions.rs",
+            good: "Some(last) if attempt < *last => Attempt::TooLate,",
+            bad: "Some(last) if PLANTED && attempt < *last => Attempt::First,
+            Some(last) if attempt < *last => Attempt::TooLate,",
         }],
         test: "connections_that_end_all_the_time_bring_no_transaction_twice",
         found_by: "once",

@@ -53,7 +53,7 @@ impl Forwards {
         self.outbound.enter(&trigger.origin, self.next, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, self.next);
         let since = trigger.since;
-        let attempts = u64::from(since.is_some());
+        let attempts = trigger.attempts.max(u64::from(since.is_some()));
         let forward = Forward { trigger, since, attempts, state: State::New, kept_bytes };
         self.by_number.insert(self.next, forward);
     }
@@ -74,8 +74,9 @@ impl Forwards {
     }
 
     fn take_number(&mut self, number: i64) -> Forward {
-        let forward = self.by_number.remove(&number).expect("the number is that of a request");
-        let Forward { trigger, kept_bytes, .. } = &forward;
+        let mut forward = self.by_number.remove(&number).expect("the number is that of a request");
+        let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
+        trigger.attempts = *attempts;
         self.by_eid.remove(&trigger.origin.eid);
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
@@ -186,5 +187,11 @@ mod tests {
         forwards.number(number).attempts += 1;
         assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
         assert!(forwards.answered(eid, 1).is_some());
+        // What waits here is asked again when that has ended: a leader takes nothing that comes behind a
+        // later attempt.
+        let waited = forwards.take(eid).expect("it is there").trigger;
+        forwards.push(waited, 0);
+        let [number] = forwards.new_ones()[..] else { panic!("one request") };
+        assert_eq!(forwards.number(number).attempts, 2);
     }
 }

@@ -10,6 +10,7 @@ use weir_json::{Text, TextBuf};
 use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
+use crate::clusters::repetitions::Attempt;
 use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
@@ -257,13 +258,15 @@ impl Server {
             let Some((from, request)) = part.arrived.pop_front() else { return };
             // It may have come twice, the later attempt first, for that takes another connection: it runs
             // once, and the later attempt is answered.
-            let may_have_run = part.may_have_run(&request);
-            if self.clusters.askers.runs(request.eid, request.attempt) {
+            let attempt = part.repetitions.note(request.eid, request.attempt);
+            if attempt == Attempt::TooLate
+                || self.clusters.askers.runs(request.eid, request.attempt)
+            {
                 continue;
             }
             let part = self.clusters.part_mut(db);
             let once = request.once.as_ref();
-            let found = match may_have_run {
+            let found = match attempt == Attempt::Again {
                 true if !once.is_some_and(|once| once.is_judged()) => {
                     part.member.find(request.eid, request.since)
                 }
