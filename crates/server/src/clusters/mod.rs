@@ -51,6 +51,9 @@ const LINKS_FROM: u64 = 1 << 40;
 /// A server that ends waits for so long at most until its leadership is taken, in microseconds.
 pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 
+/// A snapshot that could not be read back is read again after this long, in microseconds.
+pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
+
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
 
@@ -97,6 +100,8 @@ pub(crate) struct Part {
     pub(crate) receiving: Option<Receiving>,
     /// One that has taken the file's place, but not the tables'.
     pub(crate) loaded: Option<Receiving>,
+    /// When to read that once more, which could not be read.
+    pub(crate) load_again_us: Option<u64>,
     /// The helper that is at one of these.
     pub(crate) loading: Option<WorkId>,
     /// A copy of the file that is being written.
@@ -133,6 +138,11 @@ impl Part {
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
+    }
+
+    /// Whether the tables cannot become what is committed: their snapshot cannot be read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread)
     }
 
     /// Whether rows are committed that the tables do not have.
@@ -317,9 +327,8 @@ impl Clusters {
 
     fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
-            let again_us = part.again_us.unwrap_or(u64::MAX);
-            let again_us = if part.goes_on { 0 } else { again_us };
-            part.member.wakeup_us().min(again_us)
+            let again = [part.again_us, part.load_again_us, part.goes_on.then_some(0)];
+            again.into_iter().flatten().fold(part.member.wakeup_us(), u64::min)
         };
         self.parts.values().map(of).chain(self.stop_by_us).min()
     }
@@ -367,6 +376,7 @@ impl Clusters {
             told: Told::default(),
             receiving: None,
             loaded: None,
+            load_again_us: None,
             loading: None,
             copy: None,
             finishing: None,

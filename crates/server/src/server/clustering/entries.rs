@@ -85,10 +85,11 @@ impl Server {
     pub(in crate::server) fn apply_entries(&mut self, db: DbId) {
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         part.goes_on = false;
+        let most = if self.databases.step_cost_max() == 0 { 1 } else { STEP_BYTES_MAX };
         let mut bytes = 0;
         while self.databases.can_follow(db) && self.is_next_applicable(db) {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
-            part.goes_on = bytes >= STEP_BYTES_MAX && !part.to_apply.is_empty();
+            part.goes_on = bytes >= most && !part.to_apply.is_empty();
             if part.goes_on {
                 break;
             }
