@@ -280,9 +280,7 @@ impl Bench {
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { link, bytes } => self.sent.push((link, bytes)),
-            Effect::SnapshotPiece { .. }
-            | Effect::DropSnapshot
-            | Effect::DropCopy => {}
+            Effect::SnapshotPiece { .. } | Effect::DropSnapshot | Effect::DropCopy => {}
         }
     }
 
