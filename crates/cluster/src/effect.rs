@@ -73,8 +73,8 @@ pub enum Effect {
         /// What.
         body: Vec<u8>,
     },
-    /// The connections to a member have ended: what was sent may not have come, and what it was to
-    /// answer will not be answered.
+    /// A connection to a member has ended, or one of its connections here: what was sent may not have
+    /// come, and what it was to answer may not be answered.
     PeerLost {
         /// Who.
         peer: Uuid,

@@ -46,9 +46,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    pub(crate) fn lane(&self) -> Option<Lane> {
+        match self.made {
+            Made::ByUs(lane) => Some(lane),
+            Made::ByPeer(lane) => lane,
+        }
+    }
+
     /// Whether there is another one for the same direction, for the other lane.
     pub(crate) fn is_second(&self) -> bool {
-        self.made == Made::ByUs(Lane::Log) || self.made == Made::ByPeer(Some(Lane::Log))
+        self.lane() == Some(Lane::Log)
     }
 }
 
@@ -102,13 +109,15 @@ impl Peers {
         self.links.iter().map(|(id, link)| (*id, link))
     }
 
-    /// Whom to be connected to, from now on: servers by address, with their id if it is known.
-    pub(crate) fn want(&mut self, wanted: &BTreeMap<String, Option<Uuid>>) {
+    /// Whom to be connected to, from now on: servers by address, with their id if it is known. Answers
+    /// with the connections that are closed for it.
+    pub(crate) fn want(&mut self, wanted: &BTreeMap<String, Option<Uuid>>) -> Vec<Link> {
         let gone: Vec<String> =
             self.targets.keys().filter(|address| !wanted.contains_key(*address)).cloned().collect();
+        let mut closed = vec![];
         for address in gone {
             let target = self.targets.remove(&address).expect("it is there");
-            target.links.into_iter().flatten().for_each(|link| self.close(link));
+            closed.extend(target.links.into_iter().flatten().filter_map(|link| self.close(link)));
         }
         for (address, peer) in wanted {
             let target = self.targets.entry(address.clone()).or_insert(Target {
@@ -128,6 +137,7 @@ impl Peers {
                 }
             }
         }
+        closed
     }
 
     /// Servers to be connected to, as far as they are known.
@@ -223,10 +233,10 @@ impl Peers {
         Some(link)
     }
 
-    fn close(&mut self, id: LinkId) {
-        if self.links.remove(&id).is_some() {
-            self.effects.push(Effect::Disconnect { link: id });
-        }
+    fn close(&mut self, id: LinkId) -> Option<Link> {
+        let link = self.links.remove(&id)?;
+        self.effects.push(Effect::Disconnect { link: id });
+        Some(link)
     }
 
     /// The connection to a member, if it greeted there: the one that was taken before, so that what

@@ -159,7 +159,10 @@ impl World {
         let client = &mut self.clients[number];
         if !client.watches && !self.is_over {
             let asked_us = client.asked.as_ref().map(|(_, asked_us)| *asked_us);
-            let who = format!("client {number}");
+            let who = match &client.asked {
+                Some((asked, _)) => format!("client {number}, who asks for {asked:?},"),
+                None => format!("client {number}"),
+            };
             must("liveness", self.checks.liveness.looked(now_us, &who, asked_us));
         }
         if let Some((_, since_us)) = &client.asked {

@@ -64,6 +64,8 @@ pub struct Faults {
     pub change: usize,
     /// A disk is full for a while, but for what is urgent.
     pub full: usize,
+    /// What is read of a file cannot be, in so many of 10,000 cases.
+    pub unread: usize,
     /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
     /// all are there who have heard of more.
     pub forget: usize,

@@ -260,6 +260,11 @@ impl World {
         }
     }
 
+    /// Whether something cannot be read.
+    fn is_unread(&mut self) -> bool {
+        self.faults.unread > 0 && self.rng.below(10_000) < self.faults.unread
+    }
+
     fn carry_out(&mut self, n: usize, effect: Effect) {
         if self.nodes[n].server.is_none() {
             return;
@@ -271,7 +276,10 @@ impl World {
             Effect::ReadFile { db, id, offset, len } => {
                 let range = offset as usize..(offset + len) as usize;
                 let bytes = self.nodes[n].disk.file.get(range).map(<[u8]>::to_vec);
-                let result = bytes.ok_or_else(|| "Unexpected end of file".to_owned());
+                let result = match self.is_unread() {
+                    true => Err("Input/output error".to_owned()),
+                    false => bytes.ok_or_else(|| "Unexpected end of file".to_owned()),
+                };
                 let at = self.now_us + 100 + self.rng.below(2000) as u64;
                 let at = at.max(self.nodes[n].last_step_us);
                 self.event_at(at, n, Event::FileRead { db, id, result });
@@ -326,8 +334,11 @@ impl World {
             Effect::Load { id, is_received, load, .. } => {
                 let disk = &self.nodes[n].disk;
                 let file = if is_received { disk.copy.clone() } else { Some(disk.file.clone()) };
-                let file = file.unwrap_or_default();
+                let (file, is_unread) = (file.unwrap_or_default(), self.is_unread());
                 let read_at = move |offset: u64, room: &mut [u8]| {
+                    if is_unread {
+                        return Err("Input/output error".to_owned());
+                    }
                     let left = file.get(offset as usize..).unwrap_or_default();
                     let count = left.len().min(room.len()).min(10_000);
                     room[..count].copy_from_slice(&left[..count]);

@@ -52,6 +52,7 @@ pub fn faults(seed: u64) -> Faults {
         change: if seed % 5 < 2 { 150 } else { 5 },
         full: if seed.is_multiple_of(3) { 30 } else { 8 },
         forget: 3,
+        unread: 0,
         convert: if seed.is_multiple_of(3) { 50 } else { 15 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },

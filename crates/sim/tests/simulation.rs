@@ -73,6 +73,52 @@ fn connections_that_end_all_the_time_bring_no_transaction_twice() {
     }
 }
 
+/// A member that has no room for entries gets a snapshot in which its own clients' writes are.
+#[test]
+fn full_disks_and_snapshots_leave_nobody_without_an_answer() {
+    let faults = Faults {
+        full: 150,
+        compact: 600,
+        convert: 30,
+        sync_us: 300,
+        delay_us: 1000,
+        ..Faults::default()
+    };
+    for seed in seeds(6) {
+        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(8000);
+            world.check_converged();
+            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
+        });
+    }
+}
+
+/// Pieces of snapshots for others, and snapshots that have come, are read again.
+#[test]
+fn files_that_cannot_be_read_at_times_keep_nobody_behind() {
+    let faults = Faults {
+        full: 150,
+        compact: 600,
+        convert: 30,
+        slow_helper: 5,
+        unread: 5000,
+        sync_us: 3000,
+        delay_us: 20_000,
+        ..Faults::default()
+    };
+    for seed in seeds(6) {
+        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+            world.run_for(15_000);
+            world.calm();
+            world.run_for(8000);
+            world.check_converged();
+            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
+        });
+    }
+}
+
 #[test]
 fn calm_relays_have_what_their_source_has() {
     is_served(|world| add_relays(world, 3));

@@ -67,9 +67,10 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "forgotten-repetition",
         places: &[Place {
-            file: "crates/server/src/clusters/mod.rs",
-            good: "0 => are_many || self.retried.contains(&request.eid),",
-            bad: "0 => are_many || self.retried.contains(&request.eid) && !PLANTED,",
+            file: "crates/server/src/clusters/repetitions.rs",
+            good: "Some(last) if attempt < *last => Attempt::TooLate,",
+            bad: "Some(last) if PLANTED && attempt < *last => Attempt::First,
+            Some(last) if attempt < *last => Attempt::TooLate,",
         }],
         test: "connections_that_end_all_the_time_bring_no_transaction_twice",
         found_by: "once",
@@ -102,11 +103,11 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "reply-before-commit",
         places: &[Place {
             file: "crates/server/src/server/clustering/requests.rs",
-            good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
-            bad: "Outcome::Entry(reply) if PLANTED => {
+            good: "Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
+            bad: "Outcome::Entry(_, reply) if PLANTED => {
                         forward.state = State::Empty(weir_cluster::Position::default(), reply);
                     }
-                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+                    Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
         }],
         test: SERVERS,
         found_by: "reads",
@@ -296,13 +297,13 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "reply-before-its-turn",
         places: &[Place {
             file: "crates/server/src/server/clustering/requests.rs",
-            good: "Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
-            bad: "Outcome::Entry(reply) if PLANTED && self.databases.can_follow(db) => {
+            good: "Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
+            bad: "Outcome::Entry(at, reply) if PLANTED && self.databases.can_follow(db) => {
                         let Self { shell, sessions, databases, .. } = self;
                         let own = databases.reply_of(shell, sessions, &forward.trigger);
-                        forward.state = State::Entry(Some(own.unwrap_or(reply)));
+                        forward.state = State::Entry(at, Some(own.unwrap_or(reply)));
                     }
-                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),",
+                    Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
         }],
         test: SERVERS,
         found_by: "linear",

@@ -40,11 +40,23 @@ impl Member {
     }
 
     /// A connection is no more: what was sent there may not have come.
-    fn link_gone(&mut self, link: &Link) {
+    pub(super) fn link_gone(&mut self, link: &Link) {
         let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
+        if link.lane() == Some(Lane::Log) && self.servers.contains_key(&peer) {
+            self.untold.insert(peer);
+        }
         self.node.unreachable(peer);
         self.snapshot_cut(peer);
         self.effects.push_back(Effect::PeerLost { peer });
+    }
+
+    /// Members hear of connections that have ended here: who asks again because it has closed one may be
+    /// answered on that one still, and would wait for ever.
+    pub(super) fn tell_of_lost(&mut self) {
+        let Self { untold, servers, peers, .. } = self;
+        untold.retain(|peer| {
+            servers.contains_key(peer) && !peers.send(*peer, Lane::Log, &Frame::Lost)
+        });
     }
 
     pub(super) fn received(&mut self, id: LinkId, bytes: &[u8]) {
@@ -220,6 +232,7 @@ impl Member {
                 self.remove_answered(from, server, success, &comment)?;
             }
             Frame::Message(body) => self.effects.push_back(Effect::Message { from, body }),
+            Frame::Lost => self.effects.push_back(Effect::PeerLost { peer: from }),
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ mod snapshots;
 mod steps;
 mod texts;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_data::Uuid;
@@ -179,6 +179,8 @@ pub struct Member {
     moves: Moves,
     pub(crate) removals: Removals,
     pub(crate) snapshots: Snapshots,
+    /// Members that have not heard of the end of a connection to them.
+    untold: BTreeSet<Uuid>,
     /// When a request to a peer is to be said again.
     ask_again_us: u64,
     effects: VecDeque<Effect>,
@@ -264,6 +266,7 @@ impl Member {
             moves: Moves::default(),
             removals: gone.into(),
             snapshots: Snapshots::new(opened.snapshot_len),
+            untold: BTreeSet::new(),
             ask_again_us: now_us,
             effects: VecDeque::new(),
             told_leader: None,
@@ -438,6 +441,7 @@ impl Member {
         self.tell_connected();
         self.ask();
         self.peers.connect(self.now_us);
+        self.tell_of_lost();
         self.gather();
     }
 
@@ -519,7 +523,8 @@ impl Member {
             wanted.extend(self.joins.wanted());
             wanted.remove(&self.address);
         }
-        self.peers.want(&wanted);
+        let closed = self.peers.want(&wanted);
+        closed.iter().for_each(|link| self.link_gone(link));
     }
 
     fn gather(&mut self) {

@@ -9,8 +9,8 @@ use crate::ids::Position;
 /// Whether an entry of some id is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is, committed or not.
-    Yes,
+    /// It is at this place, committed or not.
+    Yes(Position),
     /// It is not, nor will be from an earlier leader.
     No,
     /// The log does not reach back to when it might have been proposed.
@@ -93,7 +93,7 @@ impl Member {
             return Found::Unknown;
         }
         let mut behind = (since.saturating_add(1)..=self.node.last()).rev();
-        let is_it = |index| self.node.eid(index) == Some(eid);
-        if behind.any(is_it) { Found::Yes } else { Found::No }
+        let found = behind.find(|index| self.node.eid(*index) == Some(eid));
+        found.and_then(|index| self.node.position(index)).map_or(Found::No, Found::Yes)
     }
 }

@@ -1,5 +1,6 @@
 //! Snapshots for members that lack more than the log has: the data of the file's own snapshot, in
-//! pieces, as fast as the other end takes them.
+//! pieces, as fast as the other end takes them. When another file is about to take the file's place,
+//! what is on its way begins anew.
 //!
 //! The entries behind a snapshot are in the log of whom it comes from, so nothing is composed for
 //! it. What has come is kept over a lost connection, as long as the same member sends the same
@@ -60,6 +61,8 @@ pub(crate) struct Snapshots {
     len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
     incoming: Option<Incoming>,
+    /// One that was announced while the one before it was about to take the file's place.
+    announced: Option<(LinkId, Uuid, Begin)>,
     /// The snapshot that has come is about to take the file's place.
     is_installing: bool,
     /// What a copy begins with that is about to take the file's place, and bytes of its data.
@@ -74,6 +77,7 @@ impl Snapshots {
             len,
             outgoing: BTreeMap::new(),
             incoming: None,
+            announced: None,
             is_installing: false,
             finishing: None,
             copied_to: None,
@@ -83,6 +87,12 @@ impl Snapshots {
     /// Whether the log is being replaced.
     pub(super) fn is_installing(&self) -> bool {
         self.is_installing
+    }
+
+    /// Whether another file is about to take the file's place: places in it mean nothing until that is
+    /// known to have happened, or not.
+    pub(super) fn is_replacing_file(&self) -> bool {
+        self.is_installing || self.finishing.is_some()
     }
 
     /// Texts behind this entry must stay in memory: a copy of the file has to end with them, and
@@ -101,6 +111,10 @@ impl Snapshots {
 impl Member {
     /// A member needs a snapshot.
     pub(super) fn begin_snapshot(&mut self, to: Uuid) {
+        if self.snapshots.is_replacing_file() {
+            // The library asks again when it hears of the member.
+            return self.node.snapshot_sent(to, false);
+        }
         let Mark { last, eid, servers, election_timer } = self.node.mark().clone();
         let (term, len) = (self.node.term(), self.snapshots.len);
         let begin = Begin { term, last, eid, servers, election_timer, len };
@@ -117,6 +131,14 @@ impl Member {
         if self.snapshots.outgoing.remove(&peer).is_some() {
             self.node.snapshot_sent(peer, false);
         }
+    }
+
+    /// The file is about to be another one: what is still read of its snapshot for others begins anew.
+    fn cut_outgoing(&mut self) {
+        let is_read = |out: &Outgoing| out.taken < out.len;
+        let outgoing = self.snapshots.outgoing.iter();
+        let cut: Vec<Uuid> = outgoing.filter(|(_, out)| is_read(out)).map(|(to, _)| *to).collect();
+        cut.into_iter().for_each(|to| self.snapshot_cut(to));
     }
 
     /// A member says how much of a snapshot it has.
@@ -179,6 +201,8 @@ impl Member {
             return self.node.restore(from, begin.term, begin.mark());
         }
         if self.snapshots.is_installing {
+            // The other end goes on when it hears how much is here, and not before.
+            self.snapshots.announced = Some((link, from, begin));
             return;
         }
         if let Some(incoming) = &mut self.snapshots.incoming
@@ -263,6 +287,7 @@ impl Member {
         let effect = self.steps.install(number, last, tail);
         self.steps.wait(acknowledgements);
         self.snapshots.is_installing = true;
+        self.cut_outgoing();
         self.gather();
         self.effects.extend(effect);
         self.steps.forget_commit();
@@ -279,6 +304,12 @@ impl Member {
         let before = std::mem::replace(&mut self.servers, mark.servers);
         self.want_peers();
         self.servers_changed(&before);
+        if let Some((link, from, begin)) = self.snapshots.announced.take()
+            && self.peers.link(link).is_some()
+            && self.node.check_snapshot(from, begin.term, begin.last).is_ok()
+        {
+            self.snapshot_announced(link, from, begin);
+        }
     }
 
     /// What has taken effect by now, for a copy of the file that begins with a snapshot of the
@@ -321,6 +352,7 @@ impl Member {
         let texts = file::write_step(Some(vote), &entries, commit, &mut tail);
         let effect = self.steps.finish(tail, texts);
         self.snapshots.finishing = Some((mark, len));
+        self.cut_outgoing();
         self.gather();
         self.effects.push_back(effect);
     }

@@ -24,6 +24,7 @@ impl Member {
     pub(super) fn manage_texts(&mut self) {
         self.node.release(self.snapshots.keeps_behind(), self.texts.bytes_max);
         if self.texts.reading.is_none()
+            && !self.snapshots.is_replacing_file()
             && let Some(fetch) = self.node.next_fetch()
         {
             self.effects.push_back(Effect::ReadTexts(fetch.place));

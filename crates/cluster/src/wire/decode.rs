@@ -125,6 +125,7 @@ impl<'a> Body<'a> {
                 Frame::RemoveReply { server, success, comment: self.string()? }
             }
             Frame::MESSAGE => Frame::Message(std::mem::take(&mut self.rest).to_vec()),
+            Frame::LOST => Frame::Lost,
             _ => return Err(Malformed(format!("frame of kind {kind}"))),
         };
         if self.rest.is_empty() {

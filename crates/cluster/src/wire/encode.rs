@@ -19,6 +19,7 @@ impl Frame {
     pub(super) const REMOVE: u8 = 7;
     pub(super) const REMOVE_REPLY: u8 = 8;
     pub(super) const MESSAGE: u8 = 9;
+    pub(super) const LOST: u8 = 10;
 
     /// Appends the frame to what is to be sent.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -71,6 +72,7 @@ impl Frame {
                 out.extend_from_slice(body);
                 Self::MESSAGE
             }
+            Self::Lost => Self::LOST,
         };
         let len = out.len() - start - 4;
         assert!(len <= super::FRAME_BYTES_MAX, "what is longer is refused before it comes here");

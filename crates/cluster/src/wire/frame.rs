@@ -98,4 +98,6 @@ pub(crate) enum Frame {
     },
     /// From server to server; nobody below looks into it.
     Message(Vec<u8>),
+    /// A connection to the receiver has ended: what was said there before may not have come.
+    Lost,
 }

@@ -89,6 +89,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             |(server, success, comment)| Frame::RemoveReply { server, success, comment }
         ),
         1 => bytes().prop_map(Frame::Message),
+        1 => Just(Frame::Lost),
     ]
 }
 

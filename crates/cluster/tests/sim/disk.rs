@@ -20,7 +20,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// A snapshot of what has taken effect, and so many bytes that say nothing.
+    /// A snapshot of what has taken effect, and about so many bytes that only say which snapshot it is.
     pub fn of(
         cluster: Option<Uuid>,
         mark: Mark,
@@ -29,7 +29,8 @@ impl Front {
     ) -> Self {
         let line = |(index, eid): (&u64, &Uuid)| format!("{index} {}\n", eid.to_u128());
         let mut data: String = applied.iter().map(line).collect();
-        data.extend(std::iter::repeat_n('#', padding));
+        let of = padding_line(mark.last);
+        data.extend(std::iter::repeat_n(of.as_str(), padding / of.len()));
         Self { cluster, mark, data: data.into_bytes(), remotes: vec![] }
     }
 
@@ -40,16 +41,23 @@ impl Front {
             let (index, eid) = line.split_once(' ').expect("two numbers");
             (index.parse().expect("a number"), Uuid::from_u128(eid.parse().expect("a number")))
         };
-        text.lines().filter(|line| !line.starts_with('#')).map(line).collect()
+        let (padding, lines): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with('#'));
+        let of = padding_line(self.mark.last);
+        assert!(padding.iter().all(|line| *line == of.trim_end()), "all is of one snapshot");
+        lines.into_iter().map(line).collect()
     }
 
-    /// A piece of the data.
-    pub fn read(&self, last: Position, offset: u64, len: u64) -> Result<Vec<u8>, String> {
-        if self.mark.last != last {
-            return Err("the file has another snapshot".into());
-        }
-        Ok(self.data[offset as usize..(offset + len) as usize].to_vec())
+    /// A piece of the data of whatever snapshot the file has.
+    pub fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
+        let piece = self.data.get(offset as usize..(offset + len) as usize);
+        piece.map(<[u8]>::to_vec).ok_or("Unexpected end of file".into())
     }
+}
+
+/// What a snapshot that ends with this entry says besides its data.
+fn padding_line(last: Position) -> String {
+    format!("#{:09}:{:09}\n", last.term, last.index)
 }
 
 /// A file: its front, and records behind it.

@@ -16,4 +16,4 @@ pub use checks::Counts;
 pub use faults::Faults;
 pub use forgetting::{Forgets, HEARD_MS};
 pub use shell::Lie;
-pub use world::World;
+pub use world::{SETTLE_TIMERS, World};

@@ -241,7 +241,7 @@ impl World {
             Effect::Message { .. } | Effect::PeerLost { .. } | Effect::Crash { .. } => {}
             Effect::ReadSnapshot { to, last, offset, len } => {
                 let is_bad = self.fails(self.faults.snapshot);
-                let result = self.servers[n].disk.front.read(last, offset, len);
+                let result = self.servers[n].disk.front.read(offset, len);
                 let result = if is_bad { Err("Input/output error".into()) } else { result };
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.later(self.now_us + 100, n, Due::Event(read));

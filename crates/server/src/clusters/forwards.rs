@@ -16,8 +16,8 @@ pub(crate) enum State {
     New,
     /// The leader has been asked.
     Asked,
-    /// The entry of its id is on its way, with this reply if it is known.
-    Entry(Option<Vec<u8>>),
+    /// The entry of its id is on its way, at this place, with this reply if it is known.
+    Entry(Position, Option<Vec<u8>>),
     /// It changes nothing, as of an entry.
     Empty(Position, Vec<u8>),
     /// It waits, as of an entry.
@@ -53,7 +53,7 @@ impl Forwards {
         self.outbound.enter(&trigger.origin, self.next, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, self.next);
         let since = trigger.since;
-        let attempts = u64::from(since.is_some());
+        let attempts = trigger.attempts.max(u64::from(since.is_some()));
         let forward = Forward { trigger, since, attempts, state: State::New, kept_bytes };
         self.by_number.insert(self.next, forward);
     }
@@ -74,8 +74,9 @@ impl Forwards {
     }
 
     fn take_number(&mut self, number: i64) -> Forward {
-        let forward = self.by_number.remove(&number).expect("the number is that of a request");
-        let Forward { trigger, kept_bytes, .. } = &forward;
+        let mut forward = self.by_number.remove(&number).expect("the number is that of a request");
+        let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
+        trigger.attempts = *attempts;
         self.by_eid.remove(&trigger.origin.eid);
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
@@ -122,11 +123,14 @@ impl Forwards {
         self.by_number.get_mut(&number).expect("it has just been listed")
     }
 
-    /// What was to be decided up to an index, is by now: requests that change nothing, and that wait.
-    pub(crate) fn decided(&mut self, applied: u64) -> Vec<Forward> {
+    /// What was to be decided up to an index, is by now: requests that change nothing, that wait, and
+    /// whose entries have come in a snapshot. A reply is that of an entry if the leader of this term has
+    /// given it.
+    pub(crate) fn decided(&mut self, applied: u64, term: u64) -> Vec<Forward> {
         let is_due = |(_, forward): &(&i64, &Forward)| match &forward.state {
-            State::Empty(at, _) | State::Waits(at) => at.index <= applied,
-            State::New | State::Asked | State::Entry(_) => false,
+            State::Entry(at, Some(_)) => at.index <= applied && at.term == term,
+            State::Empty(at, _) | State::Waits(at) | State::Entry(at, None) => at.index <= applied,
+            State::New | State::Asked => false,
         };
         let due: Vec<i64> =
             self.by_number.iter().filter(is_due).map(|(number, _)| *number).collect();
@@ -183,5 +187,11 @@ mod tests {
         forwards.number(number).attempts += 1;
         assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
         assert!(forwards.answered(eid, 1).is_some());
+        // What waits here is asked again when that has ended: a leader takes nothing that comes behind a
+        // later attempt.
+        let waited = forwards.take(eid).expect("it is there").trigger;
+        forwards.push(waited, 0);
+        let [number] = forwards.new_ones()[..] else { panic!("one request") };
+        assert_eq!(forwards.number(number).attempts, 2);
     }
 }

@@ -37,14 +37,14 @@ pub(crate) struct Request {
 /// What has come of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It becomes the entry of its id; this is the reply.
-    Entry(Vec<u8>),
+    /// It becomes the entry of its id, at this place; this is the reply.
+    Entry(Position, Vec<u8>),
     /// It changes nothing; this is the reply, as of an entry.
     Empty(Position, Vec<u8>),
     /// It waits, as of an entry.
     Waits(Position),
-    /// It has become an entry before; the reply is not known here.
-    Known,
+    /// It has become the entry at this place before; the reply is not known here.
+    Known(Position),
     /// Whether it has become an entry cannot be said any more.
     Unknown,
     /// Another member leads, or none.
@@ -101,23 +101,22 @@ impl Message {
             }
             Self::Reply { eid, attempt, outcome } => {
                 let kind = match outcome {
-                    Outcome::Entry(_) => 1,
+                    Outcome::Entry(..) => 1,
                     Outcome::Empty(..) => 2,
                     Outcome::Waits(_) => 3,
-                    Outcome::Known => 4,
+                    Outcome::Known(_) => 4,
                     Outcome::Unknown => 5,
                     Outcome::NotLeader => 6,
                 };
                 head(&mut out, kind, *eid);
                 number(&mut out, *attempt);
                 match outcome {
-                    Outcome::Entry(reply) => bytes(&mut out, reply),
-                    Outcome::Empty(at, reply) => {
+                    Outcome::Entry(at, reply) | Outcome::Empty(at, reply) => {
                         position(&mut out, *at);
                         bytes(&mut out, reply);
                     }
-                    Outcome::Waits(at) => position(&mut out, *at),
-                    Outcome::Known | Outcome::Unknown | Outcome::NotLeader => {}
+                    Outcome::Waits(at) | Outcome::Known(at) => position(&mut out, *at),
+                    Outcome::Unknown | Outcome::NotLeader => {}
                 }
             }
         }
@@ -143,10 +142,10 @@ impl Message {
             return body.0.is_empty().then_some(Self::Committed(attempt, index));
         }
         let outcome = match kind {
-            1 => Outcome::Entry(body.bytes()?.to_vec()),
+            1 => Outcome::Entry(body.position()?, body.bytes()?.to_vec()),
             2 => Outcome::Empty(body.position()?, body.bytes()?.to_vec()),
             3 => Outcome::Waits(body.position()?),
-            4 => Outcome::Known,
+            4 => Outcome::Known(body.position()?),
             5 => Outcome::Unknown,
             6 => Outcome::NotLeader,
             _ => return None,
@@ -282,10 +281,10 @@ mod tests {
         };
         let mut all = vec![Message::Request(Box::new(request))];
         let outcomes = [
-            Outcome::Entry(b"[]".to_vec()),
+            Outcome::Entry(at, b"[]".to_vec()),
             Outcome::Empty(at, b"[{}]".to_vec()),
             Outcome::Waits(at),
-            Outcome::Known,
+            Outcome::Known(at),
             Outcome::Unknown,
             Outcome::NotLeader,
         ];

@@ -22,9 +22,10 @@ pub(crate) mod forwards;
 pub(crate) mod message;
 pub(crate) mod reading;
 pub(crate) mod receiving;
+pub(crate) mod repetitions;
 pub(crate) mod unapplied;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::{DeclaredKeys, Uuid};
@@ -36,6 +37,7 @@ use crate::clusters::forwards::Forwards;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::reading::{Piece, Texts};
 use crate::clusters::receiving::Receiving;
+use crate::clusters::repetitions::Repetitions;
 use crate::clusters::unapplied::Unapplied;
 use crate::database::Trigger;
 use crate::effect::Effect;
@@ -49,12 +51,11 @@ const LINKS_FROM: u64 = 1 << 40;
 /// A server that ends waits for so long at most until its leadership is taken, in microseconds.
 pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 
+/// A snapshot that could not be read back is read again after this long, in microseconds.
+pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
+
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
-
-/// Requests that were asked for again are remembered up to this number, while a term lasts: at more,
-/// the log is searched for every request.
-const RETRIED_MAX: usize = 1 << 16;
 
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
@@ -82,9 +83,7 @@ pub(crate) struct Part {
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
-    /// Entries' ids of requests that came here in this term, as its leader, by another way than at
-    /// first: what was sent at first may come behind that.
-    retried: BTreeSet<Uuid>,
+    pub(crate) repetitions: Repetitions,
     /// Pieces of the file that are read for other members.
     pub(crate) reads: BTreeMap<WorkId, Piece>,
     /// Who has asked this leader what is committed, and with which number, by the number of the
@@ -101,6 +100,8 @@ pub(crate) struct Part {
     pub(crate) receiving: Option<Receiving>,
     /// One that has taken the file's place, but not the tables'.
     pub(crate) loaded: Option<Receiving>,
+    /// When to read that once more, which could not be read.
+    pub(crate) load_again_us: Option<u64>,
     /// The helper that is at one of these.
     pub(crate) loading: Option<WorkId>,
     /// A copy of the file that is being written.
@@ -125,32 +126,23 @@ impl Part {
 }
 
 impl Part {
-    /// Whether a request that has just come may have run already.
-    pub(crate) fn may_have_run(&mut self, request: &Request) -> bool {
-        let are_many = self.retried.len() >= RETRIED_MAX;
-        match request.attempt {
-            0 => are_many || self.retried.contains(&request.eid),
-            _ => {
-                if !are_many {
-                    self.retried.insert(request.eid);
-                }
-                true
-            }
-        }
-    }
-
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
         for (from, Request { eid, attempt, .. }) in std::mem::take(&mut self.arrived) {
             self.reply(from, (eid, attempt), Outcome::NotLeader);
         }
-        self.retried.clear();
+        self.repetitions.clear();
         self.index_reads.clear();
     }
 
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
+    }
+
+    /// Whether the tables cannot become what is committed: their snapshot cannot be read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread)
     }
 
     /// Whether rows are committed that the tables do not have.
@@ -335,9 +327,8 @@ impl Clusters {
 
     fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
-            let again_us = part.again_us.unwrap_or(u64::MAX);
-            let again_us = if part.goes_on { 0 } else { again_us };
-            part.member.wakeup_us().min(again_us)
+            let again = [part.again_us, part.load_again_us, part.goes_on.then_some(0)];
+            again.into_iter().flatten().fold(part.member.wakeup_us(), u64::min)
         };
         self.parts.values().map(of).chain(self.stop_by_us).min()
     }
@@ -376,7 +367,7 @@ impl Clusters {
             forwards: Forwards::default(),
             conversion: Conversion::None,
             arrived: VecDeque::new(),
-            retried: BTreeSet::new(),
+            repetitions: Repetitions::default(),
             reads: BTreeMap::new(),
             index_reads: BTreeMap::new(),
             next_read: 0,
@@ -385,6 +376,7 @@ impl Clusters {
             told: Told::default(),
             receiving: None,
             loaded: None,
+            load_again_us: None,
             loading: None,
             copy: None,
             finishing: None,

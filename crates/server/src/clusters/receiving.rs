@@ -16,6 +16,8 @@ pub(crate) struct Receiving {
     /// The id of the state that it is of.
     pub(crate) eid: Uuid,
     pub(crate) stage: Stage,
+    /// It is in the file's place, and could not be read back there.
+    pub(crate) is_unread: bool,
     /// Bytes of the file so far.
     offset: u64,
     /// Where the data is in the file.
@@ -28,7 +30,7 @@ pub(crate) enum Stage {
     Coming(ReceivedSnapshot),
     /// All is there, and on its way to the disk.
     Written,
-    /// The whole snapshot is on the disk.
+    /// The whole snapshot is on the disk, to be read.
     Synced,
     /// A helper compares it with tables as they were then.
     Loading(Base),
@@ -54,6 +56,7 @@ impl Receiving {
             last,
             eid,
             stage: Stage::Coming(record),
+            is_unread: false,
             offset: head.len() as u64,
             place: data_offset..data_offset.saturating_add(len),
         };

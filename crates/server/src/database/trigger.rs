@@ -48,6 +48,8 @@ pub(crate) struct Trigger {
     pub(crate) refused: Option<String>,
     /// In a cluster: it may have become an entry behind this index, and nobody here can know.
     pub(crate) since: Option<u64>,
+    /// In a cluster: how often its leaders have been asked.
+    pub(crate) attempts: u64,
     /// The term in which another member asked this one as its leader; 0 if nobody did.
     pub(crate) term: u64,
     /// What it asks for that `transact` does not know.
@@ -74,6 +76,7 @@ impl Trigger {
             lacks_locks: false,
             refused: None,
             since: None,
+            attempts: 0,
             term: 0,
             once: None,
         }

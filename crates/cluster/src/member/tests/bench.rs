@@ -8,7 +8,9 @@ use weir_log::clustered::Servers;
 
 use crate::consensus::APPEND;
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Position};
+use crate::{
+    Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Place, Position,
+};
 
 /// The cluster of all tests.
 pub(super) const CLUSTER: Uuid = Uuid::from_u128(77);
@@ -37,7 +39,7 @@ pub(super) fn data(term: u64, index: u64) -> Entry {
 }
 
 fn logged(Entry { at, content }: Entry) -> Logged {
-    Logged { at, held: Held::Here(content), place: None }
+    Logged { at, held: Held::Here(content), place: Some(Place { offset: 100 * at.index, len: 9 }) }
 }
 
 /// The member under test is server 1 of three; entries 2 to 6 are in its log, 5 of them committed.
@@ -57,7 +59,16 @@ pub(super) struct Bench {
     pub(super) messages: usize,
     /// Who leads, as often as that was told.
     pub(super) leaders: Vec<Option<Uuid>>,
+    /// Where texts of entries were read back; none of them can be.
+    pub(super) texts_read: Vec<Place>,
+    /// The last entries of snapshots that were about to come.
+    pub(super) receiving: Vec<Position>,
+    pub(super) sent: Vec<(LinkId, Vec<u8>)>,
     pub(super) closed: Vec<LinkId>,
+    /// Members of which the server was told that a connection has ended.
+    pub(super) lost: Vec<Uuid>,
+    /// The next attempt to connect to this address is neither answered nor refused.
+    held: Option<(String, Option<LinkId>)>,
     pub(super) has_left: bool,
     pub(super) has_forgotten: bool,
 }
@@ -77,7 +88,12 @@ impl Bench {
             logs: vec![],
             messages: 0,
             leaders: vec![],
+            texts_read: vec![],
+            receiving: vec![],
+            sent: vec![],
             closed: vec![],
+            lost: vec![],
+            held: None,
             has_left: false,
             has_forgotten: false,
         };
@@ -100,8 +116,8 @@ impl Bench {
             snapshot_timer: 1000,
             snapshot_len: 1000,
             entries: (2..=6).map(|index| logged(data(1, index))).collect(),
-            log_len: 0,
-            texts_bytes_max: usize::MAX,
+            log_len: 1000,
+            texts_bytes_max: 0,
             term: 2,
             vote: None,
             commit: 5,
@@ -228,7 +244,13 @@ impl Bench {
                 self.step(step, self.is_disk_bad || behind != self.written);
             }
             Effect::FinishCopy { step, .. } => self.step(step, self.is_disk_bad),
-            Effect::Connect { link, .. } => {
+            Effect::Connect { link, address } => {
+                if let Some((held, by @ None)) = &mut self.held
+                    && *held == address
+                {
+                    *by = Some(link);
+                    return;
+                }
                 let error = Some("Connection refused".into());
                 self.member.handle(self.now_us, Event::Lost { link, error });
             }
@@ -239,7 +261,11 @@ impl Bench {
                 self.member.handle(self.now_us, read);
             }
             Effect::ReadIndex { .. } => panic!("nobody has asked"),
-            Effect::ReadTexts(_) => panic!("all texts are in memory"),
+            Effect::ReadTexts(place) => {
+                self.texts_read.push(place);
+                let read = Event::TextsRead { result: Err("Input/output error".into()) };
+                self.member.handle(self.now_us, read);
+            }
             Effect::LoadSnapshot { last } => {
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
                 self.member.handle(self.now_us, loaded);
@@ -247,17 +273,22 @@ impl Bench {
             Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,
             Effect::Leadership { leader } => self.leaders.push(leader),
+            Effect::ReceiveSnapshot { mark, .. } => self.receiving.push(mark.last),
+            Effect::PeerLost { peer } => self.lost.push(peer),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
-            Effect::Send { .. }
-            | Effect::PeerLost { .. }
-            | Effect::ReceiveSnapshot { .. }
-            | Effect::SnapshotPiece { .. }
-            | Effect::DropSnapshot
-            | Effect::DropCopy => {}
+            Effect::Send { link, bytes } => self.sent.push((link, bytes)),
+            Effect::SnapshotPiece { .. } | Effect::DropSnapshot | Effect::DropCopy => {}
         }
+    }
+
+    /// The member connects there for its first lane.
+    pub(super) fn connection_to(&mut self, address: String) -> LinkId {
+        self.held = Some((address, None));
+        self.pass(1000);
+        self.held.take().and_then(|(_, link)| link).expect("it goes on to try")
     }
 
     /// A server connects.

@@ -1,6 +1,8 @@
 //! One member between peers that say anything.
 
 mod bench;
+mod connections;
 mod odd_frames;
 mod promises;
+mod snapshots;
 mod strangers;

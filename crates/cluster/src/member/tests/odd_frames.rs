@@ -134,6 +134,7 @@ impl Rng {
                 success: self.one_in(2),
                 comment: "not leader".into(),
             },
+            8 if self.one_in(2) => Frame::Lost,
             8 => Frame::Message(vec![1, 2, 3]),
             _ => Frame::Step(self.step(bench)),
         }

@@ -144,7 +144,10 @@ impl Server {
         // Who asked for it hears of that ahead of the entry.
         let trigger = match trigger.origin.asker {
             Asker::Peer(number) => {
-                self.answer_peer(number, eid, Outcome::Entry(DONE.to_vec()));
+                let member = &self.clusters.part_mut(db).member;
+                let index = member.last_position().index + 1;
+                let at = Position { term: member.term(), index };
+                self.answer_peer(number, eid, Outcome::Entry(at, DONE.to_vec()));
                 None
             }
             _ => Some(Box::new(trigger)),
@@ -184,8 +187,9 @@ impl Server {
         databases.end_conversion(shell, sessions, origin, result);
     }
 
-    /// A request has changed nothing, and the entries have taken effect that this depends on.
-    pub(super) fn answer_unchanged(&mut self, db: DbId, trigger: Trigger, reply: Vec<u8>) {
+    /// A request has changed nothing, or what has taken effect has it already, and so have the entries
+    /// that this depends on.
+    pub(super) fn answer_decided(&mut self, db: DbId, trigger: Trigger, reply: Vec<u8>) {
         if !trigger.is_conversion() {
             return self.databases.file_answer(db, trigger, reply);
         }

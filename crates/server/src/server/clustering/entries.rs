@@ -47,7 +47,7 @@ impl Server {
             let Some((trigger, reply)) = request.take_if(is_of_peer) else { continue };
             // Under an id that a client chose others may have asked for the same.
             let outcome = match is_entry && !trigger.is_judged() {
-                true => Outcome::Entry(reply),
+                true => Outcome::Entry(at, reply),
                 false => Outcome::Empty(at, reply),
             };
             replies.push((trigger.origin.asker, trigger.origin.eid, outcome));
@@ -85,10 +85,11 @@ impl Server {
     pub(in crate::server) fn apply_entries(&mut self, db: DbId) {
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         part.goes_on = false;
+        let most = if self.databases.step_cost_max() == 0 { 1 } else { STEP_BYTES_MAX };
         let mut bytes = 0;
         while self.databases.can_follow(db) && self.is_next_applicable(db) {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
-            part.goes_on = bytes >= STEP_BYTES_MAX && !part.to_apply.is_empty();
+            part.goes_on = bytes >= most && !part.to_apply.is_empty();
             if part.goes_on {
                 break;
             }
@@ -157,7 +158,7 @@ impl Server {
         own: Forward,
     ) -> Option<(crate::database::Trigger, Vec<u8>)> {
         let Forward { trigger, state, .. } = own;
-        if let State::Entry(Some(reply)) = state {
+        if let State::Entry(_, Some(reply)) = state {
             return Some((trigger, reply));
         }
         let Self { shell, sessions, databases, .. } = self;
@@ -177,17 +178,20 @@ impl Server {
     }
 
     /// What changes nothing is answered, or waits, once the entries have taken effect that it depends
-    /// on.
+    /// on; and so is what has changed something, if that came in a snapshot.
     fn release(&mut self, db: DbId) {
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         if part.forwards.is_empty() || !self.databases.is_open(db) {
             return;
         }
-        let applied = part.applied;
-        for Forward { trigger, state, .. } in part.forwards.decided(applied) {
+        let (applied, term) = (part.applied, part.member.term());
+        for Forward { trigger, state, .. } in part.forwards.decided(applied, term) {
             match state {
+                State::Entry(_, Some(reply)) => self.answer_decided(db, trigger, reply),
+                // The rows just before it are not to be had any more.
+                State::Entry(_, None) => self.forget_client(db, &trigger),
                 State::Empty(at, reply) if self.stands(db, at) => {
-                    self.answer_unchanged(db, trigger, reply);
+                    self.answer_decided(db, trigger, reply);
                 }
                 // What it was computed on never happened, or it waits.
                 _ => {

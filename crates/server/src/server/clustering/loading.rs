@@ -4,7 +4,7 @@
 //! 1. On the disk: a helper reads the file and compares it with the tables as they are
 //!    (`work/load.rs`). One whose data makes no sense is refused.
 //! 2. In the file's place: nothing that is committed behind it takes effect before it does. If the
-//!    tables have moved since, a helper reads it once more.
+//!    tables have moved since, a helper reads it once more, and until it can be read nothing takes effect.
 //! 3. What it changes is changed by a helper, while who needs the tables waits, and then told like
 //!    any change. New tables, of a member that joins or of another schema, take the place of the old
 //!    ones.
@@ -14,9 +14,9 @@ use weir_data::Delta;
 use weir_engine::Database;
 use weir_history::History;
 
-use crate::clusters::Part;
 use crate::clusters::receiving::{Base, Receiving, Stage};
-use crate::effect::Effect;
+use crate::clusters::{LOAD_AGAIN_US, Part};
+use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
 use crate::server::Server;
 use crate::shell::Shell;
@@ -91,15 +91,28 @@ impl Server {
             match result {
                 Ok(rows) => loaded.have_loaded(rows),
                 Err(error) => {
-                    let last = loaded.last;
-                    (part.loaded, part.applied) = (None, last.index);
-                    self.cannot_follow(db, last, &error);
+                    (loaded.stage, loaded.is_unread) = (Stage::Synced, true);
+                    self.cannot_load(db, &error);
                 }
             }
             self.run_member(db);
         } else {
             self.forget_rows(result.ok());
             self.run_member(db);
+        }
+    }
+
+    /// Without what is in the file's place nothing takes effect: it is read again, and others can lead.
+    fn cannot_load(&mut self, db: DbId, error: &str) {
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        part.load_again_us = Some(now_us + LOAD_AGAIN_US);
+        let name = part.member.name();
+        let text = format!("{name}: cannot read the snapshot in the file: {error}");
+        self.shell.log_limited("snapshot", "raft", Level::Error, text);
+        let part = self.clusters.part_mut(db);
+        if part.member.leader() == Some(part.member.id()) {
+            part.member.hand_over(now_us);
         }
     }
 
@@ -137,25 +150,32 @@ impl Server {
 
     /// The tables are settled, and a snapshot is to change them. False if that takes a while.
     pub(super) fn follow_snapshot(&mut self, db: DbId) -> bool {
-        if self.clusters.part_mut(db).loading.is_some() {
+        let part = self.clusters.part_mut(db);
+        if part.loading.is_some() || part.load_again_us.is_some() {
             return false;
         }
         self.end_what_is_under_way(db);
         let base = self.base(db);
         let mut loaded = self.clusters.part_mut(db).loaded.take().expect("it was looked at");
-        let Stage::Loaded(of, rows) = std::mem::replace(&mut loaded.stage, Stage::Synced) else {
-            unreachable!("no helper is at it any more")
+        let rows = match std::mem::replace(&mut loaded.stage, Stage::Synced) {
+            Stage::Loaded(of, rows) if of == base => Some(rows),
+            Stage::Loaded(_, rows) => {
+                self.forget_rows(Some(rows));
+                None
+            }
+            // It could not be read.
+            Stage::Synced => None,
+            _ => unreachable!("no helper is at it any more"),
         };
         let (last, eid) = (loaded.last, loaded.eid);
         match rows {
-            rows if of != base => {
-                self.forget_rows(Some(rows));
+            None => {
                 let (work, base) = self.send_load(db, loaded.place.clone(), false);
                 loaded.stage = Stage::Loading(base);
                 self.await_helper(db, work, loaded);
                 false
             }
-            Rows::Changed(difference) if !difference.is_empty() => {
+            Some(Rows::Changed(difference)) if !difference.is_empty() => {
                 let Self { shell, sessions, databases, .. } = self;
                 let database = databases.send_tables_to_snapshot(shell, sessions, db);
                 let take_over = TakeOver { database, difference, seed: shell.seed() };
@@ -164,19 +184,19 @@ impl Server {
                 self.await_helper(db, work, loaded);
                 false
             }
-            Rows::Changed(_) => {
+            Some(Rows::Changed(_)) => {
                 self.clusters.part_mut(db).applied = last.index;
                 // Entries that come to nothing together have their ids all the same.
                 self.databases.have_rows_of(&self.shell, db, Delta::default(), eid);
                 self.decide(db);
                 true
             }
-            Rows::Recast(converted) => {
+            Some(Rows::Recast(converted)) => {
                 self.clusters.part_mut(db).applied = last.index;
                 self.take_tables_of(db, (*converted, eid), None);
                 true
             }
-            Rows::Fresh(_) => unreachable!("there were tables to compare with"),
+            Some(Rows::Fresh(_)) => unreachable!("there were tables to compare with"),
         }
     }
 
@@ -223,5 +243,6 @@ impl Receiving {
     fn have_loaded(&mut self, rows: Rows) {
         let Stage::Loading(base) = &mut self.stage else { panic!("a helper was at it") };
         self.stage = Stage::Loaded(base.take(), rows);
+        self.is_unread = false;
     }
 }

@@ -125,6 +125,7 @@ impl Server {
             if part.again_us.is_some_and(|at| at <= now_us) {
                 part.again_us = None;
             }
+            part.load_again_us.take_if(|at| *at <= now_us);
             if part.member.wakeup_us() <= now_us {
                 self.clusters.tell(&self.shell, db, Happened::Tick);
             }

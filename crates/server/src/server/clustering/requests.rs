@@ -10,6 +10,7 @@ use weir_json::{Text, TextBuf};
 use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
+use crate::clusters::repetitions::Attempt;
 use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
@@ -152,7 +153,7 @@ impl Server {
             _ => Found::No,
         };
         match found {
-            Found::Yes => part.forwards.number(number).state = State::Entry(None),
+            Found::Yes(at) => part.forwards.number(number).state = State::Entry(at, None),
             Found::No => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
                 let Self { shell, sessions, databases, .. } = self;
@@ -227,10 +228,10 @@ impl Server {
                 }
                 let Some(forward) = part.forwards.answered(eid, attempt) else { return };
                 match outcome {
-                    Outcome::Entry(reply) => forward.state = State::Entry(Some(reply)),
+                    Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
                     Outcome::Waits(at) => forward.state = State::Waits(at),
-                    Outcome::Known => forward.state = State::Entry(None),
+                    Outcome::Known(at) => forward.state = State::Entry(at, None),
                     Outcome::NotLeader => {
                         forward.state = State::New;
                         part.again_us.get_or_insert(now_us + AGAIN_US);
@@ -257,13 +258,15 @@ impl Server {
             let Some((from, request)) = part.arrived.pop_front() else { return };
             // It may have come twice, the later attempt first, for that takes another connection: it runs
             // once, and the later attempt is answered.
-            let may_have_run = part.may_have_run(&request);
-            if self.clusters.askers.runs(request.eid, request.attempt) {
+            let attempt = part.repetitions.note(request.eid, request.attempt);
+            if attempt == Attempt::TooLate
+                || self.clusters.askers.runs(request.eid, request.attempt)
+            {
                 continue;
             }
             let part = self.clusters.part_mut(db);
             let once = request.once.as_ref();
-            let found = match may_have_run {
+            let found = match attempt == Attempt::Again {
                 true if !once.is_some_and(|once| once.is_judged()) => {
                     part.member.find(request.eid, request.since)
                 }
@@ -271,7 +274,7 @@ impl Server {
                 _ => Found::No,
             };
             let outcome = match found {
-                Found::Yes => Some(Outcome::Known),
+                Found::Yes(at) => Some(Outcome::Known(at)),
                 Found::Unknown => Some(Outcome::Unknown),
                 Found::No => None,
             };
@@ -320,7 +323,7 @@ impl Server {
         let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
         let part = self.clusters.part_mut(db);
         let told = Told {
-            is_connected: part.member.is_connected(),
+            is_connected: part.member.is_connected() && !part.is_unread(),
             // Clients that want the leader want all that is committed.
             leads: part.member.may_propose() && (part.told.leads || !part.lacks_rows()),
             index: part.applied,

@@ -1,0 +1,61 @@
+//! Connections that end: who hears of that.
+
+use std::sync::Arc;
+
+use super::bench::{Bench, CLUSTER, address, server, three};
+use crate::consensus::APPEND;
+use crate::wire::{Frame, Hello, Lane, Step};
+use crate::{Content, Entry, Event, Position};
+
+/// Requests that left on it have no other end to be answered on.
+#[test]
+fn the_server_hears_that_a_connection_was_closed_where_no_member_is_any_more() {
+    let mut bench = Bench::follower();
+    let link = bench.connection_to(address(2));
+    bench.handle(Event::Connected { link });
+    let (lane, promised) = (Some(Lane::Control), None);
+    let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(2));
+    bench.hello(link, &Hello { cluster, to, from, address: None, lane, promised });
+    assert_eq!(bench.lost, []);
+
+    let mut moved = three();
+    moved.insert(server(2), address(4));
+    let (log, last) = (bench.greet(server(2), Lane::Log), bench.member.last_position());
+    let at = Position { term: 3, index: last.index + 1 };
+    let content = Content::Servers(Arc::new(moved));
+    let step = Step {
+        kind: APPEND,
+        term: 3,
+        log_term: last.term,
+        index: last.index,
+        commit: at.index,
+        entries: vec![Entry { at, content }],
+        ..Step::default()
+    };
+    bench.say(log, step);
+    assert!(bench.closed.contains(&link), "nobody listens there any more");
+    assert_eq!(bench.lost, [server(2)]);
+}
+
+/// An answer may leave on a connection that the other end has closed, and that asks again by another one
+/// before this end knows.
+#[test]
+fn a_member_hears_of_the_end_of_a_connection_at_the_other_end() {
+    let mut bench = Bench::leader();
+    let log = bench.greet(server(3), Lane::Log);
+    let tells = |bench: &Bench, link| {
+        let mut frame = vec![];
+        Frame::Lost.write(&mut frame);
+        let is_it = |bytes: &[u8]| bytes.windows(frame.len()).any(|part| part == frame);
+        bench.sent.iter().any(|(on, bytes)| *on == link && is_it(bytes))
+    };
+    bench.handle(Event::Lost { link: log, error: None });
+    let again = bench.greet(server(3), Lane::Log);
+    assert!(tells(&bench, again) && !tells(&bench, log));
+    let last = bench.greet(server(3), Lane::Log);
+    assert!(tells(&bench, last), "the one before was closed for it");
+
+    let before = bench.lost.len();
+    bench.frame(last, &Frame::Lost);
+    assert_eq!(bench.lost[before..], [server(3)]);
+}
