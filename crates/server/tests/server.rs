@@ -33,6 +33,7 @@ mod past;
 mod pipelines;
 mod quiet;
 mod relay;
+mod relay_rings;
 mod relay_sources;
 mod relay_waits;
 mod remotes;
