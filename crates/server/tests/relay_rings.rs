@@ -1,7 +1,7 @@
 //! Relays that name each other as further sources (`weir_path`, docs/decisions/013): none follows itself,
 //! however many are between, all say that the source is gone, and all find it again.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, relay_of};
 use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::event::{Event, SessionId};
@@ -170,9 +170,8 @@ fn a_relay_that_comes_when_all_have_lost_the_source_waits_for_it() {
     write(&mut chain, 1, "a");
     chain.goes(0);
     chain.pass_ms(5_000);
-    let new = Chain::of_lists(&[&[0], &[0], &[2, 1, 0]]).servers.pop().expect("a relay");
     chain.goes(3);
-    chain.servers[3] = new;
+    chain.servers[3] = relay_of("new", &[2, 1, 0]);
     chain.comes_back(3);
     chain.pass_ms(60_000);
     assert_eq!(are_connected(&mut chain), [false; 3]);

@@ -37,24 +37,14 @@ impl Chain {
     /// This source and so many relays.
     pub(crate) fn of(source: Shell, relays: usize) -> Self {
         let mut servers = vec![source];
-        for number in 0..relays {
-            let relay = format!("relay:Net:unix:/server{number}");
-            // The randomness of a server follows from its file, which these do not have.
-            let file = format!("relay {number}").into_bytes();
-            let config = Config { databases: vec![relay], ..Config::default() };
-            servers.push(Shell::start_with(file, config));
-        }
+        servers.extend((0..relays).map(|number| relay_of(&format!("relay {number}"), &[number])));
         Self::joined(servers)
     }
 
     /// A source, and relays with these servers each to choose from.
     pub(crate) fn of_lists(lists: &[&[usize]]) -> Self {
-        let relays = lists.iter().enumerate().map(|(number, list)| {
-            let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
-            let databases = vec![format!("relay:Net:{}", list.join(","))];
-            let config = Config { databases, ..Config::default() };
-            Shell::start_with(format!("relay {number}").into_bytes(), config)
-        });
+        let relays = lists.iter().enumerate();
+        let relays = relays.map(|(number, list)| relay_of(&format!("relay {number}"), list));
         Self::joined(std::iter::once(Shell::start()).chain(relays).collect())
     }
 
@@ -144,9 +134,10 @@ impl Chain {
         self.servers[at].event(Event::LinkDown { link, error });
     }
 
-    /// A server goes: all connections to it end, and no others come.
+    /// A server goes: all its connections end, and no others come.
     pub(crate) fn goes(&mut self, to: usize) {
         self.is_away[to] = true;
+        self.lose(to);
         for at in 0..self.servers.len() {
             if self.wires[at].is_some_and(|wire| wire.to == to) {
                 self.lose(at);
@@ -187,6 +178,13 @@ impl Chain {
         self.settle();
         self.servers[at].received(session)
     }
+}
+
+/// A relay with these servers to choose from; its randomness follows from its name.
+pub(crate) fn relay_of(name: &str, list: &[usize]) -> Shell {
+    let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
+    let databases = vec![format!("relay:Net:{}", list.join(","))];
+    Shell::start_with(name.as_bytes().to_vec(), Config { databases, ..Config::default() })
 }
 
 fn messages(bytes: &[u8]) -> Vec<String> {
