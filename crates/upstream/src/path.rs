@@ -37,8 +37,8 @@ impl Path {
 
     /// The way as servers say it: `{"servers": [UUID, ...], "connected": BOOLEAN}`.
     pub fn to_value(&self) -> Value {
-        let servers = self.servers.iter().map(|id| Value::from(id.to_string().as_str()));
-        object([("connected", self.is_connected.into()), ("servers", array(servers))])
+        let servers = array(self.servers.iter().map(Uuid::to_string));
+        object([("connected", self.is_connected.into()), ("servers", servers)])
     }
 
     /// Reads one; no more of it than tells that it is too long.

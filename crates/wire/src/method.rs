@@ -46,7 +46,7 @@ pub enum Method {
     /// `weir_sync`: until the database has all that was committed when it was asked
     /// (docs/decisions/013-wire-extensions.md).
     Sync,
-    /// `weir_path`: by which way the rows come to the server
+    /// `weir_path`: by which way rows come to the server
     /// (docs/decisions/013-wire-extensions.md).
     Path,
     /// `weir_transact`: a transaction that is committed at most once, under an id that its client chose

@@ -32,6 +32,7 @@ fn answer(shell: &mut Shell, link: LinkId, features: &[&str]) {
             Some("monitor_cond_since" | "weir_monitor") => json!([false, ROW, rows]),
             // Columns that no file keeps.
             Some("monitor") => json!({"Port": {ROW: {"new": {"up": true}}}}),
+            Some("weir_path") => json!({"servers": [ROW], "connected": true}),
             Some("weir_transact") => json!({"id": ROW, "results": [{}]}),
             Some(_) => json!({}),
             // A reply of the relay's.

@@ -22,12 +22,11 @@ use weir_server::load::{Loaded, load_with, write_snapshot};
 use weir_testkit::rng::Rng;
 
 use crate::checks::locks::Guarded;
-use crate::checks::must;
 use crate::checks::states::States;
+use crate::checks::{Rings, must};
 use crate::disk::Disk;
 use crate::faults::Faults;
 use crate::node::PATH;
-use crate::sources::rings::Ring;
 use crate::sources::visitors::{Columns, Visitor};
 use crate::world::{Due, World};
 
@@ -74,8 +73,7 @@ pub(crate) struct Sources {
     acknowledged: Vec<(u64, String)>,
     /// The index that each process of a relay has said last.
     indexes: BTreeMap<(usize, u64), i64>,
-    /// Relays that are connected to each other.
-    ring: Ring,
+    rings: Rings,
 }
 
 /// How often something has happened.

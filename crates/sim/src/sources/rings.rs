@@ -8,19 +8,8 @@ use crate::network::Socket;
 use crate::sources::{SETTLE_MS, SourceCounts};
 use crate::world::{Due, World};
 
-/// A ring of connections ends by then, in microseconds, if all in it hear each other: the news goes round, and
-/// helpers may take seconds before somebody looks at it.
-const RING_US_MAX: u64 = 10_000_000;
-
 /// So long the source is away, in milliseconds: all say so by then.
 const AWAY_MS: u64 = 60_000;
-
-/// A ring of connections, and since when it has been there.
-#[derive(Debug, Default)]
-pub(crate) struct Ring {
-    nodes: Vec<usize>,
-    since_us: u64,
-}
 
 /// Runs a seed: half a minute of faults, then none; then the source goes, and comes back.
 pub fn run_without_source(world: &mut World) -> SourceCounts {
@@ -81,14 +70,8 @@ impl World {
         let stands = |n: &usize| self.nodes[*n].paused_until_us > now_us;
         let is_disturbed = ring.iter().any(stands) || !self.network.cut.is_empty();
         let sources = self.sources_mut();
-        if ring.is_empty() || is_disturbed || sources.ring.nodes != ring {
-            sources.counts.rings += u64::from(ring.len() > 1);
-            sources.ring = Ring { nodes: ring, since_us: now_us };
-            return;
-        }
-        let for_us = now_us - sources.ring.since_us;
-        let found = format!("{ring:?} have followed each other for {} ms", for_us / 1000);
-        must("rings", (for_us < RING_US_MAX).then_some(()).ok_or(found));
+        sources.counts.rings += u64::from(!ring.is_empty());
+        must("rings", sources.rings.look(now_us, ring, is_disturbed));
     }
 
     /// Whether a relay says that it follows its source.
