@@ -73,7 +73,7 @@ pub fn run(input: &[u8], features: &[&str]) {
                 shell.links.remove(&link);
                 shell.event(Event::LinkDown { link, error: None });
             }
-            (b'A', Some(link)) => (0..4).for_each(|_| {
+            (b'A', Some(link)) => (0..5).for_each(|_| {
                 answer(&mut shell, link, features);
                 shell.settle();
             }),

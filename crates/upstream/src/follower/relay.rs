@@ -215,6 +215,7 @@ impl Follower {
         }
         Ok(())
     }
+
     /// Whether a server will not do because of the way of its rows.
     fn unfit_by(&self, path: &Path) -> Option<Unfit> {
         let (fault, is_only) = (path.fault(self.own_id())?, self.has_one_server());

@@ -1,11 +1,13 @@
 //! `weir_path`: by which way the rows of a database come here (docs/decisions/013).
 
+use std::collections::BTreeMap;
+
 use weir_data::{Error, Uuid};
 use weir_json::{Text, Value};
 use weir_upstream::path::Path;
 
 use crate::ids::{DbId, SessionId};
-use crate::relays::Relays;
+use crate::relays::{Relay, Relays};
 use crate::reply::{Handled, Reply, exactly};
 use crate::server::Server;
 
@@ -22,7 +24,7 @@ impl Server {
         }
         let Self { id, databases, relays, .. } = self;
         let name = databases.get(db).expect("it was looked up").name();
-        let path = path_of(*id, relays, db);
+        let path = path_of(*id, &relays.by_db, db);
         let result = path.to_value().to_string();
         relays.paths.ask(name, path, session);
         Ok(Reply::Result(result.into_bytes()))
@@ -31,17 +33,16 @@ impl Server {
     /// Whoever has asked is told what has changed.
     pub(in crate::server) fn tell_paths(&mut self) {
         let Self { id, shell, sessions, databases, relays, .. } = self;
+        let Relays { by_db, paths, .. } = relays;
         let mut notices = Vec::new();
-        let mut paths = std::mem::take(&mut relays.paths);
         paths.look(
-            |name| databases.by_name(name).map(|db| path_of(*id, relays, db)),
+            |name| databases.by_name(name).map(|db| path_of(*id, by_db, db)),
             |session| sessions.takes_notices(shell, session),
             |name, path, session| {
                 let params = Value::Array(vec![name.into(), path.to_value()]).to_string();
                 notices.push((session, weir_wire::notification("weir_path", params.as_bytes())));
             },
         );
-        relays.paths = paths;
         for (session, notice) in notices {
             shell.send(session, notice);
         }
@@ -49,8 +50,8 @@ impl Server {
 }
 
 /// All but relays have the rows themselves, or say in `_Server` that they do not.
-fn path_of(own_id: Uuid, relays: &Relays, db: DbId) -> Path {
-    match relays.get(db) {
+fn path_of(own_id: Uuid, relays: &BTreeMap<DbId, Relay>, db: DbId) -> Path {
+    match relays.get(&db) {
         Some(relay) => relay.follower.path(),
         None => Path::of_source(own_id),
     }
