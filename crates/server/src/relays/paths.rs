@@ -12,7 +12,7 @@ use crate::ids::SessionId;
 struct Told {
     path: Path,
     sessions: BTreeSet<SessionId>,
-    /// Those of them that have been told an earlier one.
+    /// Sessions of these that have been told an earlier one.
     behind: BTreeSet<SessionId>,
 }
 

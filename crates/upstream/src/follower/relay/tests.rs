@@ -132,12 +132,12 @@ impl Relay {
         self.say(&format!(r#"{{"id":null,"method":"weir_path","params":["D",{way}]}}"#));
     }
 
-    /// Whether it has left the server that it was connected to.
+    /// Whether the relay has left the server that it was connected to.
     fn has_left(&mut self) -> bool {
         std::mem::take(&mut self.closed) > 0
     }
 
-    /// It has left, and tries this one next.
+    /// The relay has left its server, and tries this one next.
     fn goes_to(&mut self, target: &str) {
         assert!(self.has_left(), "{:?}", self.log);
         self.begun.clear();
