@@ -6,11 +6,12 @@ mod source;
 
 use libfuzzer_sys::fuzz_target;
 
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 7] = [
     "weir_monitor",
     "weir_monitor.each",
     "weir_monitor.index",
     "weir_monitor.low_water",
+    "weir_path",
     "weir_sync",
     "weir_transact",
 ];

@@ -191,6 +191,52 @@ fn a_cluster_is_relayed_whoever_leads() {
     }
 }
 
+/// The only source of relays that name each other is killed, and started again. All say that it is gone, though
+/// they can reach each other, and stay so; what is written then is made when it is back.
+#[test]
+fn relays_that_name_each_other_know_that_their_source_is_gone() {
+    const RELAYS: std::ops::RangeInclusive<usize> = 1..=3;
+    let mut chain = Chain::ring(3);
+    chain.insert(3, "before", "x");
+    chain.agree(1);
+    let connected = json!({"op":"select","table":"Database","where":[["name","==","Net"]],"columns":["connected"]});
+    let connected = json!({"id":1,"method":"transact","params":["_Server", connected]}).to_string();
+    let is_connected = |chain: &Chain, at| {
+        value(&chain.client(at).call(&connected))["result"][0]["rows"][0]["connected"] == true
+    };
+    chain.kill(0);
+    eventually("all relays say that the source is gone", || {
+        RELAYS.into_iter().all(|at| !is_connected(&chain, at))
+    });
+    let path = r#"{"id":1,"method":"weir_path","params":["Net"]}"#;
+    for at in RELAYS {
+        let path = value(&chain.client(at).call(path))["result"].clone();
+        assert_eq!(path["connected"], false, "{path}");
+        assert_eq!(chain.client(at).ports(), ["before"], "it serves what it has");
+    }
+    let waiting: Vec<Client> = RELAYS
+        .map(|at| {
+            let mut client = chain.client(at);
+            client
+                .send(peer::transact(&peer::insert(&format!("p{at}"), "x")))
+                .expect("it is there");
+            client
+        })
+        .collect();
+    chain.start(0);
+    chain.agree(4);
+    drop(waiting);
+    eventually("all relays have found the source", || {
+        RELAYS.into_iter().all(|at| is_connected(&chain, at))
+    });
+    chain.insert(1, "after", "x");
+    chain.agree(5);
+    for at in RELAYS {
+        let log = chain.log(at);
+        assert!(!log.contains("|ERR|") && !log.contains("gone back"), "{log}");
+    }
+}
+
 /// What an operator does to the first two of these, and what happens to them: the last one has all rows in
 /// the end, and is written through at any time.
 fn survive(programs: &[Program]) {

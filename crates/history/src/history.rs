@@ -305,6 +305,11 @@ impl History {
         }
     }
 
+    /// The records so far count no longer: a file is being written that does not have them.
+    pub fn forget_records(&mut self) {
+        self.records = 0;
+    }
+
     /// What a side file is made of, at this place, for a file that is being written. Until its
     /// budget is known ([`History::set_budget`], [`History::convert`]) nothing goes that it might
     /// keep: a process that reads that file must find nothing that this one refused.

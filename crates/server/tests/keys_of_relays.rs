@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::chain::Chain;
 use crate::keys::{
-    MANY, SCANS, SCHEMA, add_ports, counted, file_of, first_rows, listed, logged, select, server_of,
+    MANY, SCANS, SCHEMA, add_ports, counted, first_rows, listed, logged, select, server_of,
 };
 use crate::shell::{PATH, Shell, key_path, transact};
 use serde_json::Value;
@@ -181,7 +181,7 @@ fn a_configuration_declares_keys_of_a_relay() {
     };
     let files = BTreeMap::from([(path.to_owned(), text(r#""kind":"hash""#).into_bytes())]);
     let config = Config { config_file: Some(path.to_owned()), ..Config::default() };
-    let relay = Shell::start_on_files(file_of(SCHEMA), files, config);
+    let relay = Shell::start_on_files(b"relay".to_vec(), files, config);
     let mut chain = Chain::joined(vec![server_of(MANY), relay]);
     assert_eq!(listed(&mut chain.servers[RELAY]), ["Net Port kind hash configuration ready"]);
     check(&mut chain, &[KIND]);

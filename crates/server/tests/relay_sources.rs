@@ -101,6 +101,26 @@ fn the_index_never_falls_over_compactions_restarts_and_conversions() {
     }
 }
 
+/// Nobody had asked for an index when the file was compacted, so that nothing beside it has one.
+#[test]
+fn the_index_of_a_file_that_was_compacted_before_relays_came_does_not_fall() {
+    let mut source = Shell::start();
+    let writer = source.connect();
+    for n in 0..9 {
+        source.call(writer, &transact(n, &insert(&format!("early{n}"))));
+    }
+    assert_eq!(source.command("ovsdb-server/compact", &["Net"]), Some(Ok(String::new())));
+    let mut chain = Chain::of(source, 2);
+    write(&mut chain, 0..3);
+    let last = number(&mut chain.servers[2]);
+    let files = chain.servers[0].files.clone();
+    restart(&mut chain, files);
+    assert!(number(&mut chain.servers[2]) >= last);
+    for relay in &chain.servers[1..] {
+        assert_eq!(logged(relay, "has gone back"), 0, "{:#?}", relay.log);
+    }
+}
+
 #[test]
 fn relays_of_a_file_that_was_restored_say_so_once_and_have_its_rows() {
     let mut chain = Chain::start(3);

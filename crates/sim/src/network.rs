@@ -39,6 +39,13 @@ pub(crate) struct Network {
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
 
+impl Network {
+    /// Each end, and the other one of its connection.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (&End, &End)> {
+        self.ends.iter()
+    }
+}
+
 impl End {
     pub(crate) fn link(node: usize, link: LinkId) -> Self {
         Self { node, socket: Socket::Link(link) }

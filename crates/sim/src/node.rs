@@ -165,6 +165,11 @@ impl Node {
     }
 }
 
+/// Where relays reach these servers.
+pub(crate) fn addresses(servers: &[usize]) -> String {
+    servers.iter().map(|n| client_address(*n)).collect::<Vec<_>>().join(",")
+}
+
 /// Where relays reach the server of this number.
 pub(crate) fn client_address(n: usize) -> String {
     format!("tcp:10.0.0.{}:6642", n + 1)

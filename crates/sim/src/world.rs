@@ -17,7 +17,7 @@ use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::faults::{Faults, Lie};
 use crate::network::Network;
-use crate::node::{Node, client_address};
+use crate::node::{Node, addresses};
 use crate::plan::{Part, Plan};
 use crate::sources::Sources;
 
@@ -248,8 +248,7 @@ impl World {
     pub fn add_relay(&mut self, sources: &[usize]) -> usize {
         let n = self.nodes.len();
         let mut node = Node::new(n, Vec::new());
-        let sources: Vec<String> = sources.iter().map(|source| client_address(*source)).collect();
-        node.sources = Some(sources.join(","));
+        node.sources = Some(addresses(sources));
         self.nodes.push(node);
         self.due(self.now_us, n, Due::Start);
         n

@@ -5,13 +5,13 @@
 //! trace a failing one shows.
 
 use weir_sim::World;
-use weir_sim::sources::{SourceCounts, faults, run};
+use weir_sim::sources::{SourceCounts, faults, run, run_without_source};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run_seed(seed: u64) -> SourceCounts {
+fn run_seed(seed: u64, run: impl FnOnce(&mut World) -> SourceCounts) -> SourceCounts {
     struct Tell(u64, World);
     impl Drop for Tell {
         fn drop(&mut self) {
@@ -22,14 +22,15 @@ fn run_seed(seed: u64) -> SourceCounts {
         }
     }
     let mut tell = Tell(seed, World::of_source(seed, faults(seed)));
-    run(&mut tell.1, seed)
+    run(&mut tell.1)
 }
 
 #[test]
 fn a_standalone_source_and_its_relays_tell_the_truth() {
     let first = number("WEIR_SEED").unwrap_or(1);
     let seeds = number("WEIR_SEEDS").unwrap_or(4);
-    let all: Vec<SourceCounts> = (first..first + seeds).map(run_seed).collect();
+    let all: Vec<SourceCounts> =
+        (first..first + seeds).map(|seed| run_seed(seed, |world| run(world, seed))).collect();
     let sum = |of: fn(&SourceCounts) -> u64| all.iter().map(of).sum::<u64>();
     // Each thing has happened that was to be looked at.
     assert!(sum(|counts| counts.guarded) > 40 * seeds, "{all:?}");
@@ -39,4 +40,15 @@ fn a_standalone_source_and_its_relays_tell_the_truth() {
     assert!(sum(|counts| counts.indexes) > 20 * seeds, "{all:?}");
     assert!(sum(|counts| counts.states) > 100 * seeds, "{all:?}");
     assert!(sum(|counts| counts.restores) > 0 || seeds == 1, "{all:?}");
+}
+
+/// Relays that name each other say that the source is gone when it is, and find it again; whatever happens
+/// before, they do not follow each other in a ring for long.
+#[test]
+fn relays_that_name_each_other_know_whether_their_source_is_there() {
+    let first = number("WEIR_SEED").unwrap_or(1);
+    let seeds = number("WEIR_SEEDS").unwrap_or(3);
+    let all: Vec<SourceCounts> =
+        (first..first + seeds).map(|seed| run_seed(seed, run_without_source)).collect();
+    assert!(all.iter().all(|counts| counts.acknowledged > 100 && counts.indexes > 20), "{all:?}");
 }

@@ -9,7 +9,7 @@
 //! 3. [`session`]: a JSON-RPC dialogue on such a connection, and what its messages are. It knows
 //!    no database.
 //! 4. [`follower`]: the dialogue about a database, of a relay ([`remotes`], `server_row`,
-//!    [`freshness`]) or of a backup (`compatible`: whether the rows of one schema fit into another): the
+//!    [`freshness`], [`path`]) or of a backup (`compatible`: whether the rows of one schema fit into another): the
 //!    schema, rows and what changes in them ([`news`]), requests of the owner's.
 //! 5. [`updates`], [`updates2`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows, and
 //!    `<table-updates2>` (ovsdb-server(7) §4.1.14) as edits.
@@ -20,6 +20,7 @@ pub mod connection;
 pub mod follower;
 pub mod freshness;
 pub mod news;
+pub mod path;
 pub mod probe;
 pub mod remotes;
 mod server_row;

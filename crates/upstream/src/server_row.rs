@@ -42,8 +42,28 @@ pub(crate) struct Row {
 pub(crate) struct Unfit {
     /// For the log.
     pub(crate) why: String,
+    pub(crate) cause: Cause,
+}
+
+/// Of what kind that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
     /// Nothing else is wrong but that it is behind others.
-    pub(crate) is_behind: bool,
+    Behind,
+    /// The way of its rows.
+    Path,
+    Other,
+}
+
+impl Unfit {
+    fn other(why: &str) -> Self {
+        Self { why: format!("{why}; trying another server"), cause: Cause::Other }
+    }
+
+    /// A relay has lost its source.
+    pub(crate) fn lost_relay() -> Self {
+        Self::other("relay database server is disconnected from the relay source")
+    }
 }
 
 impl ServerRows {
@@ -91,24 +111,21 @@ impl ServerRows {
         };
         let Some(row) = self.rows.values().find(is_meant) else {
             let why = format!("server does not have {database} database");
-            return Err(Unfit { why, is_behind: false });
+            return Err(Unfit { why, cause: Cause::Other });
         };
         let model = string(row, "model").unwrap_or("standalone");
         let is_true = |column: &str| matches!(row.get(column), Some(Value::Bool(true)));
         let schema = string(row, "schema").filter(|schema| !schema.is_empty());
         let index = integer(row, "index");
         let is_clustered = model == "clustered";
-        let unfit = |why: &str| format!("{why}; trying another server");
-        let other = |why: &str| Err(Unfit { why: unfit(why), is_behind: false });
+        let other = |why: &str| Err(Unfit::other(why));
         match schema {
             None if is_clustered => other("clustered database server has not yet joined cluster"),
             None => other("relay database server has not yet connected to the relay source"),
             Some(_) if is_clustered && !is_true("connected") => {
                 other("clustered database server is disconnected from cluster")
             }
-            Some(_) if model == "relay" && !is_true("connected") => {
-                other("relay database server is disconnected from the relay source")
-            }
+            Some(_) if model == "relay" && !is_true("connected") => Err(Unfit::lost_relay()),
             Some(_) if model == "relay" && leader_only => {
                 other("relay database server cannot be a leader")
             }
@@ -116,8 +133,8 @@ impl ServerRows {
                 other("clustered database server is not cluster leader")
             }
             Some(_) if index.is_some_and(|index| index < index_min) => {
-                let why = unfit(&format!("{model} database server has stale data"));
-                Err(Unfit { why, is_behind: true })
+                let why = format!("{model} database server has stale data");
+                Err(Unfit { cause: Cause::Behind, ..Unfit::other(&why) })
             }
             Some(schema) => {
                 let (schema, is_connected) = (schema.to_owned(), is_true("connected"));

@@ -46,6 +46,9 @@ pub enum Method {
     /// `weir_sync`: until the database has all that was committed when it was asked
     /// (docs/decisions/013-wire-extensions.md).
     Sync,
+    /// `weir_path`: by which way rows come to the server
+    /// (docs/decisions/013-wire-extensions.md).
+    Path,
     /// `weir_transact`: a transaction that is committed at most once, under an id that its client chose
     /// (docs/decisions/013-wire-extensions.md).
     TransactOnce,
@@ -61,7 +64,7 @@ pub enum Method {
     Log,
 }
 
-const METHODS: [(&str, Method); 25] = [
+const METHODS: [(&str, Method); 26] = [
     ("transact", Method::Transact),
     ("echo", Method::Echo),
     ("list_dbs", Method::ListDbs),
@@ -83,6 +86,7 @@ const METHODS: [(&str, Method); 25] = [
     ("weir_log", Method::Log),
     ("weir_monitor", Method::MonitorEach),
     ("weir_outcome", Method::Outcome),
+    ("weir_path", Method::Path),
     ("weir_sync", Method::Sync),
     ("weir_transact", Method::TransactOnce),
     ("weir_wait_id", Method::WaitId),

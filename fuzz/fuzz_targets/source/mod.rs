@@ -32,6 +32,7 @@ fn answer(shell: &mut Shell, link: LinkId, features: &[&str]) {
             Some("monitor_cond_since" | "weir_monitor") => json!([false, ROW, rows]),
             // Columns that no file keeps.
             Some("monitor") => json!({"Port": {ROW: {"new": {"up": true}}}}),
+            Some("weir_path") => json!({"servers": [ROW], "connected": true}),
             Some("weir_transact") => json!({"id": ROW, "results": [{}]}),
             Some(_) => json!({}),
             // A reply of the relay's.
@@ -72,7 +73,7 @@ pub fn run(input: &[u8], features: &[&str]) {
                 shell.links.remove(&link);
                 shell.event(Event::LinkDown { link, error: None });
             }
-            (b'A', Some(link)) => (0..4).for_each(|_| {
+            (b'A', Some(link)) => (0..5).for_each(|_| {
                 answer(&mut shell, link, features);
                 shell.settle();
             }),

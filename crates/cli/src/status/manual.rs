@@ -75,8 +75,9 @@ databases       name, rows (null while a long transaction has them), atoms,
                 (requests that wait for the tables), conversion, is_backup,
                 file: null, or path, size, snapshot_size, records,
                 compacting_ms, fault; relay: null, or source, connected,
-                behind_ms (since the source was lost), forwarded (requests
-                that it has not answered); keys: table, column, kind, state,
+                path (ids of the servers that the rows come through, this
+                one last), behind_ms (since the source was lost), forwarded
+                (requests that it has not answered); keys: table, column, kind, state,
                 wanted_by, entries, bytes, rows_saved
 sessions        the 1000 with most queued: name, remote, role, monitors, locks,
                 queued_bytes, kept_bytes (for monitors, locks, transactions

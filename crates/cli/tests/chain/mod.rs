@@ -1,4 +1,4 @@
-//! A source and relays behind it, each of the one before, as processes.
+//! A source and relays behind it, each of the one before or of any others, as processes.
 
 #![allow(dead_code, reason = "every test uses another part")]
 
@@ -15,19 +15,32 @@ use crate::support::{Scratch, eventually, reference};
 
 pub(crate) use proxy::Proxy;
 
-/// A source that is a file, and relays behind it, each of the one before.
+/// A source that is a file, and relays behind it.
 pub(crate) struct Chain {
     pub(crate) scratch: Scratch,
     programs: Vec<Program>,
     children: Vec<Option<Child>>,
     /// Where the source is, if it is not the first of these.
     source: Option<String>,
+    /// The servers that each relay has to choose from.
+    lists: Vec<Vec<usize>>,
 }
 
 impl Chain {
     pub(crate) fn of(scratch: Scratch, programs: &[Program], source: Option<String>) -> Self {
+        let lists = (0..programs.len()).map(|at| Vec::from_iter(at.checked_sub(1))).collect();
+        Self::of_lists(scratch, programs, source, lists)
+    }
+
+    /// Each relay has these servers to choose from.
+    fn of_lists(
+        scratch: Scratch,
+        programs: &[Program],
+        source: Option<String>,
+        lists: Vec<Vec<usize>>,
+    ) -> Self {
         let children = programs.iter().map(|_| None).collect();
-        let mut chain = Self { scratch, programs: programs.to_vec(), children, source };
+        let mut chain = Self { scratch, programs: programs.to_vec(), children, source, lists };
         (0..programs.len()).for_each(|at| chain.start(at));
         chain
     }
@@ -42,6 +55,17 @@ impl Chain {
         Some(chain)
     }
 
+    /// A source, and relays that name each other as further sources.
+    pub(crate) fn ring(relays: usize) -> Self {
+        let scratch = Scratch::new();
+        peer::create(&scratch, "net.db");
+        let list = |at: usize| (0..=relays).filter(|other| *other != at).collect();
+        let lists = std::iter::once(Vec::new()).chain((1..=relays).map(list)).collect();
+        let chain = Self::of_lists(scratch, &vec![Weir; relays + 1], None, lists);
+        chain.settle();
+        chain
+    }
+
     pub(crate) fn socket(&self, at: usize) -> PathBuf {
         self.scratch.path(&format!("c{at}.sock"))
     }
@@ -54,7 +78,11 @@ impl Chain {
         let database = match (at, &self.source) {
             (0, None) => "net.db".to_owned(),
             (0, Some(source)) => source.clone(),
-            _ => format!("relay:Net:unix:{}", self.socket(at - 1).display()),
+            _ => {
+                let list = self.lists[at].iter();
+                let list = list.map(|to| format!("unix:{}", self.socket(*to).display()));
+                format!("relay:Net:{}", list.collect::<Vec<_>>().join(","))
+            }
         };
         let _ = std::fs::remove_file(self.socket(at));
         let mut command = self.scratch.command(program);

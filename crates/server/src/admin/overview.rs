@@ -1,6 +1,7 @@
 //! `weir/status`: all that an operator wants to see first, as one JSON object.
 
-use weir_json::{Value, object};
+use weir_data::Uuid;
+use weir_json::{Value, array, object};
 
 use crate::backup::Backups;
 use crate::database::{Databases, Db, ShownKey};
@@ -127,10 +128,12 @@ impl Overview<'_> {
 
     fn relay(&self, relay: &Relay) -> Value {
         let forwarded = relay.forwards.len();
+        let path = relay.follower.path().servers;
         object([
             ("behind_ms", relay.lost_us().map_or(number(0u64), |since| self.age(since))),
             ("connected", relay.follower.is_current().into()),
             ("forwarded", number(forwarded)),
+            ("path", array(path.iter().map(Uuid::to_string))),
             ("source", relay.follower.server().into()),
         ])
     }

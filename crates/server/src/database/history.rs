@@ -123,8 +123,14 @@ impl ChangeLog {
     /// What a side file of a copy of the file is made of, if there is anything to keep. Nothing that
     /// the side file may say is forgotten until it is known what becomes of the copy.
     pub(super) fn image(&mut self) -> Option<Box<Image>> {
-        let image = self.history.as_mut()?.image();
-        image.is_kept().then(|| Box::new(image))
+        let history = self.history.as_mut()?;
+        let image = history.image();
+        if !image.is_kept() {
+            // Nobody has been told an index, and none that the copy will have may be below one that is told.
+            history.forget_records();
+            return None;
+        }
+        Some(Box::new(image))
     }
 
     /// The chain behind the snapshot of a copy under another schema.

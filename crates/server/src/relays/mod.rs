@@ -20,6 +20,7 @@
 pub(crate) mod ephemeral;
 pub(crate) mod forwards;
 pub(crate) mod locks;
+mod paths;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,7 @@ use crate::mail::{Mail, is_of_probe};
 use crate::relays::ephemeral::Unplaced;
 use crate::relays::forwards::Forwards;
 use crate::relays::locks::SourceLocks;
+use crate::relays::paths::Paths;
 use crate::shell::Shell;
 use crate::work::Taken;
 
@@ -107,6 +109,7 @@ pub(crate) struct Relay {
 #[derive(Default)]
 pub(crate) struct Relays {
     pub(crate) by_db: BTreeMap<DbId, Relay>,
+    pub(crate) paths: Paths,
     links: BTreeMap<LinkId, DbId>,
     next_link: u64,
     /// When sessions need not wait for first rows any longer; `None` once they do not.
@@ -116,13 +119,13 @@ pub(crate) struct Relays {
 }
 
 impl Relay {
-    fn new(name: String, source: Source, shell: &mut Shell) -> Self {
+    fn new(own_id: Uuid, name: String, source: Source, shell: &mut Shell) -> Self {
         let wanted = Wanted {
             database: name.clone(),
             remotes: remotes(&source, shell),
             leader_only: false,
             options: source.session_options(),
-            model: Part::Relay,
+            model: Part::Relay { own_id },
         };
         Self {
             name,
@@ -274,6 +277,7 @@ impl Relays {
 
     /// A session has left: its requests that wait for a source are returned.
     pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
+        self.paths.forget_session(session);
         let relays = self.by_db.values_mut();
         relays.flat_map(|relay| relay.forwards.forget_session(session)).collect()
     }
@@ -303,9 +307,15 @@ impl Relays {
         earliest([of_relays, self.await_until_us])
     }
 
-    /// A database is relayed from now on.
-    pub(crate) fn insert(&mut self, shell: &mut Shell, db: DbId, name: String, source: Source) {
-        let relay = Relay::new(name, source, shell);
+    /// A database is relayed from now on, by the server of this id.
+    pub(crate) fn insert(
+        &mut self,
+        shell: &mut Shell,
+        (own_id, db): (Uuid, DbId),
+        name: String,
+        source: Source,
+    ) {
+        let relay = Relay::new(own_id, name, source, shell);
         self.by_db.insert(db, relay);
     }
 

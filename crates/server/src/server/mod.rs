@@ -188,6 +188,9 @@ impl Server {
         if !self.relays.is_empty() {
             self.run_relays();
         }
+        if !self.relays.paths.is_empty() {
+            self.tell_paths();
+        }
         if !self.states.is_empty() {
             self.run_states();
         }

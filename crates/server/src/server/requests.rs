@@ -471,6 +471,10 @@ impl Server {
                 let db = self.lookup(params, name)?;
                 self.wait_for_state(session, db, Wanted::of_sync(params), request)
             }
+            Method::Path => {
+                let db = self.lookup(params, name)?;
+                self.ask_path(session, db, params)
+            }
             Method::Features => {
                 let names = weir_json::array(Method::extensions());
                 Ok(Reply::Result(names.to_string().into_bytes()))

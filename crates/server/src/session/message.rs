@@ -103,6 +103,7 @@ impl<'m> About<'m> {
                 Method::ListDbs
                 | Method::Features
                 | Method::GetServerId
+                | Method::Path
                 | Method::Lock
                 | Method::Steal
                 | Method::Unlock

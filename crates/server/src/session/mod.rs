@@ -208,6 +208,11 @@ impl Sessions {
         self.mute > 0
     }
 
+    /// Whether a session can be told now what it has not asked for, or has to be told later.
+    pub(crate) fn takes_notices(&self, shell: &Shell, id: SessionId) -> bool {
+        self.get(id).is_some_and(|session| !session.is_blocked) && !shell.is_in_message(id)
+    }
+
     /// The shell has said whether the session's outbox is too full for updates.
     pub(crate) fn set_blocked(&mut self, shell: &mut Shell, id: SessionId, is_blocked: bool) {
         let was_blocked =

@@ -1,5 +1,5 @@
 //! A source and relays behind it, each a core under a scripted shell, and the connections between
-//! them.
+//! them: in a row, or in any other order.
 
 #![allow(dead_code, reason = "every test uses another part")]
 
@@ -8,9 +8,11 @@ use weir_server::event::{Event, LinkId, SessionId};
 
 use super::shell::Shell;
 
-/// Where the connection of a relay to the server before it ends.
+/// Where the connection of a relay to its source ends.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
+    /// The source's number.
+    to: usize,
     link: LinkId,
     session: SessionId,
 }
@@ -18,10 +20,12 @@ struct Wire {
 /// The source, a relay of it, a relay of that, and so on.
 pub(crate) struct Chain {
     pub(crate) servers: Vec<Shell>,
-    /// Of each server to the one before it; the source has none.
+    /// Of each server to its source; the first one has none.
     wires: Vec<Option<Wire>>,
-    /// The connection to the server before it is refused.
+    /// All connections of a relay are refused.
     pub(crate) is_cut: Vec<bool>,
+    /// All connections to a server are refused.
+    is_away: Vec<bool>,
 }
 
 impl Chain {
@@ -33,21 +37,23 @@ impl Chain {
     /// This source and so many relays.
     pub(crate) fn of(source: Shell, relays: usize) -> Self {
         let mut servers = vec![source];
-        for number in 0..relays {
-            let relay = format!("relay:Net:unix:/server{number}");
-            // The randomness of a server follows from its file, which these do not have.
-            let file = format!("relay {number}").into_bytes();
-            let config = Config { databases: vec![relay], ..Config::default() };
-            servers.push(Shell::start_with(file, config));
-        }
+        servers.extend((0..relays).map(|number| relay_of(&format!("relay {number}"), &[number])));
         Self::joined(servers)
     }
 
-    /// A source, and relays whose source is the server before each (`unix:/serverN`).
+    /// A source, and relays with these servers each to choose from.
+    pub(crate) fn of_lists(lists: &[&[usize]]) -> Self {
+        let relays = lists.iter().enumerate();
+        let relays = relays.map(|(number, list)| relay_of(&format!("relay {number}"), list));
+        Self::joined(std::iter::once(Shell::start()).chain(relays).collect())
+    }
+
+    /// A source, and relays, which find the servers by their numbers (`unix:/serverN`).
     pub(crate) fn joined(servers: Vec<Shell>) -> Self {
         let mut chain = Self {
             wires: servers.iter().map(|_| None).collect(),
             is_cut: vec![false; servers.len()],
+            is_away: vec![false; servers.len()],
             servers,
         };
         chain.pass_ms(20_000);
@@ -60,7 +66,7 @@ impl Chain {
             let mut has_moved = false;
             for at in 0..self.servers.len() {
                 self.servers[at].settle();
-                has_moved |= at > 0 && (self.connect(at) | self.carry(at));
+                has_moved |= self.carry(at) | self.connect(at);
             }
             if !has_moved {
                 return;
@@ -79,67 +85,90 @@ impl Chain {
 
     fn connect(&mut self, at: usize) -> bool {
         let Some((link, target)) = self.servers[at].connecting.pop() else { return false };
-        assert_eq!(target, format!("unix:/server{}", at - 1));
-        if self.is_cut[at] {
+        let to = target.strip_prefix("unix:/server").and_then(|to| to.parse().ok());
+        let to: usize = to.unwrap_or_else(|| panic!("{target} is no server"));
+        if self.is_cut[at] || self.is_away[to] {
             let error = Some("Connection refused".to_owned());
             self.servers[at].event(Event::LinkDown { link, error });
             return true;
         }
-        let session = self.servers[at - 1].accept_anywhere();
-        self.wires[at] = Some(Wire { link, session });
+        let session = self.servers[to].accept_anywhere();
+        self.wires[at] = Some(Wire { to, link, session });
         self.servers[at].event(Event::LinkUp { link });
         true
     }
 
-    /// Carries messages between a relay and the server before it.
+    /// Carries messages between a relay and its source.
     fn carry(&mut self, at: usize) -> bool {
-        let Some(Wire { link, session }) = self.wires[at] else { return false };
+        let Some(Wire { to, link, session }) = self.wires[at] else { return false };
         let Some(bytes) = self.servers[at].links.get_mut(&link).map(std::mem::take) else {
             // The relay has closed it.
             self.wires[at] = None;
-            self.servers[at - 1].event(Event::Closed { session, error: None });
+            self.servers[to].event(Event::Closed { session, error: None });
             return true;
         };
         let to_source = messages(&bytes);
-        let from_source = self.servers[at - 1].received(session);
+        let from_source = self.servers[to].received(session);
         let has_moved = !to_source.is_empty() || !from_source.is_empty();
         for message in to_source {
-            self.servers[at - 1].send(session, &message);
-            self.servers[at - 1].settle();
+            self.servers[to].send(session, &message);
+            self.servers[to].settle();
         }
         for message in from_source {
             self.servers[at].event(Event::LinkMessage { link, bytes: message.into_bytes() });
             self.servers[at].settle();
         }
-        if self.servers[at - 1].disconnected.contains(&session) {
+        if self.servers[to].disconnected.contains(&session) {
             self.lose(at);
             return true;
         }
         has_moved
     }
 
-    /// The connection to the server before ends; what is under way on it is lost.
+    /// The connection of a relay to its source ends; what is under way on it is lost.
     pub(crate) fn lose(&mut self, at: usize) {
-        let Some(Wire { link, session }) = self.wires[at].take() else { return };
-        self.servers[at - 1].event(Event::Closed { session, error: None });
+        let Some(Wire { to, link, session }) = self.wires[at].take() else { return };
+        self.servers[to].event(Event::Closed { session, error: None });
         self.servers[at].links.remove(&link);
         let error = Some("Connection reset by peer".to_owned());
         self.servers[at].event(Event::LinkDown { link, error });
     }
 
-    /// What a relay has said to the server before it arrives there, and is done; nothing comes back.
+    /// A server goes: all its connections end, and no others come.
+    pub(crate) fn goes(&mut self, to: usize) {
+        self.is_away[to] = true;
+        self.lose(to);
+        for at in 0..self.servers.len() {
+            if self.wires[at].is_some_and(|wire| wire.to == to) {
+                self.lose(at);
+            }
+        }
+    }
+
+    /// The server is there again.
+    pub(crate) fn comes_back(&mut self, to: usize) {
+        self.is_away[to] = false;
+    }
+
+    /// The server that a relay is connected to.
+    pub(crate) fn source_of(&self, at: usize) -> Option<usize> {
+        self.wires[at].map(|wire| wire.to)
+    }
+
+    /// What a relay has said to its source arrives there, and is done; nothing comes back.
     pub(crate) fn carry_up(&mut self, at: usize) {
-        let Some(Wire { link, session }) = self.wires[at] else { panic!("no connection") };
+        let Some(Wire { to, link, session }) = self.wires[at] else { panic!("no connection") };
         let bytes = self.servers[at].links.get_mut(&link).map(std::mem::take).unwrap_or_default();
         for message in messages(&bytes) {
-            self.servers[at - 1].send(session, &message);
-            self.servers[at - 1].settle();
+            self.servers[to].send(session, &message);
+            self.servers[to].settle();
         }
     }
 
     /// Another server is where the source was.
     pub(crate) fn replace_source(&mut self, source: Shell) -> Shell {
-        self.lose(1);
+        self.goes(0);
+        self.comes_back(0);
         std::mem::replace(&mut self.servers[0], source)
     }
 
@@ -149,6 +178,13 @@ impl Chain {
         self.settle();
         self.servers[at].received(session)
     }
+}
+
+/// A relay with these servers to choose from; its randomness follows from its name.
+pub(crate) fn relay_of(name: &str, list: &[usize]) -> Shell {
+    let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
+    let databases = vec![format!("relay:Net:{}", list.join(","))];
+    Shell::start_with(name.as_bytes().to_vec(), Config { databases, ..Config::default() })
 }
 
 fn messages(bytes: &[u8]) -> Vec<String> {

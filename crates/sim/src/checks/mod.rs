@@ -11,6 +11,7 @@ mod once;
 mod reads;
 mod replicas;
 mod resume;
+mod rings;
 pub(crate) mod states;
 
 use serde_json::Value;
@@ -22,6 +23,7 @@ pub(crate) use liveness::{Liveness, Looks};
 pub(crate) use reads::{Known, Process};
 pub(crate) use replicas::Replica;
 pub(crate) use resume::Resume;
+pub(crate) use rings::Rings;
 
 /// The row that counts the others.
 pub(crate) const COUNTER: &str = "counter";

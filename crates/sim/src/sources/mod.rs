@@ -4,8 +4,12 @@
 //!
 //! 1. This file: how such a world begins, what is done with the file, and what must be true in the end.
 //! 2. `visitors`: clients that write, under locks and without, and those that watch.
+//! 3. `rings`: relays that name each other.
 
+mod rings;
 pub(crate) mod visitors;
+
+pub use rings::run_without_source;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +22,8 @@ use weir_server::load::{Loaded, load_with, write_snapshot};
 use weir_testkit::rng::Rng;
 
 use crate::checks::locks::Guarded;
-use crate::checks::must;
 use crate::checks::states::States;
+use crate::checks::{Rings, must};
 use crate::disk::Disk;
 use crate::faults::Faults;
 use crate::node::PATH;
@@ -69,6 +73,7 @@ pub(crate) struct Sources {
     acknowledged: Vec<(u64, String)>,
     /// The index that each process of a relay has said last.
     indexes: BTreeMap<(usize, u64), i64>,
+    rings: Rings,
 }
 
 /// How often something has happened.
@@ -96,6 +101,8 @@ pub struct SourceCounts {
     pub restores: u64,
     /// Times that a relay was asked for its index.
     pub indexes: u64,
+    /// Times that relays were seen to be connected to each other in a ring.
+    pub rings: u64,
 }
 
 /// The schema: `s` is in no file.
@@ -124,17 +131,21 @@ pub fn faults(seed: u64) -> Faults {
     }
 }
 
-/// Runs a seed: half a minute of faults, then none; half of the seeds restore files.
+/// Runs a seed: half a minute of faults, then none; half of the seeds restore files, and in every third one
+/// relays name each other.
 pub fn run(world: &mut World, seed: u64) -> SourceCounts {
     let restore = if seed.is_multiple_of(2) { 30 } else { 0 };
     world.sources_mut().restore = restore;
-    let first = world.add_relay(&[0]);
-    let second = world.add_relay(&[first]);
-    world.add_relay(&[second, first, 0]);
+    match seed.is_multiple_of(3) {
+        true => world.add_ring(),
+        false => {
+            let first = world.add_relay(&[0]);
+            let second = world.add_relay(&[first]);
+            world.add_relay(&[second, first, 0]);
+        }
+    }
     world.run_for(30_000);
-    world.calm();
-    let calm_us = world.now_us;
-    world.checks.liveness.calm(calm_us, PATIENCE_US);
+    let calm_us = world.calm_sources();
     world.run_for(SETTLE_MS);
     world.check_sources(calm_us);
     world.sources().counts
@@ -156,6 +167,14 @@ impl World {
         world.sources = Some(Box::new(sources));
         world.due(world.now_us + OPERATOR_US, 0, Due::Operator);
         world
+    }
+
+    /// Faults end; when that is.
+    fn calm_sources(&mut self) -> u64 {
+        self.calm();
+        let calm_us = self.now_us;
+        self.checks.liveness.calm(calm_us, PATIENCE_US);
+        calm_us
     }
 
     pub(crate) fn sources(&self) -> &Sources {
@@ -211,9 +230,10 @@ impl World {
         }
     }
 
-    /// The operator looks after the file: copies it, and now and then puts an older one in its place.
+    /// The operator looks after the relays and the file: copies it, and now and then puts an older one in its place.
     pub(crate) fn operate(&mut self) {
         self.due(self.now_us + OPERATOR_US, 0, Due::Operator);
+        self.look_for_rings();
         let file = self.nodes[0].disk.file.clone();
         let is_up = self.nodes[0].server.is_some() && self.nodes[0].db.is_some();
         let is_calm = self.is_calm;

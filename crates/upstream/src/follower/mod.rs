@@ -17,6 +17,7 @@ use weir_json::Value;
 use self::backup::{Backup, Step};
 use crate::freshness::Freshness;
 use crate::news::{EphemeralMonitor, EphemeralRows, Method, News, Read, RowReader, State};
+use crate::path::Path;
 use crate::remotes::Remotes;
 use crate::server_row::ServerRows;
 use crate::session::{Action, Input, Level, Options, Said, Session};
@@ -43,7 +44,10 @@ pub struct Wanted {
 #[derive(Clone, Debug)]
 pub enum Model {
     /// A relay, which becomes whatever the source is.
-    Relay,
+    Relay {
+        /// What this server answers to `get_server_id`.
+        own_id: Uuid,
+    },
     /// A backup, which has rows and a schema of its own.
     Backup(Arc<Backup>),
 }
@@ -110,6 +114,8 @@ enum Asked {
     Features,
     ServerSchema,
     ServerRows,
+    /// The way of the server's rows.
+    Path,
     Schema,
     Rows,
     /// Columns that no file keeps.
@@ -142,6 +148,10 @@ pub struct Follower {
     /// Names of what the server has beyond the reference.
     features: Vec<String>,
     rows: ServerRows,
+    /// The way of the server's rows, as it was told last.
+    path: Option<Path>,
+    /// When it was last said that a server is not followed for its way.
+    warned_us: Option<u64>,
     /// What the server says there of the schema may be from before a conversion.
     asks_for_schema: bool,
     /// What rows are read under, and the text of the source's schema.
@@ -167,6 +177,8 @@ pub struct Follower {
 enum Stop {
     /// The next server may do better, or the same one on another connection.
     Other(Level, String),
+    /// The next server may do better, and all has been said.
+    Next,
     /// Something that stays wrong.
     Failed(Error),
     /// Something that stays wrong, and all has been said.
@@ -187,6 +199,8 @@ impl Follower {
             asked: BTreeMap::new(),
             features: Vec::new(),
             rows: ServerRows::default(),
+            path: None,
+            warned_us: None,
             asks_for_schema: false,
             schema: None,
             method: Method::CondSince,
@@ -227,9 +241,10 @@ impl Follower {
         self.phase == Phase::Following
     }
 
-    /// Whether the server that is followed says that it is not cut off itself.
+    /// Whether the server that is followed says that it is not cut off itself, nor anybody before it.
     pub fn is_current(&self) -> bool {
-        self.is_following() && self.is_source_connected
+        let is_whole = self.path.as_ref().is_none_or(|path| path.is_connected);
+        self.is_following() && self.is_source_connected && is_whole
     }
 
     /// How far it is.
@@ -393,6 +408,7 @@ impl Follower {
                 self.say(level, text, out);
                 self.leave(self.now_us);
             }
+            Err(Stop::Next) => self.leave(self.now_us),
             Err(Stop::Failed(error)) => self.fail(&error, out),
             Err(Stop::Over) => self.end(out),
         }
@@ -408,6 +424,7 @@ impl Follower {
         self.phase = Phase::Looking;
         self.asked.clear();
         self.rows = ServerRows::default();
+        self.path = None;
         self.features.clear();
         (self.is_source_connected, self.asks_for_schema) = (false, false);
         self.freshness.disconnected();

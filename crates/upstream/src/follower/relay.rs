@@ -4,9 +4,11 @@
 //! 2. The rows of `_Server`: whether this server will do, and the schema of the database. Servers
 //!    without `_Server` are asked for the schema, and so are packaged ones whose database is a file: their
 //!    `_Server` still has the schema from before a conversion.
-//! 3. The rows, from the state on that the owner has: by `weir_monitor` with an update for each
+//! 3. The way of its rows, if it has `weir_path`: whether the owner is on it (`path`). The server tells
+//!    again whenever that changes.
+//! 4. The rows, from the state on that the owner has: by `weir_monitor` with an update for each
 //!    transaction, or else by the newest method of the reference that the server knows.
-//! 4. Changes of the rows, until the connection ends, the schema changes, or the server is not fit
+//! 5. Changes of the rows, until the connection ends, the schema changes, or the server is not fit
 //!    any more: then the next one is tried.
 
 use std::sync::Arc;
@@ -14,15 +16,34 @@ use std::sync::Arc;
 use weir_data::{ColumnSchema, Schema, Uuid};
 use weir_json::{Text, Value, array, object};
 
-use super::{Asked, Follower, Output, Phase, Stop, Wanted};
+use super::{Asked, Follower, Model, Output, Phase, Stop, Wanted};
 use crate::news::{EphemeralMonitor, Method};
-use crate::server_row::Search;
+use crate::path::{Fault, Path, SERVERS_MAX};
+use crate::server_row::{Cause, Search, Unfit};
 use crate::session::Level;
 
 /// The monitor of `_Server`.
 const SERVER_MONITOR: &str = r#"["monid","_Server"]"#;
 
+/// That a server is not followed for its way is said so often at most, in microseconds.
+const WARNING_US: u64 = 60_000_000;
+
 impl Follower {
+    /// The way of the owner's rows, as far as that has been heard of.
+    pub fn path(&self) -> Path {
+        let of_source = self.path.iter().filter(|_| self.is_following());
+        let mut servers: Vec<Uuid> = of_source.flat_map(|path| &path.servers).copied().collect();
+        servers.push(self.own_id());
+        Path { servers, is_connected: self.is_current() }
+    }
+
+    fn own_id(&self) -> Uuid {
+        match &self.wanted.model {
+            Model::Relay { own_id } => *own_id,
+            Model::Backup(backup) => backup.own_id,
+        }
+    }
+
     /// The connection is open.
     pub(super) fn ask_what_there_is(&mut self) {
         self.ask("set_db_change_aware", b"[true]", Asked::Nothing);
@@ -45,6 +66,9 @@ impl Follower {
         let monitor = first.map(canonical);
         let is_server_db = monitor.as_deref() == Some(SERVER_MONITOR.as_bytes());
         match method {
+            "weir_path" if first.and_then(Text::str).as_deref() == Some(&self.wanted.database) => {
+                self.take_path(elements.next(), out)
+            }
             "update2" if is_server_db => {
                 let updates = elements.next();
                 self.take_server_rows(updates, out)
@@ -93,6 +117,11 @@ impl Follower {
                 Ok(())
             }
             (Asked::ServerRows, Ok(rows)) => self.take_server_rows(Some(rows), out),
+            (Asked::Path, Ok(path)) => self.take_path(Some(path), out),
+            (Asked::Path, Err(error)) => {
+                let text = format!("does not say the way of its rows: {}", error.to_value());
+                Err(Stop::Other(Level::Warning, text))
+            }
             (Asked::Schema, Ok(schema)) => {
                 self.is_source_connected = true;
                 self.take_schema(&schema.to_value().to_string())
@@ -137,6 +166,16 @@ impl Follower {
         self.look_at_server(out)
     }
 
+    /// The server says by which way its rows come.
+    fn take_path(&mut self, path: Option<Text<'_>>, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Some(path) = path.and_then(Path::read) else {
+            let text = "the way of its rows makes no sense".to_owned();
+            return Err(Stop::Other(Level::Warning, text));
+        };
+        self.path = Some(path);
+        self.look_at_server(out)
+    }
+
     /// Whether the server will do, by what it has said of itself.
     fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
         let Wanted { database, remotes, leader_only, .. } = &self.wanted;
@@ -146,47 +185,92 @@ impl Follower {
             leader_only: *leader_only,
             index_min: self.freshness.least(),
         };
-        match self.rows.find(search) {
-            Ok(row) => {
-                self.complaint = None;
-                self.is_source_connected = row.is_connected;
-                if let Some(index) = row.index {
-                    self.hear_index(index, out);
+        let row = match self.rows.find(search) {
+            Ok(row) => row,
+            Err(unfit) => return self.refuse(unfit, out),
+        };
+        self.is_source_connected = row.is_connected;
+        match &self.path {
+            Some(path) => {
+                if let Some(unfit) = self.unfit_by(path) {
+                    return self.refuse(unfit, out);
                 }
-                self.asks_for_schema = row.is_standalone && self.features.is_empty();
-                match self.asks_for_schema {
-                    true if self.phase == Phase::Looking => self.ask_for_schema(),
-                    true => {}
-                    false => return self.take_schema(&row.schema),
-                }
-                Ok(())
             }
-            // There is no other server: this one may do later, and says so then.
-            Err(unfit) if remotes.servers().len() == 1 => {
-                self.is_source_connected = false;
-                if unfit.is_behind {
-                    self.freshness.refuse(self.now_us);
-                }
-                let why = unfit.why.split(';').next().unwrap_or_default().to_owned();
-                if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
-                    self.say(Level::Info, why, out);
-                }
-                Ok(())
+            None if self.has("weir_path") => {
+                let params = array([self.wanted.database.as_str()]).to_string();
+                self.ask_once("weir_path", params.as_bytes(), Asked::Path);
+                return Ok(());
             }
-            Err(unfit) => {
-                if unfit.is_behind {
-                    self.freshness.refuse(self.now_us);
-                }
-                Err(Stop::Other(Level::Info, unfit.why))
-            }
+            None => {}
         }
+        self.complaint = None;
+        if let Some(index) = row.index {
+            self.hear_index(index, out);
+        }
+        self.asks_for_schema = row.is_standalone && self.features.is_empty();
+        match self.asks_for_schema {
+            true if self.phase == Phase::Looking => self.ask_for_schema(),
+            true => {}
+            false => return self.take_schema(&row.schema),
+        }
+        Ok(())
     }
 
-    /// Asks for the schema itself, once at a time.
+    /// Whether a server will not do because of the way of its rows.
+    fn unfit_by(&self, path: &Path) -> Option<Unfit> {
+        let (fault, is_only) = (path.fault(self.own_id())?, self.has_one_server());
+        let why = match fault {
+            // Who is followed may find its source again, as may the only one that there is.
+            Fault::Lost if is_only || self.phase != Phase::Looking => return None,
+            Fault::Lost => return Some(Unfit::lost_relay()),
+            Fault::Loop(ids) => {
+                format!("relay database server has its rows from this relay ({ids})")
+            }
+            Fault::Long => format!("relay database server is behind {SERVERS_MAX} others"),
+        };
+        let advice = if is_only { ": name another source" } else { "; trying another server" };
+        Some(Unfit { why: format!("{why}{advice}"), cause: Cause::Path })
+    }
+
+    /// A server will not do: the next one may. The only one that there is may do later, and says so then.
+    fn refuse(&mut self, unfit: Unfit, out: &mut Vec<Output>) -> Result<(), Stop> {
+        let Unfit { why, cause } = unfit;
+        if cause == Cause::Behind {
+            self.freshness.refuse(self.now_us);
+        }
+        let is_followed = self.phase != Phase::Looking;
+        if self.has_one_server() && !(cause == Cause::Path && is_followed) {
+            self.is_source_connected = false;
+            let why = why.split(';').next().unwrap_or_default().to_owned();
+            if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
+                self.say(Level::Info, why, out);
+            }
+            return Ok(());
+        }
+        if cause != Cause::Path {
+            return Err(Stop::Other(Level::Info, why));
+        }
+        if self.warned_us.is_some_and(|at_us| self.now_us < at_us + WARNING_US) {
+            return Err(Stop::Next);
+        }
+        self.warned_us = Some(self.now_us);
+        Err(Stop::Other(Level::Warning, why))
+    }
+
+    fn has_one_server(&self) -> bool {
+        self.wanted.remotes.servers().len() == 1
+    }
+
+    /// Asks for the schema itself.
     fn ask_for_schema(&mut self) {
-        if !self.asked.values().any(|asked| *asked == Asked::Schema) {
-            let params = array([self.wanted.database.as_str()]).to_string();
-            self.ask("get_schema", params.as_bytes(), Asked::Schema);
+        let params = array([self.wanted.database.as_str()]).to_string();
+        self.ask_once("get_schema", params.as_bytes(), Asked::Schema);
+    }
+
+    /// Asks, unless that has been asked and is not answered yet.
+    fn ask_once(&mut self, method: &str, params: &[u8], what: Asked) {
+        if !self.asked.values().any(|asked| *asked == what) {
+            self.ask(method, params, what);
         }
     }
 
@@ -308,3 +392,6 @@ fn canonical(text: Text<'_>) -> Vec<u8> {
     text.write(&mut out);
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 mod ephemeral;
 mod locks;
+mod paths;
 mod requests;
 mod rows;
 mod syncing;
@@ -23,8 +24,8 @@ impl Server {
     pub(in crate::server) fn begin_relay(&mut self, name: String, config: DbConfig) {
         let source = config.source.expect("a relay is configured with its source");
         let db = self.databases.next_id();
-        let Self { shell, databases, relays, remotes, .. } = self;
-        relays.insert(shell, db, name.clone(), source);
+        let Self { id, shell, databases, relays, remotes, .. } = self;
+        relays.insert(shell, (*id, db), name.clone(), source);
         relays.get_mut(db).keys = config.keys;
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();

@@ -1,0 +1,276 @@
+//! The dialogue of a relay about the way of its source's rows, and whom it leaves for it.
+
+use weir_data::UuidSource;
+
+use super::*;
+use crate::news::Read;
+use crate::remotes::Remotes;
+use crate::session::{Input, Options};
+
+const SCHEMA: &str =
+    r#"{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"x":{"type":"integer"}}}}}"#;
+
+const SECOND: u64 = 1_000_000;
+
+/// A relay, and the time.
+struct Relay {
+    follower: Follower,
+    now_us: u64,
+    /// Requests that are not answered: id, method and parameters.
+    asked: Vec<(Value, String, String)>,
+    log: Vec<String>,
+    /// Where it has begun to connect.
+    begun: Vec<String>,
+    closed: usize,
+}
+
+fn id(number: u128) -> String {
+    Uuid::from_u128(number).to_string()
+}
+
+/// The server with this number is the relay itself.
+const OWN: u128 = 1;
+
+fn way(servers: &[u128], is_connected: bool) -> String {
+    let servers = servers.iter().map(|number| id(*number));
+    object([("servers", array(servers.map(Value::from))), ("connected", is_connected.into())])
+        .to_string()
+}
+
+impl Relay {
+    fn of(remotes: &str) -> Self {
+        let wanted = Wanted {
+            database: "D".into(),
+            remotes: Remotes::parse(remotes),
+            leader_only: false,
+            options: Options { probe_ms: 0, max_backoff_ms: 8000 },
+            model: Model::Relay { own_id: Uuid::from_u128(OWN) },
+        };
+        let follower = Follower::new(wanted, 0);
+        let (asked, log, begun) = (Vec::new(), Vec::new(), Vec::new());
+        let mut relay = Self { follower, now_us: SECOND, asked, log, begun, closed: 0 };
+        relay.give(Input::Tick);
+        relay
+    }
+
+    fn give(&mut self, input: Input<'_>) {
+        let mut out = Vec::new();
+        let mut versions = UuidSource::new([1, 2, 3, 4]);
+        self.follower.handle(self.now_us, input, &mut versions, &mut out);
+        self.note(out);
+    }
+
+    fn note(&mut self, out: Vec<Output>) {
+        for output in out {
+            match output {
+                Output::Send(request) => {
+                    let request = Value::parse(&request).unwrap();
+                    let member = |name| request.get(name).unwrap().clone();
+                    let method = member("method").as_str().unwrap().to_owned();
+                    self.asked.push((member("id"), method, member("params").to_string()));
+                }
+                Output::Connect { target } => self.begun.push(target),
+                Output::Close => {
+                    self.asked.clear();
+                    self.closed += 1;
+                }
+                Output::Log { module: "ovsdb_cs", text, level } => {
+                    self.log.push(format!("{level:?} {text}"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn say(&mut self, message: &str) {
+        self.give(Input::Message(message.as_bytes()));
+    }
+
+    /// Answers what was asked by this method; the rows of the database are read as its owner does.
+    fn answer(&mut self, method: &str, result: &str) {
+        let at = self.asked.iter().position(|(_, asked, _)| asked == method);
+        let (id, ..) =
+            self.asked.remove(at.unwrap_or_else(|| panic!("{method}: {:?}", self.asked)));
+        let message = format!(r#"{{"id":{id},"result":{result},"error":null}}"#);
+        let reader = self.follower.row_reader();
+        let mut versions = UuidSource::new([5, 6, 7, 8]);
+        match reader.map(|reader| reader.read(message.as_bytes(), &mut versions)) {
+            Some(Read::News(news)) => {
+                let mut out = Vec::new();
+                self.follower.have_read(news.state, &mut out);
+                self.note(out);
+            }
+            _ => self.say(&message),
+        }
+    }
+
+    /// The connection that has been begun is open, to a relay of ours that is fit by its `_Server`; it has
+    /// been asked for its way, as all of ours are.
+    fn meet_relay(&mut self) {
+        self.give(Input::Up);
+        self.answer("set_db_change_aware", "{}");
+        self.answer("weir_features", r#"["weir_features","weir_path"]"#);
+        self.answer("get_schema", "{}");
+        let row = object([
+            ("name", "D".into()),
+            ("model", "relay".into()),
+            ("connected", true.into()),
+            ("schema", SCHEMA.into()),
+        ]);
+        self.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+        assert_eq!(self.asked.len(), 1, "nothing else is asked before that: {:?}", self.asked);
+        assert_eq!((&*self.asked[0].1, &*self.asked[0].2), ("weir_path", r#"["D"]"#));
+    }
+
+    /// Relays of ours have told their way, and are asked for rows.
+    fn have_rows(&mut self) {
+        self.answer("monitor_cond_since", &format!(r#"[false,"{}",{{}}]"#, id(77)));
+        assert!(self.follower.is_following());
+    }
+
+    fn hear_way(&mut self, way: &str) {
+        self.say(&format!(r#"{{"id":null,"method":"weir_path","params":["D",{way}]}}"#));
+    }
+
+    /// Whether the relay has left the server that it was connected to.
+    fn has_left(&mut self) -> bool {
+        std::mem::take(&mut self.closed) > 0
+    }
+
+    /// The relay has left its server, and tries this one next.
+    fn goes_to(&mut self, target: &str) {
+        assert!(self.has_left(), "{:?}", self.log);
+        self.begun.clear();
+        self.now_us = self.follower.next_wakeup_us().expect("an attempt").max(self.now_us);
+        self.give(Input::Tick);
+        assert_eq!(self.begun, [target], "{:?}", self.log);
+    }
+}
+
+fn ids(follower: &Follower) -> (Vec<u128>, bool) {
+    let path = follower.path();
+    (path.servers.iter().map(|id| id.to_u128()).collect(), path.is_connected)
+}
+
+#[test]
+fn a_relay_adds_itself_to_the_way_of_its_source() {
+    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    assert_eq!(ids(&relay.follower), (vec![OWN], false));
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[8, 9], true));
+    assert_eq!(ids(&relay.follower), (vec![OWN], false), "it has no rows yet");
+    relay.have_rows();
+    assert_eq!(ids(&relay.follower), (vec![8, 9, OWN], true));
+    // What is before the source changes, breaks off, and is whole again.
+    relay.hear_way(&way(&[9], false));
+    assert_eq!(ids(&relay.follower), (vec![9, OWN], false));
+    assert!(relay.follower.is_following() && !relay.follower.is_current());
+    relay.hear_way(&way(&[7, 6, 9], true));
+    assert_eq!(ids(&relay.follower), (vec![7, 6, 9, OWN], true));
+    assert!(relay.follower.is_current() && !relay.has_left());
+    relay.give(Input::Down(None));
+    assert_eq!(ids(&relay.follower), (vec![OWN], false));
+}
+
+#[test]
+fn nobody_follows_himself() {
+    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[8, OWN, 9], true));
+    relay.goes_to("tcp:b:1");
+    // Nor whom he has followed for a while.
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[8, 7], true));
+    relay.have_rows();
+    relay.hear_way(&way(&[8, 9, OWN, 7], true));
+    relay.goes_to("tcp:a:1");
+    let line = format!(
+        "Warning tcp:a:1: relay database server has its rows from this relay ({} > {}); trying another server",
+        id(OWN),
+        id(9)
+    );
+    assert_eq!(relay.log, [line], "once a minute");
+    relay.now_us += 61 * SECOND;
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[OWN, 9], false));
+    assert_eq!(relay.log.len(), 2, "{:?}", relay.log);
+}
+
+#[test]
+fn of_several_servers_one_that_has_lost_its_source_is_not_chosen() {
+    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[9], false));
+    relay.goes_to("tcp:b:1");
+    // One that is followed is given time.
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[8, 7], true));
+    relay.hear_way(&way(&[7], false));
+    relay.have_rows();
+    assert!(!relay.follower.is_current());
+    relay.hear_way(&way(&[8, 7], true));
+    assert!(relay.follower.is_current());
+    let lost = "relay database server is disconnected from the relay source; trying another server";
+    assert_eq!(relay.log, [format!("Info tcp:a:1: {lost}")]);
+}
+
+#[test]
+fn the_only_server_is_waited_for() {
+    let mut relay = Relay::of("tcp:a:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way(&[OWN, 9], true));
+    assert_eq!(relay.asked, [], "no rows are asked for");
+    relay.hear_way(&way(&[OWN, 8, 9], true));
+    let line = |ids: &str| {
+        let why = format!("relay database server has its rows from this relay ({ids})");
+        format!("Info tcp:a:1: {why}: name another source")
+    };
+    let ways = [[id(OWN), id(9)].join(" > "), [id(OWN), id(8), id(9)].join(" > ")];
+    assert_eq!(relay.log, ways.map(|ids| line(&ids)));
+    relay.hear_way(&way(&[9], false));
+    relay.have_rows();
+    assert!(!relay.follower.is_current(), "rows of somebody who has lost his source");
+    relay.hear_way(&way(&[8, 9], true));
+    assert!(relay.follower.is_current() && !relay.has_left());
+    // Who comes to follow his follower leaves it, and waits again.
+    relay.hear_way(&way(&[OWN, 9], true));
+    assert!(relay.has_left() && !relay.follower.is_following());
+}
+
+#[test]
+fn a_way_that_is_too_long_or_makes_no_sense_is_not_followed() {
+    let long: Vec<u128> = (2..).take(SERVERS_MAX + 1).collect();
+    for (said, why) in [
+        (way(&long, true), "relay database server is behind 64 others; trying another server"),
+        ("[]".to_owned(), "the way of its rows makes no sense"),
+    ] {
+        let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+        relay.meet_relay();
+        relay.answer("weir_path", &said);
+        relay.goes_to("tcp:b:1");
+        assert_eq!(relay.log, [format!("Warning tcp:a:1: {why}")]);
+        relay.meet_relay();
+        relay.answer("weir_path", &way(&long[..SERVERS_MAX], true));
+        relay.have_rows();
+        relay.hear_way(&said);
+        assert!(relay.has_left());
+    }
+}
+
+#[test]
+fn servers_that_say_no_way_are_followed() {
+    let mut relay = Relay::of("tcp:a:1");
+    relay.give(Input::Up);
+    relay.answer("set_db_change_aware", "{}");
+    relay.answer("weir_features", r#"["weir_features"]"#);
+    relay.answer("get_schema", "{}");
+    let row = object([
+        ("name", "D".into()),
+        ("model", "clustered".into()),
+        ("connected", true.into()),
+        ("schema", SCHEMA.into()),
+    ]);
+    relay.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+    relay.have_rows();
+    assert_eq!(ids(&relay.follower), (vec![OWN], true));
+}
