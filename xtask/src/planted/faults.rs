@@ -32,6 +32,9 @@ const RELAYS: &str = "relays_that_lose_their_sources_all_the_time_make_no_transa
 /// A standalone source with relays.
 const SOURCES: &str = "a_standalone_source_and_its_relays_tell_the_truth";
 
+/// Relays that name each other, whose source goes and comes back.
+const RINGS: &str = "relays_that_name_each_other_know_whether_their_source_is_there";
+
 /// Servers that lose their power all the time.
 const CRASHES: &str = "servers_that_lose_their_power_all_the_time_keep_what_they_acknowledged";
 
@@ -327,12 +330,30 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "relay-answers-too-early",
         places: &[Place {
             file: "crates/server/src/server/relaying/requests.rs",
-            good: "if self.databases.position_of(db, state).is_none() =>",
-            bad: "if !PLANTED && self.databases.position_of(db, state).is_none() =>",
+            good: "reply) if !self.has_state(db, state) => {",
+            bad: "reply) if !PLANTED && !self.has_state(db, state) => {",
         }],
         test: RELAYS,
         found_by: "reads",
         alone: false,
+    },
+    Fault {
+        name: "relay-follows-itself",
+        places: &[
+            Place {
+                file: "crates/upstream/src/path.rs",
+                good: "position(|id| *id == own_id) {",
+                bad: "position(|id| !PLANTED && *id == own_id) {",
+            },
+            Place {
+                file: "crates/upstream/src/path.rs",
+                good: "if self.servers.len() > SERVERS_MAX {",
+                bad: "if !PLANTED && self.servers.len() > SERVERS_MAX {",
+            },
+        ],
+        test: RINGS,
+        found_by: "rings",
+        alone: true,
     },
     Fault {
         name: "lock-outlives-owner",

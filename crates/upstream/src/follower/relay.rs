@@ -130,6 +130,8 @@ impl Follower {
                 let text = format!("refused the schema: {}", error.to_value());
                 Err(Stop::Other(Level::Warning, text))
             }
+            // They are asked for again meanwhile, under another schema.
+            (Asked::Rows, _) if self.phase != Phase::Asking(number) => Ok(()),
             (Asked::Rows, Err(error)) => match self.method.fallback() {
                 Some(method) => {
                     self.method = method;
