@@ -101,6 +101,26 @@ fn the_index_never_falls_over_compactions_restarts_and_conversions() {
     }
 }
 
+/// What no record has changed last when the file was compacted, and nothing has been written since the source's
+/// start: the relay's state is the source's, and what it forwards is made.
+#[test]
+fn a_write_behind_a_restart_is_made_whatever_was_changed_before_a_compaction() {
+    let mut chain = Chain::start(1);
+    write(&mut chain, 0..3);
+    let watcher = chain.servers[0].connect();
+    let monitor = format!(
+        r#"{{"id":3,"method":"monitor_cond_since","params":["Net","m",{{"Port":{{"columns":["up"]}}}},"{ZERO}"]}}"#
+    );
+    chain.call(0, watcher, &monitor);
+    chain.call(0, watcher, &transact(4, &set_up("p1", true)));
+    assert_eq!(chain.servers[0].command("ovsdb-server/compact", &["Net"]), Some(Ok(String::new())));
+    let files = chain.servers[0].files.clone();
+    restart(&mut chain, files);
+    let client = chain.servers[1].connect();
+    let told = chain.call(1, client, &transact(5, &insert("late")));
+    assert!(value(&told[0])["result"][0]["uuid"].is_array(), "{told:?}");
+}
+
 /// Nobody had asked for an index when the file was compacted, so that nothing beside it has one.
 #[test]
 fn the_index_of_a_file_that_was_compacted_before_relays_came_does_not_fall() {
