@@ -56,7 +56,7 @@ fn a_leader_shows_what_others_have_acknowledged() {
     for round in 1..=500 {
         let row = json!({"op": "insert", "table": "T", "row": {"name": "x"}});
         writer.transact("Odd", &[row]).expect("a reply");
-        let rows = reader.transact("Odd", &[count.clone()]).expect("a reply");
+        let rows = reader.transact("Odd", std::slice::from_ref(&count)).expect("a reply");
         assert_eq!(rows[0]["rows"].as_array().expect("rows").len(), round);
     }
 }

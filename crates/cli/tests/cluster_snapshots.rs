@@ -225,7 +225,7 @@ fn a_leader_is_compacted_under_load_without_a_pause() {
             scope.spawn(move || {
                 let insert = json!({"op": "insert", "table": "T", "row": {"name": "x"}});
                 while !is_over.load(Ordering::Relaxed) {
-                    client.transact("Odd", &[insert.clone()]).expect("a reply");
+                    client.transact("Odd", std::slice::from_ref(&insert)).expect("a reply");
                 }
             });
         }
