@@ -146,14 +146,6 @@ impl Row {
         self.place(column).map_or(&NOTHING, |at| &self.0.slice[at])
     }
 
-    /// Looks at each cell, and answers with the number of those that hold nothing, which is of no
-    /// interest: who is about to read several rows of a large table has all of them come from memory at
-    /// the same time, instead of one after the other.
-    #[inline]
-    pub fn fetch(&self) -> usize {
-        self.0.slice.iter().filter(|cell| matches!(cell, Datum::Empty)).count()
-    }
-
     /// All columns that hold something, and perhaps some that do not, ascending: in a row that has
     /// few of many columns, this is less than asking for each.
     #[inline]

@@ -308,10 +308,6 @@ fn in_order(mut slots: Few<Slot>) -> Few<Slot> {
 }
 
 fn matching<'t>(rows: &'t Table, slots: Few<Slot>, condition: &Condition) -> Few<&'t Row> {
-    if slots.len() > 1 {
-        let rows = slots.iter().filter_map(|slot| rows.at(*slot));
-        std::hint::black_box(rows.map(Row::fetch).sum::<usize>());
-    }
     let found = slots.into_iter().filter_map(|slot| rows.at(slot));
     found.filter(|row| condition.matches_all(row)).collect()
 }
