@@ -376,31 +376,46 @@ fn play(shell: &mut Shell) -> LinkId {
 
 /// Plays such a source with these ports; others have its locks.
 pub(crate) fn play_with(shell: &mut Shell, ports: &Value) -> LinkId {
+    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA});
+    play_by(shell, &row, |request| match request["method"].as_str().unwrap() {
+        "weir_features" => Some(json!(FEATURES)),
+        "weir_monitor" => Some(json!([false, A, {"Port": ports}])),
+        "monitor" => {
+            assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
+            Some(json!({"Port": {A: {"new": {"up": true}}}}))
+        }
+        "lock" => Some(json!({"locked": false})),
+        _ => Some(json!({})),
+    })
+}
+
+/// Plays a source that is next, with this row of `_Server`, until nothing more is asked: what it answers, none
+/// where it does not know the method.
+pub(crate) fn play_by(
+    shell: &mut Shell,
+    row: &Value,
+    result_of: impl Fn(&Value) -> Option<Value>,
+) -> LinkId {
     while shell.connecting.is_empty() {
         shell.pass_ms(250);
     }
     let (link, _) = shell.connecting.pop().expect("a connection was begun");
     shell.event(Event::LinkUp { link });
     shell.settle();
-    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA});
     loop {
         let requests = asked(shell, link);
         if requests.is_empty() {
             return link;
         }
         for request in requests {
-            let result = match request["method"].as_str().unwrap() {
-                "weir_features" => json!(FEATURES),
-                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
-                "weir_monitor" => json!([false, A, {"Port": ports}]),
-                "monitor" => {
-                    assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
-                    json!({"Port": {A: {"new": {"up": true}}}})
-                }
-                "lock" => json!({"locked": false}),
-                _ => json!({}),
-            };
-            answer(shell, link, &request, &result);
+            if request["method"] == "monitor_cond" {
+                answer(shell, link, &request, &json!({"Database": {ZERO: {"initial": row}}}));
+            } else if let Some(result) = result_of(&request) {
+                answer(shell, link, &request, &result);
+            } else {
+                let error = json!({"id":request["id"],"result":null,"error":"unknown method"});
+                say(shell, link, &error);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! rows, and long messages of them.
 
 use crate::relay_sources::{
-    A, B, ZERO, answer, asked, played, rows, say, say_rows, say_schema, say_up, up, value,
+    A, B, answer, asked, play_by, played, rows, say, say_rows, say_schema, say_up, up, value,
 };
 use crate::shell::{SCHEMA, Shell};
 use serde_json::{Value, json};
@@ -10,32 +10,12 @@ use weir_server::event::{Event, LinkId};
 
 /// The next server knows only what the reference does, and has these ports.
 fn play_stock(shell: &mut Shell, ports: &Value) -> LinkId {
-    while shell.connecting.is_empty() {
-        shell.pass_ms(250);
-    }
-    let (link, _) = shell.connecting.pop().expect("a connection was begun");
-    shell.event(Event::LinkUp { link });
-    shell.settle();
     let row = json!({"name":"Net","model":"clustered","connected":true,"leader":true,"index":9,"schema":SCHEMA});
-    loop {
-        let requests = asked(shell, link);
-        if requests.is_empty() {
-            return link;
-        }
-        for request in requests {
-            let result = match request["method"].as_str().unwrap() {
-                "weir_features" => {
-                    let error = json!({"id":request["id"],"result":null,"error":"unknown method"});
-                    say(shell, link, &error);
-                    continue;
-                }
-                "monitor_cond" => json!({"Database": {ZERO: {"initial": row}}}),
-                "monitor_cond_since" => json!([false, B, {"Port": ports}]),
-                _ => json!({}),
-            };
-            answer(shell, link, &request, &result);
-        }
-    }
+    play_by(shell, &row, |request| match request["method"].as_str().unwrap() {
+        "weir_features" => None,
+        "monitor_cond_since" => Some(json!([false, B, {"Port": ports}])),
+        _ => Some(json!({})),
+    })
 }
 
 #[test]

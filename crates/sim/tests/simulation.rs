@@ -51,6 +51,27 @@ fn is_served(add: impl FnOnce(&mut World)) {
     });
 }
 
+/// Three servers, and what is added to them, for so many seeds: so long with faults, so long without, in
+/// milliseconds. All is well then, and more than so many writes have been acknowledged.
+fn is_borne(
+    count: u64,
+    faults: &Faults,
+    add: impl Fn(&mut World),
+    [with_faults, without]: [u64; 2],
+    acknowledged_min: u64,
+) {
+    for seed in seeds(count) {
+        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+            add(world);
+            world.run_for(with_faults);
+            world.calm();
+            world.run_for(without);
+            world.check_converged();
+            assert!(world.counts().acknowledged > acknowledged_min, "{:?}", world.counts());
+        });
+    }
+}
+
 #[test]
 fn a_calm_cluster_commits_what_its_clients_write() {
     is_served(|_| {});
@@ -62,15 +83,7 @@ fn a_calm_cluster_commits_what_its_clients_write() {
 fn connections_that_end_all_the_time_bring_no_transaction_twice() {
     let faults =
         Faults { reset: 1000, stall: 1000, sync_us: 300, delay_us: 1000, ..Faults::default() };
-    for seed in seeds(10) {
-        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
-            world.run_for(10_000);
-            world.calm();
-            world.run_for(3000);
-            world.check_converged();
-            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
-        });
-    }
+    is_borne(10, &faults, |_| {}, [10_000, 3000], 300);
 }
 
 /// A member that has no room for entries gets a snapshot in which its own clients' writes are.
@@ -84,15 +97,7 @@ fn full_disks_and_snapshots_leave_nobody_without_an_answer() {
         delay_us: 1000,
         ..Faults::default()
     };
-    for seed in seeds(6) {
-        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
-            world.run_for(15_000);
-            world.calm();
-            world.run_for(8000);
-            world.check_converged();
-            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
-        });
-    }
+    is_borne(6, &faults, |_| {}, [15_000, 8000], 300);
 }
 
 /// Pieces of snapshots for others, and snapshots that have come, are read again.
@@ -108,15 +113,7 @@ fn files_that_cannot_be_read_at_times_keep_nobody_behind() {
         delay_us: 20_000,
         ..Faults::default()
     };
-    for seed in seeds(6) {
-        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
-            world.run_for(15_000);
-            world.calm();
-            world.run_for(8000);
-            world.check_converged();
-            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
-        });
-    }
+    is_borne(6, &faults, |_| {}, [15_000, 8000], 300);
 }
 
 #[test]
@@ -140,16 +137,7 @@ fn relays_that_lose_their_sources_all_the_time_make_no_transaction_twice() {
         delay_us: 1000,
         ..Faults::default()
     };
-    for seed in seeds(6) {
-        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
-            add_relays(world, 3);
-            world.run_for(15_000);
-            world.calm();
-            world.run_for(5000);
-            world.check_converged();
-            assert!(world.counts().acknowledged > 300, "{:?}", world.counts());
-        });
-    }
+    is_borne(6, &faults, |world| add_relays(world, 3), [15_000, 5000], 300);
 }
 
 /// Ten relays, one behind the other; every second one may go on with the one before its source.
@@ -166,8 +154,10 @@ fn relays_ten_deep_make_no_transaction_twice() {
         delay_us: 1000,
         ..Faults::default()
     };
-    for seed in seeds(2) {
-        with_trace(seed, World::new(seed, 3, faults.clone()), |world| {
+    is_borne(
+        2,
+        &faults,
+        |world| {
             let mut before = vec![0, 1, 2];
             for depth in 0..10 {
                 let relay = world.add_relay(&before);
@@ -175,13 +165,10 @@ fn relays_ten_deep_make_no_transaction_twice() {
                 before.insert(0, relay);
                 before.truncate(2);
             }
-            world.run_for(15_000);
-            world.calm();
-            world.run_for(30_000);
-            world.check_converged();
-            assert!(world.counts().acknowledged > 100, "{:?}", world.counts());
-        });
-    }
+        },
+        [15_000, 30_000],
+        100,
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::ids::Position;
 /// Whether an entry of some id is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is at this place, committed or not.
+    /// The entry is at this place, committed or not.
     Yes(Position),
     /// It is not, nor will be from an earlier leader.
     No,
@@ -84,6 +84,11 @@ impl Member {
     /// The last entry of the log.
     pub fn last_position(&self) -> Position {
         self.node.position(self.node.last()).unwrap_or_default()
+    }
+
+    /// The place of the entry that this member proposes next, as the leader.
+    pub fn next_position(&self) -> Position {
+        Position { term: self.term(), index: self.node.last() + 1 }
     }
 
     /// Whether an entry that was proposed when entries up to `since` were committed, at the

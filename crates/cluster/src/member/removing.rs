@@ -22,7 +22,7 @@ pub(crate) struct Removals {
     pub(crate) committing: Option<Uuid>,
     /// As another member: whose removal the leader was asked for.
     asked: BTreeSet<Uuid>,
-    /// Those of whom a committed entry says that they are members no more, as far as this server knows.
+    /// Servers of whom a committed entry says that they are members no more, as far as this one knows.
     gone: Gone,
 }
 

@@ -37,13 +37,13 @@ pub(crate) struct Request {
 /// What has come of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It becomes the entry of its id, at this place; this is the reply.
+    /// The request becomes the entry of its id, at this place; this is the reply.
     Entry(Position, Vec<u8>),
     /// It changes nothing; this is the reply, as of an entry.
     Empty(Position, Vec<u8>),
     /// It waits, as of an entry.
     Waits(Position),
-    /// It has become the entry at this place before; the reply is not known here.
+    /// The request has become the entry at this place before; the reply is not known here.
     Known(Position),
     /// Whether it has become an entry cannot be said any more.
     Unknown,

@@ -83,6 +83,7 @@ pub(crate) struct Part {
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: VecDeque<(Uuid, Request)>,
+    /// Which attempts at requests of other members have come in this term, as its leader.
     pub(crate) repetitions: Repetitions,
     /// Pieces of the file that are read for other members.
     pub(crate) reads: BTreeMap<WorkId, Piece>,

@@ -16,7 +16,7 @@ pub(crate) struct Receiving {
     /// The id of the state that it is of.
     pub(crate) eid: Uuid,
     pub(crate) stage: Stage,
-    /// It is in the file's place, and could not be read back there.
+    /// The snapshot has taken the file's place, and could not be read back there.
     pub(crate) is_unread: bool,
     /// Bytes of the file so far.
     offset: u64,

@@ -14,7 +14,7 @@ const REPETITIONS_MAX: usize = 1 << 16;
 pub(crate) enum Attempt {
     /// Nothing has come of the request here.
     First,
-    /// It may have become an entry before.
+    /// An earlier attempt at the request may have become an entry.
     Again,
     /// A later one has come: its answer is the one that is heeded, and it may have said that the request
     /// changes nothing, of which the log has nothing.

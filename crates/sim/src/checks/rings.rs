@@ -14,7 +14,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// These relays are connected to one another in a ring, or none; whether some of them cannot hear others.
+    /// Takes note of the relays that are connected to one another in a ring, if there is one, and of whether
+    /// some of them cannot hear others.
     pub(crate) fn look(&mut self, now_us: u64, ring: Vec<usize>, is_disturbed: bool) -> Verdict {
         if ring.is_empty() || is_disturbed || self.ring != ring {
             *self = Self { ring, since_us: now_us };

@@ -25,7 +25,8 @@ use crate::session::Level;
 /// The monitor of `_Server`.
 const SERVER_MONITOR: &str = r#"["monid","_Server"]"#;
 
-/// That a server is not followed for its way is said so often at most, in microseconds.
+/// The warning that a server is not followed because of the way of its rows comes this often at most, in
+/// microseconds.
 const WARNING_US: u64 = 60_000_000;
 
 impl Follower {

@@ -141,13 +141,11 @@ impl Server {
         text: Vec<u8>,
     ) {
         let eid = trigger.origin.eid;
+        let next = self.clusters.part_mut(db).member.next_position();
         // Who asked for it hears of that ahead of the entry.
         let trigger = match trigger.origin.asker {
             Asker::Peer(number) => {
-                let member = &self.clusters.part_mut(db).member;
-                let index = member.last_position().index + 1;
-                let at = Position { term: member.term(), index };
-                self.answer_peer(number, eid, Outcome::Entry(at, DONE.to_vec()));
+                self.answer_peer(number, eid, Outcome::Entry(next, DONE.to_vec()));
                 None
             }
             _ => Some(Box::new(trigger)),
@@ -157,6 +155,7 @@ impl Server {
         let part = self.clusters.part_mut(db);
         let at = part.member.propose(now_us, vec![proposal]);
         let at = at.expect("the member has just said that it may");
+        assert_eq!(at, next, "who asked has been told the place");
         part.conversion = Conversion::Proposed { at, trigger, converted };
         self.run_member(db);
     }

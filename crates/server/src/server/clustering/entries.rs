@@ -24,8 +24,11 @@ impl Server {
         }
         self.answer_peers(db);
         let now_us = self.shell.now_us();
-        let first = self.clusters.part_mut(db).member.propose(now_us, proposals);
+        let member = &mut self.clusters.part_mut(db).member;
+        let next = member.next_position();
+        let first = member.propose(now_us, proposals);
         let first = first.expect("the member has just said that it may");
+        assert_eq!(first, next, "other members have been told the places");
         self.databases.batch_proposed(db, first);
         self.run_member(db);
     }
