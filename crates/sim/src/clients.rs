@@ -5,6 +5,7 @@ use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
 
 use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
+use crate::tempo::Tempo;
 use crate::world::{Due, World};
 
 /// Who has no answer for so long gives up, in microseconds.
@@ -153,7 +154,8 @@ fn select(columns: &[&str]) -> Value {
 impl World {
     /// A client has thought, or has waited long enough.
     pub(crate) fn client_goes_on(&mut self, number: usize) {
-        let pause_us = 1000 + self.rng.below(40_000) as u64;
+        let tempo = self.tempo(number);
+        let pause_us = 1 + self.rng.below(tempo.pause_us()) as u64;
         self.due(self.now_us + pause_us, 0, Due::Client(number));
         let now_us = self.now_us;
         let client = &mut self.clients[number];
@@ -175,9 +177,22 @@ impl World {
         }
         match self.clients[number].session {
             _ if self.is_over && !self.clients[number].watches => {}
+            _ if tempo == Tempo::Quiet => {}
             None => self.connect_client(number),
             Some(_) if self.clients[number].watches => self.move_watcher(number),
             Some(_) => self.next_request(number),
+        }
+    }
+
+    /// How fast a client asks now. Who watches asks for nothing, and moves as often as ever; behind faults
+    /// somebody always asks, so that it is seen that all goes on.
+    fn tempo(&self, number: usize) -> Tempo {
+        if !self.tempo_changes || self.clients[number].watches {
+            return Tempo::Steady;
+        }
+        match Tempo::at(self.seed, self.now_us) {
+            Tempo::Quiet if self.is_calm => Tempo::Leisurely,
+            tempo => tempo,
         }
     }
 

@@ -1,5 +1,5 @@
-//! A run of everything from one seed: half a minute of faults, a quarter of a minute without, and what must
-//! be true behind that. A failing one is made short.
+//! A run of everything from one seed: a minute, two thirds of it with faults, and what must be true behind
+//! that. A failing one is made short.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -9,6 +9,15 @@ use crate::coverage::Coverage;
 use crate::faults::Faults;
 use crate::plan::{Part, Plan, shrink};
 use crate::world::{Counts, World};
+
+/// How long there are faults, and how long none, in milliseconds.
+const WITH_FAULTS_MS: u64 = 40_000;
+const WITHOUT_MS: u64 = 20_000;
+
+/// Transactions that a run has at least: where too few had time, it goes on for so much longer, in
+/// milliseconds, at most.
+pub const TRANSACTIONS_MIN: u64 = 500;
+const LONGER_MS: u64 = 60_000;
 
 /// Runs that making one short takes at most.
 const SHRINK_RUNS_MAX: usize = 150;
@@ -53,7 +62,7 @@ pub fn faults(seed: u64) -> Faults {
         full: if seed.is_multiple_of(3) { 30 } else { 8 },
         forget: 3,
         unread: 0,
-        convert: if seed.is_multiple_of(3) { 50 } else { 15 },
+        convert: if seed.is_multiple_of(3) { 150 } else { 45 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
         slow_reader: 300,
@@ -66,7 +75,7 @@ pub fn faults(seed: u64) -> Faults {
 /// Runs a seed without what the plan leaves out.
 pub fn run(seed: u64, plan: Plan) -> Run {
     let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
-    let mut world = World::new(seed, servers, faults(seed)).with_plan(plan);
+    let mut world = World::new(seed, servers, faults(seed)).with_plan(plan).with_tempo_changes();
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));
     let failure = result.err().map(|why| {
         let text = why.downcast_ref::<String>().cloned();
@@ -83,10 +92,14 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     if seed.is_multiple_of(2) {
         add_relays(world, servers);
     }
-    world.run_for(30_000);
+    world.run_for(WITH_FAULTS_MS);
     let before = world.counts().acknowledged;
     world.calm();
-    world.run_for(15_000);
+    world.run_for(WITHOUT_MS);
+    let end_us = world.now_us + LONGER_MS * 1000;
+    while world.counts().acknowledged < TRANSACTIONS_MIN && world.now_us < end_us {
+        world.run_for(1000);
+    }
     let counts = world.counts();
     let goes_on = counts.acknowledged > before + 20;
     must("liveness", goes_on.then_some(()).ok_or_else(|| format!("it does not go on: {counts:?}")));

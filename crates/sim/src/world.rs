@@ -124,6 +124,8 @@ pub struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
+    /// Clients ask in another tempo each second, and not in the same one all the time.
+    pub(crate) tempo_changes: bool,
     pub(crate) checks: Checks,
     /// A standalone server is in the place of the cluster.
     pub(crate) sources: Option<Box<Sources>>,
@@ -190,6 +192,7 @@ impl World {
             nodes,
             network: Network::default(),
             clients: Vec::new(),
+            tempo_changes: false,
             checks: Checks::default(),
             sources: None,
             faults,
@@ -224,6 +227,13 @@ impl World {
     pub fn with_plan(mut self, plan: Plan) -> Self {
         self.parts.retain(|part| plan.has(*part));
         self.plan = plan;
+        self
+    }
+
+    /// The world with clients that ask all the time in some seconds, and for nothing in others.
+    #[must_use]
+    pub fn with_tempo_changes(mut self) -> Self {
+        self.tempo_changes = true;
         self
     }
 

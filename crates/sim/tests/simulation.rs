@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_sim::coverage::Coverage;
 use weir_sim::plan::{Part, Plan};
-use weir_sim::seed::{self, Run, add_relays, faults};
+use weir_sim::seed::{self, Run, TRANSACTIONS_MIN, add_relays, faults};
 use weir_sim::{Counts, Faults, Lie, World};
 
 fn number(name: &str) -> Option<u64> {
@@ -234,6 +234,8 @@ fn whatever_happens_clients_are_told_the_truth() {
         if run.failure.is_some() {
             tell(seed, run);
         }
+        assert!(run.counts.acknowledged >= TRANSACTIONS_MIN, "seed {seed}: {:?}", run.counts);
+        assert!(faults_in(&run.parts) >= 2, "seed {seed}: {:?}", run.parts);
         add(&mut sum, run.counts);
         coverage.add(&run.coverage);
         runs += 1;
@@ -270,8 +272,11 @@ fn a_run_is_a_function_of_its_seed_and_parts() {
     let (parts, trace) = run();
     assert_eq!(run(), (parts.clone(), trace));
     assert!(!parts.contains(&Part::Client(2)) && parts.contains(&Part::Client(3)));
-    let faults = |parts: &[Part]| parts.iter().filter(|it| matches!(it, Part::Fault(..))).count();
-    assert!(faults(&parts) > 3, "{parts:?}");
+    assert!(faults_in(&parts) > 3, "{parts:?}");
+}
+
+fn faults_in(parts: &[Part]) -> usize {
+    parts.iter().filter(|part| matches!(part, Part::Fault(..))).count()
 }
 
 fn add(sum: &mut Counts, more: Counts) {
