@@ -59,6 +59,8 @@ pub(crate) struct Visitor {
     has_first_rows: bool,
     /// Whether it has the lock or waits for it, as far as it was told.
     lock: Option<bool>,
+    /// The lock was lost or came back since it has asked for something.
+    is_turned: bool,
     /// The guarded number, as it has read or written it since it has the lock.
     known: Option<u64>,
     /// A row that it has written on this session, and when.
@@ -90,6 +92,7 @@ impl Visitor {
             writes: 0,
             has_first_rows: false,
             lock: None,
+            is_turned: false,
             known: None,
             written: None,
             rows: BTreeMap::new(),
@@ -299,6 +302,7 @@ impl World {
         visitor.requests += 1;
         let id = visitor.requests;
         visitor.asked = Some((asked, now_us));
+        visitor.is_turned = false;
         let (n, _, session) = visitor.session.expect("it is connected");
         self.note(n, &text);
         let message = json!({"id": id, "method": method, "params": params}).to_string();
@@ -345,6 +349,7 @@ impl World {
                 Some(turn @ ("locked" | "stolen")) => {
                     let is_owned = turn == "locked";
                     (visitor.lock, visitor.known) = (visitor.lock.map(|_| is_owned), None);
+                    visitor.is_turned = true;
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
                     self.note(n, &format!("visitor {number} is told: {turn}"));
                 }
@@ -427,14 +432,17 @@ impl World {
             }
             Asked::Unlock => (visitor.lock, visitor.known) = (None, None),
             Asked::Learn => {
-                let found = result[1]["rows"][0]["n"].as_u64();
-                visitor.known = found.filter(|_| visitor.lock == Some(true)).map(|found| found + 1);
+                // What is on its way while the lock is lost and comes back is made under the lock as it is then:
+                // who asserts it does not say since when he has it, and an answer that waits for the disk
+                // comes behind what is told of the lock.
+                let is_owned = visitor.lock == Some(true) && !visitor.is_turned;
+                let found = result[1]["rows"][0]["n"].as_u64().filter(|_| is_owned);
+                visitor.known = found.map(|found| found + 1);
             }
             // An older file has no such row yet.
             Asked::Guarded(_) if result[2]["count"] == json!(0) => visitor.known = None,
-            // What is on its way while the lock is lost and comes back is made under the lock as it is then: who
-            // asserts it does not say since when he has it.
-            Asked::Guarded(_) if visitor.known.is_none() => {}
+            // Nobody knows which turn of the lock that was made in, as with what is learned.
+            Asked::Guarded(_) if visitor.is_turned => {}
             Asked::Guarded(known) => {
                 visitor.known = visitor.known.map(|known| known + 1);
                 let found = result[1]["rows"][0]["n"].as_u64().expect("a number");
