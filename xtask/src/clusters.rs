@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
+use crate::background::Background;
 use crate::step::{Outcome, passes};
 use crate::tools::cargo;
 
@@ -21,16 +22,19 @@ const SEED_IN_CI: u64 = 1;
 /// Lines of the trace of one seed: all of them.
 const LINES: &str = "1000000";
 
-/// Runs the seeds that ever failed, and new ones while there is time.
-pub(crate) fn step(root: &Path) -> Result<Outcome> {
+/// Begins to run the seeds that ever failed, and new ones while there is time: on one processor, which leaves
+/// the others to other steps.
+pub(crate) fn begin(root: &Path) -> Result<Background> {
     let mut test = test(root);
     let (seed, seconds) = match std::env::var_os("CI") {
         Some(_) => (SEED_IN_CI, SECONDS_IN_CI),
         None => (SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(), SECONDS),
     };
-    println!("    WEIR_SEED={seed} WEIR_SECONDS={seconds}");
+    println!(
+        "beside the steps: clusters in the simulator, WEIR_SEED={seed} WEIR_SECONDS={seconds}"
+    );
     test.env("WEIR_SEED", seed.to_string()).env("WEIR_SECONDS", seconds.to_string());
-    passes(&mut test)
+    Background::begin_beside(root, "clusters", &mut test)
 }
 
 /// Runs one seed; if it fails, all that it does not fail without is left out, and the rest is shown.

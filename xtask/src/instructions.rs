@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 use toml::Table;
 
 use crate::step::{Outcome, passes};
-use crate::tools::{cargo, has, program, target};
+use crate::tools::{self, cargo, has, program, target};
 
 const BASELINE: &str = "xtask/baselines/instructions.toml";
 /// Transactions of the shorter run.
@@ -126,11 +126,10 @@ fn system_calls(root: &Path) -> Result<std::result::Result<BTreeMap<String, f64>
     if !traces.is_ok_and(|run| run.status.success()) {
         return Ok(Err("strace is not installed, or may not trace here".into()));
     }
-    let build = ["build", "-p", "weir-cli", "-p", "weir-bench"];
-    if !matches!(passes(cargo(root).args(build))?, Outcome::Passed) {
+    if !matches!(passes(&mut tools::build_programs(root))?, Outcome::Passed) {
         bail!("weir and its load tests do not compile");
     }
-    let weir = target(root).join("debug/weir").canonicalize()?;
+    let weir = tools::weir(root).canonicalize()?;
     let dir = target(root).join("strace");
     fs::create_dir_all(&dir)?;
     let dir = dir.canonicalize()?;

@@ -3,13 +3,13 @@
 //! The scenario itself is `tests/ovn/run`; it needs Python 3 and the packages
 //! of OVN and Open vSwitch, nothing else.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::step::{Outcome, passes};
-use crate::tools::{self, cargo, has};
+use crate::tools::{self, has};
 
 /// Programs that the scenario cannot do without.
 const NEEDED: &[&str] = &[
@@ -27,10 +27,12 @@ pub(crate) fn scenario(root: &Path) -> Result<Outcome> {
     if let Some(program) = NEEDED.iter().find(|program| !has(root, program)) {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));
     }
-    let Outcome::Passed = passes(cargo(root).args(["build", "--package", "weir-cli"]))? else {
+    let Outcome::Passed = passes(&mut tools::build_programs(root))? else {
         return Ok(Outcome::Failed);
     };
-    passes(script(root).arg("--weir").arg(weir(root)?))
+    let weir = tools::weir(root);
+    let weir = weir.canonicalize().with_context(|| weir.display().to_string())?;
+    passes(script(root).arg("--weir").arg(weir))
 }
 
 /// As a task of its own: all arguments go to the script.
@@ -45,10 +47,4 @@ fn script(root: &Path) -> Command {
     let mut command = tools::program(root, "python3");
     command.arg(root.join("tests/ovn/run"));
     command
-}
-
-/// The program as the tests built it.
-fn weir(root: &Path) -> Result<PathBuf> {
-    let program = tools::target(root).join("debug/weir");
-    program.canonicalize().with_context(|| program.display().to_string())
 }

@@ -76,7 +76,7 @@ pub(crate) fn begin_cargo_deny(root: &Path, may_install: bool) -> Background {
     if !may_install || has(root, DENY) {
         return Background::none();
     }
-    Background::begin(root, &install(root, DENY))
+    Background::begin(root, DENY, &install(root, DENY))
 }
 
 /// Builds `cargo-deny` where cargo can fetch it, into the build folder, if `building` has not.

@@ -1,6 +1,7 @@
 //! Steps of a task: each prints its name and how many there are when it begins; then how it ended,
-//! how long it took, and what comes next.
+//! how long it took, of the clock and of the processors, and what comes next.
 
+use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -39,10 +40,11 @@ impl<'a> Steps<'a> {
         for (index, step) in self.steps.into_iter().enumerate() {
             let place = format!("[{}/{}]", index + 1, names.len());
             println!("{place} {}", step.name);
-            let begun = Instant::now();
+            let (begun, busy) = (Instant::now(), processors());
             let outcome = (step.run)();
             failed |= matches!(outcome, Ok(Outcome::Failed) | Err(_));
-            let line = describe(step.name, &outcome, begun.elapsed());
+            let took = Took { clock: begun.elapsed(), processors: processors() - busy };
+            let line = describe(step.name, &outcome, took);
             println!("{place} {line}; {}\n", outlook(&names[index + 1..], start.elapsed()));
             lines.push(line);
         }
@@ -54,12 +56,41 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// How long a step took.
+#[derive(Clone, Copy)]
+struct Took {
+    clock: Duration,
+    /// Of all processors, by what has ended meanwhile; on a busy machine the better measure.
+    processors: Duration,
+}
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, processors {}", seconds(self.clock), seconds(self.processors))
+    }
+}
+
+/// What processes that we have waited for, and those that they have waited for, took of the processors
+/// until now: nothing where proc(5) is not.
+fn processors() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    waited_for(&stat).unwrap_or_default()
+}
+
+/// The fields `cutime` and `cstime`, which are in hundredths of a second on every Linux.
+fn waited_for(stat: &str) -> Option<Duration> {
+    // The program's name may have blanks; the third field follows its parenthesis.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
+    Some(Duration::from_millis(10 * ticks.sum::<Result<u64, _>>().ok()?))
+}
+
 /// How a step ended, in one line.
-fn describe(name: &str, outcome: &Result<Outcome>, took: Duration) -> String {
+fn describe(name: &str, outcome: &Result<Outcome>, took: Took) -> String {
     match outcome {
-        Ok(Outcome::Passed) => format!("ok      {name} ({})", seconds(took)),
+        Ok(Outcome::Passed) => format!("ok      {name} ({took})"),
         Ok(Outcome::Skipped(why)) => format!("skipped {name}: {why}"),
-        Ok(Outcome::Failed) => format!("FAILED  {name} ({})", seconds(took)),
+        Ok(Outcome::Failed) => format!("FAILED  {name} ({took})"),
         Err(error) => format!("FAILED  {name}: {error:#}"),
     }
 }
@@ -124,6 +155,15 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(outlook(&["tests", "doctests"], second), "1.0 s so far, next: tests");
         assert_eq!(outlook(&[], second), "1.0 s in all");
-        assert_eq!(describe("build", &Ok(Outcome::Passed), second), "ok      build (1.0 s)");
+        let took = Took { clock: second, processors: 2 * second };
+        let line = describe("build", &Ok(Outcome::Passed), took);
+        assert_eq!(line, "ok      build (1.0 s, processors 2.0 s)");
+    }
+
+    #[test]
+    fn what_processes_took_is_read_behind_any_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 10 20 0 0 5 6 120 30 20 0 1 0 99 1 2";
+        assert_eq!(waited_for(stat), Some(Duration::from_millis(1500)));
+        assert_eq!(waited_for(""), None);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::step::{Outcome, Steps, passes};
 use crate::tools::{cargo, has, program};
-use crate::{clusters, events, fuzz, instructions, ovn, planted, provide, runner, sanitize};
+use crate::{clusters, events, fuzz, instructions, ovn, planted, provide, runner, sanitize, tools};
 
 /// All tests, even after some failed; true when all passed. Nothing but the tests is compiled.
 pub(crate) fn run(root: &Path, may_install: bool) -> Result<bool> {
@@ -27,13 +27,14 @@ pub(crate) fn soak(root: &Path, may_install: bool) -> Result<bool> {
     let mut steps = Steps::default();
     steps.add("Debian packages", || provide::debian_packages(root, provide::FOR_SOAK, may_install));
     steps.add("nightly toolchain", || provide::nightly(root, may_install));
-    // What waits for a download or for one processor leaves the other one to the fuzzer's build.
+    // What waits for a download or for one processor leaves the other one to these.
+    let clusters = clusters::begin(root)?;
     let building = fuzz::begin_build(root);
     steps.add("instructions", || instructions::compare(root, false));
     steps.add("server events", || events::step(root));
-    steps.add("clusters in the simulator", || clusters::step(root));
-    steps.add("faults in the simulator", || planted::step(root));
     steps.add("thread sanitizer", || sanitize::tsan(root));
+    steps.add("clusters in the simulator", || clusters.finish());
+    steps.add("faults in the simulator", || planted::step(root));
     steps.add("fuzzing", || fuzz::step(root, building));
     Ok(steps.run())
 }
@@ -49,11 +50,13 @@ fn tests(root: &Path, this: &Path) -> Result<Outcome> {
         runner.arg(runner::TASK);
         runner
     };
-    if !has(root, "tini") {
+    if has(root, "tini") {
+        let mut tini = program(root, "tini");
+        tini.args(["-s", "--"]).arg(tests.get_program()).args(tests.get_args());
+        tests = tini;
+    } else {
         println!("    tini is missing: a test that is stopped may leave its daemons behind");
-        return passes(&mut tests);
     }
-    let mut tini = program(root, "tini");
-    tini.args(["-s", "--"]).arg(tests.get_program()).args(tests.get_args());
-    passes(&mut tini)
+    // It has been built; no test has to see to that.
+    passes(tests.env("WEIR_BIN", tools::weir(root)))
 }

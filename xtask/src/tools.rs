@@ -43,3 +43,18 @@ pub(crate) fn cargo(root: &Path) -> Command {
 pub(crate) fn has(root: &Path, name: &str) -> bool {
     program(root, name).arg("--version").output().is_ok_and(|output| output.status.success())
 }
+
+/// Builds `weir` and its load tests as the tests have them: nothing is built again after those. The whole
+/// workspace is chosen, and an example for what only tests depend on: other choices have other
+/// features of dependencies.
+pub(crate) fn build_programs(root: &Path) -> Command {
+    let mut build = cargo(root);
+    build.args(["build", "--workspace", "--bin", "weir", "--bin", "weir-bench"]);
+    build.args(["--example", "weir-bench"]);
+    build
+}
+
+/// The program `weir`, as the tests have built it.
+pub(crate) fn weir(root: &Path) -> PathBuf {
+    target(root).join("debug/weir")
+}

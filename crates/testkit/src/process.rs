@@ -68,13 +68,16 @@ pub fn weir() -> Program {
     Program { label: "weir", path: path.clone(), options: ZERO_IDS }
 }
 
-/// Builds `weir` into the target folder of the running test, so that it is never stale.
+/// Builds `weir` into the target folder of the running test, so that it is never stale. The whole workspace is
+/// chosen, and an example for what only tests depend on: other choices have other features of
+/// dependencies, and all would be built once more.
 fn build_weir() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let profile_dir = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_path_buf();
     let target_dir = profile_dir.parent().expect("target/PROFILE");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "weir-cli"]).env("CARGO_TARGET_DIR", target_dir);
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "weir", "--example", "weir-bench"]);
+    cargo.env("CARGO_TARGET_DIR", target_dir);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => {}
@@ -97,6 +100,8 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("wtk-{}-{number}-{name}", std::process::id()));
+        // A process of the same number that was killed may have left one.
+        fs::remove_dir_all(&path).ok();
         fs::create_dir_all(&path).expect("a scratch directory");
         Self(path)
     }

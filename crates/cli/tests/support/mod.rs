@@ -26,6 +26,8 @@ impl Scratch {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-cli-test-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
+        // A process of the same number that was killed may have left one.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a scratch folder");
         Self(folder)
     }
