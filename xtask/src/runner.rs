@@ -1,5 +1,5 @@
 //! Runs tests where cargo-nextest is not installed, which takes a minute to build: each test is a
-//! process of its own with a time limit, four times as many at once as there are processors.
+//! process of its own with a time limit, twice as many at once as there are processors.
 //!
 //! 1. [`build`] has cargo compile all test programs; `list` reads from cargo where they are.
 //! 2. Each program lists its tests.
@@ -30,7 +30,7 @@ pub(crate) const TASK: &str = "run-tests";
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 
 /// Tests at once for each processor: many wait for other processes most of their time.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 2;
 
 /// Between two lines that say how far the run is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
