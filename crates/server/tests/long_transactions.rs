@@ -645,3 +645,79 @@ fn the_last_step_of_a_conversion_waits_for_the_tables() {
     assert!(file.contains(r#""version":"2.0.0""#));
     assert_eq!(file.matches(r#""tags":"t""#).count(), 300);
 }
+
+/// [`crate::shell::SCHEMA`] with another table behind the first one.
+fn with_zones() -> String {
+    let zone = r#""Zone":{"columns":{"a":{"type":"string"},"kind":{"type":"string"}}}"#;
+    crate::shell::SCHEMA.replacen(r#""tables":{"#, &format!(r#""tables":{{{zone},"#), 1)
+}
+
+#[test]
+fn a_slow_query_is_told_of_the_tables_that_it_has_read_though_others_have_taken_their_place() {
+    let zone = |n: usize| {
+        format!(r#"{{"op":"insert","table":"Zone","row":{{"a":"a{n}","kind":"k{n}"}}}}"#)
+    };
+    let zones: Vec<String> = (0..1_200).map(zone).collect();
+    let fewer_columns = with_zones().replace(r#","kind":{"type":"string"}"#, "");
+    for schema in [crate::shell::SCHEMA, fewer_columns.as_str()] {
+        let mut shell = Shell::start_on(crate::keys::file_of(&with_zones()));
+        let (reader, asking) = (shell.connect(), shell.connect());
+        for session in [reader, asking] {
+            shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+        }
+        shell.call(asking, &transact(1, &zones.join(",")));
+        assert_eq!(shell.command("weir/slow-query-rows", &["1"]), Some(Ok(String::new())));
+        shell.slow_work = true;
+        shell.sent_out.clear();
+        let few = r#"{"op":"select","table":"Zone","where":[["kind","==","k7"]],"columns":["a"]}"#;
+        begin(&mut shell, reader, 2, few);
+        assert_eq!(shell.sent_out, ["Read"]);
+        shell.send(asking, &format!(r#"{{"id":3,"method":"convert","params":["Net",{schema}]}}"#));
+        shell.settle();
+        assert_eq!(shell.received(asking), [r#"{"id":3,"result":{},"error":null}"#]);
+        shell.do_work(0);
+        shell.settle();
+        assert!(shell.received(reader).concat().contains(r#"{"a":"a7"}"#));
+        let told = "slow query: operation 1 looked at 1200 rows of table Zone (linear) for 1; \
+                    hash key on column kind would help";
+        assert_eq!(
+            shell.log.iter().filter(|line| line.contains(told)).count(),
+            1,
+            "{:?}",
+            shell.log
+        );
+    }
+}
+
+#[test]
+fn a_wait_that_was_read_on_tables_that_are_gone_runs_again_on_the_others() {
+    let column = |n: usize| format!(r#","c{n}":{{"type":"integer"}}"#);
+    let columns: String = (0..70).map(column).collect();
+    let narrow = r#"{"name":"Net","tables":{"Port":{"columns":{"name":{"type":"string"}}}}}"#;
+    let wide = narrow.replace(r#""string"}"#, &format!(r#""string"}}{columns}"#));
+    let mut shell = Shell::start_on(crate::keys::file_of(&wide));
+    let (waiter, asking) = (shell.connect(), shell.connect());
+    for session in [waiter, asking] {
+        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    }
+    let rows: Vec<String> = (0..600).map(|n| insert(&format!("p{n}"))).collect();
+    shell.call(asking, &transact(1, &rows.join(",")));
+    shell.slow_work = true;
+    shell.sent_out.clear();
+    let wait = r#"{"op":"wait","table":"Port","where":[["c69","==",5]],"columns":["name"],
+                   "until":"!=","rows":[]}"#;
+    begin(&mut shell, waiter, 2, wait);
+    assert_eq!(shell.sent_out, ["Read"]);
+    shell.send(asking, &format!(r#"{{"id":3,"method":"convert","params":["Net",{narrow}]}}"#));
+    shell.settle();
+    assert_eq!(shell.received(asking), [r#"{"id":3,"result":{},"error":null}"#]);
+    // What a helper has taken so long for rests as long.
+    shell.advance_ms(50);
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.call(asking, &transact(4, &insert("new"))).contains("uuid"));
+    shell.slow_work = false;
+    shell.pass_ms(100);
+    let reply = shell.received(waiter).concat();
+    assert!(reply.contains("No column c69 in table Port."), "{reply}");
+}

@@ -42,12 +42,12 @@ impl Databases {
         }
         for (work, out) in &mut self.out {
             match out {
-                Out::Read(trigger, _) | Out::Try { trigger, .. } if is_meant(trigger) => {
+                Out::Read { trigger, .. } | Out::Try { trigger, .. } if is_meant(trigger) => {
                     canceled.push(trigger.forget());
                     shell.ask(Effect::Say { id: *work, word: Word::Stop });
                 }
                 Out::Write { trigger, .. } if is_meant(trigger) => trigger.is_canceled = true,
-                Out::Read(..) | Out::Try { .. } | Out::Write { .. } | Out::Follow(_) => {}
+                Out::Read { .. } | Out::Try { .. } | Out::Write { .. } | Out::Follow(_) => {}
             }
         }
         for trigger in canceled {

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, UuidSource};
+use weir_data::{Delta, Schema, UuidSource};
 use weir_engine::{Attempt, Database, Missed, Outcome};
 use weir_log::standalone::Style;
 
@@ -39,8 +39,8 @@ pub(super) enum Out {
     Write { trigger: Trigger, bytes: usize, is_hurried: bool },
     /// The operations run on a snapshot, or have, and are compared with what they have missed.
     Try { trigger: Trigger, key: WorkId, confirms: u32 },
-    /// With the moment at which the database was as the helper sees it.
-    Read(Trigger, Moment),
+    /// With the moment at which the database was as the helper sees it, and what its rows conform to.
+    Read { trigger: Trigger, moment: Moment, schema: Arc<Schema> },
     /// What a conversion has missed.
     Follow(DbId),
 }
@@ -49,9 +49,9 @@ impl Out {
     /// The transaction.
     pub(super) fn trigger(&self) -> Option<&Trigger> {
         match self {
-            Self::Write { trigger, .. } | Self::Try { trigger, .. } | Self::Read(trigger, _) => {
-                Some(trigger)
-            }
+            Self::Write { trigger, .. }
+            | Self::Try { trigger, .. }
+            | Self::Read { trigger, .. } => Some(trigger),
             Self::Follow(_) => None,
         }
     }
@@ -169,13 +169,14 @@ impl Databases {
             return self.hand_over_writer(shell, sessions, trigger, request);
         }
         let (snapshot, moment) = (db.tables.snapshot(), db.waiting.moment(db.position()));
+        let schema = Arc::clone(snapshot.schema());
         let explained = trigger.explains().then(|| db.key_names());
         // It may have become a reader since: the server has become a backup.
         self.forget_attempt(shell, &mut trigger);
         let of = trigger.origin.session();
         let read = Read { request, snapshot, explained };
         let work = shell.send_out(of, Work::Read(Box::new(read)));
-        self.out.insert(work, Out::Read(trigger, moment));
+        self.out.insert(work, Out::Read { trigger, moment, schema });
     }
 
     /// Hands a transaction over with the tables. `budget` is what it may cost if others wait for
@@ -225,7 +226,7 @@ impl Databases {
         work: WorkId,
         outcome: Outcome,
     ) -> Option<(DbId, Answer)> {
-        let Some(Out::Read(mut trigger, moment)) = self.out.remove(&work) else {
+        let Some(Out::Read { mut trigger, moment, schema }) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
         if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
@@ -239,7 +240,8 @@ impl Databases {
             return None;
         }
         if !trigger.explains() {
-            self.note_queries(shell, &trigger.origin, &outcome);
+            // Other tables may have taken the place of those that were read.
+            self.note_queries(shell, &trigger.origin, &outcome, Some(&schema));
         }
         match outcome {
             Outcome::Done(done) => {
@@ -287,7 +289,7 @@ impl Databases {
             return self.cancel_late(shell, sessions, trigger);
         }
         self.take_tables(shell, id, database);
-        self.note_queries(shell, &trigger.origin, &outcome);
+        self.note_queries(shell, &trigger.origin, &outcome, None);
         let committed = match outcome {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
@@ -393,7 +395,7 @@ impl Databases {
     /// Bytes of long transactions that are with helpers, or wait to go there.
     pub(crate) fn message_bytes(&self) -> usize {
         let out = self.out.values().map(|out| match out {
-            Out::Read(trigger, _) | Out::Try { trigger, .. } => trigger.message.len(),
+            Out::Read { trigger, .. } | Out::Try { trigger, .. } => trigger.message.len(),
             Out::Write { bytes, .. } => *bytes,
             Out::Follow(_) => 0,
         });
@@ -421,7 +423,7 @@ impl Databases {
             match out {
                 Out::Write { trigger, .. } => transaction("write", trigger),
                 Out::Try { trigger, .. } => transaction("try", trigger),
-                Out::Read(trigger, _) => transaction("read", trigger),
+                Out::Read { trigger, .. } => transaction("read", trigger),
                 Out::Follow(db) => ("conversion", *db, None, None),
             }
         });

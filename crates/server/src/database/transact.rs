@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Delta, Error, Uuid};
+use weir_data::{Delta, Error, Schema, Uuid};
 use weir_engine::{Env, Outcome, ReadOnly, Reads, Search};
 use weir_json::{Text, TextBuf};
 
@@ -270,27 +270,40 @@ impl Databases {
             return weir_engine::explain(database, operations, &mut env);
         }
         let outcome = weir_engine::execute(database, operations, &mut env);
-        self.note_queries(shell, origin, &outcome);
+        self.note_queries(shell, origin, &outcome, None);
         outcome
     }
 
     /// Counts how a request has found its rows, wherever it has run, and logs it if it was slow.
+    /// `schema` is that of the rows, if they may be others by now.
     #[inline]
-    pub(super) fn note_queries(&mut self, shell: &mut Shell, origin: &Origin, outcome: &Outcome) {
+    pub(super) fn note_queries(
+        &mut self,
+        shell: &mut Shell,
+        origin: &Origin,
+        outcome: &Outcome,
+        schema: Option<&Schema>,
+    ) {
         if let Outcome::Done(done) = outcome {
             self.queries.add(&done.work);
             let is_slow = |search: &Search| search.rows_visited >= self.slow_rows;
             if let Some(search) = done.slowest.filter(is_slow) {
-                self.log_slow(shell, origin, &search);
+                self.log_slow(shell, origin, &search, schema);
             }
         }
     }
 
     #[cold]
-    fn log_slow(&self, shell: &mut Shell, origin: &Origin, search: &Search) {
+    fn log_slow(
+        &self,
+        shell: &mut Shell,
+        origin: &Origin,
+        search: &Search,
+        schema: Option<&Schema>,
+    ) {
         let Some(db) = self.get(origin.db) else { return };
         let (name, client, number) = (&db.name, &origin.identity.name, search.operation + 1);
-        let what = search.describe(db.schema());
+        let what = search.describe(schema.unwrap_or_else(|| db.schema()));
         let text = format!("{name}: {client}: slow query: operation {number} {what}");
         shell.log_limited("slow query", "ovsdb_server", Level::Info, text);
     }

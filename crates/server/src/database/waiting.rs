@@ -150,9 +150,14 @@ impl Waiting {
     pub(super) fn push(
         &mut self,
         mut trigger: Trigger,
-        reads: Reads,
+        mut reads: Reads,
         since: Option<Moment>,
     ) -> bool {
+        let is_late = since.is_some_and(|since| self.has_changed(&reads, since));
+        if since.is_some_and(|since| since.replaced != self.replaced) {
+            // Here are other tables than it has looked at.
+            reads = Reads::default();
+        }
         let is_new = trigger.place.is_none();
         let place = *trigger.place.get_or_insert(self.next);
         self.next = self.next.max(place + 1);
@@ -175,7 +180,6 @@ impl Waiting {
         for shelf in shelves(&reads, &self.hasher) {
             self.shelves.entry(shelf).or_default().insert(place);
         }
-        let is_late = since.is_some_and(|since| self.has_changed(&reads, since));
         self.triggers.insert(place, (trigger, reads));
         if is_late {
             self.wake_each(|_| BTreeSet::from([place]));
