@@ -345,6 +345,12 @@ pub(crate) fn write_entries<'a>(
 impl Ord for DatumRef<'_> {
     /// Shorter first, then keys, then values: the reference's order of datums of one type.
     fn cmp(&self, other: &Self) -> Ordering {
+        match (self.0, other.0) {
+            (Datum::One(a), Datum::One(b)) => return a.cmp(b),
+            (Datum::Set(a), Datum::Set(b)) => return a.cmp(b),
+            (Datum::Map(a), Datum::Map(b)) if a.is_shared_with(b) => return Ordering::Equal,
+            _ => {}
+        }
         self.len()
             .cmp(&other.len())
             .then_with(|| self.keys().cmp(other.keys()))

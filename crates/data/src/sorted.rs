@@ -303,6 +303,9 @@ impl<E: Element + Ord> PartialOrd for Sorted<E> {
 impl<E: Element + Ord> Ord for Sorted<E> {
     /// Shorter first, then element by element, as the reference compares datums.
     fn cmp(&self, other: &Self) -> Ordering {
+        if self.is_shared_with(other) {
+            return Ordering::Equal;
+        }
         self.len().cmp(&other.len()).then_with(|| self.iter().cmp(other.iter()))
     }
 }

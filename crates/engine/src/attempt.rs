@@ -124,7 +124,7 @@ impl Attempt {
     pub fn cost(&self, missed: &Missed) -> u64 {
         let of_table = |table: &TableId| self.sought.get(table).map_or(0, Sought::cost);
         let compared = missed.rows.keys().map(|(table, _)| of_table(table));
-        let compared = compared.fold(0, u64::saturating_add).saturating_mul(2 * meter::CLAUSE);
+        let compared = compared.fold(0, u64::saturating_add).saturating_mul(2);
         let visited = missed.rows.len() as u64;
         compared.saturating_add(visited.saturating_mul(meter::ROW))
     }

@@ -7,8 +7,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-/// Checking a condition on a row, for each of the condition's clauses.
+use weir_data::condition::{Clause, Condition, Function};
+
+/// Checking a clause of a condition on a row, if the clause's value has no more than an element.
 pub(crate) const CLAUSE: u64 = 1;
+/// Elements that are looked for in a set or map cost a unit for so many.
+const SOUGHT: u64 = 2;
+/// Elements of sets or maps that are compared one by one cost a unit for so many.
+pub(crate) const COMPARED: u64 = 16;
 /// Going to a row that a key has found, wherever in memory it is.
 pub(crate) const CANDIDATE: u64 = 3;
 /// Walking so many entries of a key costs a unit.
@@ -27,6 +33,19 @@ pub(crate) const CHANGE: u64 = 20;
 pub(crate) const ELEMENT: u64 = 3;
 /// A row that comes or goes, and what the commit makes of it.
 pub(crate) const ROW_MOVED: u64 = 40;
+
+/// What it costs to check a condition on a row at most, whatever the row has.
+pub(crate) fn condition(condition: &Condition) -> u64 {
+    let clause = |clause: &Clause| match clause {
+        Clause::Constant(_) => CLAUSE,
+        Clause::Compare { function, value, .. } => {
+            let is_sought = matches!(function, Function::Includes | Function::Excludes);
+            let each = if is_sought { SOUGHT } else { COMPARED };
+            CLAUSE + value.as_ref().len() as u64 / each
+        }
+    };
+    condition.clauses.iter().map(clause).sum::<u64>().max(CLAUSE)
+}
 
 /// A transaction that is watched asks for a word about once a millisecond.
 const ASK_EACH: u64 = 20_000;
@@ -121,6 +140,11 @@ impl Meter {
         self.allow(units.saturating_mul(count as u64))?;
         self.spend_each(count, units);
         Ok(())
+    }
+
+    /// As [`Meter::afford_each`], for one thing.
+    pub(crate) fn afford(&self, units: u64) -> Result<(), TooLong> {
+        self.afford_each(1, units)
     }
 
     pub(crate) fn parsed(&self, bytes: usize) {

@@ -11,6 +11,7 @@ use weir_data::{
 };
 use weir_json::Text;
 
+use crate::meter;
 use crate::planner::Few;
 use crate::sorting::{Numbered, has_numbers, numbered};
 
@@ -23,6 +24,8 @@ pub(crate) struct Page {
     has_reals: Vec<bool>,
     /// Values of the first column have numbers that sort as they do.
     has_numbers: bool,
+    /// The columns that are sets or maps, and how many of their elements are compared for a unit.
+    sets: Vec<(ColumnId, u64)>,
     limit: usize,
     /// The values, in the columns of the order, of the row that the page comes behind.
     after: Option<Vec<Datum>>,
@@ -49,7 +52,11 @@ impl Page {
         };
         let has_reals: Vec<bool> = order.iter().map(|(column, _)| has_reals(*column)).collect();
         let has_numbers = has_numbers(table, order[0].0) && !has_reals[0];
-        Ok(Self { has_numbers, has_reals, order, limit, after })
+        let sets = order.iter().zip(&has_reals);
+        let sets = sets.filter(|((column, _), _)| table.column(*column).ty.is_composite());
+        let each = |has_reals: bool| if has_reals { 1 } else { meter::COMPARED };
+        let sets = sets.map(|((column, _), has_reals)| (*column, each(*has_reals))).collect();
+        Ok(Self { has_numbers, has_reals, sets, order, limit, after })
     }
 
     /// Whether an ordered key has the rows in the order of the first column: reals that are told alike
@@ -116,6 +123,15 @@ impl Page {
     /// How often a row is compared with others when so many rows are brought into their order.
     pub(crate) fn comparisons(&self, rows: usize) -> u64 {
         u64::from(rows.min(self.limit).max(1).ilog2()) + 2
+    }
+
+    /// What it costs besides to compare sets and maps when rows are brought into their order.
+    pub(crate) fn compared(&self, rows: &[&Row]) -> u64 {
+        let of_column = |(column, each): &(ColumnId, u64)| {
+            rows.iter().map(|row| row.get(*column).len() as u64).sum::<u64>() / each
+        };
+        let once: u64 = self.sets.iter().map(of_column).sum();
+        once.saturating_mul(self.comparisons(rows.len()))
     }
 }
 

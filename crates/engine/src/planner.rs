@@ -144,7 +144,6 @@ impl Planner {
         table: TableId,
         condition: &Condition,
     ) -> Result<Few<&'t Row>, TooLong> {
-        let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
         if let Some(trace) = &mut self.trace {
             trace.note(table, condition);
@@ -169,7 +168,7 @@ impl Planner {
         let slots = candidates.iter().filter_map(|uuid| rows.slot(*uuid)).collect();
         let slots = in_order(slots);
         self.work.rows_visited += slots.len() as u64;
-        txn.meter.spend_each(slots.len(), meter::CLAUSE * clauses);
+        txn.meter.spend_each(slots.len(), meter::condition(condition));
         Ok(matching(rows, slots, condition))
     }
 
@@ -194,8 +193,7 @@ impl Planner {
 
         let source = &sources[chosen.source];
         let slots = self.slots(txn, table, &sources, &chosen);
-        let clauses = condition.clauses.len().max(1) as u64;
-        txn.meter.afford_each(slots.len(), meter::CANDIDATE + meter::CLAUSE * clauses)?;
+        txn.meter.afford_each(slots.len(), meter::CANDIDATE + meter::condition(condition))?;
         match source.kind {
             KeyKind::Hash | KeyKind::Ordered => self.work.by_alternate += 1,
             KeyKind::Inverted => self.work.by_inverted += 1,
@@ -237,7 +235,6 @@ impl Planner {
         table: TableId,
         condition: &Condition,
     ) -> Result<Few<&'t Row>, TooLong> {
-        let clauses = condition.clauses.len().max(1) as u64;
         let rows = txn.store().table(table);
         self.way = Way::Linear;
         let is_wanted = rows.len() as u64 >= ROWS_MIN || self.searches.is_some();
@@ -250,7 +247,7 @@ impl Planner {
         self.wanted = wanted.flatten();
         let scanned = self.wanted.filter(|_| n_rows >= ROWS_MIN);
         let scanned = scanned.map(|name| Note::Scanned(name, n_rows));
-        if let Err(error) = txn.meter.afford_each(rows.len(), meter::CLAUSE * clauses) {
+        if let Err(error) = txn.meter.afford_each(rows.len(), meter::condition(condition)) {
             // Somebody else will: what is found is not known here.
             scanned.into_iter().for_each(|note| self.note(note));
             return Err(error);

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use weir_data::{ColumnId, Row, TableSchema};
 
 use crate::keys::{Number, order_of};
+use crate::meter;
 
 /// A row, and the number of its value in some column.
 pub(crate) type Numbered<'t> = (Number, &'t Row);
@@ -22,6 +23,15 @@ pub(crate) fn has_numbers(table: &TableSchema, column: ColumnId) -> bool {
 pub(crate) fn numbered<'t>(rows: &[&'t Row], column: Option<ColumnId>) -> Vec<Numbered<'t>> {
     let number = |row: &Row| column.map_or(0, |column| order_of(row.get(column)));
     rows.iter().map(|row| (number(row), *row)).collect()
+}
+
+/// What it costs besides to compare the sets and maps of these columns when rows are brought into
+/// their order: each row is compared with a few others.
+pub(crate) fn compared(rows: &[&Row], columns: &[ColumnId], table: &TableSchema) -> u64 {
+    let sets = columns.iter().filter(|column| table.column(**column).ty.is_composite());
+    let elements = sets.map(|column| rows.iter().map(|row| row.get(*column).len()).sum::<usize>());
+    let others = rows.len().max(1).ilog2() + 1;
+    (elements.sum::<usize>() as u64).saturating_mul(u64::from(others)) / meter::COMPARED
 }
 
 /// Compares rows by these columns, in their order.

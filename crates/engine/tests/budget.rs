@@ -139,6 +139,77 @@ fn what_is_done_to_a_big_set_is_refused_before_it_begins() {
     }
 }
 
+/// As JSON, a set of so many integers from `first` on.
+fn numbers(first: usize, count: usize) -> String {
+    let numbers: Vec<String> = (first..first + count).map(|n| n.to_string()).collect();
+    format!(r#"["set",[{}]]"#, numbers.join(","))
+}
+
+/// A database whose roots have a thousand numbers each, all the same.
+fn database_of_big_sets() -> Database {
+    let mut db = database();
+    let row = format!(r#"{{"numbers":{}}}"#, numbers(0, 1000));
+    let fill = format!(r#"[{{"op":"update","table":"Root","where":[],"row":{row}}}]"#);
+    assert!(matches!(run(&mut db, &fill, 1, u64::MAX), Outcome::Done(_)));
+    db
+}
+
+#[test]
+fn what_is_compared_with_a_big_set_is_paid_for_before() {
+    let mut db = database_of_big_sets();
+    for (function, value) in [
+        ("excludes", numbers(1000, 1000)),
+        ("includes", numbers(0, 1000)),
+        ("==", numbers(0, 1000)),
+        ("!=", numbers(0, 1000)),
+    ] {
+        for op in [r#""select","columns":["name"]"#, r#""delete""#] {
+            let condition = format!(r#"["numbers","{function}",{value}]"#);
+            let scan = format!(r#"[{{"op":{op},"table":"Root","where":[{condition}]}}]"#);
+            let text = scan.len() as u64 / 16;
+            let outcome = run(&mut db, &scan, 1, text + 500);
+            assert!(
+                matches!(outcome, Outcome::TooLong { cost } if cost < text + 100),
+                "{function} was begun: {} units",
+                outcome.cost()
+            );
+        }
+    }
+    // What is known by another clause is looked at alone.
+    let one = format!(
+        r#"[{{"op":"select","table":"Root","columns":["name"],
+             "where":[["name","==","r4"],["numbers","excludes",{}]]}}]"#,
+        numbers(1000, 1000)
+    );
+    let outcome = run(&mut db, &one, 1, 2_000);
+    assert!(matches!(outcome, Outcome::Done(done) if done.cost > 500));
+}
+
+#[test]
+fn big_sets_that_are_brought_into_order_are_paid_for_before() {
+    let mut db = database_of_big_sets();
+    let rows = format!(r#""rows":[{{"numbers":{}}}],"until":"==","timeout":0"#, numbers(0, 1000));
+    for (op, how) in [
+        ("select", r#""columns":["numbers"]"#),
+        ("select", r#""columns":["name"],"sort":["numbers"]"#),
+        ("select", r#""columns":["name"],"order_by":[["numbers","desc"]]"#),
+        ("wait", &format!(r#""columns":["numbers"],{rows}"#)),
+    ] {
+        let request = format!(r#"[{{"op":"{op}","table":"Root","where":[],{how}}}]"#);
+        let text = request.len() as u64 / 16;
+        let outcome = run(&mut db, &request, 1, text + 1_000);
+        assert!(
+            matches!(outcome, Outcome::TooLong { cost } if cost < text + 200),
+            "{how} was begun: {} units",
+            outcome.cost()
+        );
+    }
+    // One row is compared with no other.
+    let one = r#"[{"op":"select","table":"Root","where":[["name","==","r1"]],"sort":["numbers"],
+                   "columns":["name"]}]"#;
+    assert!(matches!(run(&mut db, one, 1, 100), Outcome::Done(_)));
+}
+
 #[test]
 fn a_snapshot_answers_like_the_database() {
     let mut db = database();

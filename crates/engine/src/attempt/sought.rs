@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use weir_data::condition::{Clause, Condition, Function};
 use weir_data::{Atom, ColumnId, Datum, Row, TableId, Uuid};
 
+use crate::meter;
 use crate::reads::ValueHasher;
 
 /// A condition, and the operations that have looked for the rows that satisfy it, ascending.
@@ -121,8 +122,9 @@ impl Sought {
         }
     }
 
-    /// How many conditions a row is compared with, about.
+    /// What it costs to compare a row with all of that, about, in units of [`crate::meter`].
     pub(super) fn cost(&self) -> u64 {
-        (self.others.len() + self.equal.len()) as u64
+        let others = self.others.iter().map(|(condition, _)| meter::condition(condition));
+        others.sum::<u64>() + meter::CLAUSE * self.equal.len() as u64
     }
 }

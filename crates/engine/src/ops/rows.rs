@@ -3,8 +3,9 @@
 use weir_data::{ColumnId, Datum, Error, Row, SymbolTable, TableSchema};
 use weir_json::{Kind, Text};
 
+use crate::meter::{Meter, TooLong};
 use crate::planner::Few;
-use crate::sorting::{Numbered, compare, has_numbers, numbered};
+use crate::sorting::{Numbered, compare, compared, has_numbers, numbered};
 
 /// Parses a `<row>` into its values, by column name.
 pub(crate) fn parse(
@@ -30,18 +31,34 @@ pub(super) fn is_system(column: ColumnId) -> bool {
 }
 
 /// Brings rows into the order of these columns; those that look alike stay as they are.
-pub(super) fn sort(rows: &mut Few<&Row>, columns: &[ColumnId], table: &TableSchema) {
+pub(super) fn sort(
+    meter: &Meter,
+    rows: &mut Few<&Row>,
+    columns: &[ColumnId],
+    table: &TableSchema,
+) -> Result<(), TooLong> {
+    if rows.len() < 2 || columns.is_empty() {
+        return Ok(());
+    }
+    meter.afford(compared(rows, columns, table))?;
     let first = columns.first().filter(|column| has_numbers(table, **column));
     let mut order = numbered(rows, first.copied());
     order.sort_by(|(n, a), (m, b)| n.cmp(m).then_with(|| compare(a, b, columns)));
     rows.iter_mut().zip(order).for_each(|(place, (_, row))| *place = row);
+    Ok(())
 }
 
 /// Drops rows that differ from an earlier one in none of the columns.
-pub(super) fn retain_distinct(rows: &mut Few<&Row>, columns: &[ColumnId], table: &TableSchema) {
+pub(super) fn retain_distinct(
+    meter: &Meter,
+    rows: &mut Few<&Row>,
+    columns: &[ColumnId],
+    table: &TableSchema,
+) -> Result<(), TooLong> {
     if rows.len() < 2 || columns.contains(&ColumnId::UUID) {
-        return;
+        return Ok(());
     }
+    meter.afford(compared(rows, columns, table))?;
     let by = columns.iter().find(|column| has_numbers(table, **column)).copied();
     let order = numbered(rows, by).into_iter().enumerate();
     let mut order: Vec<(usize, Numbered<'_>)> = order.collect();
@@ -51,4 +68,5 @@ pub(super) fn retain_distinct(rows: &mut Few<&Row>, columns: &[ColumnId], table:
     });
     order.sort_unstable_by_key(|(at, _)| *at);
     *rows = order.into_iter().map(|(_, (_, row))| row).collect();
+    Ok(())
 }

@@ -36,10 +36,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     run.txn.meter.check()?;
     if page.is_none() {
         // Rows of a page are rows of the table, whether or not they look alike.
-        rows::retain_distinct(&mut found, &columns, schema);
-        if !sort.is_empty() {
-            rows::sort(&mut found, &sort, schema);
-        }
+        rows::retain_distinct(&run.txn.meter, &mut found, &columns, schema)?;
+        rows::sort(&run.txn.meter, &mut found, &sort, schema)?;
     }
     let mut columns: Vec<_> = columns.iter().map(|id| (*id, &schema.column(*id).name)).collect();
     columns.sort_by(|a, b| a.1.cmp(b.1));

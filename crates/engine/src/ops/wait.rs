@@ -11,7 +11,7 @@ use super::{Op, OpResult, Run, Stop, Unsatisfied, columns, rows};
 use crate::meter;
 use crate::planner::Few;
 use crate::reads::Read;
-use crate::sorting::compare;
+use crate::sorting::{compare, compared};
 
 pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let timeout = op.member("timeout", INTEGER | OPTIONAL);
@@ -35,7 +35,10 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let actual = run.planner.rows(&run.txn, table, &condition)?;
     run.txn.meter.spend_each(actual.len() + expected.len(), meter::ROW);
     run.txn.meter.check()?;
-    if same_set(expected.iter().collect(), actual, &columns) == until_equal {
+    let expected: Few<&Row> = expected.iter().collect();
+    let cost = [&expected, &actual].map(|rows| compared(rows, &columns, schema));
+    run.txn.meter.afford(cost.iter().sum())?;
+    if same_set(expected, actual, &columns) == until_equal {
         run.write_empty();
         return Ok(());
     }

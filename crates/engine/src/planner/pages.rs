@@ -49,6 +49,7 @@ impl Planner {
         }
         let mut found = found?;
         txn.meter.afford_each(found.len(), page.comparisons(found.len()))?;
+        txn.meter.afford(page.compared(&found))?;
         page.apply(&mut found);
         Ok(found)
     }
@@ -222,8 +223,8 @@ impl<'t> Walk<'_, 't, '_> {
         let slots = filed.into_iter().flat_map(|row| rows.slots_of_number(row));
         let mut slots: Few<Slot> = slots.collect();
         slots.extend(self.moved.iter().filter(|moved| moved.0 == number).map(|moved| moved.1));
-        let (slots, clauses) = (in_order(slots), self.condition.clauses.len() as u64);
-        let each = meter::CANDIDATE + meter::CLAUSE * clauses + self.page.comparisons(slots.len());
+        let (slots, checked) = (in_order(slots), meter::condition(self.condition));
+        let each = meter::CANDIDATE + checked + self.page.comparisons(slots.len());
         // Walking over what is filed of deleted rows is to be paid for, too.
         let (visited, column) = (slots.len().max(n_filed), self.key.name.column);
         meter.afford_each(visited, each)?;
@@ -231,6 +232,7 @@ impl<'t> Walk<'_, 't, '_> {
         // What the transaction has moved is filed where it was, too.
         let numbers = self.txn.db().keys.numbers();
         found.retain(|row| numbers.order(row.get(column)) == number);
+        meter.afford(self.page.compared(&found))?;
         self.page.apply(&mut found);
         Ok((Some(found), visited))
     }
