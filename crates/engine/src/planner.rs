@@ -185,11 +185,8 @@ impl Planner {
             Sources::Nothing => return Ok(Few::new()),
             Sources::Some(sources) => sources,
         };
-        let chosen = sources::choose(&sources, table, rows, sources::most(rows));
-        let walked = chosen.as_ref().map_or_else(|walked| *walked, |chosen| chosen.walked);
-        self.work.entries_walked += walked;
-        txn.meter.spend(walked / meter::ENTRIES);
-        let Ok(chosen) = chosen else { return self.scan(txn, table, condition) };
+        let chosen = self.choose(txn, table, &sources, sources::most(rows));
+        let Some(chosen) = chosen else { return self.scan(txn, table, condition) };
 
         let source = &sources[chosen.source];
         let slots = self.slots(txn, table, &sources, &chosen);
@@ -205,6 +202,22 @@ impl Planner {
             self.note(Note::Saved(name, saved));
         }
         Ok(matching(rows, slots, condition))
+    }
+
+    /// The candidates that sources find, unless there are more than `most`: what is walked for that
+    /// is paid for either way.
+    fn choose(
+        &mut self,
+        txn: &Transaction<'_>,
+        table: TableId,
+        sources: &[Source<'_>],
+        most: usize,
+    ) -> Option<Candidates> {
+        let chosen = sources::choose(sources, table, txn.store().table(table), most);
+        let walked = chosen.as_ref().map_or_else(|walked| *walked, |chosen| chosen.walked);
+        self.work.entries_walked += walked;
+        txn.meter.spend(walked / meter::ENTRIES);
+        chosen.ok()
     }
 
     /// Where the candidates are, and the rows that the transaction has moved.

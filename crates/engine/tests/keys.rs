@@ -56,11 +56,15 @@ impl Scene {
         scene
     }
 
-    fn transact(&mut self, operations: &str) -> Done {
+    fn run(&mut self, operations: &str, budget: u64) -> Outcome {
         let text = format!("[{operations}]");
         let array = validate(text.as_bytes()).expect("operations");
         let operations: Vec<Text<'_>> = array.elements().expect("an array").collect();
-        let done = match execute(&mut self.db, &operations, &mut Env::new(&mut self.uuids)) {
+        execute(&mut self.db, &operations, &mut Env { budget, ..Env::new(&mut self.uuids) })
+    }
+
+    fn transact(&mut self, operations: &str) -> Done {
+        let done = match self.run(operations, u64::MAX) {
             Outcome::Done(done) => done,
             other => panic!("{other:?}"),
         };
@@ -71,6 +75,13 @@ impl Scene {
 
     fn select(&mut self, condition: &str) -> Done {
         self.transact(&select(condition))
+    }
+
+    fn clause(&self, text: &str) -> Clause {
+        let schema = self.db.schema();
+        let table = schema.table(schema.table_id("Item").expect("the schema has it"));
+        let text = validate(text.as_bytes()).expect("a clause");
+        Clause::parse(text, table, None).expect("a clause")
     }
 
     fn key(&self, column: &str, by_order: bool) -> KeyName {
@@ -162,29 +173,39 @@ fn a_weak_reference_finds_its_rows_without_a_key() {
 #[test]
 fn candidates_of_a_clause_are_told_to_who_runs_no_transaction() {
     let mut scene = Scene::new();
-    let clause = |scene: &Scene, text: &str| {
-        let schema = scene.db.schema();
-        let table = schema.table(schema.table_id("Item").expect("the schema has it"));
-        let text = validate(text.as_bytes()).expect("a clause");
-        Clause::parse(text, table, None).expect("a clause")
-    };
     let table = scene.key("owner", false).table;
-    let owner = clause(&scene, r#"["owner","==","owner 7"]"#);
-    let group = clause(&scene, &format!(r#"["group","==",{}]"#, group(7)));
+    let owner = scene.clause(r#"["owner","==","owner 7"]"#);
+    let group = scene.clause(&format!(r#"["group","==",{}]"#, group(7)));
     let mut searches = Searches::default();
-    assert_eq!(searches.candidates(&scene.db, table, &owner, ROWS), None, "there is no key");
+    assert_eq!(searches.candidates(&scene.db, table, &owner, ROWS), (None, 0), "no key");
     scene.have_key("owner", false);
     for clause in [owner, group] {
         let rows = scene.db.store().table(table).iter().filter(|row| clause.matches(row));
         let rows: Vec<Uuid> = rows.map(Row::uuid).collect();
         assert_eq!(rows.len(), SHARE);
-        assert_eq!(searches.candidates(&scene.db, table, &clause, SHARE), Some(rows));
-        assert_eq!(
-            searches.candidates(&scene.db, table, &clause, SHARE - 1),
-            None,
-            "they are too many"
-        );
+        let walked = SHARE as u64;
+        let found = searches.candidates(&scene.db, table, &clause, SHARE);
+        assert_eq!(found, (Some(rows), walked));
+        let found = searches.candidates(&scene.db, table, &clause, SHARE - 1);
+        assert_eq!(found, (None, walked), "they are too many");
     }
+}
+
+#[test]
+fn what_was_walked_in_keys_that_rule_each_other_out_is_told() {
+    let mut scene = Scene::new();
+    scene.have_key("tags", false);
+    for (tag, from, to) in [("left", 0, 300), ("right", 300, 600)] {
+        scene.transact(&format!(
+            r#"{{"op":"update","table":"Item","where":[["size",">=",{from}],["size","<",{to}]],
+                "row":{{"tags":"{tag}"}}}}"#
+        ));
+    }
+    let both = scene.clause(r#"["tags","includes",["set",["left","right"]]]"#);
+    let table = scene.key("tags", false).table;
+    let (found, walked) = Searches::default().candidates(&scene.db, table, &both, 400);
+    assert_eq!(found, Some(Vec::new()));
+    assert!(walked >= 600, "{walked}");
 }
 
 #[test]

@@ -229,6 +229,23 @@ fn a_condition_that_few_rows_satisfy_decides_how_they_are_found() {
 }
 
 #[test]
+fn entries_that_are_walked_to_find_out_how_rows_are_found_are_paid_for() {
+    let mut scene = Scene::new();
+    scene.transact(r#"{"op":"update","table":"Item","where":[],"row":{"owner":"all"}}"#);
+    scene.have_key("size", KeyKind::Ordered);
+    let page = r#"{"op":"select","table":"Item","where":[["owner","==","all"]],"limit":400,
+        "order_by":["size"],
+        "after":{"size":4000,"_uuid":["uuid","00000000-0000-0000-0000-000000000000"]}}"#;
+    let plain = scene.transact(page);
+    assert_eq!((rows(&plain).len(), plain.work.rows_visited), (0, 0));
+    scene.have_key("owner", KeyKind::Hash);
+    let walked = scene.transact(page);
+    assert_eq!((&walked.reply, walked.work.rows_visited), (&plain.reply, 0));
+    assert_eq!(walked.work.entries_walked, 401);
+    assert_eq!(walked.cost, plain.cost + 100);
+}
+
+#[test]
 fn a_page_sees_what_its_own_transaction_has_changed() {
     let mut scene = Scene::new();
     scene.have_key("size", KeyKind::Ordered);

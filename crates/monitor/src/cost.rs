@@ -12,6 +12,9 @@ pub(crate) const ATOM: u64 = 2;
 /// Finding a row by the value of a column.
 pub(crate) const LOOKUP: u64 = 2;
 
+/// Walking so many entries of a key costs a unit.
+pub(crate) const ENTRIES: u64 = 4;
+
 /// A changed row that is looked up, and whom it can concern.
 pub(crate) const VIEW: u64 = 3;
 

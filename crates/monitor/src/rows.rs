@@ -4,15 +4,16 @@ use weir_data::condition::{Clause, Function};
 use weir_data::store::{Slot, Table};
 use weir_data::{ColumnId, Datum, DatumRef, Row, Store, TableId, Uuid};
 
-use crate::cost::{Budget, LOOKUP, TooLong};
+use crate::cost::{Budget, ENTRIES, LOOKUP, TooLong};
 use crate::filter::{Filter, Kind, Values};
 
 /// Finds the row that has these values in a unique index of a table, given by number.
 pub type FindRow<'a> = dyn Fn(TableId, usize, &[DatumRef<'_>]) -> Option<Uuid> + 'a;
 
 /// Finds the rows among which all are that satisfy a clause on a table, by a key that is no unique
-/// index; `None` if there is no such key, or if there are more rows than so many.
-pub type FindCandidates<'a> = dyn Fn(TableId, &Clause, usize) -> Option<Vec<Uuid>> + 'a;
+/// index; `None` if there is no such key, or if there are more rows than so many. And how many
+/// entries of keys were walked for that.
+pub type FindCandidates<'a> = dyn Fn(TableId, &Clause, usize) -> (Option<Vec<Uuid>>, u64) + 'a;
 
 /// How rows were found that a condition asks for, for who decides about keys.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,9 @@ enum Index<'a> {
 
 /// Looking up a candidate costs as much as a clause on so many rows.
 const CANDIDATE: usize = 8;
+
+/// Walking so many entries of keys costs as much as looking up a candidate.
+const CANDIDATE_ENTRIES: u64 = CANDIDATE as u64 * ENTRIES;
 
 impl<'a> Rows<'a> {
     /// The rows of a store; `find` knows the indexes that the schema declares.
@@ -140,9 +144,11 @@ impl<'a> Rows<'a> {
         // So many candidates of keys cost less than a look at each row.
         let mut most = rows.len() / CANDIDATE;
         let mut by_key = |clause: &Clause, slots: &mut Vec<Slot>| {
-            let found = self.candidates.and_then(|candidates| candidates(table, clause, most));
+            let Some(candidates) = self.candidates else { return Ok(false) };
+            let (found, walked) = candidates(table, clause, most);
+            budget.spend(walked / ENTRIES)?;
             let Some(found) = found else { return Ok(false) };
-            most -= found.len().min(most);
+            most = most.saturating_sub(found.len() + (walked / CANDIDATE_ENTRIES) as usize);
             budget.spend_each(found.len(), LOOKUP + filter.row_cost())?;
             slots.extend(matching_slots(rows, &found, filter));
             Ok(true)

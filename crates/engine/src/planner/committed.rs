@@ -23,30 +23,34 @@ pub struct Searches {
 impl Searches {
     /// The committed rows among which all are that satisfy a clause, each at most once, found by keys
     /// or weak references; `None` if only a look at every row tells, or if there are more than `most`.
-    /// As for [`Database::lookup`], no transaction is under way.
+    /// And how many entries were walked for that. As for [`Database::lookup`], no transaction is under
+    /// way.
     pub fn candidates(
         &mut self,
         db: &Database,
         table: TableId,
         clause: &Clause,
         most: usize,
-    ) -> Option<Vec<Uuid>> {
+    ) -> (Option<Vec<Uuid>>, u64) {
         let rows = db.store.table(table);
         let condition = Condition { clauses: vec![clause.clone()] };
         let candidates = match Sources::of(db, 0, table, &condition) {
-            Sources::None => return None,
+            Sources::None => return (None, 0),
             Sources::Nothing => Candidates::default(),
-            Sources::Some(sources) => {
-                let found = sources::choose(&sources, table, rows, most).ok()?;
-                self.keys
-                    .extend(sources[found.source].key().filter(|key| !self.keys.contains(key)));
-                found
-            }
+            Sources::Some(sources) => match sources::choose(&sources, table, rows, most) {
+                Err(walked) => return (None, walked),
+                Ok(found) => {
+                    self.keys
+                        .extend(sources[found.source].key().filter(|key| !self.keys.contains(key)));
+                    found
+                }
+            },
         };
-        let numbers = candidates.rows.into_iter();
+        let (walked, numbers) = (candidates.walked, candidates.rows.into_iter());
         let slots = in_order(numbers.flat_map(|number| rows.slots_of_number(number)).collect());
         self.candidates += slots.len();
-        Some(slots.into_iter().filter_map(|slot| rows.at(slot)).map(Row::uuid).collect())
+        let found = slots.into_iter().filter_map(|slot| rows.at(slot)).map(Row::uuid);
+        (Some(found.collect()), walked)
     }
 
     /// The search under way has found its rows among the candidates, or by unique indexes.

@@ -74,7 +74,7 @@ impl Planner {
         };
         if !matches!(plan(condition, txn.schema().table(table)), Plan::Other)
             || self.moved.all(table).len() > MOVED_MAX
-            || is_found_by_few(txn, table, condition, page)
+            || self.is_found_by_few(txn, table, condition, page)?
         {
             return Ok(None);
         }
@@ -91,6 +91,26 @@ impl Planner {
         self.note(Note::Saved(key.name, rows.len().saturating_sub(visited) as u64));
         self.way = Way::Key(key.name);
         Ok(Some(found))
+    }
+
+    /// Whether a key finds so few rows that satisfy the condition that bringing them into order costs
+    /// less than any walk.
+    fn is_found_by_few(
+        &mut self,
+        txn: &Transaction<'_>,
+        table: TableId,
+        condition: &Condition,
+        page: &Page,
+    ) -> Result<bool, TooLong> {
+        let sources = match Sources::of(txn.db(), txn.n_touched(table), table, condition) {
+            Sources::None => return Ok(false),
+            Sources::Nothing => return Ok(true),
+            Sources::Some(sources) => sources,
+        };
+        let few = sources::CANDIDATES_MIN.max(page.limit());
+        let found = self.choose(txn, table, &sources, few);
+        txn.meter.check()?;
+        Ok(found.is_some())
     }
 
     /// The numbers of the rows that the transaction has moved, ascending.
@@ -120,24 +140,6 @@ impl Planner {
         }
         if is_wanted {
             self.wanted.get_or_insert(key);
-        }
-    }
-}
-
-/// Whether a key finds so few rows that satisfy the condition that bringing them into order costs
-/// less than any walk.
-fn is_found_by_few(
-    txn: &Transaction<'_>,
-    table: TableId,
-    condition: &Condition,
-    page: &Page,
-) -> bool {
-    let rows = txn.store().table(table);
-    match Sources::of(txn.db(), txn.n_touched(table), table, condition) {
-        Sources::None => false,
-        Sources::Nothing => true,
-        Sources::Some(found) => {
-            sources::choose(&found, table, rows, sources::CANDIDATES_MIN.max(page.limit())).is_ok()
         }
     }
 }

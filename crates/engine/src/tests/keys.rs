@@ -363,7 +363,8 @@ fn try_clause(world: &World, keyed: &mut Side, random: &mut Random, met: &mut Me
     let clause = validate(text.as_bytes()).expect(&text);
     let clause = Clause::parse(clause, db.schema().table(table), None).expect(&text);
     let most = [3, 40, 5_000][random.below(3) as usize];
-    let Some(told) = Searches::default().candidates(db, table, &clause, most) else { return };
+    let (told, _) = Searches::default().candidates(db, table, &clause, most);
+    let Some(told) = told else { return };
     let matching = |row: &&Row| clause.matches(row);
     let rows = db.store().table(table);
     let found = told.iter().map(|uuid| rows.get(*uuid).expect("a row that is there"));

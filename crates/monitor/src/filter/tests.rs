@@ -1,6 +1,6 @@
 //! Filters against their conditions, clause by clause.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -127,11 +127,12 @@ impl World {
     }
 
     /// What a key finds that knows every column: a row more than it should, and at most so many.
-    fn candidates(&self, clause: &Clause, most: usize) -> Option<Vec<Uuid>> {
+    fn candidates(&self, clause: &Clause, most: usize) -> (Option<Vec<Uuid>>, u64) {
         let superfluous = self.rows().last().map(Row::uuid);
         let found = self.rows().filter(|row| clause.matches(row)).map(Row::uuid);
         let found: Vec<Uuid> = found.chain(superfluous).collect();
-        (found.len() <= most).then_some(found)
+        let walked = found.len().min(most + 1) as u64;
+        ((found.len() <= most).then_some(found), walked)
     }
 
     /// What the unique index on `key` finds.
@@ -224,6 +225,28 @@ fn rows_are_found_by_keys_where_these_find_few() {
     let filter = world.filter(&world.parse(r#"[["key","==",7],["n","!=",3]]"#));
     rows.matching(TABLE, &filter, &mut Budget::unlimited()).expect("no bound");
     assert_eq!((scanned.get(), asked.get()), (Some((false, true)), 0));
+}
+
+#[test]
+fn what_is_walked_in_keys_in_vain_is_paid_for() {
+    let world = World::new(1, 400);
+    let most_of = RefCell::new(Vec::new());
+    // What two elements have in common is nothing, and that is known behind both.
+    let candidates = |_, _: &Clause, most: usize| {
+        most_of.borrow_mut().push(most);
+        if most < 30 { (None, 30) } else { (Some(Vec::new()), 320) }
+    };
+    let rows = Rows::of_store(&world.store).with_keys(&candidates, &|_| {});
+    let clauses: Vec<String> =
+        (0..4).map(|n| format!(r#"["set","includes",["set",[{n},{}]]]"#, n + 10)).collect();
+    let filter = |n: usize| world.filter(&world.parse(&format!("[{}]", clauses[..n].join(","))));
+    let found = rows.matching(TABLE, &filter(1), &mut Budget::new(100));
+    assert_eq!(found.map(|rows| rows.len()), Ok(0));
+    assert!(rows.matching(TABLE, &filter(2), &mut Budget::new(150)).is_err());
+    // As much as a look at every row costs is not walked.
+    most_of.borrow_mut().clear();
+    rows.matching(TABLE, &filter(4), &mut Budget::unlimited()).expect("no bound");
+    assert_eq!(most_of.into_inner(), [50, 40, 30, 20]);
 }
 
 #[test]
