@@ -147,6 +147,16 @@ impl Table {
         rows(&self.pages)
     }
 
+    /// The rows in so many slots that are spread over the table, be there a row in each or not: the
+    /// same in tables that are the same.
+    pub fn sample(&self, slots: usize) -> impl Iterator<Item = &Row> {
+        /// Multiples of the golden ratio, beyond the point, lie neither side by side nor in steps.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let end = u128::from(self.slot_end().0);
+        let slot = move |at: u64| (u128::from(at.wrapping_mul(GOLDEN)) * end) >> 64;
+        (1..=slots as u64).filter_map(move |at| self.at(Slot(slot(at) as u32)))
+    }
+
     /// One past the highest slot ever used: the bound for resumable scans by [`Table::at`].
     pub fn slot_end(&self) -> Slot {
         let last = self.pages.last().map_or(0, |page| page.len());

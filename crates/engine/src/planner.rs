@@ -261,8 +261,14 @@ impl Planner {
         let scanned = self.wanted.filter(|_| n_rows >= ROWS_MIN);
         let scanned = scanned.map(|name| Note::Scanned(name, n_rows));
         if let Err(error) = txn.meter.afford_each(rows.len(), meter::condition(condition)) {
-            // Somebody else will: what is found is not known here.
-            scanned.into_iter().for_each(|note| self.note(note));
+            // Somebody else will: some rows tell how many it would find, about.
+            if let Some(note) = scanned {
+                let (seem_few, cost) = sources::seem_few(rows, condition);
+                txn.meter.spend(cost);
+                if seem_few {
+                    self.note(note);
+                }
+            }
             return Err(error);
         }
         self.work.scans += 1;

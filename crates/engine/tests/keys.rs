@@ -419,6 +419,39 @@ fn no_key_is_built_for_what_finds_many_rows_or_beyond_the_budget() {
 }
 
 #[test]
+fn no_key_is_built_for_scans_that_are_too_long_and_would_find_many_rows() {
+    // A fifth of the rows, side by side.
+    let fifth = r#"{"op":"update","table":"Item","where":[["size","<",800]],"row":{"size":7}}"#;
+    for (condition, is_wanted) in [
+        (r#"["parity","==",true]"#, false),
+        (r#"["tags","includes","all"]"#, false),
+        (r#"["size","==",7]"#, false),
+        (r#"["owner","==","owner 7"]"#, true),
+        (r#"["size",">",3700]"#, true),
+    ] {
+        let mut of_requests = Scene::new();
+        of_requests.transact(fifth);
+        for _ in 0..40 {
+            let outcome = of_requests.run(&select(condition), 1_000);
+            assert!(matches!(outcome, Outcome::TooLong { .. }), "{outcome:?}");
+        }
+        let mut of_monitors = Scene::new();
+        of_monitors.transact(fifth);
+        let (clause, table) = (of_monitors.clause(condition), of_monitors.key("size", true).table);
+        for _ in 0..40 {
+            let mut searches = Searches::default();
+            searches.scanned(&of_monitors.db, table, Some(&clause), None);
+            of_monitors.db.note_searches(searches);
+        }
+        for mut scene in [of_requests, of_monitors] {
+            let events = scene.db.tend_keys(BUDGET);
+            let has_begun = matches!(events[..], [KeyEvent::Begun { .. }]);
+            assert_eq!(has_begun, is_wanted, "{condition}: {events:?}");
+        }
+    }
+}
+
+#[test]
 fn the_key_that_saved_least_makes_room() {
     let mut scene = Scene::new();
     let (owner, size) = (r#"["owner","==","owner 7"]"#, r#"["size","==",77]"#);

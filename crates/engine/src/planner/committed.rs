@@ -64,7 +64,8 @@ impl Searches {
     }
 
     /// The search under way has looked at every row of a table, for want of those that satisfy a
-    /// clause, if keys can serve such; how many it has found, if that is known.
+    /// clause, if keys can serve such; how many it has found, if that is known. Else some rows tell
+    /// how many satisfy the clause, about.
     pub fn scanned(
         &mut self,
         db: &Database,
@@ -77,12 +78,14 @@ impl Searches {
         let (rows, schema) = (db.store.table(table), db.schema().table(table));
         let n_rows = rows.len() as u64;
         let Some(clause) = clause.filter(|_| n_rows >= ROWS_MIN) else { return };
-        if found.is_some_and(|found| !sources::is_few(found, rows)) {
-            return;
-        }
         let condition = Condition { clauses: vec![clause.clone()] };
         let is_linked = |column| db.has_links && sources::is_linked(schema, column);
-        if let Some(key) = db.keys.wanted(schema, table, &condition, is_linked) {
+        let Some(key) = db.keys.wanted(schema, table, &condition, is_linked) else { return };
+        let is_few = match found {
+            Some(found) => sources::is_few(found, rows),
+            None => sources::seem_few(rows, &condition).0,
+        };
+        if is_few {
             keep(&mut self.notes, Note::Scanned(key, n_rows));
         }
     }

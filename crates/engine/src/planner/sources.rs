@@ -13,6 +13,7 @@ use super::Few;
 use crate::database::Database;
 use crate::keys::{Key, KeyKind, KeyName, Number, Numbers, Rows};
 use crate::links::Links;
+use crate::meter;
 
 /// Looking at a row that a key has found costs as much as so many rows of a scan.
 const SCAN_SHARE: usize = 8;
@@ -27,6 +28,12 @@ const INTERSECT_SHARE: usize = 4;
 const TOUCHED_MAX: usize = 256;
 /// Sources that are walked in turns: those of a condition's first clauses.
 const SOURCES_MAX: usize = 8;
+/// Rows that are looked at to know whether a scan would find few, where all are too many.
+const SAMPLE_MAX: usize = 256;
+/// Rows that are looked at for that whatever it costs.
+const SAMPLE_MIN: usize = 8;
+/// What it may cost to look at more.
+const SAMPLE_COST: u64 = 1_024;
 
 /// A superset of the committed rows that satisfy a condition.
 #[derive(Debug)]
@@ -178,6 +185,19 @@ pub(super) fn most(rows: &Table) -> usize {
 /// Whether so many rows of a table are few enough for a key to serve who looks for them.
 pub(super) fn is_few(found: usize, rows: &Table) -> bool {
     found <= rows.len() / SCAN_SHARE
+}
+
+/// Whether few rows would satisfy a condition, as far as some of them tell; and what it has cost to
+/// look at those.
+pub(super) fn seem_few(rows: &Table, condition: &Condition) -> (bool, u64) {
+    let each = meter::condition(condition);
+    let looks = ((SAMPLE_COST / each) as usize).clamp(SAMPLE_MIN, SAMPLE_MAX);
+    let (mut looked_at, mut found) = (0, 0);
+    for row in rows.sample(looks) {
+        looked_at += 1;
+        found += usize::from(condition.matches_all(row));
+    }
+    (found <= looked_at / SCAN_SHARE, each.saturating_mul(looked_at as u64))
 }
 
 /// One source on its way.
