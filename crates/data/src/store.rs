@@ -351,6 +351,11 @@ impl Snapshot {
         &self.schema
     }
 
+    /// Number of atoms in all rows that the database had.
+    pub fn atoms(&self) -> usize {
+        self.atoms
+    }
+
     /// One table's rows, in slot order.
     pub fn rows(&self, table: TableId) -> impl Iterator<Item = &Row> {
         rows(&self.tables[table.index()].pages)

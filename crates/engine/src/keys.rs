@@ -253,10 +253,15 @@ impl Key {
     }
 
     /// Files rows of the snapshot until `most` rows, slots and entries are done: how many that were,
-    /// and whether the key serves now.
-    fn build(&mut self, numbers: &Numbers, store: &Store, most: usize) -> (usize, bool) {
+    /// and the snapshot, with how much scans had looked at, if the key serves now.
+    fn build(
+        &mut self,
+        numbers: &Numbers,
+        store: &Store,
+        most: usize,
+    ) -> (usize, Option<(Snapshot, u64)>) {
         let Self { name: KeyName { table, column, kind }, entries, building, .. } = self;
-        let Some(Building { snapshot, slot, .. }) = building else { return (0, true) };
+        let Some(Building { snapshot, slot, .. }) = building else { return (0, None) };
         let (begin, mut done) = (*slot, 0);
         let rows = store.table(*table);
         for (behind, row) in snapshot.rows_from(*table, begin) {
@@ -268,12 +273,11 @@ impl Key {
             });
             done += 1;
             if done + (behind - begin) as usize >= most {
-                return (done + (behind - begin) as usize, false);
+                return (done + (behind - begin) as usize, None);
             }
         }
         assert!(entries.is_whole(), "all that was taken out of the key has been put in");
-        *building = None;
-        (done, true)
+        (done, building.take().map(|building| (building.snapshot, building.scanned)))
     }
 
     /// Whether commits have filed so much in a key of the engine's own that it must have paid by now.

@@ -294,6 +294,26 @@ fn a_key_is_built_step_by_step_while_commits_go_on() {
     assert_eq!(found.matches("\"name\"").count(), rounds.min(10), "{found}");
 }
 
+#[test]
+fn a_helper_frees_the_rows_that_a_key_was_built_from_if_they_are_many() {
+    for (peers, freed) in [(1, 0), (40, 1)] {
+        let mut shell = server_of(MANY);
+        let client = shell.connect();
+        let peers: Vec<String> = (0..peers).map(|n| format!(r#""b{n}""#)).collect();
+        let update = format!(
+            r#"{{"op":"update","table":"Port","where":[],"row":{{"peers":["set",[{}]]}}}}"#,
+            peers.join(",")
+        );
+        shell.call(client, &transact(1, &update));
+        shell.settle();
+        shell.sent_out.clear();
+        assert_eq!(shell.command("index/add", &["Net", "Port", "kind"]), ok(""));
+        shell.pass_ms(1);
+        assert_eq!(listed(&mut shell), ["Net Port kind hash declared ready"]);
+        assert_eq!(shell.sent_out.iter().filter(|what| *what == "Free").count(), freed);
+    }
+}
+
 /// `index/list`, without letting anything else go on.
 fn listed_now(shell: &mut Shell) -> String {
     let id = weir_server::event::CommandId(2);

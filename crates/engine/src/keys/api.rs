@@ -5,7 +5,7 @@ use std::fmt;
 use super::advice::KeyBudget;
 use super::{Key, KeyKind, KeyName, Keys, Origin, fits, kind_for};
 use crate::database::Database;
-use weir_data::{ColumnId, TableId};
+use weir_data::{ColumnId, Snapshot, TableId};
 
 /// Why a key was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub enum KeyEvent {
         bytes: usize,
         /// Rows that scans had looked at for want of the key; 0 if it was declared.
         scanned: u64,
+        /// The rows that the key was built from, to be freed where that holds up nobody.
+        snapshot: Snapshot,
     },
     /// A key of the engine's own is gone.
     Dropped {
@@ -159,11 +161,10 @@ impl Database {
         let Keys { tables, numbers, .. } = keys;
         let (mut left, mut events) = (step.max(1), Vec::new());
         for key in tables.iter_mut().flatten().filter(|key| key.building.is_some()) {
-            let scanned = key.building.as_ref().map_or(0, |building| building.scanned);
-            let (done, serves) = key.build(numbers, store, left);
-            if serves {
-                let (origin, bytes) = (key.origin, key.bytes());
-                events.push(KeyEvent::Ready { key: key.name, origin, bytes, scanned });
+            let (done, built) = key.build(numbers, store, left);
+            if let Some((snapshot, scanned)) = built {
+                let (key, origin, bytes) = (key.name, key.origin, key.bytes());
+                events.push(KeyEvent::Ready { key, origin, bytes, scanned, snapshot });
             }
             left = left.saturating_sub(done);
             if left == 0 {

@@ -355,8 +355,10 @@ impl Db {
         for event in database.tend_keys(budget) {
             let text = line(&self.name, database.schema(), &event);
             shell.log("ovsdb_server", Level::Info, text);
-            if let KeyEvent::Dropped { dropped, .. } = event {
-                shell.free(Garbage::Key(Box::new(dropped)));
+            match event {
+                KeyEvent::Begun { .. } => {}
+                KeyEvent::Ready { snapshot, .. } => shell.free(Garbage::Rows(snapshot)),
+                KeyEvent::Dropped { dropped, .. } => shell.free(Garbage::Key(Box::new(dropped))),
             }
         }
     }

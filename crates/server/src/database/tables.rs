@@ -12,9 +12,6 @@ use weir_engine::Database;
 use crate::database::trigger::Trigger;
 use crate::ids::SessionId;
 
-/// A snapshot of more atoms than this takes a while to be forgotten.
-const BIG_ATOMS: usize = 100_000;
-
 /// Sizes, for memory/show.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
@@ -125,12 +122,11 @@ impl Tables {
         database
     }
 
-    /// The tables are back. Answers with the snapshot, if it takes a while to be forgotten.
+    /// The tables are back. Answers with the snapshot, which is to be forgotten.
     pub(super) fn come_home(&mut self, database: Box<Database>) -> Option<Snapshot> {
         assert!(self.here.is_none(), "nothing takes the place of tables that are away");
         self.here = Some(database);
-        let left = self.left.take().filter(|left| left.sizes.atoms > BIG_ATOMS);
-        left.map(|left| left.snapshot)
+        self.left.take().map(|left| left.snapshot)
     }
 
     /// Others take the place of these, which nobody needs any more.

@@ -15,6 +15,9 @@ const FREE_BYTES_MIN: usize = 4 << 20;
 /// A change of so many rows is freed by a helper.
 const FREE_ROWS_MIN: usize = 1_000;
 
+/// Rows of a database that had more atoms are freed by a helper.
+const FREE_ATOMS_MIN: usize = 100_000;
+
 /// What is to be forgotten.
 #[derive(Debug)]
 pub enum Garbage {
@@ -44,9 +47,8 @@ impl Garbage {
         match self {
             Self::Text(text) => text.len() >= FREE_BYTES_MIN,
             Self::Delta(delta) => delta.rows().take(FREE_ROWS_MIN).count() == FREE_ROWS_MIN,
-            Self::Rows(_) | Self::Database(_) | Self::Attempt(_) | Self::Rest(_) | Self::Key(_) => {
-                true
-            }
+            Self::Rows(snapshot) => snapshot.atoms() > FREE_ATOMS_MIN,
+            Self::Database(_) | Self::Attempt(_) | Self::Rest(_) | Self::Key(_) => true,
             // A replay does what was stopped, and must ask for as much.
             Self::Tried(_) | Self::Read(_) => true,
         }
