@@ -184,6 +184,42 @@ fn what_cannot_be_kept_is_built_all_the_same_and_said_once() {
     assert_eq!(listed(&mut shell), ["Net Port kind hash declared ready"]);
     assert_eq!(logged(&shell, "could not be written beside the file (Read-only file system)"), 1);
     assert_eq!(listed(&mut restarted(&shell)), Vec::<String>::new());
+    // It is tried again when somebody asks for the same again.
+    assert_eq!(shell.command("index/add", &["Net", "Port", "kind"]), ok(""));
+    assert_eq!(logged(&shell, "could not be written beside the file"), 2);
+    shell.keys_are_refused = false;
+    assert_eq!(shell.command("index/add", &["Net", "Port", "kind"]), ok(""));
+    let kept = ["Net Port kind hash declared ready"];
+    assert_eq!(listed(&mut restarted(&shell)), kept);
+    // And so it is with what is taken back.
+    shell.keys_are_refused = true;
+    assert_eq!(shell.command("index/drop", &["Net", "Port", "kind"]), ok(""));
+    assert_eq!(listed(&mut shell), Vec::<String>::new());
+    assert_eq!(listed(&mut restarted(&shell)), kept);
+    assert_eq!(shell.command("index/drop", &["Net", "Port", "tag"]), error("no such key"));
+    shell.keys_are_refused = false;
+    assert_eq!(shell.command("index/drop", &["Net", "Port", "kind"]), ok(""));
+    assert_eq!(listed(&mut restarted(&shell)), Vec::<String>::new());
+    assert_eq!(shell.command("index/drop", &["Net", "Port", "kind"]), error("no such key"));
+}
+
+#[test]
+fn who_asks_for_what_is_being_written_is_answered_when_it_is() {
+    let mut shell = server_of(10);
+    shell.slow_helper = true;
+    let args = &["Net", "Port", "kind"];
+    for command in ["index/add", "index/drop"] {
+        shell.replies.clear();
+        for _ in 0..2 {
+            assert_eq!(shell.command(command, args), None);
+        }
+        // One file is enough for both.
+        shell.helper_is_done();
+        shell.settle();
+        let replies: Vec<_> = shell.replies.values().cloned().collect();
+        assert_eq!(replies, [Ok(String::new()), Ok(String::new())], "{command}");
+    }
+    assert_eq!(shell.command("index/drop", args), error("no such key"));
 }
 
 #[test]
@@ -443,6 +479,11 @@ fn the_schema_in_a_file_counts_until_there_is_a_file_beside_it() {
     shell.command("index/add", &["Net", "Port", "tag"]);
     shell.command("index/drop", &["Net", "Port", "kind"]);
     assert_eq!(listed(&mut restarted(&shell)), ["Net Port tag hash declared ready"]);
+    // What was dropped does not come back, though there is nothing else to be kept.
+    shell.command("index/drop", &["Net", "Port", "tag"]);
+    let mut again = restarted(&shell);
+    assert_eq!(listed(&mut again), Vec::<String>::new());
+    assert_eq!(listed(&mut restarted(&again)), Vec::<String>::new());
 }
 
 #[test]

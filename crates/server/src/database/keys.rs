@@ -49,8 +49,18 @@ pub(super) struct Keys {
     configured: DeclaredKeys,
     /// What is declared, or the tables, may have changed since the tables followed.
     is_stale: bool,
-    /// Who waits for each of the files that are being written, in order.
-    writing: VecDeque<Vec<Waiter>>,
+    /// What the file beside the database's is known to say.
+    in_file: DeclaredKeys,
+    /// The files that are being written, in order.
+    writing: VecDeque<Writing>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct Writing {
+    keys: DeclaredKeys,
+    /// Who waits for it.
+    waiters: Vec<Waiter>,
 }
 
 /// Who is answered when what was declared is in the file.
@@ -109,7 +119,7 @@ impl Databases {
         let db = self.open(id);
         match kept {
             Some(Ok(kept)) => {
-                db.keys.kept = kept;
+                (db.keys.in_file, db.keys.kept) = (kept.clone(), kept);
                 db.keys.is_stale = true;
             }
             Some(Err(problem)) => {
@@ -137,37 +147,45 @@ impl Databases {
     /// A schema says which keys it wants: what it does not mention stays as it is.
     pub(super) fn follow_wishes(&mut self, shell: &mut Shell, id: DbId, wishes: &[KeyWish]) {
         let db = self.open(id);
-        let before = db.keys.kept.clone();
         if !db.keys.kept.follow(wishes) {
             let name = &db.name;
             let text = format!("{name}: the schema declares more keys than there may be");
             shell.log("ovsdb_server", Level::Warning, text);
         }
-        if db.keys.kept != before {
-            self.keep_keys(shell, id, None);
-        }
+        self.keep_keys(shell, id, None);
     }
 
-    /// What is declared has changed: it goes to the file beside the database's. True if the command
-    /// is answered when it is there.
+    /// What is declared goes to the file beside the database's, unless it is there, or on its way. True
+    /// if the command is answered when it is there.
     fn keep_keys(&mut self, shell: &mut Shell, id: DbId, command: Option<CommandId>) -> bool {
         let db = self.open(id);
         db.keys.is_stale = true;
         if db.storage.path().is_none() {
             return false;
         }
-        let kept = &db.keys.kept;
-        let text = (!kept.is_empty()).then(|| key_file::write(&db.name, kept));
-        db.keys.writing.push_back(command.map(Waiter::Command).into_iter().collect());
-        shell.ask(Effect::KeepKeys { db: id, text });
+        let waiter = command.map(Waiter::Command);
+        let Keys { kept, in_file, writing, .. } = &mut db.keys;
+        match writing.back_mut() {
+            Some(last) if last.keys == *kept => last.waiters.extend(waiter),
+            None if in_file == kept => return false,
+            _ => {
+                // Without a file the wishes in the database file would be followed again.
+                let mut wishes = db.tables.schema().keys.iter();
+                let says = !kept.is_empty() || wishes.any(|wish| wish.order.is_some());
+                let text = says.then(|| key_file::write(&db.name, kept));
+                let (keys, waiters) = (kept.clone(), waiter.into_iter().collect());
+                writing.push_back(Writing { keys, waiters });
+                shell.ask(Effect::KeepKeys { db: id, text });
+            }
+        }
         true
     }
 
     /// Whether a conversion that is done is answered later, when what is declared is in the file.
     pub(super) fn await_keys(&mut self, origin: &origin::Origin) -> bool {
         let db = self.get_mut(origin.db);
-        let Some(waiters) = db.and_then(|db| db.keys.writing.back_mut()) else { return false };
-        waiters.push(Waiter::Conversion(origin.clone()));
+        let Some(last) = db.and_then(|db| db.keys.writing.back_mut()) else { return false };
+        last.waiters.push(Waiter::Conversion(origin.clone()));
         true
     }
 
@@ -180,14 +198,18 @@ impl Databases {
         result: Result<(), String>,
     ) {
         let Some(db) = self.get_mut(id) else { return };
-        let waiters = db.keys.writing.pop_front().expect("a file is answered for once");
-        if let Err(error) = result {
-            let path = db.storage.path().unwrap_or_default();
-            let text = format!(
-                "{path}: which keys are declared could not be written beside the file ({error}): \
-                 the next start does not know of it"
-            );
-            shell.log("ovsdb_server", Level::Info, text);
+        let written = db.keys.writing.pop_front().expect("a file is answered for once");
+        let Writing { keys, waiters } = written;
+        match result {
+            Ok(()) => db.keys.in_file = keys,
+            Err(error) => {
+                let path = db.storage.path().unwrap_or_default();
+                let text = format!(
+                    "{path}: which keys are declared could not be written beside the file \
+                     ({error}): the next start does not know of it"
+                );
+                shell.log("ovsdb_server", Level::Info, text);
+            }
         }
         self.answer_waiters(shell, sessions, waiters);
     }
@@ -195,7 +217,8 @@ impl Databases {
     /// The database goes: nobody hears any more of files that are being written.
     pub(super) fn abandon_keys(&mut self, shell: &mut Shell, sessions: &mut Sessions, db: &mut Db) {
         let writing = std::mem::take(&mut db.keys.writing);
-        self.answer_waiters(shell, sessions, writing.into_iter().flatten());
+        let waiters = writing.into_iter().flat_map(|writing| writing.waiters);
+        self.answer_waiters(shell, sessions, waiters);
     }
 
     fn answer_waiters(
@@ -235,9 +258,6 @@ impl Databases {
         if db.is_reserved() {
             return Err("cannot add keys to built-in databases".into());
         }
-        if db.keys.kept.get(table, column) == Some(order) {
-            return Ok(Some(String::new()));
-        }
         if !db.keys.kept.declare(table, column, order) {
             return Err("too many keys".into());
         }
@@ -259,7 +279,9 @@ impl Databases {
             return Err("the key is declared in the configuration file".into());
         }
         let is_chosen = db.drop_chosen(shell, table, column);
-        if db.keys.kept.remove(table, column) {
+        let is_declared = db.keys.kept.remove(table, column);
+        // The file may still say so: the last time it could not be written.
+        if is_declared || db.keys.in_file.get(table, column).is_some() {
             let is_later = self.keep_keys(shell, id, Some(command));
             return Ok((!is_later).then(String::new));
         }
