@@ -294,6 +294,13 @@ impl ColumnType {
         Self { key: BaseType::plain(ty), value: None, n_min: 1, n_max: 1 }
     }
 
+    /// The type without the constraints on its elements.
+    #[must_use]
+    pub fn without_constraints(&self) -> Self {
+        let plain = |base: &BaseType| BaseType::plain(base.ty);
+        Self { key: plain(&self.key), value: self.value.as_ref().map(plain), ..*self }
+    }
+
     /// Whether the column holds a map.
     pub fn is_map(&self) -> bool {
         self.value.is_some()

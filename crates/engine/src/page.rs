@@ -217,15 +217,19 @@ fn parse_after(
     table: &TableSchema,
     symbols: &mut SymbolTable<'_>,
 ) -> Result<Vec<Datum>, Error> {
-    let mut values = crate::ops::rows::parse(text, table, symbols)?;
-    let mut value = |column: ColumnId| {
-        let at = values.iter().rposition(|(known, _)| *known == column)?;
-        Some(values.swap_remove(at).1)
-    };
-    let values = order.iter().map(|(column, _)| {
+    let mut values: Vec<Option<Datum>> = vec![None; order.len()];
+    for (name, value) in text.members().into_iter().flatten() {
+        let column = table.column_named(text, &name)?;
+        if let Some(at) = order.iter().position(|(known, _)| *known == column) {
+            // A row that is older than a constraint may have any value.
+            let ty = table.column(column).ty.without_constraints();
+            values[at] = Some(Datum::parse(value, &ty, Some(&mut *symbols))?);
+        }
+    }
+    let values = values.into_iter().zip(order).map(|(value, (column, _))| {
         let name = &table.column(*column).name;
         let missing = || format!("\"after\" must have a value of column {name}");
-        value(*column).ok_or_else(|| Error::syntax(text, missing()))
+        value.ok_or_else(|| Error::syntax(text, missing()))
     });
     values.collect()
 }

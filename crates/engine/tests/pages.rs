@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_data::{Schema, UuidSource};
-use weir_engine::{Database, Done, Env, KeyBudget, KeyKind, Outcome, execute};
+use weir_engine::{Database, Done, Env, KeyBudget, KeyKind, Outcome, convert, execute};
 use weir_json::{Text, validate};
 
 const SCHEMA: &[u8] = br#"{"name":"D","tables":{
@@ -243,6 +243,29 @@ fn entries_that_are_walked_to_find_out_how_rows_are_found_are_paid_for() {
     assert_eq!((&walked.reply, walked.work.rows_visited), (&plain.reply, 0));
     assert_eq!(walked.work.entries_walked, 401);
     assert_eq!(walked.cost, plain.cost + 100);
+}
+
+#[test]
+fn a_row_is_taken_as_it_came_whatever_constraints_the_other_columns_have() {
+    let mut scene = Scene::new();
+    // Nobody checks the default value of a new column.
+    let kind = r#""kind":{"type":{"key":{"type":"string","enum":["set",["a","b"]]}}},
+        "level":{"type":{"key":{"type":"integer","minInteger":1}}}"#;
+    let text = std::str::from_utf8(SCHEMA).expect("text");
+    let schema = text.replace(r#""owner":{"#, &format!(r#"{kind},"owner":{{"#));
+    let schema = Arc::new(Schema::parse_bytes(schema.as_bytes()).expect("the schema"));
+    let converted = convert(&scene.db.snapshot(), schema, &mut scene.uuids, 3);
+    scene.db = converted.expect("all values are of the new types").database;
+    for order in [r#"["size"]"#, r#"["kind",["level","desc"],"size"]"#] {
+        let (pages, _) = scene.pages("", order, 1_500);
+        let all = format!(r#"{{"op":"select","table":"Item","where":[],"order_by":{order}}}"#);
+        assert_eq!(pages.len(), 3);
+        assert_eq!(pages.concat(), rows(&scene.transact(&all)));
+    }
+    // Nor does it matter what columns have that do not matter.
+    let odd = r#"{"op":"select","table":"Item","where":[],"order_by":["size"],"limit":1,
+        "after":{"size":7,"owner":7,"_uuid":["uuid","ffffffff-ffff-ffff-ffff-ffffffffffff"]}}"#;
+    assert_eq!(names(&rows(&scene.transact(odd))), ["000008"]);
 }
 
 #[test]
