@@ -155,6 +155,11 @@ impl Meter {
         self.spend((bytes / WRITTEN_BYTES) as u64);
     }
 
+    /// As [`Meter::written`], before the text is.
+    pub(crate) fn afford_written(&self, bytes: usize) -> Result<(), TooLong> {
+        self.afford((bytes / WRITTEN_BYTES) as u64)
+    }
+
     pub(crate) fn spent(&self) -> u64 {
         self.spent.get()
     }

@@ -211,6 +211,18 @@ fn big_sets_that_are_brought_into_order_are_paid_for_before() {
 }
 
 #[test]
+fn a_long_set_is_not_written_in_vain() {
+    let mut db = database_of_big_sets();
+    let one = r#"[{"op":"select","table":"Root","where":[["name","==","r1"]],
+                   "columns":["numbers"]}]"#;
+    let outcome = run(&mut db, one, 1, 100);
+    assert!(matches!(outcome, Outcome::TooLong { cost } if cost <= 100), "{outcome:?}");
+    // Nothing is counted twice.
+    let Outcome::Done(done) = run(&mut db, one, 1, 1_000) else { panic!("it is not that long") };
+    assert!(done.cost < done.reply.len() as u64 / 16 + 50, "{} units", done.cost);
+}
+
+#[test]
 fn a_snapshot_answers_like_the_database() {
     let mut db = database();
     let requests = [

@@ -3,7 +3,7 @@
 
 use weir_data::condition::Condition;
 use weir_data::parser::{ARRAY, INTEGER, OBJECT, OPTIONAL};
-use weir_data::{AtomRef, ColumnId, Row, TableSchema};
+use weir_data::{AtomRef, AtomType, ColumnId, Row, TableSchema};
 use weir_json::Text;
 
 use super::{Op, OpResult, Run, columns, rows};
@@ -53,9 +53,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             break;
         }
         // Text of megabytes is not to be written in vain.
-        let known = text_bytes(row, &columns);
-        meter.written(known);
-        meter.check()?;
+        let known = text_bytes(row, &columns, schema);
+        meter.afford_written(known)?;
         let start = out.len();
         write_row(row, at == 0, &columns, schema, out);
         meter.written((out.len() - start).saturating_sub(known));
@@ -80,13 +79,32 @@ fn page<'a>(
     (order, (limit, after))
 }
 
-/// Length of the strings that stand alone in their columns, in bytes.
-fn text_bytes(row: &Row, columns: &[ColumnId]) -> usize {
-    let text = |column: &ColumnId| match row.get(*column).scalar() {
-        Some(AtomRef::String(text)) => text.as_str().len(),
-        _ => 0,
+/// Bytes of a row's text that it has at least: strings that stand alone in their columns, and the
+/// shortest text of as many elements as there are in sets and maps.
+fn text_bytes(row: &Row, columns: &[ColumnId], table: &TableSchema) -> usize {
+    let text = |column: &ColumnId| {
+        let value = row.get(*column);
+        match (value.scalar(), value.len()) {
+            (Some(AtomRef::String(text)), _) => text.as_str().len(),
+            (Some(_), _) | (None, 0) => 0,
+            (None, len) => {
+                let ty = &table.column(*column).ty;
+                let value = ty.value.as_ref().map_or(0, |value| atom_bytes(value.ty));
+                len * (atom_bytes(ty.key.ty) + value)
+            }
+        }
     };
     columns.iter().map(text).sum()
+}
+
+/// Bytes of the shortest atom of a type, and a comma.
+fn atom_bytes(ty: AtomType) -> usize {
+    match ty {
+        AtomType::Integer | AtomType::Real => 2,
+        AtomType::String => 3,
+        AtomType::Boolean => 5,
+        AtomType::Uuid => 48,
+    }
 }
 
 /// Writes a row with its members in the order of `columns`.
