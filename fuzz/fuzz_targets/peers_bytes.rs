@@ -54,8 +54,11 @@ fn open(is_member: bool) -> Member {
     Member::open(opened, NOW_US)
 }
 
+/// The snapshot that comes, and how much of it is there.
+type Beside = Option<(Position, u64)>;
+
 /// Does what the member asks for.
-fn run(member: &mut Member, now_us: u64) {
+fn run(member: &mut Member, beside: &mut Beside, now_us: u64) {
     let mut written = 0;
     while let Some(effect) = member.poll() {
         let event = match effect {
@@ -74,6 +77,15 @@ fn run(member: &mut Member, now_us: u64) {
                 let len = usize::try_from(place.len).expect("texts are short").min(45);
                 Event::TextsRead { result: Ok(b"[null,{}]".repeat(5)[..len].to_vec()) }
             }
+            Effect::ReceiveSnapshot { mark, .. } => {
+                *beside = Some((mark.last, 0));
+                Event::SnapshotWritten { last: mark.last, result: Ok(0) }
+            }
+            Effect::SnapshotPiece { bytes } => {
+                let (last, upto) = beside.as_mut().expect("it was announced");
+                *upto += bytes.len() as u64;
+                Event::SnapshotWritten { last: *last, result: Ok(*upto) }
+            }
             Effect::LoadSnapshot { last } => Event::SnapshotLoaded { last, result: Ok(()) },
             _ => continue,
         };
@@ -84,8 +96,8 @@ fn run(member: &mut Member, now_us: u64) {
 fuzz_target!(|input: &[u8]| {
     let [what, bytes @ ..] = input else { return };
     let mut member = open(what & 1 == 0);
-    let mut now_us = NOW_US;
-    run(&mut member, now_us);
+    let (mut beside, mut now_us) = (None, NOW_US);
+    run(&mut member, &mut beside, now_us);
     let mut link = 1 << 32;
     for part in bytes.split_inclusive(|byte| *byte == b'\n') {
         if part == b"\n" || link == 1 << 32 {
@@ -104,10 +116,10 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         member.handle(now_us, Event::Received { link: LinkId(link), bytes: part.to_vec() });
-        run(&mut member, now_us);
+        run(&mut member, &mut beside, now_us);
         now_us += 300_000;
         member.handle(now_us, Event::Tick);
-        run(&mut member, now_us);
+        run(&mut member, &mut beside, now_us);
     }
     let _ = member.status();
 });

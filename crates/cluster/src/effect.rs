@@ -103,7 +103,8 @@ pub enum Effect {
         index: u64,
     },
     /// A snapshot is about to come: write a new file beside the file, which begins with a header for
-    /// it. One that is there already is given up, and so is a copy that is being written.
+    /// it. One that is there already is given up, and so is a copy that is being written. Answer with
+    /// [`Event::SnapshotWritten`](crate::Event::SnapshotWritten).
     ReceiveSnapshot {
         /// The cluster's id.
         cluster: Option<Uuid>,
@@ -112,7 +113,8 @@ pub enum Effect {
         /// How many bytes the data will have.
         len: u64,
     },
-    /// More of the snapshot's data has come; the pieces come in order.
+    /// More of the snapshot's data has come; the pieces come in order. Answer with
+    /// [`Event::SnapshotWritten`](crate::Event::SnapshotWritten).
     SnapshotPiece {
         /// The bytes.
         bytes: Vec<u8>,
@@ -124,12 +126,11 @@ pub enum Effect {
         last: Position,
     },
     /// Append these records to the file beside, put it in the file's place, and its tables in the
-    /// place of the tables; answer with [`Event::Persisted`](crate::Event::Persisted).
+    /// place of the tables; answer with [`Event::Persisted`](crate::Event::Persisted). It makes all of no
+    /// account that was to be written before this. If it fails, it may be lost.
     InstallSnapshot {
-        /// The number to answer with.
+        /// The number to answer with, the last one written if that succeeds.
         step: u64,
-        /// The step that this one follows; 0 for none.
-        behind: u64,
         /// The last entry in the snapshot.
         last: Position,
         /// Whole records.

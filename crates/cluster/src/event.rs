@@ -68,6 +68,14 @@ pub enum Event {
         /// The bytes, or the failure as strerror(3) text.
         result: Result<Vec<u8>, String>,
     },
+    /// What [`Effect::ReceiveSnapshot`](crate::Effect::ReceiveSnapshot) begins is there, or more pieces of
+    /// [`Effect::SnapshotPiece`](crate::Effect::SnapshotPiece) are: the other end sends no more before.
+    SnapshotWritten {
+        /// The last entry in the snapshot.
+        last: Position,
+        /// How many bytes of its data are in the new file, or why it takes nothing more.
+        result: Result<u64, String>,
+    },
     /// Result of [`Effect::LoadSnapshot`](crate::Effect::LoadSnapshot).
     SnapshotLoaded {
         /// The last entry in the snapshot.

@@ -84,6 +84,8 @@ pub(crate) struct Node {
     raw: RawNode<Store>,
     numbers: Numbers,
     seed: u64,
+    /// The log before a snapshot that is not in the file's place yet, and who voted then.
+    before: Option<(Store, ConfState)>,
 }
 
 impl Node {
@@ -98,7 +100,7 @@ impl Node {
             HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
         let store = Store::new(start.mark, (voters, first_voters), hard, start.entries);
         let raw = raw_node(id, commit, store);
-        let mut node = Self { raw, numbers, seed: start.seed };
+        let mut node = Self { raw, numbers, seed: start.seed, before: None };
         node.draw();
         node
     }
@@ -510,15 +512,21 @@ impl Node {
     /// it wanted to be written before has no meaning any more, nor have the numbers of [`Ready`].
     pub(crate) fn forget_unwritten(&mut self) {
         assert!(!self.is_leader(), "what a leader has proposed is with others");
+        let before = self.before.take();
         let raft = &self.raw.raft;
         let is_following = raft.state == StateRole::Follower;
         let leader = if is_following { raft.leader_id } else { raft::INVALID_ID };
         let (id, term, vote, elapsed) = (raft.id, raft.term, raft.vote, raft.election_elapsed);
-        let (applied, last) = (raft.raft_log.applied, raft.raft_log.persisted);
-        assert!(applied <= last, "what takes effect is on the disk");
-        let voters = raft.prs().conf().to_conf_state();
+        let (applied, persisted) = (raft.raft_log.applied, raft.raft_log.persisted);
         let hard = HardState { term, vote, commit: applied, ..HardState::default() };
-        let store = self.raw.mut_store().take_until(last, voters, hard);
+        let store = if let Some((mut store, voters)) = before {
+            // All of it was on the disk when the snapshot came.
+            store.take_until(store.last(), voters, hard)
+        } else {
+            assert!(applied <= persisted, "what takes effect is on the disk");
+            let voters = raft.prs().conf().to_conf_state();
+            self.raw.mut_store().take_until(persisted, voters, hard)
+        };
         self.raw = raw_node(id, applied, store);
         // Who goes on refusing must notice all the same that its leader is gone.
         (self.raw.raft.leader_id, self.raw.raft.election_elapsed) = (leader, elapsed);
@@ -546,7 +554,8 @@ impl Node {
             && self.raw.raft.raft_log.term(last.index).ok() != Some(last.term)
     }
 
-    /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning.
+    /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning. What is in the log now must
+    /// be on the disk, for [`Node::forget_unwritten`] to go back to it until [`Node::restored`].
     pub(crate) fn restore(&mut self, from: Uuid, term: u64, mark: Mark) {
         let own = self.raw.raft.id;
         let mut voters: ConfState = self.numbers.voters(&mark.servers);
@@ -561,12 +570,19 @@ impl Node {
         message.set_msg_type(MessageType::MsgSnapshot);
         (message.from, message.to, message.term) = (self.numbers.of(from), own, term);
         message.set_snapshot(snapshot);
+        let before = self.raw.raft.prs().conf().to_conf_state();
         let _ = self.raw.step(message);
         let is_pending = self.raw.raft.snap().is_some();
         if is_pending {
-            self.raw.mut_store().compact(mark, voters);
+            let log = self.raw.mut_store().begin_anew(mark, voters);
+            self.before = Some((log, before));
         }
         self.draw();
+    }
+
+    /// The snapshot is in the file's place.
+    pub(crate) fn restored(&mut self) {
+        self.before = None;
     }
 
     /// The file starts from another snapshot of this log.

@@ -252,6 +252,13 @@ impl Store {
         Self { hard, first_voters: voters, ..log }
     }
 
+    /// The log begins with a snapshot that says more than it; answers with what it was.
+    pub(super) fn begin_anew(&mut self, mark: Mark, voters: ConfState) -> Self {
+        let voters = (voters, self.first_voters.clone());
+        let new = Self::new(mark, voters, self.hard.clone(), vec![]);
+        std::mem::replace(self, new)
+    }
+
     /// The file has the text of an entry.
     pub(super) fn placed(&mut self, at: Position, place: Place) {
         // One that was overwritten and came back is in the file twice, and may have left memory.
@@ -342,12 +349,10 @@ impl Store {
         self.incoming.clear();
     }
 
-    /// The file starts from another snapshot: entries up to it are gone; all, if it is not one of
-    /// this log.
+    /// The file starts from another snapshot of this log: entries up to it are gone.
     pub(super) fn compact(&mut self, mark: Mark, voters: ConfState) {
-        let is_ours = self.slot_at(mark.last).is_some();
-        let upto = if is_ours { mark.last.index } else { self.last() };
-        for _ in self.mark.last.index..upto {
+        assert!(self.slot_at(mark.last).is_some(), "the snapshot is of this log");
+        for _ in self.mark.last.index..mark.last.index {
             let older = self.older.pop_front();
             let bytes = older.or_else(|| Some(self.recent.pop_front()?.bytes()));
             self.bytes -= bytes.expect("the log has all of them");

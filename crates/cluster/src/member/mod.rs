@@ -320,6 +320,7 @@ impl Member {
                 self.snapshot_read(to, last, offset, result);
             }
             Event::TextsRead { result } => self.texts_read(result),
+            Event::SnapshotWritten { last, result } => self.snapshot_written(last, result),
             Event::SnapshotLoaded { last, result } => self.snapshot_loaded(last, result),
         }
         self.pump();
@@ -335,8 +336,9 @@ impl Member {
         // More would not all be counted when they have passed.
         let ticks = self.node.ticks_left().min(TICKS_AT_ONCE);
         let ticks = self.clock.due_us(ticks, self.election_timer);
-        let others = [self.peers.wakeup_us(), self.ask_wakeup_us(), self.steps.again_us];
-        others.into_iter().flatten().fold(ticks, u64::min)
+        let own = [self.steps.again_us, self.snapshots.wakeup_us()];
+        let others = [self.peers.wakeup_us(), self.ask_wakeup_us()];
+        own.into_iter().chain(others).flatten().fold(ticks, u64::min)
     }
 
     /// Whether the member leads and has everything of the leaders before it.
@@ -426,13 +428,15 @@ impl Member {
 
     /// Does what the library wants to be done, until it wants nothing.
     fn pump(&mut self) {
+        self.take_announced();
         loop {
             while let Some(ready) = self.node.ready() {
                 self.process(ready);
             }
             self.give_up_unwritten();
             self.node.forget_fetched();
-            if !self.go_on() {
+            let has_restored = self.restore_loaded();
+            if !self.go_on() && !has_restored {
                 break;
             }
         }
@@ -564,8 +568,13 @@ impl Member {
                     self.log_limited("disk", Level::Error, text);
                 }
                 self.snapshots.forget_copy(self.steps.is_finishing());
+                if !failed.is_of_log {
+                    // What was to follow a copy is not what is given up.
+                    let again = self.steps.again(self.now_us);
+                    self.effects.extend(again);
+                }
                 // Others can do what this one cannot.
-                if let Some(successor) = self.successor() {
+                if let Some(successor) = self.successor().filter(|_| failed.is_of_log) {
                     self.node.transfer(successor);
                 }
             }
@@ -573,18 +582,19 @@ impl Member {
     }
 
     /// Entries that the file refuses must not keep votes from it: who does not lead is as if they had
-    /// never come. The leader of the day sends them again.
+    /// never come, or as if the snapshot had not that could not take the file's place. The leader of the
+    /// day sends it again.
     fn give_up_unwritten(&mut self) {
-        let is_free = !self.node.is_leader() && !self.snapshots.is_installing();
-        if !is_free || !self.steps.may_give_up() {
+        if self.node.is_leader() || !self.steps.may_give_up() {
             return;
         }
         self.node.forget_unwritten();
         let (term, vote, commit) = (self.node.term(), self.node.vote(), self.node.commit());
         let is_vote = |step: &Step| step.kind == VOTE_ANSWER && step.term == term;
-        let effect = self.steps.give_up((term, vote), commit, is_vote, self.now_us);
+        let effects = self.steps.give_up((term, vote), commit, is_vote, self.now_us);
         self.gather();
-        self.effects.extend(effect);
+        self.effects.extend(effects);
+        self.give_up_install();
     }
 
     /// All up to what the library calls `number` is on the disk: what waited for that leaves.

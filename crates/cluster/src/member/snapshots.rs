@@ -5,6 +5,10 @@
 //! The entries behind a snapshot are in the log of whom it comes from, so nothing is composed for
 //! it. What has come is kept over a lost connection, as long as the same member sends the same
 //! snapshot again.
+//!
+//! What comes is acknowledged when it is in the file beside the file, so no more than a few pieces are in
+//! memory, however slow the disk is. A snapshot that cannot be written, makes no sense or cannot take
+//! the file's place is given up: the connection that it came on ends, and a second later it is taken anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +28,13 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// Pieces that are under way to one member.
 const PIECES: u64 = 4;
+
+/// Bytes that come before those before them are in the file, at most: with more, the connection ends. A
+/// sender that keeps to [`PIECES`] never gets there.
+const AHEAD_BYTES_MAX: u64 = (PIECES + 1) * PIECE_BYTES;
+
+/// A snapshot that could not be kept is taken again after this long, in microseconds.
+const AGAIN_US: u64 = 1_000_000;
 
 impl Begin {
     fn mark(&self) -> Mark {
@@ -52,6 +63,12 @@ struct Incoming {
     link: LinkId,
     begin: Begin,
     have: u64,
+    /// So much of that is in the file beside the file, once that has begun.
+    written: Option<u64>,
+    /// The other end knows from where on it is to send.
+    is_told: bool,
+    /// All of it is there and makes sense.
+    is_loaded: bool,
 }
 
 /// Snapshots on their way.
@@ -61,8 +78,10 @@ pub(crate) struct Snapshots {
     len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
     incoming: Option<Incoming>,
-    /// One that was announced while the one before it was about to take the file's place.
+    /// One that was announced when it could not be taken.
     announced: Option<(LinkId, Uuid, Begin)>,
+    /// None is taken before this, monotonic, for one could not be kept.
+    again_us: Option<u64>,
     /// The snapshot that has come is about to take the file's place.
     is_installing: bool,
     /// What a copy begins with that is about to take the file's place, and bytes of its data.
@@ -78,6 +97,7 @@ impl Snapshots {
             outgoing: BTreeMap::new(),
             incoming: None,
             announced: None,
+            again_us: None,
             is_installing: false,
             finishing: None,
             copied_to: None,
@@ -93,6 +113,17 @@ impl Snapshots {
     /// known to have happened, or not.
     pub(super) fn is_replacing_file(&self) -> bool {
         self.is_installing || self.finishing.is_some()
+    }
+
+    /// Whether one that is announced must wait: of what takes the file's place nobody knows yet whether it
+    /// has, or one could not be kept.
+    fn must_wait(&self, now_us: u64) -> bool {
+        self.is_replacing_file() || self.again_us.is_some_and(|at| at > now_us)
+    }
+
+    /// When to go on with one that was announced.
+    pub(super) fn wakeup_us(&self) -> Option<u64> {
+        self.again_us.filter(|_| self.announced.is_some() && !self.is_replacing_file())
     }
 
     /// Texts behind this entry must stay in memory: a copy of the file has to end with them, and
@@ -200,7 +231,7 @@ impl Member {
             // What the log has, it need not be sent; the library acknowledges it.
             return self.node.restore(from, begin.term, begin.mark());
         }
-        if self.snapshots.is_installing {
+        if self.snapshots.must_wait(self.now_us) {
             // The other end goes on when it hears how much is here, and not before.
             self.snapshots.announced = Some((link, from, begin));
             return;
@@ -209,9 +240,8 @@ impl Member {
             && incoming.from == from
             && (incoming.begin.last, incoming.begin.len) == (last, begin.len)
         {
-            (incoming.begin, incoming.link) = (begin, link);
-            let have = incoming.have;
-            return self.peers.answer(link, &Frame::Have { last, upto: have });
+            (incoming.begin, incoming.link, incoming.is_told) = (begin, link, false);
+            return self.tell_what_is_written();
         }
         self.log(Level::Info, format!("receiving snapshot from server {}", short(from)));
         self.snapshots.copied_to = None;
@@ -220,8 +250,22 @@ impl Member {
             mark: begin.mark(),
             len: begin.len,
         });
-        self.snapshots.incoming = Some(Incoming { from, link, begin, have: 0 });
-        self.peers.answer(link, &Frame::Have { last, upto: 0 });
+        let (have, written, is_told, is_loaded) = (0, None, false, false);
+        self.snapshots.incoming =
+            Some(Incoming { from, link, begin, have, written, is_told, is_loaded });
+    }
+
+    /// Takes up a snapshot that was announced when it could not be taken.
+    pub(super) fn take_announced(&mut self) {
+        if self.snapshots.must_wait(self.now_us) {
+            return;
+        }
+        if let Some((link, from, begin)) = self.snapshots.announced.take()
+            && self.peers.link(link).is_some()
+            && self.node.check_snapshot(from, begin.term, begin.last).is_ok()
+        {
+            self.snapshot_announced(link, from, begin);
+        }
     }
 
     pub(super) fn snapshot_piece(
@@ -233,10 +277,13 @@ impl Member {
         bytes: Vec<u8>,
     ) {
         let Some(incoming) = &mut self.snapshots.incoming else { return };
-        let is_next = incoming.from == from && incoming.begin.last == last;
+        let is_next = incoming.from == from && incoming.begin.last == last && incoming.is_told;
         let end = offset.saturating_add(bytes.len() as u64);
         if !is_next || offset != incoming.have || end > incoming.begin.len || bytes.is_empty() {
             return;
+        }
+        if end - incoming.written.unwrap_or(0) > AHEAD_BYTES_MAX {
+            return self.refuse(link, "more of a snapshot than was asked for");
         }
         incoming.have = end;
         let is_all = end == incoming.begin.len;
@@ -244,33 +291,81 @@ impl Member {
         if is_all {
             self.effects.push_back(Effect::LoadSnapshot { last });
         }
-        self.peers.answer(link, &Frame::Have { last, upto: end });
+    }
+
+    /// So much of a snapshot is in the file beside the file, or nothing more can be.
+    pub(super) fn snapshot_written(&mut self, last: Position, result: Result<u64, String>) {
+        let is_it = |incoming: &&mut Incoming| incoming.begin.last == last;
+        let Some(incoming) = self.snapshots.incoming.as_mut().filter(is_it) else { return };
+        match result {
+            Ok(upto) => {
+                let written = Some(upto.min(incoming.have));
+                if written > incoming.written {
+                    incoming.written = written;
+                    self.tell_what_is_written();
+                }
+            }
+            Err(error) => self.refuse_snapshot(&error),
+        }
+    }
+
+    /// The other end sends more when it hears how much is written, and on a new connection from where on
+    /// it is to send.
+    fn tell_what_is_written(&mut self) {
+        let Some(incoming) = &mut self.snapshots.incoming else { return };
+        let (have, last, link) = (incoming.have, incoming.begin.last, incoming.link);
+        let Some(upto) = incoming.written.filter(|upto| incoming.is_told || *upto == have) else {
+            return;
+        };
+        incoming.is_told = true;
+        self.peers.answer(link, &Frame::Have { last, upto });
+    }
+
+    /// What has come of a snapshot is of no use.
+    fn refuse_snapshot(&mut self, why: &str) {
+        let Some(incoming) = self.snapshots.incoming.take() else { return };
+        self.snapshots.again_us = Some(self.now_us + AGAIN_US);
+        // The other end waits for an acknowledgement; that it is cut off, it hears.
+        let text = format!("snapshot from server {}: {why}", short(incoming.from));
+        self.refuse(incoming.link, &text);
+        self.effects.push_back(Effect::DropSnapshot);
     }
 
     /// The tables have been made of a snapshot, or it makes no sense.
     pub(super) fn snapshot_loaded(&mut self, last: Position, result: Result<(), String>) {
         // Another member may have begun to send the same one after this one was complete.
-        let is_it = |incoming: &Incoming| {
+        let is_it = |incoming: &&mut Incoming| {
             incoming.begin.last == last && incoming.have == incoming.begin.len
         };
         if self.snapshots.is_installing {
             return;
         }
-        let Some(incoming) = self.snapshots.incoming.as_mut().filter(|it| is_it(it)) else {
-            return;
+        let Some(incoming) = self.snapshots.incoming.as_mut().filter(is_it) else { return };
+        match result {
+            Ok(()) => incoming.is_loaded = true,
+            Err(error) => self.refuse_snapshot(&error),
+        }
+    }
+
+    /// The log begins with a snapshot that has been loaded, as soon as it is known of everything that the file
+    /// was to have whether that is there: a snapshot that cannot take the file's place leaves the member
+    /// with what is. True if that led to something.
+    pub(super) fn restore_loaded(&mut self) -> bool {
+        let is_free = !self.snapshots.is_installing && !self.steps.is_under_way();
+        let is_ready = |incoming: &&Incoming| incoming.is_loaded && is_free;
+        let Some(incoming) = self.snapshots.incoming.as_ref().filter(is_ready) else {
+            return false;
         };
-        let (from, link, begin) = (incoming.from, incoming.link, incoming.begin.clone());
-        if let Err(error) = result {
-            // The other end waits for an acknowledgement; that it is cut off, it hears.
-            self.refuse(link, &format!("snapshot from server {}: {error}", short(from)));
-        } else if self.node.lacks(last) {
+        let (from, begin) = (incoming.from, incoming.begin.clone());
+        if !self.is_gone() && self.node.lacks(begin.last) {
             self.node.restore(from, begin.term, begin.mark());
-            if self.node.mark().last == last {
-                return;
+            if self.node.mark().last == begin.last {
+                return true;
             }
         }
         self.snapshots.incoming = None;
         self.effects.push_back(Effect::DropSnapshot);
+        true
     }
 
     /// The library has taken a snapshot for the log's beginning: it takes the file's place.
@@ -289,8 +384,15 @@ impl Member {
         self.snapshots.is_installing = true;
         self.cut_outgoing();
         self.gather();
-        self.effects.extend(effect);
+        self.effects.push_back(effect);
         self.steps.forget_commit();
+    }
+
+    /// The snapshot that has come could not take the file's place: the node is as it was before that.
+    pub(super) fn give_up_install(&mut self) {
+        if std::mem::take(&mut self.snapshots.is_installing) {
+            self.refuse_snapshot("it could not take the file's place");
+        }
     }
 
     /// The snapshot that has come is in the file's place.
@@ -298,18 +400,13 @@ impl Member {
         self.snapshots.is_installing = false;
         let incoming = self.snapshots.incoming.take().expect("what is installed has come");
         self.snapshots.len = incoming.begin.len;
+        self.node.restored();
         self.node.has_applied(incoming.begin.last.index);
         let mark = incoming.begin.mark();
         (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
         let before = std::mem::replace(&mut self.servers, mark.servers);
         self.want_peers();
         self.servers_changed(&before);
-        if let Some((link, from, begin)) = self.snapshots.announced.take()
-            && self.peers.link(link).is_some()
-            && self.node.check_snapshot(from, begin.term, begin.last).is_ok()
-        {
-            self.snapshot_announced(link, from, begin);
-        }
     }
 
     /// What has taken effect by now, for a copy of the file that begins with a snapshot of the
@@ -340,7 +437,8 @@ impl Member {
             return;
         }
         assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
-        let is_of_use = mark.last.index > self.node.mark().last.index;
+        // One that says no more is written where the file takes nothing more.
+        let is_of_use = mark.last.index >= self.node.mark().last.index;
         if !is_of_use || self.is_gone() {
             return self.effects.push_back(Effect::DropCopy);
         }
@@ -360,9 +458,8 @@ impl Member {
     /// A copy is in the file's place.
     pub(super) fn finished(&mut self) {
         let (mark, len) = self.snapshots.finishing.take().expect("a copy was to be");
-        // A snapshot of another member may be about to take the copy's place: the log has that one.
+        self.snapshots.len = len;
         if mark.last.index > self.node.mark().last.index {
-            self.snapshots.len = len;
             self.node.compacted(mark);
         }
     }

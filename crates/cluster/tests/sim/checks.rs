@@ -25,6 +25,10 @@ pub struct Counts {
     pub elections: u64,
     /// Snapshots of other members that were installed.
     pub snapshots: u64,
+    /// Those that could not take the file's place.
+    pub lost_snapshots: u64,
+    /// Failed fdatasync(2)s.
+    pub suspect: u64,
     pub compactions: u64,
     /// Questions what is committed that were answered.
     pub reads: u64,
@@ -49,6 +53,8 @@ impl Counts {
         self.acknowledged += other.acknowledged;
         self.elections += other.elections;
         self.snapshots += other.snapshots;
+        self.lost_snapshots += other.lost_snapshots;
+        self.suspect += other.suspect;
         self.compactions += other.compactions;
         self.texts_read += other.texts_read;
         self.reads += other.reads;

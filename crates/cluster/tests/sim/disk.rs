@@ -73,6 +73,8 @@ pub struct Disk {
     /// Terms of the entries that are there for good, as far as the records were looked at.
     durable: BTreeMap<u64, u64>,
     seen: usize,
+    /// An fdatasync(2) has failed: the file takes nothing more.
+    pub is_suspect: bool,
     /// There is a bad record with good ones behind it.
     is_damaged: bool,
 }
@@ -87,6 +89,7 @@ impl Disk {
             step: 0,
             durable: BTreeMap::new(),
             seen: 0,
+            is_suspect: false,
             is_damaged: false,
         }
     }
@@ -111,7 +114,7 @@ impl Disk {
 
     /// Nobody has the file open; the next who opens it syncs it first.
     pub fn closed(&mut self) {
-        self.step = 0;
+        (self.step, self.is_suspect) = (0, false);
     }
 
     /// The power goes: of what was not synced, some is there.

@@ -25,6 +25,8 @@ pub struct Faults {
     pub forget: u64,
     /// A write to a disk fails: one in so many writes.
     pub disk: u64,
+    /// An fdatasync(2) fails: one in so many.
+    pub suspect: u64,
     /// A disk is full for up to ten seconds.
     pub full: u64,
     /// A server has no room for entries, or has some again.

@@ -57,6 +57,10 @@ pub struct Server {
     pub applied_to: u64,
     /// A copy of the file that is being written: a snapshot that comes, or one of its own.
     receiving: Option<Front>,
+    /// Snapshots that came, or were dropped, so far: what comes of an earlier one is not told.
+    receptions: u64,
+    /// When the last piece of one is written.
+    written_at: u64,
     pub(super) paused_until: u64,
     /// How far the clock is ahead of the others'.
     pub(super) ahead_us: u64,
@@ -93,6 +97,8 @@ impl Server {
             applied: BTreeMap::new(),
             applied_to: 0,
             receiving: None,
+            receptions: 0,
+            written_at: 0,
             paused_until: 0,
             ahead_us: 0,
             proposed: BTreeMap::new(),
@@ -146,7 +152,9 @@ impl World {
         server.member = None;
         server.life += 1;
         server.wake_at = 0;
-        (server.receiving, server.is_copying, server.installing) = (None, false, 0);
+        (server.receiving, server.is_copying) = (None, false);
+        (server.finish, server.installing) = (0, 0);
+        server.receptions += 1;
         server.proposed.clear();
         server.disk.closed();
         self.close_all(n);
@@ -256,27 +264,30 @@ impl World {
                 self.later(at, n, Due::Event(Event::TextsRead { result }));
             }
             Effect::ReceiveSnapshot { cluster, mark, .. } => {
+                let server = &mut self.servers[n];
+                let places = (server.finish, server.installing);
+                assert_eq!(places, (0, 0), "{n}: one file takes the place at a time");
                 let front = Front { cluster, mark, data: vec![], remotes: vec![] };
-                self.servers[n].is_copying = false;
-                self.servers[n].receiving = Some(front);
+                (server.is_copying, server.receiving) = (false, Some(front));
+                server.receptions += 1;
+                self.write_beside(n);
             }
             Effect::FinishCopy { step, tail } => self.finish_copy(n, step, &tail),
             Effect::SnapshotPiece { bytes } => {
                 let receiving = self.servers[n].receiving.as_mut().expect("it was announced");
                 receiving.data.extend_from_slice(&bytes);
+                self.write_beside(n);
             }
             Effect::LoadSnapshot { last } => {
-                let at = self.now_us + 1000 * (1 + self.rng.below(20));
                 let is_bad = self.fails(self.faults.snapshot) || self.is_full(n);
                 let result = if is_bad { Err("no JSON".into()) } else { Ok(()) };
-                self.later(at, n, Due::Event(Event::SnapshotLoaded { last, result }));
+                self.beside(n, Event::SnapshotLoaded { last, result });
             }
-            Effect::InstallSnapshot { step, behind, last, tail } => {
-                self.install(n, (step, behind), last, &tail);
-            }
-            Effect::DropSnapshot => self.servers[n].receiving = None,
-            Effect::DropCopy => {
-                (self.servers[n].receiving, self.servers[n].is_copying) = (None, false);
+            Effect::InstallSnapshot { step, last, tail } => self.install(n, step, last, &tail),
+            Effect::DropSnapshot | Effect::DropCopy => {
+                let server = &mut self.servers[n];
+                (server.receiving, server.is_copying) = (None, false);
+                server.receptions += 1;
             }
             Effect::Left => {
                 self.servers[n].has_left = true;
@@ -291,6 +302,29 @@ impl World {
             }
             Effect::Log { text, .. } => self.tell(format!("{n}: {text}")),
         }
+    }
+
+    /// What has come of a snapshot is written, or cannot be.
+    fn write_beside(&mut self, n: usize) {
+        let is_full = self.fails(self.faults.disk) || self.is_full(n);
+        let receiving = self.servers[n].receiving.as_ref().expect("it has come");
+        let (last, upto) = (receiving.mark.last, receiving.data.len() as u64);
+        let result = if is_full { Err("No space left on device".into()) } else { Ok(upto) };
+        self.beside(n, Event::SnapshotWritten { last, result });
+    }
+
+    /// Says in its turn what has come of a snapshot, unless that is let go.
+    fn beside(&mut self, n: usize, event: Event) {
+        let at = self.now_us + 1000 * self.rng.below(20) + 1;
+        let server = &mut self.servers[n];
+        server.written_at = at.max(server.written_at + 1);
+        let (at, number) = (server.written_at, server.receptions);
+        self.later(at, n, Due::Beside(number, event));
+    }
+
+    /// Whether an event concerns the snapshot that is being received.
+    pub(super) fn is_beside(&self, n: usize, number: u64) -> bool {
+        self.servers[n].receptions == number
     }
 
     /// Whether something fails that does once in so many times.
@@ -321,8 +355,11 @@ impl World {
         let mut took = 1000 * self.rng.below(self.faults.sync.max(1)) + 50;
         let is_out_of_order =
             self.servers[n].disk.step != behind && self.lie != Some(Lie::IgnoresOrder);
-        if is_full || is_out_of_order {
+        if is_full || is_out_of_order || self.servers[n].disk.is_suspect {
             return self.refuse(n, step, "No space left on device");
+        }
+        if sync && self.fails(self.faults.suspect) {
+            return self.fail_to_sync(n, step, bytes);
         }
         let disk = &mut self.servers[n].disk;
         disk.step = step;
@@ -339,6 +376,32 @@ impl World {
         }
         let at = self.now_us + if sync { took } else { 1 };
         self.answer(at, n, Due::Synced { step, upto, result: Ok(took) });
+    }
+
+    /// What was written may be on the disk or not; the file takes nothing more until another one takes its
+    /// place.
+    fn fail_to_sync(&mut self, n: usize, step: u64, bytes: &[u8]) {
+        self.tell(format!("{n}: an fdatasync fails"));
+        self.checks.counts.suspect += 1;
+        let disk = &mut self.servers[n].disk;
+        disk.records.extend_from_slice(bytes);
+        disk.is_suspect = true;
+        self.refuse(n, step, "Input/output error");
+        self.later(self.now_us + 1000, n, Due::Rewrite);
+    }
+
+    /// A file that takes nothing is rewritten, as often as it takes.
+    pub(super) fn rewrite(&mut self, n: usize) {
+        if !self.servers[n].disk.is_suspect {
+            return;
+        }
+        if self.servers[n].applied_to == 0 {
+            // There are no tables to write. Who joins has promised nothing: its file is opened anew.
+            self.later(self.now_us + 50_000, n, Due::Down);
+            return self.later(self.now_us + 100_000, n, Due::Up);
+        }
+        self.compact(n);
+        self.later(self.now_us + 1_000_000, n, Due::Rewrite);
     }
 
     fn finish_copy(&mut self, n: usize, step: u64, tail: &[u8]) {
@@ -358,20 +421,15 @@ impl World {
         self.answer(self.now_us + 5000, n, due);
     }
 
-    fn install(
-        &mut self,
-        n: usize,
-        (step, behind): (u64, u64),
-        last: Position,
-        tail: &Arc<Vec<u8>>,
-    ) {
+    fn install(&mut self, n: usize, step: u64, last: Position, tail: &Arc<Vec<u8>>) {
         let is_full = self.fails(self.faults.disk) || self.is_full(n);
         let server = &mut self.servers[n];
-        if is_full || server.disk.step != behind {
+        let front = server.receiving.take().expect("what could not take the place is given up");
+        assert_eq!(front.mark.last, last, "the snapshot that came is installed");
+        if is_full {
+            self.checks.counts.lost_snapshots += 1;
             return self.refuse(n, step, "No space left on device");
         }
-        let front = server.receiving.take().expect("it has come");
-        assert_eq!(front.mark.last, last, "the snapshot that came is installed");
         server.applied = front.applied();
         (server.applied_to, server.installing) = (last.index, step);
         server.owner = server.id;
@@ -392,7 +450,9 @@ impl World {
     /// A step has been synced, or could not be written.
     pub(super) fn synced(&mut self, n: usize, step: u64, upto: usize, result: Result<u64, String>) {
         let server = &mut self.servers[n];
-        server.is_copying &= step != server.finish;
+        if step > 0 && step == server.finish {
+            (server.is_copying, server.finish) = (false, 0);
+        }
         if step == server.installing {
             server.installing = 0;
         }
@@ -477,7 +537,9 @@ impl World {
         let server = &mut self.servers[n];
         let Some(member) = &mut server.member else { return };
         let is_busy = server.is_copying || server.receiving.is_some();
-        if is_busy || server.applied_to <= server.disk.front.mark.last.index {
+        let last = server.disk.front.mark.last.index;
+        let has_more = server.applied_to > last || server.disk.is_suspect;
+        if is_busy || !has_more || member.applied() < last || server.installing > 0 {
             return;
         }
         let mark = member.begin_copy();

@@ -19,8 +19,16 @@ use super::shell::{Lie, Server};
 #[derive(Clone, Debug)]
 pub enum Due {
     Wake,
-    Synced { step: u64, upto: usize, result: Result<u64, String> },
+    Synced {
+        step: u64,
+        upto: usize,
+        result: Result<u64, String>,
+    },
     Event(Event),
+    /// What comes of a snapshot that is being received, of this number.
+    Beside(u64, Event),
+    /// A file that takes nothing is to be rewritten.
+    Rewrite,
     Up,
     Down,
 }
@@ -175,6 +183,9 @@ impl World {
                 }
                 self.event(n, event);
             }
+            Due::Beside(number, event) if self.is_beside(n, number) => self.event(n, event),
+            Due::Beside(..) => {}
+            Due::Rewrite => self.rewrite(n),
             Due::Synced { step, upto, result } => self.synced(n, step, upto, result),
             Due::Up => self.start(n),
             Due::Down => self.stop(n),

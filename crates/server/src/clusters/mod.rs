@@ -19,6 +19,7 @@
 pub(crate) mod askers;
 pub(crate) mod conversion;
 pub(crate) mod forwards;
+pub(crate) mod growth;
 pub(crate) mod message;
 pub(crate) mod reading;
 pub(crate) mod receiving;
@@ -34,6 +35,7 @@ use weir_log::compact;
 use crate::clusters::askers::Askers;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forwards;
+use crate::clusters::growth::Growth;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::reading::{Piece, Texts};
 use crate::clusters::receiving::Receiving;
@@ -107,9 +109,8 @@ pub(crate) struct Part {
     pub(crate) loading: Option<WorkId>,
     /// A copy of the file that is being written.
     pub(crate) copy: Option<Copy>,
-    /// The step that puts one of them in the file's place, and bytes of the records behind its first
-    /// one.
-    pub(crate) finishing: Option<(u64, u64)>,
+    /// One of them is about to take the file's place.
+    pub(crate) finishing: Option<Finishing>,
     pub(crate) growth: Growth,
     /// The server is no member any more.
     pub(crate) end: Option<End>,
@@ -136,6 +137,11 @@ impl Part {
         self.index_reads.clear();
     }
 
+    /// Whether another file for the place of this one is being written, or about to take it.
+    pub(crate) fn is_replacing_file(&self) -> bool {
+        self.copy.is_some() || self.receiving.is_some() || self.finishing.is_some()
+    }
+
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
@@ -152,13 +158,16 @@ impl Part {
     }
 }
 
-/// Why a server is no member any more.
+/// Why a server is no member any more, or not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It has left, for good.
     Left,
     /// It does not have what it had promised to keep: it joins again.
     Forgot,
+    /// The file takes nothing and has no rows to be written anew: who still joins has promised nothing, so it is
+    /// opened again.
+    Suspect,
 }
 
 /// A copy of a member's file that is being written.
@@ -171,49 +180,15 @@ pub(crate) struct Copy {
     pub(crate) command: Option<CommandId>,
 }
 
-/// How a member's file has grown since it was written anew.
-#[derive(Debug)]
-pub(crate) struct Growth {
-    records: u64,
-    size: u64,
-    size_before: u64,
-    since_us: u64,
-    /// The file has what not every version of the reference reads.
-    is_bare: bool,
-}
-
-impl Growth {
-    /// A file that has just been written anew, or opened.
-    pub(crate) fn new(size: u64, now_us: u64) -> Self {
-        Self { records: 0, size, size_before: size, since_us: now_us, is_bare: false }
-    }
-
-    /// The file has been written anew. What was to be written anew since then still is.
-    pub(crate) fn end_copy(&mut self, size: u64, now_us: u64) {
-        *self = Self { is_bare: self.is_bare, ..Self::new(size, now_us) };
-    }
-
-    /// A step is appended.
-    pub(crate) fn note(&mut self, bytes: usize) {
-        self.records += 1;
-        self.size += bytes as u64;
-    }
-
-    /// The file is to be written anew soon, however little it has grown.
-    pub(crate) fn note_bare(&mut self) {
-        self.is_bare = true;
-    }
-
-    /// The file is being written anew.
-    pub(crate) fn begin_copy(&mut self) {
-        self.is_bare = false;
-    }
-
-    fn is_due(&self, now_us: u64, jitter_ms: u64) -> bool {
-        let since_ms = now_us.saturating_sub(self.since_us) / 1000;
-        self.is_bare
-            || compact::is_due(self.records, self.size, self.size_before, since_ms, jitter_ms)
-    }
+/// Another file that is about to take the place of a member's file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finishing {
+    /// The step that it is.
+    pub(crate) step: u64,
+    /// Bytes of the records behind its first one.
+    pub(crate) log_len: u64,
+    /// It is a snapshot of another member, not a copy with one of these tables.
+    pub(crate) is_snapshot: bool,
 }
 
 /// What `_Server` says of a clustered database.
@@ -297,15 +272,17 @@ impl Clusters {
     pub(crate) fn due_for_copy(&self, now_us: u64) -> impl Iterator<Item = DbId> {
         let is_due = move |(db, part): (&DbId, &Part)| {
             let jitter_ms = (part.member.id().to_u128() % u128::from(compact::JITTER_MS)) as u64;
-            (part.copy.is_none() && part.growth.is_due(now_us, jitter_ms)).then_some(*db)
+            let is_free = part.copy.is_none() && part.end.is_none();
+            (is_free && part.growth.is_due(now_us, jitter_ms)).then_some(*db)
         };
         self.parts.iter().filter_map(is_due)
     }
 
-    /// Those whose server is no member any more, with the note of that in the file.
+    /// Those whose server is no member any more, with the note of that in the file if there is to be one.
     pub(crate) fn left(&self) -> impl Iterator<Item = (DbId, End)> {
         let end = |(db, part): (&DbId, &Part)| {
-            part.end.filter(|_| !part.member.is_writing()).map(|end| (*db, end))
+            let is_noted = |end: &End| *end == End::Suspect || !part.member.is_writing();
+            part.end.filter(is_noted).map(|end| (*db, end))
         };
         self.parts.iter().filter_map(end)
     }
@@ -419,27 +396,5 @@ impl Clusters {
     /// A member has been told something; it is to be asked what it wants.
     pub(crate) fn tell(&mut self, shell: &Shell, db: DbId, event: Happened) {
         self.part_mut(db).member.handle(shell.now_us(), event);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Growth;
-
-    /// A member that starts has its file written anew for an entry that takes effect only meanwhile.
-    #[test]
-    fn what_comes_while_the_file_is_written_anew_makes_it_be_written_once_more() {
-        let is_due = |growth: &Growth| growth.is_due(1_000_000, 0);
-        let mut growth = Growth::new(100, 0);
-        assert!(!is_due(&growth));
-        growth.note_bare();
-        assert!(is_due(&growth));
-        growth.begin_copy();
-        growth.note_bare();
-        growth.end_copy(90, 500_000);
-        assert!(is_due(&growth));
-        growth.begin_copy();
-        growth.end_copy(80, 600_000);
-        assert!(!is_due(&growth));
     }
 }

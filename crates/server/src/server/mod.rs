@@ -119,7 +119,7 @@ impl Server {
             Event::Drained { session } => self.drained(session),
             Event::Appended { db, result } => self.appended(db, &result),
             Event::Opened { db, result } => self.opened(db, result.map(|loaded| *loaded)),
-            Event::FileSuspect { db } => self.databases.file_suspect(&self.shell, db),
+            Event::FileSuspect { db } => self.file_suspect(db),
             Event::CompactionWritten { db, result } if self.clusters.part(db).is_some() => {
                 self.member_copy_written(db, result);
             }
@@ -153,9 +153,12 @@ impl Server {
             }
             Event::LinkBytes { link, bytes } => self.peer_bytes(link, bytes),
             Event::LinkAccepted { port, link, name } => self.peer_accepted(port, link, name),
-            Event::PeerPort { .. } | Event::ReceivedWritten { .. } => {}
+            Event::PeerPort { .. } => {}
             Event::Persisted { db, step, result } => self.persisted(db, step, result),
             Event::FileRead { db, id, result } => self.file_read(db, id, result),
+            Event::ReceivedWritten { db, upto, result } => {
+                self.received_written(db, result.map(|()| upto));
+            }
             Event::ReceivedSynced { db, result } => self.received_synced(db, result),
             Event::ConfigurationRead { result } => self.round.configuration_read(result),
             Event::ConnectFailed { remote, error } => {
@@ -305,6 +308,19 @@ impl Server {
         }
         let Self { shell, sessions, databases, remotes, .. } = self;
         remotes.write_status_if_due(shell, sessions, databases);
+    }
+
+    /// fdatasync(2) has failed: the file takes nothing until it is rewritten.
+    fn file_suspect(&mut self, db: DbId) {
+        let Self { shell, databases, clusters, .. } = self;
+        if let Some(part) = clusters.parts.get_mut(&db) {
+            part.growth.note_suspect();
+            if databases.get(db).is_none() {
+                part.growth.fail_copy(shell.now_us());
+            }
+        } else if databases.get(db).is_some() {
+            databases.file_suspect(shell, db);
+        }
     }
 
     fn compact_if_due(&mut self) {

@@ -13,7 +13,7 @@ use crate::shell::Shell;
 use crate::storage::standalone::Standalone;
 
 /// From a failed attempt to rewrite a file to the next one, in microseconds.
-pub(super) const REWRITE_PAUSE_US: u64 = 5_000_000;
+pub(crate) const REWRITE_PAUSE_US: u64 = 5_000_000;
 
 impl Standalone {
     /// Takes note of how an append ended.

@@ -17,6 +17,7 @@ use crate::ids::{CommandId, DbId};
 use crate::shell::Shell;
 
 pub(crate) use clustered::Clustered;
+pub(crate) use faults::REWRITE_PAUSE_US;
 pub(crate) use member_file::{MemberFile, snapshot_header};
 pub(crate) use standalone::Standalone;
 

@@ -37,6 +37,7 @@ enum What {
         records: Records,
         texts: Texts,
     },
+    /// A snapshot of another member takes the file's place.
     Install {
         last: Position,
         tail: Arc<Vec<u8>>,
@@ -68,10 +69,23 @@ impl Records {
 }
 
 impl What {
+    /// Whether it is another file for the place of this one, which has all that comes before.
+    fn is_file(&self) -> bool {
+        matches!(self, Self::Install { .. } | Self::Finish { .. })
+    }
+
     /// Whether entries are in it, or may be.
     fn has_entries(&self) -> bool {
         match self {
             Self::Append { records, .. } => matches!(records, Records::Entries { .. }),
+            Self::Install { .. } | Self::Finish { .. } => true,
+        }
+    }
+
+    /// Whether a term is in it, or may be.
+    fn has_term(&self) -> bool {
+        match self {
+            Self::Append { records, .. } => records.has_term(),
             Self::Install { .. } | Self::Finish { .. } => true,
         }
     }
@@ -86,7 +100,7 @@ impl What {
                 is_urgent: matches!(records, Records::Term | Records::Note),
             },
             Self::Install { last, tail } => {
-                Effect::InstallSnapshot { step, behind, last: *last, tail: Arc::clone(tail) }
+                Effect::InstallSnapshot { step, last: *last, tail: Arc::clone(tail) }
             }
             Self::Finish { tail, .. } => Effect::FinishCopy { step, tail: Arc::clone(tail) },
         }
@@ -113,6 +127,9 @@ pub(super) struct Persisted {
 /// What a failure means.
 #[derive(Debug, Default)]
 pub(super) struct Failed {
+    /// The file did not take what was to be appended to it: a copy that cannot take its place leaves it as
+    /// good as it was.
+    pub(super) is_of_log: bool,
     /// No other write had failed since the last one that could be made.
     pub(super) is_news: bool,
     /// What only waited behind a copy that failed, and has nothing before it to wait for.
@@ -229,6 +246,11 @@ impl Steps {
         !self.waiting.is_empty()
     }
 
+    /// Whether the file has been asked for something that is not answered.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.has_failed)
+    }
+
     /// Whether a copy is about to take the file's place.
     pub(super) fn is_finishing(&self) -> bool {
         self.waiting.iter().any(|waiting| matches!(waiting.what, What::Finish { .. }))
@@ -236,13 +258,30 @@ impl Steps {
 
     /// Puts bytes on their way, unless the file refuses what comes before them.
     fn push(&mut self, bytes: Vec<u8>, records: Records) -> Option<Effect> {
-        let (bytes, texts) = (Arc::new(bytes), Texts::new());
-        self.begin(0, What::Append { bytes, records, texts })
+        self.append(Arc::new(bytes), records)
+    }
+
+    fn append(&mut self, bytes: Arc<Vec<u8>>, records: Records) -> Option<Effect> {
+        self.begin(0, What::Append { bytes, records, texts: Texts::new() })
     }
 
     /// A snapshot that is here takes the file's place, with records behind it.
-    pub(super) fn install(&mut self, number: u64, last: Position, tail: Vec<u8>) -> Option<Effect> {
-        self.begin(number, What::Install { last, tail: Arc::new(tail) })
+    pub(super) fn install(&mut self, number: u64, last: Position, tail: Vec<u8>) -> Effect {
+        self.replace(number, What::Install { last, tail: Arc::new(tail) })
+    }
+
+    /// A copy of the file is whole with this tail, and takes its place.
+    pub(super) fn finish(&mut self, tail: Vec<u8>, texts: Texts) -> Effect {
+        self.replace(0, What::Finish { tail: Arc::new(tail), texts })
+    }
+
+    /// Another file takes this one's place, whatever could not be written to this one.
+    fn replace(&mut self, number: u64, what: What) -> Effect {
+        self.last += 1;
+        let (step, has_failed, acknowledgements) = (self.last, false, vec![]);
+        let effect = what.effect(step, 0);
+        self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
+        effect
     }
 
     fn begin(&mut self, number: u64, what: What) -> Option<Effect> {
@@ -265,8 +304,8 @@ impl Steps {
     pub(super) fn persisted(&mut self, step: u64, took_us: u64) -> Option<Persisted> {
         self.worst_us = self.worst_us.max(took_us);
         let at = self.waiting.iter().position(|waiting| waiting.step == step)?;
-        let is_whole = matches!(self.waiting[at].what, What::Finish { .. });
-        assert!(at == 0 || is_whole, "steps are answered in order");
+        let is_file = self.waiting[at].what.is_file();
+        assert!(at == 0 || is_file, "steps are answered in order");
         let texts = self.grow(at);
         let mut persisted = Persisted { texts, ..Persisted::default() };
         let mut has_room = self.closed_until_us.is_none();
@@ -283,7 +322,7 @@ impl Steps {
             self.closed_until_us = None;
             persisted.has_recovered = self.failing_since_us.take().is_some();
         }
-        if is_whole && self.again_us.is_some() {
+        if is_file && self.again_us.is_some() {
             let has_more = self.waiting.iter().any(|waiting| waiting.has_failed);
             self.again_us = has_more.then_some(0);
         }
@@ -306,72 +345,77 @@ impl Steps {
         texts.into_iter().map(place).collect()
     }
 
-    /// A copy of the file is whole with this tail, and takes its place.
-    pub(super) fn finish(&mut self, tail: Vec<u8>, texts: Texts) -> Effect {
-        let what = What::Finish { tail: Arc::new(tail), texts };
-        self.last += 1;
-        let (step, acknowledgements) = (self.last, vec![]);
-        let effect = what.effect(step, 0);
-        let has_failed = false;
-        self.waiting.push_back(Waiting { step, number: 0, what, has_failed, acknowledgements });
-        effect
-    }
-
     /// A step could not be written, nor can those behind it.
     pub(super) fn failed(&mut self, step: u64, now_us: u64) -> Failed {
-        let mut failed = Failed::default();
         let Some(at) = self.waiting.iter().position(|waiting| waiting.step == step) else {
-            return failed;
+            return Failed::default();
         };
-        if matches!(self.waiting[at].what, What::Finish { .. }) {
-            // The file is as it was, and so is what waits.
-            let Waiting { number, acknowledgements, .. } =
-                self.waiting.remove(at).expect("it has just been found");
-            if let Some(before) = at.checked_sub(1).map(|at| &mut self.waiting[at]) {
-                before.number = before.number.max(number);
-                before.acknowledgements.extend(acknowledgements);
-            } else if number > 0 {
-                failed.released =
-                    Some(Persisted { number, acknowledgements, ..Persisted::default() });
-            }
+        let is_copy = matches!(self.waiting[at].what, What::Finish { .. });
+        let released = if is_copy { self.remove_copy(at) } else { None };
+        if let Some(waiting) = self.waiting.get_mut(at) {
+            waiting.has_failed = true;
         }
-        // A copy that takes the file's place has all that comes before, and is followed by the rest.
-        let is_before = |waiting: &&mut Waiting| !matches!(waiting.what, What::Finish { .. });
-        let behind = self.waiting.range_mut(at..).take_while(is_before);
+        // What takes the file's place has all that comes before, and is followed by the rest.
+        let is_before = |waiting: &&mut Waiting| !waiting.what.is_file();
+        let behind = self.waiting.iter_mut().skip(at + 1).take_while(is_before);
         behind.for_each(|waiting| waiting.has_failed = true);
-        failed.is_news = self.failing_since_us.is_none();
+        if is_copy {
+            // What was to follow the copy follows what was there before it.
+            if at < self.waiting.len() {
+                self.again_us.get_or_insert(now_us);
+            }
+            return Failed { released, ..Failed::default() };
+        }
+        let is_news = self.failing_since_us.is_none();
         self.failing_since_us.get_or_insert(now_us);
         self.again_us = Some(now_us + AGAIN_US);
-        failed
+        Failed { is_of_log: true, is_news, released: None }
+    }
+
+    /// A copy has failed: the file is as it was, and so is what waits. Answers with what waited behind the
+    /// copy alone, if nothing is before that.
+    fn remove_copy(&mut self, at: usize) -> Option<Persisted> {
+        let copy = self.waiting.remove(at).expect("it has just been found");
+        let Waiting { number, acknowledgements, .. } = copy;
+        if let Some(before) = at.checked_sub(1).map(|at| &mut self.waiting[at]) {
+            before.number = before.number.max(number);
+            before.acknowledgements.extend(acknowledgements);
+            return None;
+        }
+        (number > 0).then(|| Persisted { number, acknowledgements, ..Persisted::default() })
     }
 
     /// Whether all that waits was refused, and it is not only what can wait for nothing else: then a
-    /// member that does not lead goes on without it.
+    /// member that does not lead goes on without it. A snapshot is not tried again, for it is lost.
     pub(super) fn may_give_up(&self) -> bool {
         let records = |waiting: &Waiting| match waiting.what {
-            What::Append { records, .. } if waiting.has_failed => Some(records),
+            What::Append { records, .. } => Some(records),
             _ => None,
         };
-        let is_needed = |waiting| matches!(records(waiting), None | Some(Records::Note));
-        let is_term = |waiting| records(waiting) == Some(Records::Term);
-        !self.waiting.iter().any(is_needed) && !self.waiting.iter().all(is_term)
+        let is = |wanted: Records| move |waiting: &Waiting| records(waiting) == Some(wanted);
+        let has_snapshot = self.waiting.iter().any(|waiting| waiting.what.is_file());
+        let can_wait = self.waiting.iter().any(is(Records::Note))
+            || self.waiting.iter().all(is(Records::Term));
+        !self.is_under_way() && (has_snapshot || !can_wait)
     }
 
     /// Nothing of what was refused is tried again, but for the term: it is written now, and what
-    /// `is_kept` of what waited leaves behind it. See [`Steps::may_give_up`].
+    /// `is_kept` of what waited leaves behind it. So is a note. See [`Steps::may_give_up`].
     pub(super) fn give_up(
         &mut self,
         vote: (u64, Option<Uuid>),
         commit: u64,
         is_kept: impl Fn(&Step) -> bool,
         now_us: u64,
-    ) -> Option<Effect> {
-        let (mut has_term, mut has_entries, mut kept) = (false, false, vec![]);
+    ) -> Vec<Effect> {
+        let (mut has_term, mut has_entries, mut kept, mut notes) = (false, false, vec![], vec![]);
         for Waiting { what, acknowledgements, .. } in self.waiting.drain(..) {
-            let What::Append { records, .. } = what else { unreachable!("a copy is not given up") };
-            has_term |= records.has_term();
-            has_entries |= matches!(records, Records::Entries { .. });
+            has_term |= what.has_term();
+            has_entries |= what.has_entries();
             kept.extend(acknowledgements.into_iter().filter(|(_, step)| is_kept(step)));
+            if let What::Append { bytes, records: Records::Note, .. } = what {
+                notes.push(bytes);
+            }
         }
         self.again_us = None;
         if has_entries {
@@ -379,14 +423,15 @@ impl Steps {
         }
         // A commit index that finds room shows that there is some, if no entry waits to show it.
         self.commit = self.closed_until_us.is_none().then_some((commit, now_us));
-        if !has_term {
-            return None;
+        let mut effects = vec![];
+        if has_term {
+            let mut bytes = Vec::new();
+            file::write_step(Some(vote), &[], None, &mut bytes);
+            effects.extend(self.push(bytes, Records::Term));
+            self.wait(kept);
         }
-        let mut bytes = Vec::new();
-        file::write_step(Some(vote), &[], None, &mut bytes);
-        let effect = self.push(bytes, Records::Term);
-        self.wait(kept);
-        effect
+        effects.extend(notes.into_iter().filter_map(|note| self.append(note, Records::Note)));
+        effects
     }
 
     /// Writes again what could not be written, if it is time: under new numbers.
@@ -399,7 +444,7 @@ impl Steps {
         let mut behind = self.good;
         for waiting in &mut self.waiting {
             if waiting.has_failed {
-                assert!(!matches!(waiting.what, What::Finish { .. }), "that is not tried again");
+                assert!(!waiting.what.is_file(), "that is not tried again");
                 self.last += 1;
                 (waiting.step, waiting.has_failed) = (self.last, false);
                 effects.push(waiting.what.effect(self.last, behind));

@@ -133,7 +133,7 @@ fn a_vote_does_not_wait_behind_entries_that_are_refused() {
     steps.failed(2, NOW);
     assert_eq!(vote(&mut steps, 4, 7), None);
     assert!(steps.may_give_up());
-    let effect = steps.give_up((7, None), 1, |step| step.kind == 4, NOW);
+    let effect = steps.give_up((7, None), 1, |step| step.kind == 4, NOW).pop();
     let Some(Effect::Persist { step: 5, behind: 1, bytes, sync: true, is_urgent: true }) = effect
     else {
         panic!("the term is written behind what is there: {effect:?}")
@@ -167,7 +167,7 @@ fn a_commit_index_that_is_refused_shows_later_that_there_is_room() {
     steps.write_commit_if_old(NOW + COMMIT_US);
     steps.failed(1, NOW);
     assert!(steps.may_give_up());
-    assert_eq!(steps.give_up((1, None), 7, |_| true, NOW), None);
+    assert!(steps.give_up((1, None), 7, |_| true, NOW).is_empty());
     assert_eq!(place(steps.write_commit_if_old(NOW + COMMIT_US)), (2, 0));
     assert!(steps.persisted(2, 10).expect("waited for").has_recovered);
 }
@@ -209,4 +209,29 @@ fn a_copy_that_fails_leaves_what_waited_to_the_step_before() {
     assert!(steps.failed(step, NOW).released.is_none());
     let persisted = steps.persisted(1, 10).expect("waited for");
     assert_eq!((kinds(&persisted), persisted.number), (vec![2], 2));
+}
+
+/// The file is as it was: nobody need wait for another disk.
+#[test]
+fn a_copy_that_fails_says_nothing_of_the_log() {
+    let mut steps = Steps::default();
+    write(&mut steps, 1);
+    steps.persisted(1, 10);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let failed = steps.failed(step, NOW);
+    assert!(!failed.is_news && !failed.is_of_log);
+    assert!(!steps.is_failing() && !steps.is_failing_for(0, NOW + 1));
+    // What was to follow the copy follows what was before it, at once.
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    assert_eq!(place(write(&mut steps, 2)), (step + 1, step));
+    steps.failed(step, NOW);
+    let again = steps.again(NOW);
+    assert_eq!(again.into_iter().map(|effect| place(Some(effect))).collect::<Vec<_>>(), [(5, 1)]);
+    assert!(!steps.failed(step + 1, NOW).is_of_log, "its number is of the past");
+    assert!(!steps.is_failing() && !steps.is_failing_for(0, NOW + 1));
+    // Unless the log has failed before.
+    steps.failed(5, NOW);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    steps.failed(step, NOW);
+    assert!(steps.is_failing_for(0, NOW + 1));
 }

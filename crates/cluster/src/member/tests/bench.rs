@@ -50,10 +50,17 @@ pub(super) struct Bench {
     /// Steps that are not answered, and whether they are to fail.
     steps: VecDeque<(u64, bool)>,
     written: u64,
+    /// The records that were appended last.
+    pub(super) written_last: String,
     /// The next steps fail.
     pub(super) is_disk_bad: bool,
     /// Steps wait until [`Bench::sync`].
     pub(super) is_disk_slow: bool,
+    /// Bytes of a snapshot's data that have come, and whether nobody says when they are written.
+    beside: u64,
+    pub(super) is_beside_slow: bool,
+    /// A snapshot is there that may take the file's place: an attempt takes it, whatever comes of that.
+    has_copy: bool,
     pub(super) committed: Vec<Entry>,
     pub(super) logs: Vec<(Level, String)>,
     pub(super) messages: usize,
@@ -82,8 +89,12 @@ impl Bench {
             next_link: 1 << 32,
             steps: VecDeque::new(),
             written: 0,
+            written_last: String::new(),
             is_disk_bad: false,
             is_disk_slow: false,
+            beside: 0,
+            is_beside_slow: false,
+            has_copy: false,
             committed: vec![],
             logs: vec![],
             messages: 0,
@@ -240,8 +251,16 @@ impl Bench {
 
     fn execute(&mut self, effect: Effect) {
         match effect {
-            Effect::Persist { step, behind, .. } | Effect::InstallSnapshot { step, behind, .. } => {
-                self.step(step, self.is_disk_bad || behind != self.written);
+            Effect::Persist { step, behind, bytes, .. } => {
+                let is_bad = self.is_disk_bad || behind != self.written;
+                if !is_bad {
+                    self.written_last = String::from_utf8_lossy(&bytes).into_owned();
+                }
+                self.step(step, is_bad);
+            }
+            Effect::InstallSnapshot { step, .. } => {
+                let has_copy = std::mem::take(&mut self.has_copy);
+                self.step(step, self.is_disk_bad || !has_copy);
             }
             Effect::FinishCopy { step, .. } => self.step(step, self.is_disk_bad),
             Effect::Connect { link, address } => {
@@ -267,21 +286,43 @@ impl Bench {
                 self.member.handle(self.now_us, read);
             }
             Effect::LoadSnapshot { last } => {
+                self.has_copy = true;
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
                 self.member.handle(self.now_us, loaded);
             }
             Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,
             Effect::Leadership { leader } => self.leaders.push(leader),
-            Effect::ReceiveSnapshot { mark, .. } => self.receiving.push(mark.last),
+            Effect::ReceiveSnapshot { mark, .. } => {
+                self.receiving.push(mark.last);
+                self.beside = 0;
+                self.write_beside();
+            }
+            Effect::SnapshotPiece { bytes } => {
+                self.beside += bytes.len() as u64;
+                self.write_beside();
+            }
             Effect::PeerLost { peer } => self.lost.push(peer),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
             Effect::Forgot => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { link, bytes } => self.sent.push((link, bytes)),
-            Effect::SnapshotPiece { .. } | Effect::DropSnapshot | Effect::DropCopy => {}
+            Effect::DropSnapshot | Effect::DropCopy => {}
         }
+    }
+
+    fn write_beside(&mut self) {
+        if !self.is_beside_slow {
+            self.beside_written();
+        }
+    }
+
+    /// What has come of a snapshot is written.
+    pub(super) fn beside_written(&mut self) {
+        let last = *self.receiving.last().expect("one was announced");
+        let result = Ok(self.beside);
+        self.handle(Event::SnapshotWritten { last, result });
     }
 
     /// The member connects there for its first lane.

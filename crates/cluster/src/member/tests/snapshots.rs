@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{APPEND_REPLY, Bench, server, three};
+use super::bench::{APPEND_REPLY, Bench, HEARTBEAT, server, three};
+use crate::consensus::VOTE_REQUEST;
 use crate::wire::{Begin, Frame, Lane, Step};
 use crate::{Event, LinkId, Position, Proposal};
 
@@ -46,24 +47,197 @@ fn no_text_is_read_back_while_a_copy_takes_the_place_of_the_file() {
     assert_eq!(bench.texts_read, []);
 }
 
+/// Server 2 announces a snapshot that ends with this entry.
+fn announce(bench: &mut Bench, last: Position) -> LinkId {
+    let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
+    let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len: 4 };
+    let link = bench.greet(server(2), Lane::Log);
+    bench.frame(link, &Frame::Begin(begin));
+    link
+}
+
+/// Server 2 sends all of a snapshot.
+fn send(bench: &mut Bench, last: Position) -> LinkId {
+    let link = announce(bench, last);
+    bench.frame(link, &Frame::Piece { last, offset: 0, bytes: b"{}{}".to_vec() });
+    link
+}
+
 /// The end of the one that is sent says less than the other end waits for, so nothing else would come of
 /// the announcement.
 #[test]
 fn a_snapshot_that_is_announced_while_another_one_takes_the_place_of_the_file_comes_behind_it() {
     let mut bench = Bench::follower();
     let [first, second] = [10, 20].map(|index| Position { term: 3, index });
-    let announce = |bench: &mut Bench, last| {
-        let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
-        let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len: 4 };
-        let link = bench.greet(server(2), Lane::Log);
-        bench.frame(link, &Frame::Begin(begin));
-        link
-    };
     bench.is_disk_slow = true;
-    let link = announce(&mut bench, first);
-    bench.frame(link, &Frame::Piece { last: first, offset: 0, bytes: b"{}{}".to_vec() });
+    send(&mut bench, first);
     announce(&mut bench, second);
     assert_eq!(bench.receiving, [first]);
     bench.sync();
     assert_eq!(bench.receiving, [first, second]);
+}
+
+/// The shell is about to be told what takes the place: it must not be told that something else does.
+#[test]
+fn a_snapshot_that_is_announced_while_a_copy_takes_the_place_of_the_file_comes_behind_that() {
+    for is_bad in [false, true] {
+        let mut bench = Bench::follower();
+        let link = bench.greet(server(2), Lane::Control);
+        let commit = bench.member.last_position().index;
+        let commits = Step { kind: HEARTBEAT, term: 3, commit, ..Step::default() };
+        bench.say(link, commits);
+        assert_eq!(bench.member.applied(), commit);
+        bench.is_disk_slow = true;
+        let mark = bench.member.begin_copy();
+        bench.is_disk_bad = is_bad;
+        bench.handle(Event::CopyWritten { mark, len: 100 });
+        let last = Position { term: 3, index: 10 };
+        announce(&mut bench, last);
+        assert_eq!(bench.receiving, []);
+        bench.sync();
+        assert_eq!(bench.receiving, [last], "the copy has failed: {is_bad}");
+    }
+}
+
+/// The shell has nothing left to try again with.
+#[test]
+fn a_snapshot_that_cannot_take_the_place_of_the_file_is_sent_again() {
+    let mut bench = Bench::follower();
+    let before = bench.member.last_position();
+    let last = Position { term: 3, index: 10 };
+    bench.is_disk_bad = true;
+    let link = send(&mut bench, last);
+    bench.is_disk_bad = false;
+    assert_eq!(bench.closed, [link], "the other end hears of it");
+    assert_eq!(bench.member.last_position(), before, "what was acknowledged stays");
+    // A disk that was full is not filled at the speed of the line.
+    announce(&mut bench, last);
+    assert_eq!(bench.receiving, [last]);
+    bench.pass(900);
+    assert_eq!(bench.receiving, [last]);
+    bench.pass(200);
+    assert_eq!(bench.receiving, [last, last]);
+    send(&mut bench, last);
+    assert_eq!(bench.member.applied(), last.index);
+    bench.check_follows();
+}
+
+/// Who leads knows an old list of entries, or sends those that are lacking after all.
+#[test]
+fn behind_a_snapshot_that_could_not_take_the_place_of_the_file_entries_are_taken() {
+    let mut bench = Bench::follower();
+    bench.is_disk_bad = true;
+    send(&mut bench, Position { term: 3, index: 10 });
+    bench.is_disk_bad = false;
+    bench.pass(1100);
+    bench.check_follows();
+}
+
+/// What waited behind the snapshot is a term and a vote, which are written without it.
+#[test]
+fn a_vote_behind_a_snapshot_that_could_not_take_the_place_of_the_file_is_kept() {
+    let mut bench = Bench::follower();
+    (bench.is_disk_slow, bench.is_disk_bad) = (true, true);
+    send(&mut bench, Position { term: 3, index: 10 });
+    let link = bench.greet(server(3), Lane::Control);
+    // Of a candidate to whom the leader has handed over, so that nobody waits for that to be silent.
+    let context = b"CampaignTransfer".to_vec();
+    let asks = Step { kind: VOTE_REQUEST, term: 4, log_term: 3, index: 10, ..Step::default() };
+    bench.say(link, Step { context, ..asks });
+    bench.is_disk_bad = false;
+    bench.sync();
+    bench.sync();
+    let last = bench.written_last.clone();
+    let vote = format!("\"vote\":\"{}\"", server(3));
+    assert!(last.contains("\"term\":4") && last.contains(&vote), "{last}");
+    assert!(!bench.member.is_writing());
+}
+
+impl Bench {
+    /// What was said on a connection of how much of a snapshot is here, since this was asked last.
+    fn haves(&mut self, link: LinkId, last: Position) -> Vec<u64> {
+        let sent = std::mem::take(&mut self.sent);
+        let said = |upto| {
+            let mut bytes = vec![];
+            Frame::Have { last, upto }.write(&mut bytes);
+            bytes
+        };
+        let upto = |bytes: &Vec<u8>| (0..=40).find(|pieces| said(pieces * PIECE) == *bytes);
+        let on_link = sent.iter().filter(|(to, _)| *to == link);
+        on_link.filter_map(|(_, bytes)| upto(bytes)).collect()
+    }
+
+    fn begin(&mut self, last: Position, len: u64) -> LinkId {
+        let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
+        let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len };
+        let link = self.greet(server(2), Lane::Log);
+        self.frame(link, &Frame::Begin(begin));
+        link
+    }
+
+    fn piece(&mut self, link: LinkId, last: Position, number: u64) {
+        let bytes = vec![b'x'; PIECE as usize];
+        self.frame(link, &Frame::Piece { last, offset: number * PIECE, bytes });
+    }
+}
+
+const PIECE: u64 = 256 << 10;
+
+/// A disk that is slower than the network must not have a whole snapshot in memory.
+#[test]
+fn pieces_of_a_snapshot_are_acknowledged_when_they_are_written() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    bench.is_beside_slow = true;
+    let link = bench.begin(last, 40 * PIECE);
+    assert_eq!(bench.haves(link, last), [], "the file has not begun");
+    bench.beside_written();
+    assert_eq!(bench.haves(link, last), [0]);
+    (0..2).for_each(|number| bench.piece(link, last, number));
+    assert_eq!(bench.haves(link, last), []);
+    bench.beside_written();
+    assert_eq!(bench.haves(link, last), [2]);
+    bench.beside_written();
+    assert_eq!(bench.haves(link, last), [], "that was said");
+    // A sender that does not wait for that is not heard any longer.
+    (2..7).for_each(|number| bench.piece(link, last, number));
+    assert_eq!(bench.closed, []);
+    bench.piece(link, last, 7);
+    assert_eq!(bench.closed, [link]);
+}
+
+/// From where on the other end is to send must not be what is written by chance: more may have come.
+#[test]
+fn a_snapshot_goes_on_over_another_connection_behind_all_that_has_come() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let before = bench.begin(last, 40 * PIECE);
+    bench.piece(before, last, 0);
+    bench.is_beside_slow = true;
+    (1..4).for_each(|number| bench.piece(before, last, number));
+    let link = bench.begin(last, 40 * PIECE);
+    assert_eq!(bench.receiving, [last], "it is the same one");
+    assert_eq!(bench.haves(link, last), []);
+    let written = Event::SnapshotWritten { last, result: Ok(2 * PIECE) };
+    bench.handle(written);
+    assert_eq!(bench.haves(link, last), []);
+    bench.beside_written();
+    assert_eq!(bench.haves(link, last), [4]);
+}
+
+/// Nor is all of it sent to a disk that is full, again and again.
+#[test]
+fn a_snapshot_that_cannot_be_written_is_refused_at_once_and_taken_a_second_later() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let link = bench.begin(last, 40 * PIECE);
+    bench.piece(link, last, 0);
+    let result = Err("No space left on device".to_owned());
+    bench.handle(Event::SnapshotWritten { last, result });
+    assert_eq!(bench.closed, [link]);
+    let link = bench.begin(last, 40 * PIECE);
+    bench.pass(900);
+    assert_eq!((bench.haves(link, last), bench.receiving.len()), (vec![], 1));
+    bench.pass(200);
+    assert_eq!((bench.haves(link, last), bench.receiving.len()), (vec![0], 2));
 }

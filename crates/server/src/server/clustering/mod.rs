@@ -210,11 +210,11 @@ impl Server {
             }
             Wanted::SnapshotPiece { bytes } => self.snapshot_piece(db, bytes),
             Wanted::LoadSnapshot { .. } => self.load_snapshot(db),
-            Wanted::InstallSnapshot { step, behind, tail, .. } => {
-                self.install_snapshot(db, (step, behind), &tail);
+            Wanted::InstallSnapshot { step, tail, .. } => {
+                self.replace_member_file(db, step, &tail, true);
             }
             Wanted::DropSnapshot => self.drop_snapshot(db),
-            Wanted::FinishCopy { step, tail } => self.finish_copy(db, step, &tail),
+            Wanted::FinishCopy { step, tail } => self.replace_member_file(db, step, &tail, false),
             Wanted::DropCopy => self.drop_snapshot(db),
             Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
             Wanted::Left => self.clusters.part_mut(db).end = Some(End::Left),
@@ -244,6 +244,7 @@ impl Server {
     /// A database is no longer part of its cluster here: what the cluster was to decide, nobody here
     /// will hear of.
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
+        self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
         if self.databases.has_batch(db) {
             self.end_batch(db);
@@ -288,7 +289,7 @@ impl Server {
             if has_tables {
                 let why = match end {
                     End::Left => "removing database because storage disconnected permanently",
-                    End::Forgot => {
+                    End::Suspect | End::Forgot => {
                         "removing database until its server has joined its cluster again"
                     }
                 };
@@ -298,7 +299,7 @@ impl Server {
                 self.end_part(db);
                 self.shell.ask(Effect::Close { db });
             }
-            if end == End::Forgot {
+            if end != End::Left {
                 let model = Some(Model::Clustered);
                 let config = DbConfig { model, keys, ..DbConfig::default() };
                 self.open_database(path, config, None);

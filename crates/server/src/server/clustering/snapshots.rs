@@ -3,10 +3,10 @@
 use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::Uuid;
 
-use crate::clusters::Copy;
 use crate::clusters::receiving::{Receiving, Stage};
+use crate::clusters::{Copy, End, Finishing};
 use crate::database::Db;
-use crate::effect::{Effect, MemberHeader, Step};
+use crate::effect::{Effect, Level, MemberHeader, Step};
 use crate::ids::{Bytes, CommandId, DbId};
 use crate::server::Server;
 use crate::server::clustering::loading::forget;
@@ -21,12 +21,12 @@ impl Server {
         mark: &Mark,
         len: u64,
     ) {
+        self.drop_copy(db, "a snapshot of another server takes the place of the file");
         let part = self.clusters.part_mut(db);
         let header = member_header(&part.member, cluster, mark);
         let begins = snapshot_header(&header);
         let (receiving, head) = Receiving::begin(&begins, (mark.last, mark.eid), len);
         let before = part.receiving.replace(receiving);
-        part.copy = None;
         forget(&mut self.shell, before);
         self.shell.ask(Effect::BeginReceived { db, head });
     }
@@ -36,6 +36,15 @@ impl Server {
         let receiving = part.receiving.as_mut().expect("a snapshot was announced");
         let offset = receiving.piece(&bytes);
         self.shell.ask(Effect::WriteReceived { db, offset, bytes });
+    }
+
+    /// The file has what it begins with and so much of the data, or takes nothing more.
+    pub(in crate::server) fn received_written(&mut self, db: DbId, result: Result<u64, String>) {
+        let part = self.clusters.part(db);
+        let Some(receiving) = part.and_then(|part| part.receiving.as_ref()) else { return };
+        let (last, place) = (receiving.last, receiving.place.clone());
+        let result = result.map(|upto| upto.clamp(place.start, place.end) - place.start);
+        self.member_event(db, Happened::SnapshotWritten { last, result });
     }
 
     /// All has come: it must be on the disk before it takes the file's place.
@@ -54,7 +63,10 @@ impl Server {
             return;
         }
         let Some(receiving) = &mut self.clusters.part_mut(db).receiving else { return };
-        assert!(matches!(receiving.stage, Stage::Written), "the shell answers for what is there");
+        if !matches!(receiving.stage, Stage::Written) {
+            // Of one in whose place another one is about to come: the shell had answered before it was told.
+            return;
+        }
         let last = receiving.last;
         match result {
             Ok(_) => {
@@ -67,11 +79,18 @@ impl Server {
         }
     }
 
-    /// What has come takes the file's place.
-    pub(super) fn install_snapshot(&mut self, db: DbId, (step, behind): (u64, u64), tail: &Bytes) {
-        let step = Step { number: step, behind: Some(behind) };
-        self.clusters.part_mut(db).finishing = Some((step.number, tail.len() as u64));
-        let tail = tail.to_vec();
+    /// A snapshot that has come, or a copy of the file, takes its place, with what stands behind it.
+    pub(super) fn replace_member_file(
+        &mut self,
+        db: DbId,
+        step: u64,
+        tail: &Bytes,
+        is_snapshot: bool,
+    ) {
+        let log_len = tail.len() as u64;
+        self.clusters.part_mut(db).finishing = Some(Finishing { step, log_len, is_snapshot });
+        // It has all that comes before, even what could not be written.
+        let (tail, step) = (tail.to_vec(), Step { number: step, behind: None });
         self.shell.ask(Effect::FinishCompaction { db, tail, sync: true, step: Some(step) });
     }
 
@@ -84,11 +103,12 @@ impl Server {
     ) -> bool {
         let is_settled = self.databases.get(db).is_some_and(Db::shows_last_commit);
         let part = self.clusters.part_mut(db);
-        let is_busy = part.copy.is_some() || part.receiving.is_some() || part.finishing.is_some();
-        if !is_settled || is_busy || part.is_behind() {
+        if !is_settled || part.is_replacing_file() || part.is_behind() {
             return false;
         }
-        if part.member.applied() < part.member.first_index() {
+        // One that says no more than the file is of use where that takes nothing more.
+        let first_index = part.member.first_index() - u64::from(part.growth.is_suspect());
+        if part.member.applied() < first_index {
             return false;
         }
         let mark = part.member.begin_copy();
@@ -119,12 +139,27 @@ impl Server {
             }
             Err(error) => {
                 part.member.copy_ended();
-                let command = part.copy.take().and_then(|copy| copy.command);
-                self.end_copy_command(command, Err(error.clone()));
-                let part = self.clusters.part_mut(db);
-                let text = format!("{}: compaction failed: {error}", part.path);
-                self.shell.log("ovsdb_server", crate::effect::Level::Warning, text);
+                self.fail_copy(db, &error);
             }
+        }
+    }
+
+    /// A copy could not be written, or could not take the file's place.
+    fn fail_copy(&mut self, db: DbId, error: &str) {
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        part.growth.fail_copy(now_us);
+        let text = format!("{}: compaction failed: {error}", part.path);
+        self.shell.log_limited("compaction", "ovsdb_server", Level::Warning, text);
+        self.drop_copy(db, error);
+    }
+
+    /// A copy that is being written is given up; whoever has asked for it is told why.
+    pub(super) fn drop_copy(&mut self, db: DbId, why: &str) {
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return };
+        if let Some(copy) = part.copy.take() {
+            part.growth.drop_copy();
+            self.end_copy_command(copy.command, Err(why.to_owned()));
         }
     }
 
@@ -139,22 +174,20 @@ impl Server {
         let now_us = self.shell.now_us();
         let due: Vec<DbId> = self.clusters.due_for_copy(now_us).collect();
         for db in due {
-            self.copy_member_file(db, None);
+            let has_tables = self.databases.get(db).is_some();
+            let part = self.clusters.part_mut(db);
+            if !has_tables && part.growth.is_suspect() && !part.is_replacing_file() {
+                part.end = Some(End::Suspect);
+            } else {
+                self.copy_member_file(db, None);
+            }
         }
     }
 
-    /// A copy of the file takes its place, with what stands behind its snapshot.
-    pub(super) fn finish_copy(&mut self, db: DbId, step: u64, tail: &Bytes) {
-        self.clusters.part_mut(db).finishing = Some((step, tail.len() as u64));
-        let (tail, step) = (tail.to_vec(), Step { number: step, behind: None });
-        self.shell.ask(Effect::FinishCompaction { db, tail, sync: true, step: Some(step) });
-    }
-
-    /// What has come is of no use.
+    /// What has come, or a copy that was written, is of no use.
     pub(super) fn drop_snapshot(&mut self, db: DbId) {
-        let part = self.clusters.part_mut(db);
-        part.copy = None;
-        let before = part.receiving.take();
+        self.drop_copy(db, "there is nothing to compact any more");
+        let before = self.clusters.part_mut(db).receiving.take();
         forget(&mut self.shell, before);
         self.shell.ask(Effect::DiscardCopy { db });
     }
@@ -165,26 +198,36 @@ impl Server {
         db: DbId,
         result: Result<u64, String>,
     ) {
+        let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
         let finishing = part.finishing.take();
-        let (step, log_len) = finishing.expect("the shell answers what it was asked");
-        if let Ok(size) = result {
-            part.log_offset = size - log_len;
-            if let Some(receiving) = part.receiving.take() {
-                part.snapshot_offset = receiving.place.start;
-                part.to_apply.forget_until(receiving.last.index);
-                self.snapshot_installed(db, receiving);
-            } else if let Some(copy) = self.clusters.part_mut(db).copy.take() {
-                let now_us = self.shell.now_us();
-                let part = self.clusters.part_mut(db);
-                part.snapshot_offset = copy.data_offset;
-                part.growth.end_copy(size, now_us);
-                self.end_copy_command(copy.command, Ok(String::new()));
+        let Finishing { step, log_len, is_snapshot } =
+            finishing.expect("the shell answers what it was asked");
+        match &result {
+            Ok(size) => {
+                part.log_offset = size - log_len;
+                part.growth.end_copy(*size, now_us);
+                self.member_file_is_new(db, is_snapshot);
             }
-        } else if let Some(copy) = part.copy.take() {
-            self.end_copy_command(copy.command, Err("the file could not be replaced".to_owned()));
+            Err(error) if !is_snapshot => self.fail_copy(db, error),
+            // The member gives it up.
+            Err(_) => {}
         }
         self.member_event(db, Happened::Persisted { step, result: result.map(|_| 0) });
+    }
+
+    fn member_file_is_new(&mut self, db: DbId, is_snapshot: bool) {
+        let part = self.clusters.part_mut(db);
+        if is_snapshot {
+            let receiving = part.receiving.take().expect("what is installed has come");
+            part.snapshot_offset = receiving.place.start;
+            part.to_apply.forget_until(receiving.last.index);
+            self.snapshot_installed(db, receiving);
+        } else {
+            let copy = part.copy.take().expect("what took the place was written");
+            part.snapshot_offset = copy.data_offset;
+            self.end_copy_command(copy.command, Ok(String::new()));
+        }
     }
 }
 
