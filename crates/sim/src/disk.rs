@@ -16,14 +16,18 @@ pub(crate) struct Disk {
     valid: Option<usize>,
     /// A complete copy.
     pub(crate) copy: Option<Vec<u8>>,
-    /// A file that comes from elsewhere.
-    pub(crate) received: Option<Vec<u8>>,
+    /// A file that comes from elsewhere, or how long it was when no more of it could be written.
+    pub(crate) received: Option<Result<Vec<u8>, u64>>,
     /// A file from elsewhere is on its way, until it is in the database file's place or let go.
     pub(crate) is_receiving: bool,
     /// What was in this file's place, while the directory may still show it.
     replaced: Option<(Vec<u8>, usize)>,
     /// Copies so far: what comes of one that has been let go is not told.
     pub(crate) copies: u64,
+    /// Files so far that have taken this one's place.
+    pub(crate) files: u64,
+    /// An fdatasync(2) has failed: the file takes nothing until another one takes its place.
+    pub(crate) is_suspect: bool,
     /// What is declared about keys, beside the file.
     pub(crate) keys: Option<Vec<u8>>,
 }
@@ -35,7 +39,7 @@ impl Disk {
 
     /// The file is opened: what is in it is on the disk from then on.
     pub(crate) fn open(&mut self, valid: u64) {
-        (self.synced, self.step) = (self.file.len(), 0);
+        (self.synced, self.step, self.is_suspect) = (self.file.len(), 0, false);
         self.valid = Some(usize::try_from(valid).expect("it is in memory"));
     }
 
@@ -59,7 +63,8 @@ impl Disk {
     pub(crate) fn replace(&mut self, tail: &[u8]) -> Result<u64, String> {
         let mut copy = self.copy.take().ok_or("there is no copy")?;
         copy.extend_from_slice(tail);
-        (self.valid, self.is_receiving) = (None, false);
+        (self.valid, self.is_receiving, self.is_suspect) = (None, false, false);
+        self.files += 1;
         let old = std::mem::replace(&mut self.file, copy);
         self.replaced.get_or_insert((old, self.synced));
         self.synced = self.file.len();
@@ -94,8 +99,12 @@ impl Disk {
 
     /// Another file takes the place of this one, while nobody has it open.
     pub(crate) fn put(&mut self, file: Vec<u8>) {
-        *self =
-            Self { first: std::mem::take(&mut self.first), copies: self.copies, ..Self::new(file) };
+        *self = Self {
+            first: std::mem::take(&mut self.first),
+            copies: self.copies,
+            files: self.files,
+            ..Self::new(file)
+        };
     }
 
     /// The power has gone: of what was not synced any beginning is there.

@@ -64,6 +64,13 @@ pub struct Faults {
     pub change: usize,
     /// A disk is full for a while, but for what is urgent.
     pub full: usize,
+    /// An fdatasync(2) fails, so that the file takes nothing more.
+    pub suspect: usize,
+    /// A file that is to take another one's place is lost, or not written any further, in so many of 10,000
+    /// cases that something is done with it.
+    pub lost: usize,
+    /// Of 100 things that happen to a server so many begin a round in which others do, too.
+    pub round: usize,
     /// What is read of a file cannot be, in so many of 10,000 cases.
     pub unread: usize,
     /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
@@ -91,6 +98,7 @@ impl Faults {
             Fault::Jump => self.jump,
             Fault::Stop => self.stop,
             Fault::Full => self.full,
+            Fault::Suspect => self.suspect,
             Fault::Forget => self.forget,
             Fault::Members => self.change,
         }
@@ -98,7 +106,7 @@ impl Faults {
 }
 
 /// What is aimed at what is under way: more often what can seldom happen.
-const AIMED: [Fault; 19] = [
+const AIMED: [Fault; 20] = [
     Fault::Crash,
     Fault::Kill,
     Fault::Cut,
@@ -108,6 +116,7 @@ const AIMED: [Fault; 19] = [
     Fault::Jump,
     Fault::Stop,
     Fault::Full,
+    Fault::Suspect,
     Fault::Forget,
     Fault::Forget,
     Fault::Forget,
@@ -197,6 +206,7 @@ impl World {
             Fault::Compact => node.db.is_some() && !node.is_relay(),
             Fault::Stop => node.server.is_some() && node.is_member(),
             Fault::Full => node.is_member() && node.full_until_us <= self.now_us,
+            Fault::Suspect => node.server.is_some() && node.is_member() && !node.breaks_sync,
             Fault::Forget | Fault::Members => unreachable!("these are thought of elsewhere"),
         }
     }
@@ -257,6 +267,11 @@ impl World {
                 self.checks.counts.faults[6] += 1;
                 self.note(n, &format!("has a full disk for {} ms", while_us / 1000));
                 self.nodes[n].full_until_us = until_us;
+            }
+            Fault::Suspect => {
+                self.checks.counts.faults[7] += 1;
+                self.note(n, "has a disk that fails");
+                self.nodes[n].breaks_sync = true;
             }
             Fault::Forget | Fault::Members => unreachable!("these happen elsewhere"),
         }

@@ -6,7 +6,7 @@
 //! order:
 //!
 //! 1. [`world`]: time, what is due when, and what ends a run; `faults`: what goes wrong meanwhile.
-//! 2. `node`: one server with its files; carries out what the core asks for.
+//! 2. `node`: one server; carries out what the core asks for; `files`: what of that concerns its files.
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
 //! 5. `clients`: who writes and reads, and knows what it has been told; `tempo`: how fast.
@@ -21,6 +21,7 @@ mod clients;
 pub mod coverage;
 mod disk;
 mod faults;
+mod files;
 mod forgetting;
 mod membership;
 mod network;

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_data::{Snapshot, Uuid};
-use weir_server::effect::{Effect, MemberHeader};
+use weir_data::Uuid;
+use weir_server::effect::Effect;
 use weir_server::event::{
-    CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, SyncTime, WorkId,
+    CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, WorkId,
 };
-use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
 use weir_server::work::{Watcher, Word, Work};
 use weir_server::{Config, Server};
 
 use crate::checks::Looks;
 use crate::disk::Disk;
+use crate::files::{load, member_copy};
 use crate::forgetting::Copy;
 use crate::network::End;
 use crate::world::{Due, World};
@@ -20,8 +20,8 @@ use crate::world::{Due, World};
 /// Where every server has its database.
 pub(crate) const PATH: &str = "/db/sim.db";
 
-/// Bytes of a file that are read at once.
-const PIECE_BYTES: usize = 64 << 10;
+/// How long a round lasts at most in which several things happen, in microseconds.
+const ROUND_US: usize = 1000;
 
 /// A server, whether its process runs or not.
 pub(crate) struct Node {
@@ -55,7 +55,16 @@ pub(crate) struct Node {
     /// How far its clock is from that of the world.
     pub(crate) skew_ms: i64,
     /// When the last step is answered.
-    last_step_us: u64,
+    pub(crate) last_step_us: u64,
+    /// When the last piece of a file from elsewhere is written.
+    pub(crate) last_piece_us: u64,
+    /// The next fdatasync(2) fails.
+    pub(crate) breaks_sync: bool,
+    /// No copy of the file can be begun, and how often that was tried.
+    pub(crate) refuses_copies: bool,
+    pub(crate) copies_tried: u64,
+    /// What happens until then is handled before what it leads to is carried out.
+    round_us: u64,
     /// When it is to be looked at though nothing happens.
     pub(crate) wakeup_us: Option<u64>,
     pub(crate) looks: Looks,
@@ -102,6 +111,11 @@ impl Node {
             paused_until_us: 0,
             skew_ms: 0,
             last_step_us: 0,
+            last_piece_us: 0,
+            breaks_sync: false,
+            refuses_copies: false,
+            copies_tried: 0,
+            round_us: 0,
             wakeup_us: None,
             looks: Looks::default(),
             replies: BTreeMap::new(),
@@ -230,6 +244,14 @@ impl World {
         }
         let Some(server) = &mut node.server else { return };
         server.handle(now, event);
+        if node.round_us > self.now_us {
+            return;
+        }
+        if self.faults.round > 0 && self.rng.chance(self.faults.round) {
+            let round_us = self.now_us + 1 + self.rng.below(ROUND_US) as u64;
+            self.nodes[n].round_us = round_us;
+            return self.due(round_us, n, Due::Round);
+        }
         self.settle_node(n);
     }
 
@@ -377,38 +399,19 @@ impl World {
                     Some(header) => member_copy(&header, rows),
                     None => self.standalone_copy(rows, history.as_deref()),
                 };
-                let result = match self.is_full(n) {
-                    true => Err("No space left on device".to_owned()),
-                    false => Ok(copy.len() as u64),
-                };
-                self.nodes[n].disk.copy = result.is_ok().then_some(copy);
-                self.copy_done(n, Event::CompactionWritten { db, result });
+                self.write_copy(n, db, copy);
             }
             Effect::FinishCompaction { db, tail, step, .. } => {
                 self.finish_copy(n, db, &tail, step.map(|step| (step.number, step.behind)));
             }
-            Effect::BeginReceived { head, .. } => {
-                self.nodes[n].disk.discard();
-                self.nodes[n].disk.received = Some(head);
-                self.nodes[n].disk.is_receiving = true;
+            Effect::BeginReceived { db, head } => self.begin_received(n, db, head),
+            Effect::WriteReceived { db, offset, bytes } => {
+                self.write_received(n, db, offset, &bytes);
             }
-            Effect::WriteReceived { offset, bytes, .. } => {
-                let file = self.nodes[n].disk.received.as_mut().expect("it has begun");
-                assert_eq!(file.len() as u64, offset, "pieces come in order");
-                file.extend_from_slice(&bytes);
+            Effect::PatchReceived { db, offset, bytes } => {
+                self.patch_received(n, db, offset, &bytes);
             }
-            Effect::PatchReceived { offset, bytes, .. } => {
-                let file = self.nodes[n].disk.received.as_mut().expect("it has begun");
-                file[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-            }
-            Effect::SyncReceived { db } => {
-                let is_full = self.is_full(n);
-                let disk = &mut self.nodes[n].disk;
-                disk.copy = disk.received.take().filter(|_| !is_full);
-                let len = disk.copy.as_ref().map(|copy| copy.len() as u64);
-                let result = len.ok_or_else(|| "No space left on device".to_owned());
-                self.copy_done(n, Event::ReceivedSynced { db, result });
-            }
+            Effect::SyncReceived { db } => self.sync_received(n, db),
             Effect::DiscardCopy { .. } => self.nodes[n].disk.discard(),
             Effect::KeepKeys { db, text } => {
                 self.nodes[n].disk.keys = text;
@@ -459,133 +462,5 @@ impl World {
             _ => work.run_watched(Some(&watcher)),
         };
         self.handle(n, Event::WorkDone { id, finished: Box::new(finished) });
-    }
-
-    /// Whether the disk of a server takes nothing but what is urgent.
-    fn is_full(&self, n: usize) -> bool {
-        self.nodes[n].full_until_us > self.now_us
-    }
-
-    /// A copy is complete, unless it is let go before its helper says so.
-    fn copy_done(&mut self, n: usize, event: Event) {
-        let copies = self.nodes[n].disk.copies;
-        let at = self.now_us + 1000 + self.rng.below(500_000) as u64;
-        self.due(at, n, Due::Copy(copies, event));
-    }
-
-    fn persist(
-        &mut self,
-        n: usize,
-        db: DbId,
-        (step, behind): (u64, Option<u64>),
-        bytes: &[u8],
-        (sync, is_urgent): (bool, bool),
-    ) {
-        let delay = 20 + self.rng.below(self.faults.sync_us) as u64;
-        let now_us = self.now_us;
-        let node = &mut self.nodes[n];
-        let is_full = node.full_until_us > now_us && !is_urgent;
-        if is_full || behind.is_some_and(|behind| behind != node.disk.step) {
-            let why = if is_full { "No space left on device" } else { "Input/output error" };
-            let result = Err(why.to_owned());
-            let at = node.last_step_us.max(now_us);
-            node.last_step_us = at;
-            return self.event_at(at, n, Event::Persisted { db, step, result });
-        }
-        self.checks.written(n, bytes);
-        let upto = node.disk.append(bytes);
-        node.disk.step = step;
-        let begin = node.last_step_us.max(now_us);
-        let at = if sync { begin + delay } else { begin };
-        node.last_step_us = at;
-        let copies = node.disk.copies;
-        let synced = sync.then_some((upto, copies));
-        self.due(at, n, Due::Persisted { db, step, synced, took_us: delay });
-    }
-
-    pub(crate) fn persisted(
-        &mut self,
-        n: usize,
-        (db, step): (DbId, u64),
-        synced: Option<(usize, u64)>,
-        took_us: u64,
-    ) {
-        let is_honest = self.faults.lie != Some(crate::faults::Lie::SkipsSync);
-        let disk = &mut self.nodes[n].disk;
-        // Where another file has taken the place it was on the disk from the beginning.
-        if let Some((upto, _)) = synced.filter(|(_, copies)| *copies == disk.copies && is_honest) {
-            disk.sync(upto);
-        }
-        self.handle(n, Event::Persisted { db, step, result: Ok(SyncTime(took_us)) });
-    }
-
-    fn finish_copy(&mut self, n: usize, db: DbId, tail: &[u8], step: Option<(u64, Option<u64>)>) {
-        let now_us = self.now_us;
-        let is_full = self.is_full(n);
-        let disk = &mut self.nodes[n].disk;
-        let follows =
-            !is_full && step.is_none_or(|(_, behind)| behind.is_none_or(|b| b == disk.step));
-        let result = match follows {
-            true => disk.replace(tail),
-            false => Err("Input/output error".to_owned()),
-        };
-        if let (Ok(_), Some((number, _))) = (&result, step) {
-            disk.step = number;
-            disk.copies += 1;
-        }
-        if result.is_ok() {
-            self.checks.written(n, tail);
-            self.has_compacted();
-        }
-        let at = self.nodes[n].last_step_us.max(now_us) + 500;
-        self.nodes[n].last_step_us = at;
-        self.event_at(at, n, Event::CompactionFinished { db, result });
-    }
-}
-
-/// A member's file that has these rows, their comment and date.
-fn member_copy(
-    header: &MemberHeader,
-    (snapshot, comment, date_ms): (&Snapshot, &str, i64),
-) -> Vec<u8> {
-    let mut copy = Vec::new();
-    let mut sink = |bytes: &[u8]| {
-        copy.extend_from_slice(bytes);
-        Ok(())
-    };
-    write_member_snapshot(header, snapshot, comment, date_ms, &mut sink).expect("memory takes all");
-    copy
-}
-
-/// What a server finds in its file.
-fn load(path: &str, seed: u64, file: &[u8]) -> Result<Box<Loaded>, String> {
-    let mut loader = Loader::seekable(path, seed);
-    let mut at = 0;
-    loop {
-        let from = |offset: u64| usize::try_from(offset).expect("it is in memory");
-        let left = file.get(at..).unwrap_or_default();
-        let piece = &left[..left.len().min(PIECE_BYTES)];
-        at += piece.len();
-        if !piece.is_empty() {
-            loader.feed(piece)?;
-            if let Some(offset) = loader.again_from() {
-                at = from(offset);
-            }
-            continue;
-        }
-        match loader.finish()? {
-            Finished::Again(mut again) => {
-                at = from(again.again_from().unwrap_or(0));
-                loader = again;
-            }
-            Finished::Loaded(mut loaded) => {
-                let mut read = |offset: u64, len: u64| {
-                    let text = file.get(from(offset)..from(offset + len));
-                    text.map(<[u8]>::to_vec).ok_or_else(|| "too short".to_owned())
-                };
-                loaded.read_texts(&mut read)?;
-                return Ok(loaded);
-            }
-        }
     }
 }

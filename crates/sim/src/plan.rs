@@ -28,6 +28,8 @@ pub enum Fault {
     Stop,
     /// A disk is full.
     Full,
+    /// An fdatasync(2) fails.
+    Suspect,
     /// A file is not what it was.
     Forget,
     /// A server joins, leaves or is removed.
@@ -36,7 +38,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind of fault.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Crash,
         Self::Kill,
         Self::Cut,
@@ -46,6 +48,7 @@ impl Fault {
         Self::Jump,
         Self::Stop,
         Self::Full,
+        Self::Suspect,
         Self::Forget,
         Self::Members,
     ];

@@ -24,6 +24,9 @@ use crate::sources::Sources;
 /// The election timer, in milliseconds.
 const TIMER_MS: u64 = 1000;
 
+/// From a failed attempt to rewrite a file to the end of the next one, in microseconds.
+const REWRITE_US: u64 = 6_000_000;
+
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 20_000;
 
@@ -68,8 +71,9 @@ pub struct Counts {
     pub entries: u64,
     /// Servers that were asked for an id that somebody was told elsewhere.
     pub ids: u64,
-    /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been, full disks.
-    pub faults: [u64; 7],
+    /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been, full disks, failed
+    /// fdatasync(2)s.
+    pub faults: [u64; 8],
 }
 
 /// What is due.
@@ -83,6 +87,8 @@ pub(crate) enum Due {
     Copy(u64, Event),
     /// A step is in the file; up to where the file is synced, and which file.
     Persisted { db: DbId, step: u64, synced: Option<(usize, u64)>, took_us: u64 },
+    /// A round in which several things have happened ends.
+    Round,
     /// A server's own time has come.
     Wakeup,
     /// A client has been sent something.
@@ -327,6 +333,7 @@ impl World {
             Due::Persisted { db, step, synced, took_us } => {
                 self.persisted(n, (db, step), synced, took_us);
             }
+            Due::Round => self.settle_node(n),
             Due::Wakeup => {
                 self.nodes[n].wakeup_us = None;
                 must("liveness", self.nodes[n].looks.look(self.now_us, n));
@@ -393,13 +400,16 @@ impl World {
         self.is_calm = true;
         // Who stands still goes on by then.
         let going_us = self.nodes.iter().map(|node| node.paused_until_us).max().unwrap_or(0);
-        let calm_us = self.now_us.max(going_us);
+        // A file that takes nothing is rewritten by then, though that may have failed a moment ago.
+        let is_suspect = self.nodes.iter().any(|node| node.disk.is_suspect);
+        let rewritten_us = if is_suspect { self.now_us + REWRITE_US } else { 0 };
+        let calm_us = self.now_us.max(going_us).max(rewritten_us);
         self.calm_us = Some(calm_us);
         self.checks.liveness.calm(calm_us, TIMER_MS * 1000);
         self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
         self.heal();
         for n in 0..self.nodes.len() {
-            self.nodes[n].full_until_us = 0;
+            (self.nodes[n].full_until_us, self.nodes[n].breaks_sync) = (0, false);
             if self.nodes[n].server.is_none() && !self.nodes[n].is_spare {
                 self.nodes[n].life += 1;
                 self.due(self.now_us, n, Due::Start);
