@@ -77,6 +77,8 @@ pub(super) struct Watch {
     since_us: Option<u64>,
     /// When updates were last sent.
     flushed_us: u64,
+    /// What was pending behind that, for those who took nothing then.
+    kept_bytes: usize,
     /// What each monitor adds to how long updates wait, in microseconds.
     delay_us_each: u64,
     /// The position up to which the monitors have been shown what is decided: how many changes,
@@ -94,6 +96,7 @@ impl Watch {
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
+            kept_bytes: 0,
             delay_us_each,
             shown: 0,
         }
@@ -106,8 +109,8 @@ impl Watch {
     }
 
     fn is_due(&self, now_us: u64) -> bool {
-        self.deadline_us()
-            .is_some_and(|at| at <= now_us || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
+        let news = self.monitors.pending_bytes().saturating_sub(self.kept_bytes);
+        self.deadline_us().is_some_and(|at| at <= now_us || news >= FLUSH_BYTES_MAX)
     }
 
     /// Whether updates wait that an idle moment is good enough for. In a stream of transactions to
@@ -260,6 +263,9 @@ impl Databases {
             watch.monitors.flush_all(store, &is_mute, most, may_postpone)
         };
         watch.since_us = flushed.has_more.then_some(watch.flushed_us);
+        if !flushed.has_more {
+            watch.kept_bytes = watch.monitors.pending_bytes();
+        }
         let flushed_us = watch.flushed_us;
         watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
