@@ -10,7 +10,7 @@ use weir_data::{Committed, Delta, Ids};
 use weir_monitor::{MonitorKey, Monitors, Update};
 
 use crate::database::commits::Done;
-use crate::database::feeds::Feeding;
+use crate::database::feeds::Feeds;
 use crate::database::searches::search;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
@@ -70,7 +70,7 @@ fn are_mute<'a>(
 pub(super) struct Watch {
     pub(super) monitors: Monitors,
     /// Monitors that are told each change by itself.
-    pub(super) feeds: Vec<Feeding>,
+    pub(super) feeds: Feeds,
     /// Whose each monitor is.
     pub(super) sessions: HashMap<MonitorKey, SessionId, FixedState>,
     /// When updates began to wait to be sent.
@@ -92,7 +92,7 @@ impl Watch {
             if is_shared { CLUSTERED_FLUSH_DELAY_US_EACH } else { FLUSH_DELAY_US_EACH };
         Self {
             monitors: Monitors::new(seed),
-            feeds: Vec::new(),
+            feeds: Feeds::default(),
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
@@ -119,6 +119,13 @@ impl Watch {
         let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
         let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
         self.since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// A monitor is nobody's any more.
+    fn disown(&mut self, key: MonitorKey) {
+        if let Some(session) = self.sessions.remove(&key) {
+            self.feeds.remove((session, key));
+        }
     }
 
     /// Sends composed updates to whose monitors they are for.
@@ -166,7 +173,7 @@ impl Db {
 
     pub(super) fn want_updates(&mut self, now_us: u64) {
         let monitors = &self.watch.monitors;
-        if monitors.has_pending() || monitors.owes_ids() || self.is_feeding() {
+        if monitors.has_pending() || monitors.owes_ids() || self.is_feeding(None) {
             self.watch.since_us.get_or_insert(now_us);
         }
     }
@@ -362,16 +369,14 @@ impl Databases {
     pub(crate) fn disown_monitor(&mut self, id: DbId, key: MonitorKey) {
         // The database may have been removed.
         if let Some(db) = self.get_mut(id) {
-            db.watch.sessions.remove(&key);
-            db.watch.feeds.retain(|feeding| feeding.key != key);
+            db.watch.disown(key);
         }
     }
 
     /// A monitor ends, unless its database is gone.
     pub(crate) fn remove_monitor(&mut self, id: DbId, key: MonitorKey) {
         if let Some(db) = self.get_mut(id) {
-            db.watch.sessions.remove(&key);
-            db.watch.feeds.retain(|feeding| feeding.key != key);
+            db.watch.disown(key);
             db.watch.monitors.remove(key, db.tables.schema());
         }
     }
