@@ -208,14 +208,14 @@ impl Databases {
         owner.is_some_and(|owner| watch.feeds.all.contains_key(&(*owner, key)))
     }
 
-    /// Tells a session what is new, as much as a step suffices for. True if there is more, which is to
-    /// come before replies: the session takes it.
+    /// Tells a session what is new, as much as a step suffices for, if it `may_tell`. True if there is more,
+    /// which is to come before replies: the session takes it.
     pub(crate) fn feed_session(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
-        id: DbId,
-        of: SessionId,
+        (id, of): (DbId, SessionId),
+        may_tell: bool,
     ) -> bool {
         let takes = |db: &Db| {
             db.is_feeding(Some(of)) && sessions.get(of).is_some_and(|session| !session.is_mute(id))
@@ -223,11 +223,11 @@ impl Databases {
         if !self.get(id).is_some_and(takes) {
             return false;
         }
-        if !self.may_tell() {
+        if !may_tell || !self.may_tell(id) {
             return true;
         }
         let Fed { bytes, has_more } = self.feed(shell, sessions, id, Some(of), false);
-        self.step.note_told((bytes / DECODED_BYTES) as u64);
+        self.open(id).watch.note_told((bytes / DECODED_BYTES) as u64);
         has_more
     }
 

@@ -79,6 +79,10 @@ pub(super) struct Watch {
     flushed_us: u64,
     /// What was pending behind that, for those who took nothing then.
     kept_bytes: usize,
+    /// What it has cost in this round to tell sessions, before their replies, what they changed.
+    pub(super) told_cost: u64,
+    /// Somebody is to be told before a turn of his, and waits for the next round: who comes now comes behind.
+    has_queue: bool,
     /// What each monitor adds to how long updates wait, in microseconds.
     delay_us_each: u64,
     /// The position up to which the monitors have been shown what is decided: how many changes,
@@ -97,6 +101,8 @@ impl Watch {
             since_us: None,
             flushed_us: 0,
             kept_bytes: 0,
+            told_cost: 0,
+            has_queue: false,
             delay_us_each,
             shown: 0,
         }
@@ -119,6 +125,11 @@ impl Watch {
         let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
         let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
         self.since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// Updates were composed before a reply.
+    pub(super) fn note_told(&mut self, cost: u64) {
+        self.told_cost = self.told_cost.saturating_add(cost);
     }
 
     /// A monitor is nobody's any more.
@@ -209,6 +220,31 @@ impl Databases {
         }
         db.renew_ids(shell.now_us());
         db.want_updates(shell.now_us());
+    }
+
+    /// Whether sessions may be told now, before replies, what is pending on a database: in each round as much
+    /// as a step suffices for, what begins within it may cost another one, and nobody goes past those who
+    /// wait.
+    #[inline]
+    pub(crate) fn may_tell(&self, id: DbId) -> bool {
+        self.get(id).is_none_or(|Db { watch, .. }| {
+            !watch.has_queue && (watch.told_cost == 0 || watch.told_cost < self.step_cost_max())
+        })
+    }
+
+    /// Somebody is to be told, and has his turn in the next round.
+    pub(crate) fn wait_to_be_told(&mut self, id: DbId) {
+        self.open(id).watch.has_queue = true;
+    }
+
+    /// Those who wait have their turns, in order.
+    pub(crate) fn begin_turns(&mut self, id: DbId) {
+        self.open(id).watch.has_queue = false;
+    }
+
+    /// Whether somebody waits for nothing but the next round.
+    pub(crate) fn are_turns_postponed(&self) -> bool {
+        self.values().any(|db| db.watch.has_queue && db.is_decided())
     }
 
     /// Whether updates of a database can be composed now.
@@ -314,7 +350,7 @@ impl Databases {
         db.watch.send(shell, flushed.updates);
         // What only the server changes is small.
         if !db.is_reserved() {
-            self.step.note_told(flushed.cost);
+            db.watch.note_told(flushed.cost);
         }
         if !flushed.leaving.is_empty() {
             self.send_late(shell, sessions, id, flushed.leaving);
