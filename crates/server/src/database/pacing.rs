@@ -417,14 +417,18 @@ impl Databases {
         }
     }
 
-    /// Takes out what is left of monitors that have ended, as much as a step may.
-    pub(crate) fn sweep_monitors(&mut self) {
-        self.entries.iter_mut().for_each(|(_, db)| db.watch.monitors.sweep());
+    /// Takes out what is left of monitors that have ended, and of sessions that have left with
+    /// transactions that wait, as much as a step may.
+    pub(crate) fn sweep(&mut self) {
+        for (_, db) in &mut self.entries {
+            db.watch.monitors.sweep();
+            db.waiting.sweep();
+        }
     }
 
-    /// Whether something is left of monitors that have ended.
+    /// Whether something is left of those.
     pub(crate) fn are_to_be_swept(&self) -> bool {
-        self.values().any(|db| db.watch.monitors.is_to_be_swept())
+        self.values().any(|db| db.watch.monitors.is_to_be_swept() || db.waiting.is_to_be_swept())
     }
 
     /// Whether a monitor is still there.

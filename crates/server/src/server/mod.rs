@@ -198,7 +198,7 @@ impl Server {
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
         self.databases.tend_keys(&mut self.shell);
-        self.databases.sweep_monitors();
+        self.databases.sweep();
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
