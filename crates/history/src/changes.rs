@@ -33,6 +33,8 @@ pub struct Entry {
     /// of them are zero. Otherwise rows are inserted, or modified to, one that no other place has,
     /// and had zero before, so that merged changes show that it changed.
     pub delta: Delta,
+    /// How long the change is in its encoding.
+    pub bytes: usize,
 }
 
 impl Changes {
@@ -71,13 +73,15 @@ impl Changes {
                 (IdKind::Recorded, Some(entry)) => Uuid::from_u128(entry.header.id),
                 _ => volatile_id(self.nonce, place),
             };
-            let [mut rows, more] = [recorded, volatile].map(|entry| items(entry, schema));
+            let parts = [recorded, volatile];
+            let bytes = parts.iter().flatten().map(|entry| entry.items.len()).sum();
+            let [mut rows, more] = parts.map(|entry| items(entry, schema));
             join(&mut rows, more);
             let version = match self.kind {
                 IdKind::Recorded => Uuid::ZERO,
                 IdKind::Volatile => version_at(place),
             };
-            Some(Entry { place, id, delta: delta_of(rows, version, schema) })
+            Some(Entry { place, id, delta: delta_of(rows, version, schema), bytes })
         })
     }
 }

@@ -82,6 +82,13 @@ impl CatchUps {
         is_kept
     }
 
+    /// Forgets a step that nobody may take any more; answers with where it led to.
+    pub(crate) fn remove(&mut self, group: GroupId, place: Place) -> Option<Place> {
+        let step = self.steps.remove(&(group, place))?;
+        self.bytes -= step.body.len();
+        Some(step.end)
+    }
+
     /// Forgets the steps that nobody may take any more; answers with where they led to.
     pub(crate) fn prune(&mut self, waiting: &BTreeSet<(GroupId, Place)>) -> Vec<Place> {
         let gone = self.steps.extract_if(.., |from, _| !waiting.contains(from));

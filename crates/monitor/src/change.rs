@@ -329,6 +329,39 @@ impl Changes {
         }
     }
 
+    /// About how many rows have changed.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::One(delta, _) => delta.tables.iter().map(|table| table.rows.len()).sum(),
+            Self::Merged(set) => set.tables.iter().map(|table| table.rows.len()).sum(),
+        }
+    }
+
+    /// How many rows are gone through to merge others into these.
+    pub(crate) fn rows_to_open(&self) -> usize {
+        match self {
+            Self::Merged(set) if Arc::strong_count(set) == 1 => 0,
+            Self::One(..) | Self::Merged(_) => self.len(),
+        }
+    }
+
+    /// Changes one after the other as one.
+    pub(crate) fn join(
+        parts: Vec<Self>,
+        seed: u64,
+        schema: &Schema,
+        is_watched: impl Fn(TableId) -> bool,
+    ) -> Self {
+        let mut parts = parts.into_iter();
+        let first = parts.next().expect("something has changed");
+        if parts.len() == 0 {
+            return first;
+        }
+        let mut set = first.into_set(seed, schema, &is_watched);
+        parts.for_each(|part| part.merge_into(&mut set, schema, &is_watched));
+        Self::Merged(Arc::new(set))
+    }
+
     /// The changed tables among these, and about how many of their rows changed.
     pub(crate) fn tables(&self, is_of_these: impl Fn(TableId) -> bool) -> Vec<(TableId, usize)> {
         let mut tables: Vec<(TableId, usize)> = match self {

@@ -15,6 +15,9 @@ pub(crate) const LOOKUP: u64 = 2;
 /// Walking so many entries of a key costs a unit.
 pub(crate) const ENTRIES: u64 = 4;
 
+/// A changed row that is put together with what happened to it before.
+pub(crate) const JOIN: u64 = 3;
+
 /// A changed row that is looked up, and whom it can concern.
 pub(crate) const VIEW: u64 = 3;
 

@@ -13,6 +13,7 @@ use crate::subscription::Subscription;
 #[derive(Clone, Debug)]
 pub struct Feed {
     subscription: Arc<Subscription>,
+    digest: u64,
 }
 
 impl Feed {
@@ -21,9 +22,15 @@ impl Feed {
         compose::delta(&self.subscription, delta, schema, out);
     }
 
+    /// A hash that is equal for those that are told the same.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Whether both are told the same.
     pub fn is_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.subscription, &other.subscription)
+            || self.subscription == other.subscription
     }
 }
 
@@ -51,6 +58,7 @@ impl Monitors {
             }
         }
         assert_eq!(subscription.ids(), IdKind::Recorded, "all that is asked for is in records");
-        Some(Ok(Feed { subscription: Arc::clone(subscription) }))
+        let digest = subscription.digest(&self.hasher);
+        Some(Ok(Feed { subscription: Arc::clone(subscription), digest }))
     }
 }

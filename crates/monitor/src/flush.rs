@@ -11,7 +11,7 @@ use crate::catch_up::Step;
 use crate::change::Changes;
 use crate::clauses::found_of;
 use crate::compose;
-use crate::cost::{Budget, TooLong, VIEW};
+use crate::cost::{Budget, JOIN, TooLong, VIEW};
 use crate::late::Leaving;
 use crate::message::{self, Update};
 use crate::pending::{ChangesSince, Pending, Place};
@@ -95,10 +95,15 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// Pays for a view of the changed rows of these tables. If that alone is too much for a step,
-    /// everybody whom it concerns is sent away.
-    fn pay_for_view(&mut self, place: Place, tables: &[(TableId, usize)]) -> Result<(), TooLong> {
-        let cost = VIEW * tables.iter().map(|(_, rows)| *rows as u64).sum::<u64>();
+    /// Pays for a view of the changed rows of these tables, and for putting them together if they are to
+    /// be joined. If that alone is too much for a step, everybody whom it concerns is sent away.
+    fn pay_for_view(
+        &mut self,
+        place: Place,
+        (tables, are_joined): &(Vec<(TableId, usize)>, bool),
+    ) -> Result<(), TooLong> {
+        let each = if *are_joined { VIEW + JOIN } else { VIEW };
+        let cost = each * tables.iter().map(|(_, rows)| *rows as u64).sum::<u64>();
         let paid = self.budget.spend(cost);
         if paid.is_err() && (!self.has_moved || cost > self.most) {
             self.all_heavy = Some(place);
@@ -254,6 +259,20 @@ impl Monitors {
         self.strays.iter().filter_map(place).collect()
     }
 
+    /// A stray of a group has ended: forgets the step from its place if it was the last who could take it.
+    pub(crate) fn prune_step(&mut self, group: GroupId, place: Place, schema: &Schema) {
+        if self.catch_ups.step(group, place).is_none() {
+            return;
+        }
+        let stands_there = |key: &MonitorKey| self.strays.get(key) == Some(&place);
+        let is_needed = self.groups.get(&group).is_some_and(|group| {
+            group.classes.values().flat_map(|class| &class.members).any(stands_there)
+        });
+        if !is_needed && let Some(end) = self.catch_ups.remove(group, place) {
+            self.leave(end, schema);
+        }
+    }
+
     /// Forgets the steps that nobody can take any more.
     pub(crate) fn prune(&mut self, schema: &Schema) {
         self.renew_catch_ups(Vec::new(), schema);
@@ -297,15 +316,16 @@ impl Monitors {
         let (place, ages) = (self.base, self.ages);
         let strays = &self.strays;
         let is_stray = |key: &MonitorKey| !strays.is_empty() && strays.contains_key(key);
-        let changes = OnceCell::new();
-        let since = since(&changes, &self.pending, &self.watchers, place, flush.store);
-        let tables = changed_tables(since, &self.watchers);
-        let is_paid = flush.pay_for_view(place, &tables).is_ok();
+        let changed = self.pending.tables_since(place, |table| is_watched(&self.watchers, table));
+        let is_paid = flush.pay_for_view(place, &changed).is_ok();
+        let (tables, _) = changed;
         let is_beyond_a_step = flush.all_heavy == Some(place);
         let are_unfiled = || tables.iter().all(|(table, _)| !self.clauses.has_values(*table));
         // Whom a change of many rows concerns is found out elsewhere, and is clear without a look at
         // them if nobody has asked for values.
+        let changes = OnceCell::new();
         let (view, affected, found) = if is_paid || !is_beyond_a_step && !are_unfiled() {
+            let since = since(&changes, &self.pending, &self.watchers, place, flush.store);
             let view = resolve(since, &self.watchers, flush.store);
             let (affected, found) = self.clauses.concerned(&view);
             (Some(view), affected, found)
@@ -384,8 +404,9 @@ impl Monitors {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 let others = group.len() > same_group.len();
                 if view.get().is_none() && composer.cache.update(id, place).is_none() {
-                    let tables = || changed_tables(since(), &self.watchers);
-                    if flush.budget.is_spent() || flush.pay_for_view(place, &tables()).is_err() {
+                    let is_watched = |table| is_watched(&self.watchers, table);
+                    let changed = || self.pending.tables_since(place, is_watched);
+                    if flush.budget.is_spent() || flush.pay_for_view(place, &changed()).is_err() {
                         flush.exceed(place, id);
                         continue;
                     }
@@ -458,14 +479,6 @@ fn resolve<'a>(
     let row = |table, uuid| store.get(table, uuid);
     let is_watched = |table| is_watched(watchers, table);
     since.map_or_else(View::default, |changes| View::new(changes, store.schema(), row, is_watched))
-}
-
-/// Which watched tables have changed, and about how many of their rows.
-fn changed_tables(
-    since: Option<&Changes>,
-    watchers: &[BTreeSet<GroupId>],
-) -> Vec<(TableId, usize)> {
-    since.map_or_else(Vec::new, |changes| changes.tables(|table| is_watched(watchers, table)))
 }
 
 /// Composes bodies for members at one place, or finds them composed.

@@ -34,7 +34,8 @@ pub type LateId = u64;
 /// Updates of groups whose members stand at one place, to be composed, maybe on another thread.
 #[derive(Debug)]
 pub struct LateUpdates {
-    changes: Changes,
+    /// One after the other.
+    changes: Vec<Changes>,
     rows: Left,
     watched: Vec<bool>,
     groups: Vec<(GroupId, Arc<Subscription>)>,
@@ -74,6 +75,7 @@ impl LateUpdates {
     pub fn compose(self, rest: &dyn Fn()) -> LateBodies {
         let Self { changes, rows, watched, groups, schema, ids, seed, hasher } = self;
         let is_watched = |table: TableId| watched[table.index()];
+        let changes = Changes::join(changes, seed, &schema, is_watched);
         let store;
         let view = match &rows {
             Left::Found(rows) => {
@@ -137,14 +139,15 @@ impl Whom {
     }
 }
 
-/// The rows that changes of watched tables have left in a store.
-fn left(changes: &Changes, store: &Store, is_watched: impl Fn(TableId) -> bool) -> Left {
-    let tables = changes.tables(&is_watched);
+/// Whether so many rows of tables have changed that a helper finds them.
+fn are_many(tables: &[(TableId, usize)], store: &Store) -> bool {
     let changed: usize = tables.iter().map(|(_, rows)| rows).sum();
     let all: usize = tables.iter().map(|(table, _)| store.table(*table).len()).sum();
-    if changed >= ALWAYS_AMONG_MIN || changed >= AMONG_MIN && changed * AMONG_SHARE >= all {
-        return Left::Among(store.snapshot(), tables.into_iter().map(|(table, _)| table).collect());
-    }
+    changed >= ALWAYS_AMONG_MIN || changed >= AMONG_MIN && changed * AMONG_SHARE >= all
+}
+
+/// The rows that changes of watched tables have left in a store.
+fn left(changes: &Changes, store: &Store, is_watched: impl Fn(TableId) -> bool) -> Left {
     let mut rows = Vec::new();
     let mut row = |table, uuid| {
         let row: Option<&Row> = store.get(table, uuid);
@@ -197,12 +200,19 @@ impl Monitors {
         }
         let watchers = &self.watchers;
         let is_watched = |table| is_watched(watchers, table);
-        let since = self.pending.since(place, store.schema(), is_watched)?;
-        if keys.is_empty() {
+        let (tables, _) = self.pending.tables_since(place, is_watched);
+        if keys.is_empty() || place == self.pending.end() {
             return None;
         }
-        let changes = since.changes().clone();
-        let rows = left(&changes, store, is_watched);
+        let mut changes = self.pending.parts_since(place);
+        let rows = if are_many(&tables, store) {
+            let tables = tables.into_iter().map(|(table, _)| table).collect();
+            Left::Among(store.snapshot(), tables)
+        } else {
+            let since = self.pending.since(place, store.schema(), is_watched)?;
+            changes = vec![since.changes().clone()];
+            left(since.changes(), store, is_watched)
+        };
         let schema = Arc::clone(store.schema());
         let watched = schema.table_ids().map(|(id, _)| is_watched(id)).collect();
         let work = LateUpdates {

@@ -7,15 +7,20 @@
 //! ```
 //!
 //! A segment holds the changes between two places where somebody stands. A commit goes into the
-//! last segment, or begins a new one if somebody stands at the end. So there are never more
-//! segments than distinct places, however many transactions there were.
+//! last segment, or begins a new one if somebody stands at the end. So there are no more segments
+//! than distinct places, however many transactions there were, but for those that are so long that
+//! to merge them would take a step: whoever is told of them merges them, elsewhere.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use weir_data::{Delta, Schema, TableId};
 
 use crate::change::{ChangeSet, Changes};
+
+/// Most rows that are gone through to merge two segments; those that are longer stay apart.
+const MERGED_ROWS_MAX: usize = 32 << 10;
 
 /// A place in the log of changes: ascending, one more for each commit.
 pub(crate) type Place = u64;
@@ -41,6 +46,8 @@ pub(crate) struct Pending {
     bytes: usize,
     /// What the hashes of UUIDs, which clients may choose, begin with.
     seed: u64,
+    /// How many rows have been gone through to merge changes: the work done.
+    merged: Cell<u64>,
 }
 
 /// The changes since a place.
@@ -70,6 +77,7 @@ impl Pending {
             changed_at: Vec::new(),
             bytes: 0,
             seed,
+            merged: Cell::new(0),
         }
     }
 
@@ -96,6 +104,15 @@ impl Pending {
     /// Estimated memory of all segments.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many rows have been gone through to merge changes.
+    pub(crate) fn merged(&self) -> u64 {
+        self.merged.get()
+    }
+
+    fn note_merged(&self, rows: usize) {
+        self.merged.set(self.merged.get() + rows as u64);
     }
 
     /// How many monitors or steps stand at a place.
@@ -139,12 +156,20 @@ impl Pending {
         // Nobody tells the segments before and behind the place apart any more.
         let at = self.segments.partition_point(|segment| segment.start < place);
         if at > 0
-            && self.segments.get(at).is_some_and(|segment| segment.start == place)
+            && self.segments.get(at).is_some_and(|segment| {
+                segment.start == place && self.can_extend(at - 1, &segment.changes)
+            })
             && let Some(later) = self.segments.remove(at)
         {
             self.bytes -= later.changes.bytes();
             self.extend(at - 1, &later.changes, schema, is_watched);
         }
+    }
+
+    /// Whether later changes are merged into a segment at once.
+    fn can_extend(&self, at: usize, later: &Changes) -> bool {
+        let segment = &self.segments[at];
+        segment.changes.rows_to_open() + later.len() <= MERGED_ROWS_MAX
     }
 
     /// Merges later changes into a segment.
@@ -156,6 +181,8 @@ impl Pending {
         is_watched: impl Fn(TableId) -> bool,
     ) {
         let Some(segment) = self.segments.get_mut(at) else { return };
+        let merged = self.merged.get_mut();
+        *merged += (segment.changes.rows_to_open() + later.len()) as u64;
         self.bytes -= segment.changes.bytes();
         let nothing = Changes::Merged(Arc::new(ChangeSet::new(self.seed)));
         let earlier = std::mem::replace(&mut segment.changes, nothing);
@@ -181,17 +208,51 @@ impl Pending {
         is_watched: impl Fn(TableId) -> bool,
     ) {
         let changes = Changes::one(delta, schema);
-        if self.segments.is_empty() || self.standing_at(self.end) > 0 {
+        let last = self.segments.len().checked_sub(1);
+        let joins_last = |last: &usize| self.can_extend(*last, &changes);
+        let last = last.filter(|_| self.standing_at(self.end) == 0).filter(joins_last);
+        if let Some(last) = last {
+            self.extend(last, &changes, schema, is_watched);
+        } else {
             self.bytes += changes.bytes();
             self.segments.push_back(Segment { start: self.end, position, changes });
-        } else {
-            self.extend(self.segments.len() - 1, &changes, schema, is_watched);
         }
         self.end += 1;
         self.changed_at.resize(schema.tables.len(), 0);
         for table in &delta.tables {
             self.changed_at[table.table.index()] = self.end;
         }
+    }
+
+    /// The segments since a place where somebody stands.
+    fn behind(&self, place: Place) -> impl ExactSizeIterator<Item = &Changes> {
+        let at = self.segments.partition_point(|segment| segment.start < place);
+        self.segments.range(at..).map(|segment| &segment.changes)
+    }
+
+    /// Which watched tables have changed since a place where somebody stands, and about how many of
+    /// their rows, at most. True if [`Pending::since`] puts the changes together.
+    pub(crate) fn tables_since(
+        &self,
+        place: Place,
+        is_watched: impl Fn(TableId) -> bool,
+    ) -> (Vec<(TableId, usize)>, bool) {
+        let mut segments = self.behind(place);
+        let Some(first) = segments.next() else { return (Vec::new(), false) };
+        let mut tables = first.tables(&is_watched);
+        let is_joined = segments.len() > 0;
+        for (table, rows) in segments.flat_map(|changes| changes.tables(&is_watched)) {
+            match tables.binary_search_by_key(&table, |(table, _)| *table) {
+                Ok(at) => tables[at].1 += rows,
+                Err(at) => tables.insert(at, (table, rows)),
+            }
+        }
+        (tables, is_joined)
+    }
+
+    /// All changes since a place where somebody stands, one after the other.
+    pub(crate) fn parts_since(&self, place: Place) -> Vec<Changes> {
+        self.behind(place).cloned().collect()
     }
 
     /// All changes since a place where somebody stands.
@@ -201,17 +262,13 @@ impl Pending {
         schema: &Schema,
         is_watched: impl Fn(TableId) -> bool,
     ) -> Option<ChangesSince<'_>> {
-        let at = self.segments.partition_point(|segment| segment.start < place);
-        let mut segments = self.segments.iter().skip(at);
-        let first = segments.next()?;
-        let mut segments = segments.peekable();
-        if segments.peek().is_none() {
-            return Some(ChangesSince::Segment(&first.changes));
+        let segments = self.behind(place);
+        if segments.len() > 1 {
+            let parts = self.parts_since(place);
+            self.note_merged(parts.iter().map(Changes::len).sum());
+            return Some(ChangesSince::Joined(Changes::join(parts, self.seed, schema, is_watched)));
         }
-        let mut set = first.changes.clone().into_set(self.seed, schema, &is_watched);
-        for segment in segments {
-            segment.changes.merge_into(&mut set, schema, &is_watched);
-        }
-        Some(ChangesSince::Joined(Changes::Merged(Arc::new(set))))
+        let mut segments = segments;
+        segments.next().map(ChangesSince::Segment)
     }
 }

@@ -41,6 +41,8 @@ pub struct Counts {
     pub composed: u64,
     /// How often a group's initial rows were put together since the start.
     pub initials: u64,
+    /// How many rows' changes were gone through since the start to put them together with others'.
+    pub merged: u64,
     /// Composed updates and initial rows that are kept because others may need the same.
     pub cached: usize,
     /// Bytes of the updates and initial rows that are kept.
@@ -356,13 +358,14 @@ impl Monitors {
 
     /// Ends a monitor, which is told nothing more.
     pub fn remove(&mut self, key: MonitorKey, schema: &Schema) {
-        self.leave_group(key);
+        let membership = self.leave_group(key);
         self.away.remove(&key);
         self.owed.remove(&key);
         if let Some(place) = self.strays.remove(&key) {
             self.leave(place, schema);
+            let group = membership.expect("who stands anywhere is in a group").group;
+            self.prune_step(group, place, schema);
         }
-        self.prune(schema);
         self.try_rebase(schema);
     }
 
@@ -588,6 +591,7 @@ impl Monitors {
             change_sets: self.pending.segments(),
             composed: self.composed,
             initials: self.initials,
+            merged: self.pending.merged(),
             cached: self.cache.len() + self.catch_ups.len(),
             cached_bytes: self.cache.bytes() + self.catch_ups.bytes(),
         }

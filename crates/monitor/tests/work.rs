@@ -515,6 +515,74 @@ fn whom_very_many_rows_concern_is_found_out_elsewhere() {
     assert_eq!((flushed.updates.len(), flushed.leaving.len()), (2, 0));
 }
 
+/// Two who do not read, one of whom has read a change more, and then very many rows have changed.
+fn behind_at_two_places() -> (Scene, [MonitorKey; 2]) {
+    let mut s = Scene::new();
+    let keys = [s.add(V2, BRIDGES), s.add(V2, BRIDGES)];
+    s.insert("Bridge", 1_000_000, &[]).commit();
+    s.flush_all(&keys[..1]);
+    s.flush_all(&keys);
+    commit_rows(&mut s, 40_000);
+    s.flush_all(&keys);
+    assert_eq!(s.monitors.counts().change_sets, 2);
+    (s, keys)
+}
+
+#[test]
+fn what_somebody_far_behind_has_missed_is_put_together_elsewhere() {
+    let (mut s, [first, second]) = behind_at_two_places();
+    let before = s.monitors.counts().merged;
+    let mut flushed = s.flush_within(&[second], STEP);
+    assert!(flushed.updates.is_empty());
+    let leaving = flushed.leaving.pop().expect("it costs more than a step");
+    assert_eq!(leaving.keys, [first]);
+    let bodies = leaving.work.compose(&|| {});
+    let mut updates = Vec::new();
+    s.monitors.take_late(leaving.id, bodies, s.store.schema(), &mut updates);
+    assert_eq!(s.monitors.counts().merged, before, "nothing is put together here");
+    assert_eq!(scene::message(&updates[0]).matches("insert").count(), 40_001);
+    let rest = s.flush_all(&[]);
+    assert_eq!(scene::message(&rest[0]).matches("insert").count(), 40_000);
+    assert!(!s.monitors.has_pending());
+}
+
+#[test]
+fn who_leaves_does_not_have_very_many_rows_put_together() {
+    let (mut s, [first, second]) = behind_at_two_places();
+    let before = s.monitors.counts().merged;
+    s.remove(second);
+    s.insert("Bridge", 1_000_001, &[]).commit();
+    s.insert("Bridge", 1_000_002, &[]).commit();
+    let merged = s.monitors.counts().merged - before;
+    assert!(merged < 10, "{merged}");
+    let update = s.flush_all(&[]).pop().expect("an update");
+    assert_eq!((&update.to[..], s.monitors.has_pending()), (&[first][..], false));
+    assert_eq!(scene::message(&update).matches("insert").count(), 40_003);
+}
+
+#[test]
+fn a_long_body_is_kept_until_the_last_who_may_need_it_has_left() {
+    let mut s = Scene::new();
+    let keys = equal_monitors(&mut s, 4);
+    let other = s.add(V2, r#"{"Bridge":{"columns":["name"]}}"#);
+    let long = Atom::string(&"x".repeat(200 << 10));
+    s.insert_named("Bridge", 1, &long).commit();
+    // All but one are behind.
+    let behind = [keys[1], keys[2], keys[3], other];
+    s.flush_all(&behind);
+    s.insert("Bridge", 2, &[]).commit();
+    s.flush_all(&behind);
+    for key in &keys[1..3] {
+        s.remove(*key);
+        assert!(s.monitors.counts().cached_bytes > 0, "another one may need it");
+    }
+    s.remove(keys[3]);
+    let kept = s.monitors.counts().cached_bytes;
+    assert!(kept < 400 << 10, "{kept}: the other group's only");
+    s.remove(other);
+    assert_eq!((s.monitors.counts().cached_bytes, s.monitors.has_pending()), (0, false));
+}
+
 #[test]
 fn a_reply_waits_for_what_its_session_changed_not_for_later_steps() {
     let mut s = Scene::new();

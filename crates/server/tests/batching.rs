@@ -1,7 +1,7 @@
 //! What a busy server does together: transactions of a round in one append, updates in one message.
 
 use crate::shell::{Shell, insert, transact};
-use weir_server::event::SessionId;
+use weir_server::event::{Event, SessionId};
 
 const MONITOR: &str = r#"{"id":"m","method":"monitor_cond","params":["Net","mon",{"Port":{"columns":["name","tags"]}}]}"#;
 
@@ -81,4 +81,34 @@ fn few_hear_of_each_change_of_a_stream_at_the_next_idle_moment() {
         shell.settle();
         assert_eq!(shell.received(watcher).len(), 1);
     }
+}
+
+/// What is kept for one who does not read is no news to the others.
+#[test]
+fn who_is_far_behind_does_not_keep_updates_to_others_from_merging() {
+    let mut shell = Shell::start();
+    let (writer, behind) = (shell.connect(), shell.connect());
+    let watchers: Vec<_> = (0..20).map(|_| shell.connect()).collect();
+    let all = watchers.iter().chain([&behind]);
+    all.for_each(|watcher| drop(shell.call(*watcher, MONITOR)));
+    shell.event(Event::Blocked { session: behind });
+    let many = |name: &str| -> String {
+        let rows: Vec<String> = (0..3000).map(|i| insert(&format!("{name}{i}"))).collect();
+        rows.join(",")
+    };
+    shell.send(writer, &transact(0, &many("old")));
+    shell.settle();
+    assert!(watchers.iter().all(|watcher| shell.received(*watcher).len() == 1));
+    for i in 1..5 {
+        shell.now.monotonic_us += 100;
+        insert_port(&mut shell, writer, i);
+    }
+    assert!(watchers.iter().all(|watcher| !shell.has_received(*watcher)));
+    shell.now.monotonic_us += 500;
+    shell.round();
+    assert!(watchers.iter().all(|watcher| shell.received(*watcher).len() == 1));
+    // Much news goes at once all the same.
+    shell.send(writer, &transact(9, &many("new")));
+    shell.round();
+    assert!(watchers.iter().all(|watcher| shell.received(*watcher).len() == 1));
 }

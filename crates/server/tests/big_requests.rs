@@ -113,3 +113,38 @@ fn nothing_is_left_of_a_big_request_whose_client_has_gone() {
     assert!(shell.call(other, &transact(2, &insert("a"))).contains("uuid"));
     assert!(shell.disconnected.is_empty() && shell.work.is_empty());
 }
+
+#[test]
+fn nothing_is_left_of_conditions_whose_database_has_gone() {
+    for is_parsed_first in [false, true] {
+        let (mut shell, client, other) = start();
+        shell.call(client, r#"{"id":9,"method":"set_db_change_aware","params":[true]}"#);
+        shell.send(client, &monitor("Port"));
+        shell.settle();
+        shell.do_work(0);
+        shell.settle();
+        assert_eq!(shell.sent_out, ["Examine", "Prepare"]);
+        assert!(shell.server.message_bytes() > BIG);
+        if is_parsed_first {
+            // Its turn comes when the record is written.
+            shell.slow_disk = true;
+            shell.send(other, &transact(5, &insert("c")));
+            shell.round();
+            shell.do_work(0);
+            shell.round();
+            assert!(!shell.has_received(client), "it waits");
+            assert!(shell.server.message_bytes() > BIG);
+            shell.slow_disk = false;
+            shell.do_disk(0);
+        } else {
+            let removed = shell.command("ovsdb-server/remove-db", &["Net"]);
+            assert_eq!(removed, Some(Ok(String::new())));
+            shell.do_work(0);
+        }
+        shell.settle();
+        let received = shell.received(client).concat();
+        let is_refused = received.contains("unknown database");
+        assert_eq!(is_refused, !is_parsed_first, "{received}");
+        assert_eq!(shell.server.message_bytes(), 0);
+    }
+}

@@ -490,3 +490,26 @@ fn what_makes_no_sense_is_refused() {
     shell.pass_ms(LOOK_MS);
     assert_eq!(answer(&mut shell, client).expect("nobody watches")["clients"], 0);
 }
+
+/// However often somebody asks, all are looked at once in the shortest time between two looks.
+#[test]
+fn who_asks_again_and_again_does_not_have_all_looked_at_each_time() {
+    let mut shell = Shell::start();
+    let (asker, slow) = (shell.connect(), watcher(&mut shell));
+    watcher(&mut shell);
+    block(&mut shell, slow);
+    add_port(&mut shell, asker, "a");
+    let mut answers = 0;
+    shell.send(asker, &wait(r#"{"timeout":0}"#));
+    for _ in 0..100 {
+        shell.now.monotonic_us += 20;
+        shell.round();
+        if let Some(result) = answer(&mut shell, asker) {
+            assert_eq!((&result["clients"], &result["complete"]), (&json!(2), &json!(false)));
+            answers += 1;
+            shell.send(asker, &wait(r#"{"timeout":0}"#));
+        }
+    }
+    assert!((2..=3).contains(&answers), "{answers} in 2 ms");
+    assert_eq!(shell.looks.len(), answers);
+}

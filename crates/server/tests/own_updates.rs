@@ -277,3 +277,86 @@ fn updates_that_a_helper_composes_rest() {
     shell.settle();
     assert!(clients.iter().all(|client| shell.received(*client).concat().contains("new99")));
 }
+
+/// A step in which two clients are told of a hundred changed ports, and not three.
+const STEP: u64 = 2_400;
+
+/// Four clients that watch a hundred ports.
+fn four(shell: &mut Shell) -> [SessionId; 4] {
+    let writer = shell.connect();
+    let rows: Vec<String> = (0..100).map(|j| insert(&format!("p{j}"))).collect();
+    shell.call(writer, &transact(1, &rows.join(",")));
+    [(); 4].map(|()| {
+        let client = shell.connect();
+        // Nothing is composed for several of them.
+        let columns = format!(r#""columns":["tags"],"where":[["name","!=","old{}"]]"#, client.0);
+        shell.call(client, &MONITOR.replace(r#""columns":["name"]"#, &columns));
+        client
+    })
+}
+
+/// These change all ports, so that to tell them of it takes more than [`STEP`].
+fn write_step(shell: &mut Shell, writers: [SessionId; 3], round: usize) {
+    shell.server.set_step_cost_max(u64::MAX);
+    for (i, writer) in writers.into_iter().enumerate() {
+        let tags = format!(
+            r#"{{"op":"update","table":"Port","where":[],"row":{{"tags":"t{round}-{i}"}}}}"#
+        );
+        shell.send(writer, &transact(1, &tags));
+    }
+}
+
+/// In each round three clients are told more than a step suffices for. The round in which another one has been
+/// told of that, too, and is answered.
+fn round_of_answer(shell: &mut Shell, message: &str) -> usize {
+    let [asker, writers @ ..] = four(shell);
+    let mut received = Vec::new();
+    for round in 1..10 {
+        write_step(shell, writers, round);
+        if round == 1 {
+            shell.send(asker, message);
+        }
+        shell.server.set_step_cost_max(STEP);
+        one_round(shell);
+        one_round(shell);
+        received.extend(shell.received(asker));
+        if let Some(answer) = received.iter().position(|it| it.starts_with(r#"{"id":1,"#)) {
+            assert!(received[..answer].iter().any(|it| it.contains("-2")), "{received:?}");
+            assert_eq!(shell.sent_out, Vec::<String>::new(), "nothing of it is long");
+            return round;
+        }
+    }
+    unreachable!("it waits for ever")
+}
+
+#[test]
+fn changed_conditions_are_not_put_off_by_what_others_are_told_in_each_round() {
+    let change = r#"{"id":1,"method":"monitor_cond_change","params":["mon","mon",{"Port":[{"where":[["name","==","other"]]}]}]}"#;
+    assert_eq!(round_of_answer(&mut Shell::start(), change), 2);
+}
+
+#[test]
+fn a_reply_is_not_put_off_by_what_others_are_told_in_each_round() {
+    assert_eq!(round_of_answer(&mut Shell::start(), &transact(1, &insert("mine"))), 2);
+}
+
+/// While records are on their way a request waits, and it came behind the transaction whose record is.
+#[test]
+fn what_is_asked_behind_a_transaction_is_answered_behind_it() {
+    let mut shell = Shell::start();
+    let [asker, writers @ ..] = four(&mut shell);
+    shell.slow_disk = true;
+    write_step(&mut shell, writers, 1);
+    shell.send(asker, &transact(1, &insert("mine")));
+    shell.server.set_step_cost_max(STEP);
+    one_round(&mut shell);
+    shell.send(asker, r#"{"id":9,"method":"get_schema","params":["Net"]}"#);
+    shell.send(asker, r#"{"id":10,"method":"monitor_cancel","params":["mon"]}"#);
+    one_round(&mut shell);
+    shell.do_disk(0);
+    shell.settle();
+    let received = shell.received(asker);
+    assert!(at(&received, "t1-2") < at(&received, r#"{"id":1,"#), "{received:?}");
+    assert!(at(&received, r#"{"id":1,"#) < at(&received, r#"{"id":9,"#), "{received:?}");
+    assert!(at(&received, r#"{"id":9,"#) < at(&received, r#"{"id":10,"#), "{received:?}");
+}

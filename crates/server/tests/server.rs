@@ -19,6 +19,7 @@ mod crash;
 mod delivery;
 mod explain;
 mod fault;
+mod feeds;
 mod follow;
 mod herd;
 mod kept;

@@ -5,9 +5,10 @@
 //! Such a monitor begins like any other, for equal ones share what they begin with. Once it has its first
 //! rows, the database's monitors know it no longer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_data::{Error, IdKind, Uuid};
+use weir_data::{Error, IdKind, Schema, Uuid};
 use weir_history::{History, Place};
 use weir_monitor::{Feed, MonitorKey};
 
@@ -20,11 +21,15 @@ use crate::session::{Session, Sessions};
 use crate::shell::Shell;
 use crate::storage::Storage;
 
-/// So many bytes of changes are told in a step; the rest comes in the next one.
+/// So many bytes of changes are told in a step, to all of a database together; the rest comes in the next
+/// one.
 const STEP_BYTES_MAX: usize = 256 << 10;
 
+/// A change counts for so many bytes at least: to find it and begin an update takes its time, too.
+const CHANGE_BYTES_MIN: usize = 256;
+
 /// What a monitor that is told each change has asked for besides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FeedOptions {
     /// The id of the oldest state that is remembered, in every update.
     pub(crate) low_water: bool,
@@ -32,17 +37,55 @@ pub(crate) struct FeedOptions {
     pub(crate) index: bool,
 }
 
+/// A monitor that is told each change by itself, and whose it is.
+type FeedKey = (SessionId, MonitorKey);
+
 /// A monitor that is told each change by itself.
 #[derive(Debug)]
-pub(super) struct Feeding {
-    pub(super) key: MonitorKey,
-    session: SessionId,
+struct Feeding {
     feed: Feed,
     options: FeedOptions,
     /// The message up to the id of the state.
     head: Bytes,
     /// What it has been told; `None` before its first rows.
     at: Option<Place>,
+}
+
+/// The monitors of a database that are told each change by itself.
+#[derive(Debug, Default)]
+pub(super) struct Feeds {
+    all: BTreeMap<FeedKey, Feeding>,
+    /// For whom changes were composed last: the next step begins behind it, so that all take turns.
+    last: Option<FeedKey>,
+}
+
+impl Feeds {
+    pub(super) fn remove(&mut self, key: FeedKey) {
+        self.all.remove(&key);
+    }
+
+    /// Those of a session, or all.
+    fn of(&self, session: Option<SessionId>) -> impl Iterator<Item = (&FeedKey, &Feeding)> {
+        let from = (session.unwrap_or(SessionId(0)), MonitorKey(0));
+        let to = (session.unwrap_or(SessionId(u64::MAX)), MonitorKey(u64::MAX));
+        self.all.range(from..=to)
+    }
+
+    /// Those of a session, or of all, that have not been told what is before a place, in the order of
+    /// their turns.
+    fn in_turn(&self, session: Option<SessionId>, end: Place) -> Vec<FeedKey> {
+        let behind = self.of(session).filter(|(_, feeding)| feeding.is_behind(end));
+        let mut keys: Vec<FeedKey> = behind.map(|(key, _)| *key).collect();
+        let had_turn = keys.partition_point(|key| Some(*key) <= self.last);
+        keys.rotate_left(had_turn);
+        keys
+    }
+}
+
+impl Feeding {
+    fn is_behind(&self, end: Place) -> bool {
+        self.at.is_some_and(|at| at < end)
+    }
 }
 
 /// What a step has told.
@@ -58,10 +101,47 @@ pub(super) struct Fed {
 /// lead to.
 struct Told {
     feed: Feed,
-    options: FeedOptions,
-    from: Place,
     to: Place,
     bodies: Vec<Bytes>,
+    /// What the changes count for.
+    bytes: usize,
+}
+
+/// What updates are composed from.
+struct Source<'a> {
+    log: &'a History,
+    schema: &'a Schema,
+    /// The index of the state as it is.
+    index: Option<u64>,
+}
+
+impl Source<'_> {
+    /// The changes behind a place, until they count for `most` bytes, but at least one; `None` if the log
+    /// does not reach back so far.
+    fn tell(&self, from: Place, feeding: &Feeding, most: usize) -> Option<Told> {
+        let changes = self.log.since(from, IdKind::Recorded)?;
+        let Feeding { feed, options, .. } = feeding;
+        let low_water = options.low_water.then(|| self.log.low_water());
+        let last = self.log.chain().id();
+        let mut told = Told { feed: feed.clone(), to: from, bodies: Vec::new(), bytes: 0 };
+        let mut entries = changes.deltas(self.schema);
+        while told.bytes < most {
+            let Some(entry) = entries.next() else {
+                // Changes of what no record has may have come behind.
+                told.to = self.log.place();
+                break;
+            };
+            let mut body = Vec::new();
+            begin_body(entry.id, low_water, &mut body);
+            feed.compose(&entry.delta, self.schema, &mut body);
+            let index = self.index.filter(|_| entry.id == last);
+            end_body(options.index.then_some(index), &mut body);
+            told.bytes += CHANGE_BYTES_MIN.max(entry.bytes).max(body.len());
+            told.to = entry.place;
+            told.bodies.push(Bytes::new(body));
+        }
+        Some(told)
+    }
 }
 
 impl Databases {
@@ -85,7 +165,8 @@ impl Databases {
         let feed = feed.expect("the monitor has just been made")?;
         let head = [b"{\"id\":null,\"method\":\"weir_update\",\"params\":[", name, b","].concat();
         let head = Bytes::new(head);
-        db.watch.feeds.push(Feeding { key, session, feed, options, head, at: None });
+        let feeding = Feeding { feed, options, head, at: None };
+        db.watch.feeds.all.insert((session, key), feeding);
         Ok(())
     }
 
@@ -101,7 +182,8 @@ impl Databases {
             return self.says_other_state(id, key, known, state);
         }
         let Db { history, watch, tables, storage, .. } = self.open(id);
-        let feeding = watch.feeds.iter_mut().find(|feeding| feeding.key == key)?;
+        let owner = *watch.sessions.get(&key)?;
+        let feeding = watch.feeds.all.get_mut(&(owner, key))?;
         let state = state.expect("who is told each change is told ids");
         let log = history.kept().expect("it was there when the monitor was made");
         // A state that the log does not reach back to any more is one that nothing leads on from.
@@ -121,31 +203,31 @@ impl Databases {
 
     /// Whether a monitor is told each change.
     pub(crate) fn is_fed(&self, id: DbId, key: MonitorKey) -> bool {
-        let db = self.get(id);
-        db.is_some_and(|db| db.watch.feeds.iter().any(|feeding| feeding.key == key))
+        let Some(Db { watch, .. }) = self.get(id) else { return false };
+        let owner = watch.sessions.get(&key);
+        owner.is_some_and(|owner| watch.feeds.all.contains_key(&(*owner, key)))
     }
 
-    /// Tells a session what is new, as much as a step suffices for. True if there is more, which is to
-    /// come before replies: the session takes it.
+    /// Tells a session what is new, as much as a step suffices for, if it `may_tell`. True if there is more,
+    /// which is to come before replies: the session takes it.
     pub(crate) fn feed_session(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
-        id: DbId,
-        of: SessionId,
+        (id, of): (DbId, SessionId),
+        may_tell: bool,
     ) -> bool {
         let takes = |db: &Db| {
-            db.feeds_behind().any(|feeding| feeding.session == of)
-                && sessions.get(of).is_some_and(|session| !session.is_mute(id))
+            db.is_feeding(Some(of)) && sessions.get(of).is_some_and(|session| !session.is_mute(id))
         };
         if !self.get(id).is_some_and(takes) {
             return false;
         }
-        if !self.may_tell() {
+        if !may_tell || !self.may_tell(id) {
             return true;
         }
         let Fed { bytes, has_more } = self.feed(shell, sessions, id, Some(of), false);
-        self.step.note_told((bytes / DECODED_BYTES) as u64);
+        self.open(id).watch.note_told((bytes / DECODED_BYTES) as u64);
         has_more
     }
 
@@ -158,65 +240,42 @@ impl Databases {
         of: Option<SessionId>,
         is_whole: bool,
     ) -> Fed {
-        let db = self.open(id);
-        let Db { history, watch, tables, storage, .. } = db;
-        if watch.feeds.is_empty() {
+        let Db { history, watch, tables, storage, .. } = self.open(id);
+        if watch.feeds.all.is_empty() {
             return Fed::default();
         }
         let log = history.kept().expect("there is a log where anybody is told each change");
-        let (low_water, last) = (log.low_water(), log.chain().id());
+        let source = Source { log, schema: tables.schema(), index: index_of(log, storage) };
         let (end, mut fed) = (log.place(), Fed::default());
-        let (mut told, mut lost): (Vec<Told>, Vec<SessionId>) = (Vec::new(), Vec::new());
-        let is_meant = |session: SessionId| of.is_none_or(|of| of == session);
-        for feeding in watch.feeds.iter_mut().filter(|feeding| is_meant(feeding.session)) {
-            let Some(from) = feeding.at.filter(|at| *at < end) else { continue };
-            let takes = |session: &Session| !session.is_mute(id);
-            if !sessions.get(feeding.session).is_some_and(takes) {
+        let mut told: BTreeMap<(Place, FeedOptions, u64), Told> = BTreeMap::new();
+        let mut lost: Vec<SessionId> = Vec::new();
+        for key in watch.feeds.in_turn(of, end) {
+            let (session, _) = key;
+            if sessions.get(session).is_none_or(|session| session.is_mute(id)) {
                 continue;
             }
-            let options = feeding.options;
-            let known = |told: &Told| {
-                told.from == from && told.options == options && told.feed.is_like(&feeding.feed)
-            };
-            let at = match told.iter().position(known) {
-                Some(at) => at,
-                None => {
-                    let Some(changes) = log.since(from, IdKind::Recorded) else {
-                        lost.push(feeding.session);
-                        continue;
-                    };
-                    let feed = feeding.feed.clone();
-                    let mut new = Told { feed, options, from, to: from, bodies: Vec::new() };
-                    let (schema, mut bytes) = (tables.schema(), 0);
-                    let mut entries = changes.deltas(schema);
-                    while is_whole || bytes < STEP_BYTES_MAX {
-                        let Some(entry) = entries.next() else {
-                            // Changes of what no record has may have come behind.
-                            new.to = end;
-                            break;
-                        };
-                        let mut body = Vec::new();
-                        begin_body(entry.id, options.low_water.then_some(low_water), &mut body);
-                        new.feed.compose(&entry.delta, schema, &mut body);
-                        let is_last = entry.id == last;
-                        let index = options.index.then(|| index_of(log, storage));
-                        end_body(index.map(|index| index.filter(|_| is_last)), &mut body);
-                        bytes += body.len();
-                        new.to = entry.place;
-                        new.bodies.push(Bytes::new(body));
-                    }
-                    fed.bytes += bytes;
-                    told.push(new);
-                    told.len() - 1
+            let Feeds { all, last } = &mut watch.feeds;
+            let feeding = all.get_mut(&key).expect("it is one of them");
+            let from = feeding.at.expect("it is behind");
+            let like = (from, feeding.options, feeding.feed.digest());
+            if !told.get(&like).is_some_and(|told| told.feed.is_like(&feeding.feed)) {
+                let left = STEP_BYTES_MAX.saturating_sub(fed.bytes);
+                if left == 0 && !is_whole {
+                    fed.has_more = true;
+                    continue;
                 }
-            };
-            let Told { to, bodies, .. } = &told[at];
+                let most = if is_whole { usize::MAX } else { left };
+                let Some(new) = source.tell(from, feeding, most) else {
+                    lost.push(session);
+                    continue;
+                };
+                fed.bytes += new.bytes;
+                told.insert(like, new);
+                *last = Some(key);
+            }
+            let Told { to, bodies, .. } = &told[&like];
             for body in bodies {
-                shell.send_parts(
-                    vec![feeding.session],
-                    Arc::clone(&feeding.head),
-                    Arc::clone(body),
-                );
+                shell.send_parts(vec![session], Arc::clone(&feeding.head), Arc::clone(body));
             }
             feeding.at = Some(*to);
             fed.has_more |= *to < end;
@@ -255,19 +314,19 @@ fn end_body(index: Option<Option<u64>>, out: &mut Vec<u8>) {
 impl Watch {
     /// The sessions that are told each change.
     pub(super) fn fed_sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.feeds.iter().map(|feeding| feeding.session)
+        self.feeds.all.keys().map(|(session, _)| *session)
     }
 
     /// The sessions that have not been told each change yet, with the positions up to which they have.
     pub(super) fn behind(&self, log: &History) -> impl Iterator<Item = (SessionId, u64)> {
-        self.feeds.iter().filter_map(|feeding| {
+        self.feeds.all.iter().filter_map(|((session, _), feeding)| {
             let at = feeding.at.filter(|at| *at < log.place())?;
             let before = match log.since(at, IdKind::Recorded) {
                 // Changes of what no record has are not told.
                 Some(changes) => Place(changes.first()?.0 - 1),
                 None => at,
             };
-            Some((feeding.session, self.position_at(log, before)))
+            Some((*session, self.position_at(log, before)))
         })
     }
 
@@ -279,15 +338,10 @@ impl Watch {
 }
 
 impl Db {
-    /// Whether anybody has not been told each change yet.
-    pub(super) fn is_feeding(&self) -> bool {
-        self.feeds_behind().next().is_some()
-    }
-
-    /// Monitors that have not been told each change yet.
-    fn feeds_behind(&self) -> impl Iterator<Item = &Feeding> {
-        let end = self.history.kept().map(History::place);
-        let is_behind = move |feeding: &&Feeding| feeding.at.is_some() && feeding.at < end;
-        self.watch.feeds.iter().filter(is_behind)
+    /// Whether a session, or anybody, has not been told each change yet.
+    pub(super) fn is_feeding(&self, session: Option<SessionId>) -> bool {
+        let Some(log) = self.history.kept() else { return false };
+        let mut feeds = self.watch.feeds.of(session);
+        feeds.any(|(_, feeding)| feeding.is_behind(log.place()))
     }
 }

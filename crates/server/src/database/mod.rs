@@ -552,7 +552,7 @@ impl Databases {
     pub(crate) fn forget_session(&mut self, shell: &mut Shell, session: SessionId) {
         self.stop_work(shell, |trigger| trigger.origin.is_of(session));
         for (_, db) in &mut self.entries {
-            db.waiting.take_of(session);
+            db.waiting.forget(session);
             db.conversions.forget(session);
         }
     }

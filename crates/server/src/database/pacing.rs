@@ -10,7 +10,7 @@ use weir_data::{Committed, Delta, Ids};
 use weir_monitor::{MonitorKey, Monitors, Update};
 
 use crate::database::commits::Done;
-use crate::database::feeds::Feeding;
+use crate::database::feeds::Feeds;
 use crate::database::searches::search;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
@@ -70,13 +70,19 @@ fn are_mute<'a>(
 pub(super) struct Watch {
     pub(super) monitors: Monitors,
     /// Monitors that are told each change by itself.
-    pub(super) feeds: Vec<Feeding>,
+    pub(super) feeds: Feeds,
     /// Whose each monitor is.
     pub(super) sessions: HashMap<MonitorKey, SessionId, FixedState>,
     /// When updates began to wait to be sent.
     since_us: Option<u64>,
     /// When updates were last sent.
     flushed_us: u64,
+    /// What was pending behind that, for those who took nothing then.
+    kept_bytes: usize,
+    /// What it has cost in this round to tell sessions, before their replies, what they changed.
+    pub(super) told_cost: u64,
+    /// Somebody is to be told before a turn of his, and waits for the next round: who comes now comes behind.
+    has_queue: bool,
     /// What each monitor adds to how long updates wait, in microseconds.
     delay_us_each: u64,
     /// The position up to which the monitors have been shown what is decided: how many changes,
@@ -90,10 +96,13 @@ impl Watch {
             if is_shared { CLUSTERED_FLUSH_DELAY_US_EACH } else { FLUSH_DELAY_US_EACH };
         Self {
             monitors: Monitors::new(seed),
-            feeds: Vec::new(),
+            feeds: Feeds::default(),
             sessions: HashMap::with_hasher(FixedState::with_seed(seed)),
             since_us: None,
             flushed_us: 0,
+            kept_bytes: 0,
+            told_cost: 0,
+            has_queue: false,
             delay_us_each,
             shown: 0,
         }
@@ -106,8 +115,8 @@ impl Watch {
     }
 
     fn is_due(&self, now_us: u64) -> bool {
-        self.deadline_us()
-            .is_some_and(|at| at <= now_us || self.monitors.pending_bytes() >= FLUSH_BYTES_MAX)
+        let news = self.monitors.pending_bytes().saturating_sub(self.kept_bytes);
+        self.deadline_us().is_some_and(|at| at <= now_us || news >= FLUSH_BYTES_MAX)
     }
 
     /// Whether updates wait that an idle moment is good enough for. In a stream of transactions to
@@ -116,6 +125,18 @@ impl Watch {
         let are_many = self.monitors.len() > FLUSH_AT_IDLE_MONITORS_MAX;
         let is_stream = |since| are_many && since < self.flushed_us.saturating_add(STREAM_US);
         self.since_us.is_some_and(|since| !is_stream(since))
+    }
+
+    /// Updates were composed before a reply.
+    pub(super) fn note_told(&mut self, cost: u64) {
+        self.told_cost = self.told_cost.saturating_add(cost);
+    }
+
+    /// A monitor is nobody's any more.
+    fn disown(&mut self, key: MonitorKey) {
+        if let Some(session) = self.sessions.remove(&key) {
+            self.feeds.remove((session, key));
+        }
     }
 
     /// Sends composed updates to whose monitors they are for.
@@ -163,7 +184,7 @@ impl Db {
 
     pub(super) fn want_updates(&mut self, now_us: u64) {
         let monitors = &self.watch.monitors;
-        if monitors.has_pending() || monitors.owes_ids() || self.is_feeding() {
+        if monitors.has_pending() || monitors.owes_ids() || self.is_feeding(None) {
             self.watch.since_us.get_or_insert(now_us);
         }
     }
@@ -199,6 +220,31 @@ impl Databases {
         }
         db.renew_ids(shell.now_us());
         db.want_updates(shell.now_us());
+    }
+
+    /// Whether sessions may be told now, before replies, what is pending on a database: in each round as much
+    /// as a step suffices for, what begins within it may cost another one, and nobody goes past those who
+    /// wait.
+    #[inline]
+    pub(crate) fn may_tell(&self, id: DbId) -> bool {
+        self.get(id).is_none_or(|Db { watch, .. }| {
+            !watch.has_queue && (watch.told_cost == 0 || watch.told_cost < self.step_cost_max())
+        })
+    }
+
+    /// Somebody is to be told, and has his turn in the next round.
+    pub(crate) fn wait_to_be_told(&mut self, id: DbId) {
+        self.open(id).watch.has_queue = true;
+    }
+
+    /// Those who wait have their turns, in order.
+    pub(crate) fn begin_turns(&mut self, id: DbId) {
+        self.open(id).watch.has_queue = false;
+    }
+
+    /// Whether somebody waits for nothing but the next round.
+    pub(crate) fn are_turns_postponed(&self) -> bool {
+        self.values().any(|db| db.watch.has_queue && db.is_decided())
     }
 
     /// Whether updates of a database can be composed now.
@@ -260,6 +306,9 @@ impl Databases {
             watch.monitors.flush_all(store, &is_mute, most, may_postpone)
         };
         watch.since_us = flushed.has_more.then_some(watch.flushed_us);
+        if !flushed.has_more {
+            watch.kept_bytes = watch.monitors.pending_bytes();
+        }
         let flushed_us = watch.flushed_us;
         watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
@@ -301,7 +350,7 @@ impl Databases {
         db.watch.send(shell, flushed.updates);
         // What only the server changes is small.
         if !db.is_reserved() {
-            self.step.note_told(flushed.cost);
+            db.watch.note_told(flushed.cost);
         }
         if !flushed.leaving.is_empty() {
             self.send_late(shell, sessions, id, flushed.leaving);
@@ -356,28 +405,30 @@ impl Databases {
     pub(crate) fn disown_monitor(&mut self, id: DbId, key: MonitorKey) {
         // The database may have been removed.
         if let Some(db) = self.get_mut(id) {
-            db.watch.sessions.remove(&key);
-            db.watch.feeds.retain(|feeding| feeding.key != key);
+            db.watch.disown(key);
         }
     }
 
     /// A monitor ends, unless its database is gone.
     pub(crate) fn remove_monitor(&mut self, id: DbId, key: MonitorKey) {
         if let Some(db) = self.get_mut(id) {
-            db.watch.sessions.remove(&key);
-            db.watch.feeds.retain(|feeding| feeding.key != key);
+            db.watch.disown(key);
             db.watch.monitors.remove(key, db.tables.schema());
         }
     }
 
-    /// Takes out what is left of monitors that have ended, as much as a step may.
-    pub(crate) fn sweep_monitors(&mut self) {
-        self.entries.iter_mut().for_each(|(_, db)| db.watch.monitors.sweep());
+    /// Takes out what is left of monitors that have ended, and of sessions that have left with
+    /// transactions that wait, as much as a step may.
+    pub(crate) fn sweep(&mut self) {
+        for (_, db) in &mut self.entries {
+            db.watch.monitors.sweep();
+            db.waiting.sweep();
+        }
     }
 
-    /// Whether something is left of monitors that have ended.
+    /// Whether something is left of those.
     pub(crate) fn are_to_be_swept(&self) -> bool {
-        self.values().any(|db| db.watch.monitors.is_to_be_swept())
+        self.values().any(|db| db.watch.monitors.is_to_be_swept() || db.waiting.is_to_be_swept())
     }
 
     /// Whether a monitor is still there.

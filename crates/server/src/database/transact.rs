@@ -10,7 +10,7 @@ use weir_json::{Text, TextBuf};
 use crate::database::attempts::Way;
 use crate::database::commits::Writes;
 use crate::database::trigger::Trigger;
-use crate::database::waiting::{Moment, Waiting, kept_bytes};
+use crate::database::waiting::{Moment, kept_bytes};
 use crate::database::{Databases, Db};
 use crate::effect::Level;
 use crate::ids::{DbId, SessionId};
@@ -46,13 +46,11 @@ pub(super) struct Step {
     max: u64,
     /// What those of this round have cost.
     cost: u64,
-    /// What it has cost in this round to tell sessions, before their replies, what they changed.
-    told: u64,
 }
 
 impl Default for Step {
     fn default() -> Self {
-        Self { max: STEP_COST_MAX, cost: 0, told: 0 }
+        Self { max: STEP_COST_MAX, cost: 0 }
     }
 }
 
@@ -63,17 +61,6 @@ impl Step {
 
     fn spend(&mut self, outcome: &Outcome) {
         self.cost = self.cost.saturating_add(outcome.cost());
-    }
-
-    /// Updates were composed before a reply.
-    pub(super) fn note_told(&mut self, cost: u64) {
-        self.told = self.told.saturating_add(cost);
-    }
-
-    /// Whether more of them may be composed in this round: what begins within a step may cost
-    /// another one.
-    fn may_tell(&self) -> bool {
-        self.told == 0 || self.told < self.max
     }
 }
 
@@ -108,19 +95,18 @@ impl Databases {
         self.step.max
     }
 
-    /// Whether sessions may still be told in this round, before their replies, what they changed.
-    #[inline]
-    pub(crate) fn may_tell(&self) -> bool {
-        self.step.may_tell()
-    }
-
     /// Transactions, and updates before replies, may cost as much again.
     pub(crate) fn begin_round(&mut self) {
-        (self.step.cost, self.step.told) = (0, 0);
-        // Mostly none has run again.
-        let has_cost = |waiting: &&mut Waiting| waiting.cost > 0;
-        let all = self.entries.iter_mut().map(|(_, db)| &mut db.waiting);
-        all.filter(has_cost).for_each(|waiting| waiting.cost = 0);
+        self.step.cost = 0;
+        for (_, db) in &mut self.entries {
+            // Mostly none has run again, and nobody was told.
+            if db.waiting.cost > 0 {
+                db.waiting.cost = 0;
+            }
+            if db.watch.told_cost > 0 {
+                db.watch.told_cost = 0;
+            }
+        }
     }
 
     /// How many times waiting transactions have run again.

@@ -37,6 +37,9 @@ const SHELF_COST: u64 = 5;
 /// So many times as many are added one by one.
 const FEW_SHARE: usize = 16;
 
+/// Most transactions of sessions that have left that are taken out in a step.
+const SWEPT_MAX: usize = 1 << 10;
+
 /// A transaction's number among those that wait, in order of arrival.
 type Place = u64;
 
@@ -90,6 +93,10 @@ pub(crate) struct Waiting {
     /// Who is woken when, in µs.
     alarms: BTreeSet<(u64, Place)>,
     sessions: BTreeMap<SessionId, OfSession>,
+    /// Those of sessions that have left, to be taken out in steps.
+    gone: Vec<BTreeSet<(Vec<u8>, Place)>>,
+    /// How many of these are still among the others.
+    gone_len: usize,
     /// What is kept for all of them.
     bytes: usize,
     shelves: BTreeMap<Shelf, BTreeSet<Place>>,
@@ -130,6 +137,8 @@ impl Waiting {
             next: 1,
             alarms: BTreeSet::new(),
             sessions: BTreeMap::new(),
+            gone: Vec::new(),
+            gone_len: 0,
             bytes: 0,
             shelves: BTreeMap::new(),
             by_all: BTreeSet::new(),
@@ -187,6 +196,7 @@ impl Waiting {
         is_new
     }
 
+    /// Takes out a transaction, unless its session has left: then nobody wants it.
     fn remove(&mut self, place: Place) -> Option<Trigger> {
         let (trigger, reads) = self.triggers.remove(&place)?;
         self.awake.remove(&place);
@@ -206,19 +216,33 @@ impl Waiting {
             }
         }
         let session = trigger.origin.session().expect("only sessions' transactions wait");
-        if let Some(of_session) = self.sessions.get_mut(&session) {
-            of_session.places.remove(&(trigger.origin.id.clone(), place));
-            of_session.bytes -= kept_bytes(&trigger);
-            self.bytes -= kept_bytes(&trigger);
-            if of_session.places.is_empty() {
-                self.sessions.remove(&session);
-            }
+        let Some(of_session) = self.sessions.get_mut(&session) else {
+            self.gone_len -= 1;
+            return None;
+        };
+        of_session.places.remove(&(trigger.origin.id.clone(), place));
+        of_session.bytes -= kept_bytes(&trigger);
+        self.bytes -= kept_bytes(&trigger);
+        if of_session.places.is_empty() {
+            self.sessions.remove(&session);
         }
         Some(trigger)
     }
 
-    /// Takes out who is to run next.
+    /// Takes out who is to run next. `None` if that takes more than a step, too: who is awake stays so.
     pub(super) fn next(&mut self, now_us: u64) -> Option<Trigger> {
+        for _ in 0..SWEPT_MAX {
+            let place = self.next_awake(now_us)?;
+            // Whose session has left does not run.
+            if let Some(trigger) = self.remove(place) {
+                self.ran += 1;
+                return Some(trigger);
+            }
+        }
+        None
+    }
+
+    fn next_awake(&mut self, now_us: u64) -> Option<Place> {
         while let Some(&(at, place)) = self.alarms.first().filter(|(at, _)| *at <= now_us) {
             self.alarms.remove(&(at, place));
             self.awake.insert(place);
@@ -230,9 +254,7 @@ impl Waiting {
             return None;
         };
         self.cursor = place + 1;
-        self.ran += 1;
-        let trigger = self.remove(place);
-        Some(trigger.expect("who is awake waits"))
+        Some(place)
     }
 
     /// Tables have changed; `store` has them as they are now, `position` is the database's.
@@ -380,7 +402,10 @@ impl Waiting {
 
     /// All transactions that wait, in order of arrival.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Trigger> {
-        self.triggers.values().map(|(trigger, _)| trigger)
+        let triggers = self.triggers.values().map(|(trigger, _)| trigger);
+        triggers.filter(|trigger| {
+            trigger.origin.session().is_some_and(|session| self.sessions.contains_key(&session))
+        })
     }
 
     /// Takes out all transactions that wait.
@@ -389,12 +414,30 @@ impl Waiting {
         places.into_iter().filter_map(|place| self.remove(place)).collect()
     }
 
-    /// Takes out the transactions of a session.
-    pub(super) fn take_of(&mut self, session: SessionId) -> Vec<Trigger> {
-        let of_session = self.sessions.get(&session);
-        let places = of_session.into_iter().flat_map(|of_session| &of_session.places);
-        let places: Vec<Place> = places.map(|(_, place)| *place).collect();
-        places.into_iter().filter_map(|place| self.remove(place)).collect()
+    /// A session has left: none of its transactions runs any more. They are taken out in steps, for they
+    /// may be very many.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        let Some(OfSession { places, bytes }) = self.sessions.remove(&session) else { return };
+        self.bytes -= bytes;
+        self.gone_len += places.len();
+        self.gone.push(places);
+    }
+
+    /// Whether anything is left of sessions that have left.
+    pub(super) fn is_to_be_swept(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Takes out what is left of sessions that have left, as much as a step may.
+    pub(super) fn sweep(&mut self) {
+        for _ in 0..SWEPT_MAX {
+            let Some(places) = self.gone.last_mut() else { return };
+            match places.pop_first() {
+                // It may have been awake, and have been passed over.
+                Some((_, place)) => drop(self.remove(place)),
+                None => drop(self.gone.pop()),
+            }
+        }
     }
 
     /// Takes out the transaction of a session whose request has this id.
@@ -420,7 +463,7 @@ impl Waiting {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.triggers.len()
+        self.triggers.len() - self.gone_len
     }
 
     /// How many transactions have run again so far.
@@ -523,6 +566,29 @@ mod tests {
         assert!(most <= SHELVES_EACH, "{most}");
         let (before, slices) = (waiting.cost, 4);
         assert!(before >= SHELF_COST * slices * SHELVES_EACH as u64, "{before}");
+    }
+
+    /// Nothing of a session that has left runs, and it is not taken out in one go.
+    #[test]
+    fn what_a_session_that_left_has_waiting_is_taken_out_in_steps() {
+        let count = 5 * SWEPT_MAX;
+        let (mut waiting, store) = waiting(count as u128);
+        waiting.forget(SessionId(1));
+        assert_eq!((waiting.len(), waiting.all_kept_bytes()), (0, 0));
+        assert_eq!((waiting.triggers.len(), waiting.iter().count()), (count, 0));
+        waiting.sweep();
+        assert_eq!(waiting.triggers.len(), count - SWEPT_MAX);
+        // Some are woken all the same.
+        insert(&mut waiting, &store, 0..count as u128);
+        assert_eq!(run(&mut waiting).0, 0);
+        let mut steps = 0;
+        while waiting.is_to_be_swept() {
+            waiting.sweep();
+            steps += 1;
+        }
+        assert!((4..=5).contains(&steps), "{steps}");
+        assert!(waiting.triggers.is_empty() && waiting.shelves.is_empty());
+        assert_eq!((waiting.gone_len, waiting.len()), (0, 0));
     }
 
     #[test]

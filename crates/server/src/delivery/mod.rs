@@ -61,6 +61,8 @@ pub(crate) struct Deliveries {
     tables: Vec<Table>,
     /// The shell has been asked for outboxes and has not answered.
     is_asked: bool,
+    /// When it was last looked.
+    looked_us: Option<u64>,
     /// When to look again.
     next_us: u64,
     /// How long after that.
@@ -72,14 +74,7 @@ impl Deliveries {
     ///
     /// # Errors
     /// Too many do.
-    pub(crate) fn wait(
-        &mut self,
-        shell: &Shell,
-        sessions: &Sessions,
-        databases: &Databases,
-        asker: Asker,
-        asked: Asked,
-    ) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self, shell: &Shell, asker: Asker, asked: Asked) -> Result<(), Error> {
         let session = asker.session();
         let own = self.waits.iter().filter(|wait| wait.asker().session() == session);
         let is_over = session.is_some() && own.count() >= WAITS_OF_SESSION_MAX;
@@ -88,9 +83,8 @@ impl Deliveries {
             let details = format!("{whose} for as many deliveries as the server keeps");
             return Err(Error::new("resources exhausted", details));
         }
-        let told = databases.told(shell, sessions, asked.db);
-        self.waits.push(Wait::new(asker, asked, &told, shell.now_us()));
         self.look_soon(shell);
+        self.waits.push(Wait::new(asker, asked, shell.now_us()));
         Ok(())
     }
 
@@ -108,12 +102,27 @@ impl Deliveries {
             return Err("too many of these commands are under way".to_owned());
         }
         self.tables.push(Table { command, db, is_asked: false });
-        self.look_soon(shell);
+        (self.next_us, self.pause_us) = (shell.now_us(), LOOK_US_MIN);
         Ok(())
     }
 
+    /// Somebody new waits. Clients may ask as often as they like: that is no reason to look more often.
     fn look_soon(&mut self, shell: &Shell) {
-        (self.next_us, self.pause_us) = (shell.now_us(), LOOK_US_MIN);
+        let at_us = self.may_look_us().max(shell.now_us());
+        self.next_us = if self.is_idle() { at_us } else { self.next_us.min(at_us) };
+        self.pause_us = LOOK_US_MIN;
+    }
+
+    /// When it may be looked again at the earliest.
+    fn may_look_us(&self) -> u64 {
+        self.looked_us.map_or(0, |looked_us| looked_us + LOOK_US_MIN)
+    }
+
+    /// When it is to be looked again: also when a wait is over, whose answer says how far all are. While the
+    /// shell's answer is out it comes behind that.
+    fn look_us(&self) -> u64 {
+        let until_us = self.waits.iter().map(Wait::until_us).min().filter(|_| !self.is_asked);
+        until_us.map_or(self.next_us, |until_us| self.next_us.min(until_us.max(self.may_look_us())))
     }
 
     #[inline]
@@ -131,7 +140,7 @@ impl Deliveries {
         if self.is_asked {
             return (!self.waits.is_empty()).then_some(self.next_us);
         }
-        self.waits.iter().map(Wait::until_us).chain([self.next_us]).min()
+        Some(self.look_us())
     }
 
     /// Looks at how far the sessions are, if it is time for that, and answers who need not wait any
@@ -145,17 +154,18 @@ impl Deliveries {
 
     fn look(&mut self, shell: &mut Shell, sessions: &Sessions, databases: &Databases) {
         let now_us = shell.now_us();
-        if self.next_us <= now_us {
-            let mut told: BTreeMap<DbId, BTreeMap<SessionId, Told>> = BTreeMap::new();
-            for wait in &mut self.waits {
-                let told = told.entry(wait.db());
-                wait.note_told(told.or_insert_with_key(|db| databases.told(shell, sessions, *db)));
-            }
-            self.ask(shell, sessions, databases);
-            self.next_us = now_us + self.pause_us;
-            self.pause_us = (2 * self.pause_us).min(LOOK_US_MAX);
+        if now_us < self.look_us() {
+            return;
         }
-        self.answer(shell, sessions, databases);
+        let mut told = AllTold::new();
+        for wait in &mut self.waits {
+            wait.note_told(told_of(&mut told, shell, sessions, databases, wait.db()));
+        }
+        self.ask(shell, sessions, databases);
+        self.looked_us = Some(now_us);
+        self.next_us = now_us + self.pause_us;
+        self.pause_us = (2 * self.pause_us).min(LOOK_US_MAX);
+        self.answer(shell, sessions, databases, told);
     }
 
     /// Asks the shell for the outboxes that matter now.
@@ -201,16 +211,23 @@ impl Deliveries {
             let reply = Ok(answer::table(rows));
             shell.ask(Effect::CommandReply { id: table.command, reply });
         }
-        self.answer(shell, sessions, databases);
+        self.answer(shell, sessions, databases, AllTold::new());
     }
 
-    /// Answers who need not wait any longer.
-    fn answer(&mut self, shell: &mut Shell, sessions: &Sessions, databases: &Databases) {
+    /// Answers who need not wait any longer, and says how far those are who have it not.
+    fn answer(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        databases: &Databases,
+        mut all_told: AllTold,
+    ) {
         // Whose time is up may have been delivered what the shell is about to tell.
         let now_us = if self.is_asked { 0 } else { shell.now_us() };
-        let is_over = |wait: &mut Wait| wait.is_complete() || wait.until_us() <= now_us;
+        let is_over =
+            |wait: &mut Wait| wait.has_begun() && (wait.is_complete() || wait.until_us() <= now_us);
         for wait in self.waits.extract_if(.., is_over) {
-            let told = databases.told(shell, sessions, wait.db());
+            let told = told_of(&mut all_told, shell, sessions, databases, wait.db());
             let shown = databases.shown(wait.db());
             let missing = wait.missing().map(|(session, stage)| {
                 let client = sessions.get(session).map_or("", crate::session::Session::name);
@@ -250,6 +267,20 @@ impl Deliveries {
             }
         }
     }
+}
+
+/// How far the sessions have been told that watch each database, as far as somebody has asked.
+type AllTold = BTreeMap<DbId, BTreeMap<SessionId, Told>>;
+
+/// How far the sessions have been told that watch a database: found out once a look.
+fn told_of<'a>(
+    all: &'a mut AllTold,
+    shell: &Shell,
+    sessions: &Sessions,
+    databases: &Databases,
+    db: DbId,
+) -> &'a BTreeMap<SessionId, Told> {
+    all.entry(db).or_insert_with(|| databases.told(shell, sessions, db))
 }
 
 /// The databases that a table is about: one, or all but the server's own.

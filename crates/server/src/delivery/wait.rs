@@ -51,22 +51,23 @@ pub(super) struct Wait {
     asker: Asker,
     asked: Asked,
     until_us: u64,
+    /// Empty before the first look.
     stages: BTreeMap<SessionId, Stage>,
+    has_begun: bool,
     /// How many sessions have left, or watch the database no longer.
     left: usize,
 }
 
 impl Wait {
-    /// A wait for the sessions that watch the database now.
-    pub(super) fn new(
-        asker: Asker,
-        asked: Asked,
-        told: &BTreeMap<SessionId, Told>,
-        now_us: u64,
-    ) -> Self {
-        let stages = told.keys().map(|session| (*session, Stage::Behind)).collect();
+    /// A wait for the sessions that watch the database at the next look.
+    pub(super) fn new(asker: Asker, asked: Asked, now_us: u64) -> Self {
         let until_us = now_us.saturating_add(asked.timeout_us);
-        Self { asker, asked, until_us, stages, left: 0 }
+        Self { asker, asked, until_us, stages: BTreeMap::new(), has_begun: false, left: 0 }
+    }
+
+    /// Whether it has been looked for whom is waited.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     pub(super) fn asker(&self) -> &Asker {
@@ -117,7 +118,7 @@ impl Wait {
         let before = self.stages.len();
         self.stages.retain(|session, _| told.contains_key(session));
         self.left += before - self.stages.len();
-        if self.asked.count.is_some() {
+        if !std::mem::replace(&mut self.has_begun, true) || self.asked.count.is_some() {
             for session in told.keys() {
                 self.stages.entry(*session).or_insert(Stage::Behind);
             }

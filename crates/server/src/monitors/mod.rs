@@ -211,7 +211,8 @@ impl Subscriptions {
     }
 
     /// Sends a session what is pending for it: what it changed, it sees before the reply. Of what it is to be
-    /// told of each change, as much as a step suffices for.
+    /// told of each change, as much as a step suffices for. Nothing of databases whose step of this round is
+    /// spent: what others have changed there may as well come behind.
     pub(crate) fn flush_session(
         &mut self,
         shell: &mut Shell,
@@ -229,8 +230,8 @@ impl Subscriptions {
             monitors = rest;
             // A session may have left before its reply was ready.
             let Some(session) = sessions.get(id) else { return };
-            if !session.gate().is_working_on(first.db) {
-                databases.feed_session(shell, sessions, first.db, id);
+            if databases.may_tell(first.db) && !session.gate().is_working_on(first.db) {
+                databases.feed_session(shell, sessions, (first.db, id), true);
                 let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
                 databases.flush_monitors(shell, sessions, first.db, &keys);
             }
@@ -271,10 +272,7 @@ impl Subscriptions {
         if !sessions.has(id) || matches!(reply, Reply::Later) {
             return;
         }
-        // What others have changed may as well come behind it.
-        if databases.may_tell() {
-            self.flush_session(shell, sessions, databases, id);
-        }
+        self.flush_session(shell, sessions, databases, id);
         match reply {
             Reply::Result(result) => self.send_result(shell, sessions, id, request, result),
             Reply::Later => {}

@@ -30,8 +30,9 @@ pub(super) struct Checks {
     out: BTreeMap<WorkId, Check>,
     /// Those whose conditions are being parsed.
     preparing: BTreeMap<WorkId, Preparing>,
-    /// Of the message that a session's lane of a database begins with, which has come back.
-    prepared: BTreeMap<(SessionId, DbId), Box<Prepared>>,
+    /// Of the message that a session's lane of a database begins with, which has come back; and how long
+    /// that is.
+    prepared: BTreeMap<(SessionId, DbId), (Box<Prepared>, usize)>,
 }
 
 struct Preparing {
@@ -76,7 +77,8 @@ impl Checks {
     /// Bytes of the messages.
     pub(super) fn bytes(&self) -> usize {
         let preparing = self.preparing.values().map(|preparing| preparing.bytes);
-        self.out.values().map(|check| check.bytes).chain(preparing).sum()
+        let prepared = self.prepared.values().map(|(_, bytes)| *bytes);
+        self.out.values().map(|check| check.bytes).chain(preparing).chain(prepared).sum()
     }
 
     /// A session has left: nobody waits for what it has sent.
@@ -87,6 +89,11 @@ impl Checks {
             shell.ask(Effect::Say { id: *work, word: Word::Stop });
         }
         self.prepared.retain(|(of, _), _| *of != session);
+    }
+
+    /// A database has gone, or has another schema: what has been parsed for it is good for nothing.
+    pub(super) fn forget_database(&mut self, db: DbId) {
+        self.prepared.retain(|(_, of), _| *of != db);
     }
 
     /// Whose messages they are, and when they came.
@@ -164,7 +171,7 @@ impl Server {
         else {
             return Conditions::Here;
         };
-        if let Some(prepared) = self.checks.prepared.remove(&(session, db)) {
+        if let Some((prepared, _)) = self.checks.prepared.remove(&(session, db)) {
             return Conditions::Ready(prepared);
         }
         let Self { sessions, databases, subscriptions, .. } = self;
@@ -191,12 +198,15 @@ impl Server {
     /// the database.
     pub(super) fn prepared(&mut self, work: WorkId, Ready(ready): Ready) {
         let preparing = self.checks.preparing.remove(&work);
-        let Preparing { session, db, .. } = preparing.expect("a helper answers what it was asked");
+        let Preparing { session, db, bytes, .. } =
+            preparing.expect("a helper answers what it was asked");
         // The session may have left meanwhile.
         let Some((message, prepared)) = ready.filter(|_| self.sessions.has(session)) else {
             return;
         };
-        self.checks.prepared.insert((session, db), prepared);
+        if self.databases.get(db).is_some() {
+            self.checks.prepared.insert((session, db), (prepared, bytes));
+        }
         self.sessions.put_back(session, Incoming::Checked(message), Lane::Db(db), Marks::default());
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));

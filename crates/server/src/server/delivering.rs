@@ -24,8 +24,7 @@ impl Server {
         let unknown = || Error::syntax_tagged(params, UNKNOWN, "this server does not know its id");
         let asked = self.asked(db, wish).ok_or_else(unknown)?;
         let asker = Asker::Session(session, request.to_owned());
-        let Self { shell, sessions, databases, deliveries, .. } = self;
-        deliveries.wait(shell, sessions, databases, asker, asked)?;
+        self.deliveries.wait(&self.shell, asker, asked)?;
         Ok(Reply::Later)
     }
 
@@ -38,8 +37,7 @@ impl Server {
         let (name, words) = args.split_first().ok_or("a database expected")?;
         let db = self.databases.by_name(name).ok_or("no such database")?;
         let asked = self.asked(db, Wish::of_words(words)?).ok_or(UNKNOWN)?;
-        let Self { shell, sessions, databases, deliveries, .. } = self;
-        let waiting = deliveries.wait(shell, sessions, databases, Asker::Command(id), asked);
+        let waiting = self.deliveries.wait(&self.shell, Asker::Command(id), asked);
         waiting.map_err(|error| error.details().unwrap_or_default().to_owned())
     }
 

@@ -217,11 +217,12 @@ impl Server {
     pub(super) fn remove_database(&mut self, id: DbId, reason: &str) {
         self.end_part(id);
         self.forget_relay(id);
-        let Self { shell, sessions, databases, subscriptions, deliveries, states, backups, .. } =
-            self;
+        let Self { shell, databases, deliveries, states, backups, .. } = self;
         backups.forget(shell, databases, id);
         deliveries.forget_database(shell, id);
         states.forget_database(shell, id);
+        self.checks.forget_database(id);
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.cancel(shell, sessions, databases, id, &[]);
         let name = databases.remove(shell, sessions, id);
         databases.change_server_db(shell, &crate::database::server_db::delete(&name));
@@ -258,6 +259,7 @@ impl Server {
 
     /// A database has another schema from now on: who watches it learns of that, or is disconnected.
     pub(super) fn tell_of_schema(&mut self, id: DbId, replaced: Replaced) {
+        self.checks.forget_database(id);
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         let Replaced { name, kept, operation, origin } = replaced;
         subscriptions.cancel(shell, sessions, databases, id, &kept);

@@ -201,7 +201,7 @@ impl Server {
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
         self.deliveries.run(&mut self.shell, &self.sessions, &self.databases);
         self.databases.tend_keys(&mut self.shell);
-        self.databases.sweep_monitors();
+        self.databases.sweep();
         self.compact_if_due();
         self.databases.start_conversions(&mut self.shell, &mut self.sessions);
         if self.remotes.is_stale() {
@@ -224,9 +224,10 @@ impl Server {
     /// When `end_round` must be called even if nothing happens, on the monotonic clock.
     pub fn next_wakeup_us(&self) -> Option<u64> {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
+        let is_postponed = self.round.is_postponed() || self.databases.are_turns_postponed();
         let has_mail_of = |(id, db): (DbId, &Db)| db.is_decided() && self.backups.has_waiting(id);
         earliest([
-            (self.sessions.are_any_ready() || self.round.is_postponed()).then_some(0),
+            (self.sessions.are_any_ready() || is_postponed).then_some(0),
             (self.databases.want_tending() || self.databases.are_to_be_swept()).then_some(0),
             self.databases.next_us(),
             (self.has_mail() || self.databases.iter().any(has_mail_of)).then_some(0),

@@ -28,8 +28,18 @@ use crate::work::{EXAMINE_BYTES_MIN, operations};
 enum Late {
     /// A helper composes them.
     Helper,
-    /// The next round tells them.
-    Round,
+    /// Others are told first.
+    Turn,
+}
+
+/// Whether a message that has been looked at asks for other conditions of a monitor.
+pub(super) fn changes_conditions(message: &Incoming) -> bool {
+    let Incoming::Checked(message) = message else { return false };
+    let parsed = Message::parse(message.text());
+    matches!(
+        parsed,
+        Ok(Message::Request { method, .. }) if Method::parse(method) == Some(Method::MonitorCondChange)
+    )
 }
 
 impl Server {
@@ -329,13 +339,14 @@ impl Server {
                     let (message, marks) = (Incoming::Checked(message), Marks::default());
                     return self.wait_for(session, db, lane, message, marks);
                 }
-                if let Some((late, lane)) = self.late_updates(session, method, params) {
+                if let Some((late, db)) = self.late_updates(session, method, params) {
                     let message = Incoming::Checked(message);
                     return match late {
                         Late::Helper => {
+                            let lane = Lane::Db(db);
                             self.sessions.put_back(session, message, lane, Marks::default());
                         }
-                        Late::Round => self.sessions.postpone(session, message, lane),
+                        Late::Turn => self.await_own_turn(session, message, db),
                     };
                 }
                 let asked = (method, params);
@@ -370,24 +381,24 @@ impl Server {
         self.databases.get(db).is_some_and(|db| db.tables().is_away()).then_some((db, lane))
     }
 
-    /// A change of conditions comes behind all that was to be told under the old ones: what it
-    /// waits for, and in which lane, if that is not told at once.
+    /// A change of conditions comes behind all that was to be told under the old ones: where that is,
+    /// and of which database, if it is not told at once.
     fn late_updates(
         &mut self,
         id: SessionId,
         method: &str,
         params: Text<'_>,
-    ) -> Option<(Late, Lane)> {
+    ) -> Option<(Late, DbId)> {
         if Method::parse(method)? != Method::MonitorCondChange {
             return None;
         }
         let Lane::Db(db) = self.concerned(id, method, params)? else { return None };
-        let Self { shell, sessions, databases, subscriptions, .. } = self;
-        if !databases.may_tell() && subscriptions.has_pending(databases, db, id) {
-            return Some((Late::Round, Lane::Db(db)));
+        if self.is_behind_others(db, id) {
+            return Some((Late::Turn, db));
         }
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.flush_session(shell, sessions, databases, id);
-        databases.is_told_late(db, id).then_some((Late::Helper, Lane::Db(db)))
+        databases.is_told_late(db, id).then_some((Late::Helper, db))
     }
 
     pub(super) fn answer(&mut self, session: SessionId, request: &[u8], reply: Reply) {

@@ -13,6 +13,7 @@ use crate::database::{Answer, Db, Done, Next, Trigger, note_waited};
 use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
+use crate::server::requests::changes_conditions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::message::{About, Incoming, Marks};
 use crate::work::{ConversionError, Garbage, Piece};
@@ -36,6 +37,16 @@ pub(super) enum Turn {
     Converted(Result<Box<Converted>, ConversionError>),
     /// The converted copy has taken the file's place, or has not.
     ConversionFinished(Result<u64, String>),
+}
+
+impl Turn {
+    /// Whose reply waits for his own updates.
+    fn of_untold(&self) -> Option<SessionId> {
+        match self {
+            Self::Untold(answer) => Some(answer.session),
+            _ => None,
+        }
+    }
 }
 
 /// What runs behind everything else of a round.
@@ -62,11 +73,10 @@ pub(super) struct Round {
     turns: BTreeMap<DbId, VecDeque<Turn>>,
     /// Until all else of the round is done.
     last: VecDeque<Last>,
-    /// Something waits for the next round: replies, whose sessions can be told then what they changed, or what
-    /// relays have set aside.
-    is_postponed: bool,
-    /// Replies to these wait, too: they are told each change by itself, and have had a step of it.
+    /// Of these sessions, which are told each change by itself, replies wait: they have had a step of it.
     fed: BTreeSet<(DbId, SessionId)>,
+    /// Relays have set something aside for the next round.
+    is_postponed: bool,
 }
 
 impl Round {
@@ -78,9 +88,9 @@ impl Round {
         self.last.push_back(Last::Configuration(result));
     }
 
-    /// Whether something waits for nothing but the next round.
+    /// Whether something waits for the next round that relays have set aside.
     pub(super) fn is_postponed(&self) -> bool {
-        self.is_postponed || !self.fed.is_empty()
+        self.is_postponed
     }
 
     /// There is something for the next round that waits for nothing else.
@@ -221,13 +231,18 @@ impl Server {
             return false;
         }
         let (mut kept, mut has_turned) = (VecDeque::new(), false);
-        // Sessions that have not got a reply which comes before what they have asked since.
-        let mut untold: Vec<SessionId> = Vec::new();
-        for turn in self.round.take(id) {
+        self.databases.begin_turns(id);
+        let turns = self.round.take(id);
+        // Sessions that have not got a reply. What they have asked since comes behind it, though it may have
+        // been filed before the reply was.
+        let untold: BTreeSet<SessionId> = turns.iter().filter_map(Turn::of_untold).collect();
+        for turn in turns {
             let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
             let must_wait = match &turn {
                 _ if !self.databases.is_decided(id) => true,
-                Turn::Request { session, .. } => untold.contains(session),
+                Turn::Request { session, message, .. } => {
+                    untold.contains(session) || self.is_late_change(id, *session, message)
+                }
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
                 Turn::Untold(Answer { session, .. }) => {
@@ -240,9 +255,6 @@ impl Server {
             if must_wait {
                 // Whoever has the tables is to know that they are waited for.
                 self.databases.hurry(&mut self.shell, id);
-                if let Turn::Untold(answer) = &turn {
-                    untold.push(answer.session);
-                }
                 kept.push_back(turn);
             } else {
                 self.take_turn(id, turn);
@@ -309,30 +321,56 @@ impl Server {
     }
 
     /// Whether there is something to tell a session of a database that is not for now: the session
-    /// takes no updates, or telling others has cost a step in this round.
+    /// takes no updates, or others come first.
     fn is_told_later(&mut self, db: DbId, session: SessionId) -> bool {
-        let Self { sessions, databases, subscriptions, round, .. } = self;
+        let Self { sessions, databases, subscriptions, .. } = self;
         let of_session = || sessions.get(session);
         let is_mute = sessions.are_any_mute()
             && of_session().is_some_and(|session| session.gate().is_working_on(db));
-        // Who comes behind those that wait does not go past them.
-        let is_spent = (round.is_postponed || !databases.may_tell()) && databases.can_tell(db);
-        if !is_mute && !is_spent || !subscriptions.has_pending(databases, db, session) {
-            return false;
+        if is_mute {
+            return subscriptions.has_pending(databases, db, session);
         }
-        round.is_postponed |= !is_mute;
-        true
+        let is_late = self.is_behind_others(db, session);
+        if is_late {
+            self.databases.wait_to_be_told(db);
+        }
+        is_late
+    }
+
+    /// Whether there is something to tell a session of a database, and others are told first: those for whom
+    /// the step of this round has been spent, or who wait already.
+    pub(super) fn is_behind_others(&self, db: DbId, session: SessionId) -> bool {
+        let Self { databases, subscriptions, .. } = self;
+        !databases.may_tell(db)
+            && databases.can_tell(db)
+            && subscriptions.has_pending(databases, db, session)
+    }
+
+    /// Whether a turn is a change of conditions, and what it comes behind is to be told later.
+    fn is_late_change(&mut self, db: DbId, session: SessionId, message: &Incoming) -> bool {
+        let is_late = self.is_behind_others(db, session) && changes_conditions(message);
+        if is_late {
+            self.databases.wait_to_be_told(db);
+        }
+        is_late
+    }
+
+    /// A request comes behind what its session is to be told, when that has its turn.
+    pub(super) fn await_own_turn(&mut self, session: SessionId, message: Incoming, db: DbId) {
+        let (reason, lane) = (Reason::Turn, Lane::Db(db));
+        self.sessions.hold(session, reason, lane);
+        self.databases.wait_to_be_told(db);
+        self.round.push(db, Turn::Request { session, message, reason, lane });
     }
 
     /// Whether there is more to tell a session of each change than one step: it is told that much in this
-    /// round, if it has not been.
+    /// round, if it has not been, and others do not come first.
     fn is_fed_later(&mut self, db: DbId, session: SessionId) -> bool {
         let Self { shell, sessions, databases, round, .. } = self;
-        if round.fed.contains(&(db, session)) {
-            return true;
-        }
-        let has_more = databases.feed_session(shell, sessions, db, session);
+        let is_fed = round.fed.contains(&(db, session));
+        let has_more = databases.feed_session(shell, sessions, (db, session), !is_fed);
         if has_more {
+            databases.wait_to_be_told(db);
             round.fed.insert((db, session));
         }
         has_more

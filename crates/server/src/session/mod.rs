@@ -318,13 +318,6 @@ impl Sessions {
         queued.expect("its message is being handled");
     }
 
-    /// As [`Sessions::put_back`], for a message that waits for nothing but the next round.
-    pub(crate) fn postpone(&mut self, id: SessionId, message: Incoming, lane: Lane) {
-        self.put_back(id, message, lane, Marks::default());
-        self.note_handled(id);
-        self.look_at(id);
-    }
-
     /// The next session and its message that has waited long enough.
     pub(crate) fn next_queued(&mut self, shell: &mut Shell) -> Option<(SessionId, Queued)> {
         for _ in 0..self.ready.len() {

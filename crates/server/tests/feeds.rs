@@ -1,0 +1,122 @@
+//! Monitors that are told each change by itself share what a step suffices for, however many they are and
+//! whoever has them.
+
+use std::ops::Range;
+
+use crate::shell::{Shell, transact};
+use weir_server::event::{Event, SessionId};
+
+/// What a step tells all of them, in bytes.
+const STEP_BYTES_MAX: usize = 256 << 10;
+const ZERO: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A server whose only table has twelve columns, so that there are thousands of different monitors.
+fn start() -> Shell {
+    let columns: Vec<String> = (0..12).map(|i| format!(r#""c{i}":{{"type":"string"}}"#)).collect();
+    let schema = format!(
+        r#"{{"name":"Net","version":"1.0.0","tables":{{"Port":{{"columns":{{{}}}}}}}}}"#,
+        columns.join(",")
+    );
+    let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).unwrap();
+    let mut file = Vec::new();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    Shell::start_on(file)
+}
+
+/// A client with these monitors, each of other columns, all of which have `c11`.
+fn watcher(shell: &mut Shell, numbers: Range<usize>) -> SessionId {
+    let client = shell.connect();
+    for n in numbers {
+        let chosen = (0..11).filter(|i| n >> i & 1 == 1).chain([11]);
+        let columns: Vec<String> = chosen.map(|i| format!(r#""c{i}""#)).collect();
+        let ask = format!(
+            r#"{{"id":1,"method":"weir_monitor","params":["Net","w{n}",{{"Port":{{"columns":[{}]}}}},"{ZERO}",{{"each":true}}]}}"#,
+            columns.join(",")
+        );
+        assert!(shell.call(client, &ask).contains("result"));
+    }
+    client
+}
+
+/// Somebody inserts a row with so many bytes in a transaction of its own.
+fn write(shell: &mut Shell, bytes: usize) {
+    let writer = shell.connect();
+    let row =
+        format!(r#"{{"op":"insert","table":"Port","row":{{"c11":"{}"}}}}"#, "x".repeat(bytes));
+    shell.send(writer, &transact(1, &row));
+    shell.round();
+    assert!(shell.received(writer)[0].contains("uuid"));
+}
+
+/// One step of updates: how many each client was told, and how long they were together.
+fn step(shell: &mut Shell, clients: &[SessionId]) -> (Vec<usize>, usize) {
+    assert!(shell.server.has_pending_updates(), "there is more to tell");
+    shell.server.flush_updates(shell.now);
+    shell.pump();
+    let told: Vec<Vec<String>> = clients.iter().map(|client| shell.received(*client)).collect();
+    (told.iter().map(Vec::len).collect(), told.iter().flatten().map(String::len).sum())
+}
+
+#[test]
+fn what_many_monitors_of_one_who_was_behind_are_told_comes_in_steps() {
+    let mut shell = start();
+    let client = watcher(&mut shell, 0..20);
+    shell.event(Event::Blocked { session: client });
+    (0..100).for_each(|_| write(&mut shell, 20_000));
+    shell.settle();
+    shell.event(Event::Drained { session: client });
+    let (mut told, mut steps) = (0, 0);
+    while told < 20 * 100 {
+        let (more, bytes) = step(&mut shell, &[client]);
+        assert!(bytes <= STEP_BYTES_MAX + 21_000, "{bytes} in step {steps}");
+        (told, steps) = (told + more[0], steps + 1);
+    }
+    assert_eq!(told, 20 * 100);
+    assert!(steps >= 20 * 100 * 20_000 / (STEP_BYTES_MAX + 21_000), "{steps}");
+    assert!(!shell.server.has_pending_updates());
+}
+
+#[test]
+fn who_is_far_behind_takes_turns_with_who_is_not() {
+    let mut shell = start();
+    let (behind, quick) = (watcher(&mut shell, 0..1), watcher(&mut shell, 1..3));
+    shell.event(Event::Blocked { session: behind });
+    (0..100).for_each(|_| write(&mut shell, 20_000));
+    shell.settle();
+    shell.received(quick);
+    shell.event(Event::Drained { session: behind });
+    write(&mut shell, 1);
+    let (mut to_behind, mut to_quick) = (0, 0);
+    for _ in 0..2 {
+        let (told, _) = step(&mut shell, &[behind, quick]);
+        (to_behind, to_quick) = (to_behind + told[0], to_quick + told[1]);
+    }
+    assert_eq!(to_quick, 2, "both its monitors have been told");
+    assert!((10..30).contains(&to_behind), "{to_behind}");
+    shell.settle();
+    assert_eq!(to_behind + shell.received(behind).len(), 101);
+}
+
+#[test]
+fn a_small_change_is_told_to_very_many_in_steps() {
+    let mut shell = start();
+    let clients: Vec<SessionId> =
+        (0..4).map(|n| watcher(&mut shell, 400 * n..400 * (n + 1))).collect();
+    write(&mut shell, 1);
+    let (mut told, mut steps) = (vec![0; 4], 0);
+    while told.iter().sum::<usize>() < 1600 {
+        let (more, _) = step(&mut shell, &clients);
+        assert!((200..1100).contains(&more.iter().sum::<usize>()), "{more:?} in step {steps}");
+        told = told.iter().zip(more).map(|(told, more)| told + more).collect();
+        steps += 1;
+    }
+    assert_eq!((told, steps), (vec![400; 4], 2));
+}
+
+#[test]
+fn equal_monitors_share_what_is_composed_whenever_they_came() {
+    let mut shell = start();
+    let clients: Vec<SessionId> = (0..5).map(|_| watcher(&mut shell, 0..400)).collect();
+    write(&mut shell, 1);
+    assert_eq!(step(&mut shell, &clients).0, [400; 5]);
+}
