@@ -78,6 +78,12 @@ impl Round {
         self.last.push_back(Last::Configuration(result));
     }
 
+    /// What has waited for the next round may go on.
+    pub(super) fn begin(&mut self) {
+        self.is_postponed = false;
+        self.fed.clear();
+    }
+
     /// Whether something waits for nothing but the next round.
     pub(super) fn is_postponed(&self) -> bool {
         self.is_postponed || !self.fed.is_empty()
@@ -123,8 +129,6 @@ impl Server {
 
     /// Goes on with each database as far as it can.
     pub(super) fn advance(&mut self) {
-        self.round.is_postponed = false;
-        self.round.fed.clear();
         loop {
             let mut has_moved = false;
             let mut last = None;
