@@ -587,6 +587,22 @@ fn a_session_that_is_stopped_and_goes_on_has_one_message_taken_a_round() {
 }
 
 #[test]
+fn a_client_that_goes_while_it_is_not_heard_has_gone() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1][2][3]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    shell.sessions.stop_reading(&shell.poller, id);
+    assert_eq!(shell.round(), [] as [&str; 0]);
+    drop(client);
+    assert_eq!(shell.round(), ["closed"]);
+    // Nothing is ready any more: the loop sleeps.
+    let mut ready = Vec::new();
+    shell.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+    assert!(ready.is_empty() && !shell.sessions.has_work(), "{ready:?}");
+}
+
+#[test]
 fn what_is_at_work_is_waited_for_before_anything_is_refused() {
     let mut shell = Shell::new(8 * READ_BYTES);
     shell.sessions.admission.note_at_work(6 * READ_BYTES);

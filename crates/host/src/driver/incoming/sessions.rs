@@ -284,6 +284,8 @@ impl Sessions {
             Phase::Closing => self.flush_in_turn(poller, id, coverage),
             _ if session.is_waiting_for_room() => self.flush_in_turn(poller, id, coverage),
             Phase::Deaf => {}
+            // Nobody is left to take its answers, and nothing else would ever be read of it.
+            Phase::Open if hung_up && session.is_stopped => self.end(poller, id, None),
             Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}
             Phase::Open => {
                 let held = inbox.held_bytes();
