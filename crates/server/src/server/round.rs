@@ -409,7 +409,10 @@ impl Server {
                     self.command(id, &name, &args);
                     has_run = true;
                 }
-                Last::Configuration(result) if self.are_all_decided() => {
+                // A member that has forgotten what it promised is being opened again, say.
+                Last::Configuration(result)
+                    if self.are_all_decided() && !self.admin.is_opening() =>
+                {
                     self.configuration_read(result);
                     has_run = true;
                 }
