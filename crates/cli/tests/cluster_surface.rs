@@ -628,3 +628,33 @@ fn a_member_that_has_not_joined_stays_and_goes_with_the_configuration() {
     assert_eq!(answer(&scratch, &["ovsdb-server/remove-db", "Odd"]), (true, String::new()));
     assert!(!answer(&scratch, &["cluster/status", "Odd"]).0 && !listens());
 }
+
+#[test]
+fn clients_that_take_all_descriptors_do_not_keep_a_member_from_writing() {
+    let scratch = Scratch::new();
+    scratch.write("odd.ovsschema", SCHEMA);
+    let port = group::free_ports(1)[0];
+    let address = format!("tcp:127.0.0.1:{port}");
+    let create = ["tool", "create-cluster", "odd.db", "odd.ovsschema", &address];
+    assert!(scratch.run(WEIR, &create).status.success());
+    let line = r#"ulimit -n 48; exec "$0" "$@""#;
+    let mut command = scratch.command("sh");
+    command.args(["-c", line]).arg(scratch.link("ovsdb-server"));
+    command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "--log-file=server.log"]);
+    let _server = Running::start(command.args(["-vconsole:off", "odd.db"]));
+    let connect = || Client::connect(&scratch.path("db.sock"));
+    eventually("it listens", || connect().is_ok());
+    let mut writer = connect().expect("it listens");
+    let insert = |name: &str| json!([{"op": "insert", "table": "T", "row": {"name": name}}, {"op": "commit", "durable": true}]);
+    let mut write = |name: &str| {
+        let result = writer.transact("Odd", insert(name).as_array().expect("operations"));
+        result.is_ok_and(|result| result[0]["uuid"].is_array())
+    };
+    eventually("it leads", || write("before"));
+    let crowd: Vec<Client> = (0..60).map_while(|_| connect().ok()).collect();
+    let log = || std::fs::read_to_string(scratch.path("server.log")).expect("a log");
+    eventually("no descriptor is left", || log().contains("Too many open files"));
+    assert!((0..5).all(|n| write(&format!("beside {n}"))), "{}", log());
+    drop(crowd);
+    assert!(write("behind"), "{}", log());
+}
