@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::group::{self, ALL, Group, Program, SCHEMA};
-use crate::support::{Scratch, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
 use rustix::process::Signal;
 use serde_json::json;
 use weir_testkit::client::Client;
@@ -576,4 +576,85 @@ fn a_member_that_is_silent_for_long_is_removed_if_an_operator_wished_that() {
     group.insert(leader, "without it");
     group.start(silent, Program::Weir);
     eventually("it is told", || !ask(&group, silent, &["cluster/sid", "Odd"]).0);
+}
+
+/// Of a program of the server, with this control socket: what it answers to an admin command.
+fn answer(scratch: &Scratch, args: &[&str]) -> (bool, String) {
+    let socket = scratch.text("server.ctl");
+    let answer = scratch.run(WEIR, &[&["appctl", "-t", &socket], args].concat());
+    (answer.status.success(), format!("{}{}", out(&answer), err(&answer)))
+}
+
+#[test]
+fn a_member_that_has_not_joined_stays_and_goes_with_the_configuration() {
+    let scratch = Scratch::new();
+    let addresses = group::free_ports(2).into_iter().map(|port| format!("tcp:127.0.0.1:{port}"));
+    let [own, nobody] = addresses.collect::<Vec<_>>().try_into().expect("two");
+    let join = ["tool", "join-cluster", "joining.db", "Odd", &own, &nobody];
+    assert!(scratch.run(WEIR, &join).status.success());
+    let file = scratch.text("joining.db");
+    let write = |databases: serde_json::Value| {
+        scratch.write("config.json", &json!({"databases": databases}).to_string());
+    };
+    write(json!({&file: {"service-model": "clustered"}}));
+    let start = |word: &str| {
+        let mut command = scratch.command(scratch.link("ovsdb-server"));
+        command.args([word, "--unixctl=server.ctl", "-vconsole:off"]);
+        Running::start(&mut command)
+    };
+    let server = start("--config-file=config.json");
+    eventually("it answers", || scratch.path("server.ctl").exists());
+    let listens = || TcpStream::connect(&own["tcp:".len()..]).is_ok();
+    eventually("it listens for members", listens);
+    for model in [json!({"service-model": "clustered"}), json!(null)] {
+        write(json!({&file: model}));
+        assert_eq!(answer(&scratch, &["ovsdb-server/reload"]), (true, String::new()));
+        assert!(answer(&scratch, &["cluster/status", "Odd"]).1.contains("joining cluster"));
+    }
+    write(json!({}));
+    assert_eq!(answer(&scratch, &["ovsdb-server/reload"]), (true, String::new()));
+    assert!(!answer(&scratch, &["cluster/status", "Odd"]).0);
+    assert!(!listens(), "nobody is served there any more");
+    // The file is nobody's, and can be served again.
+    write(json!({&file: null}));
+    assert_eq!(answer(&scratch, &["ovsdb-server/reload"]), (true, String::new()));
+    eventually("it listens again", listens);
+
+    // Where there is no configuration file, an operator removes it.
+    drop(server);
+    std::fs::remove_file(scratch.path("server.ctl")).expect("what the server has left");
+    let _server = start("joining.db");
+    eventually("it answers", || scratch.path("server.ctl").exists() && listens());
+    assert_eq!(answer(&scratch, &["ovsdb-server/remove-db", "Odd"]), (true, String::new()));
+    assert!(!answer(&scratch, &["cluster/status", "Odd"]).0 && !listens());
+}
+
+#[test]
+fn clients_that_take_all_descriptors_do_not_keep_a_member_from_writing() {
+    let scratch = Scratch::new();
+    scratch.write("odd.ovsschema", SCHEMA);
+    let port = group::free_ports(1)[0];
+    let address = format!("tcp:127.0.0.1:{port}");
+    let create = ["tool", "create-cluster", "odd.db", "odd.ovsschema", &address];
+    assert!(scratch.run(WEIR, &create).status.success());
+    let line = r#"ulimit -n 48; exec "$0" "$@""#;
+    let mut command = scratch.command("sh");
+    command.args(["-c", line]).arg(scratch.link("ovsdb-server"));
+    command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "--log-file=server.log"]);
+    let _server = Running::start(command.args(["-vconsole:off", "odd.db"]));
+    let connect = || Client::connect(&scratch.path("db.sock"));
+    eventually("it listens", || connect().is_ok());
+    let mut writer = connect().expect("it listens");
+    let insert = |name: &str| json!([{"op": "insert", "table": "T", "row": {"name": name}}, {"op": "commit", "durable": true}]);
+    let mut write = |name: &str| {
+        let result = writer.transact("Odd", insert(name).as_array().expect("operations"));
+        result.is_ok_and(|result| result[0]["uuid"].is_array())
+    };
+    eventually("it leads", || write("before"));
+    let crowd: Vec<Client> = (0..60).map_while(|_| connect().ok()).collect();
+    let log = || std::fs::read_to_string(scratch.path("server.log")).expect("a log");
+    eventually("no descriptor is left", || log().contains("Too many open files"));
+    assert!((0..5).all(|n| write(&format!("beside {n}"))), "{}", log());
+    drop(crowd);
+    assert!(write("behind"), "{}", log());
 }

@@ -321,8 +321,8 @@ fn what_is_no_recording_of_this_run_is_told() {
     };
     let original = scratch.path("original.db");
     told(b"something else", &original, "not a recording of this program");
-    told(b"weir recording 2 ovsdb-server\n", &original, "a recording of another version");
-    told(b"weir recording 1 ovsdb-server\n", &original, "an empty recording");
+    told(b"weir recording 3 ovsdb-server\n", &original, "a recording of another version");
+    told(b"weir recording 2 ovsdb-server\n", &original, "an empty recording");
     let mut bad = good.clone();
     let middle = bad.len() / 2;
     bad[middle] ^= 1;

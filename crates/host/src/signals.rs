@@ -36,6 +36,16 @@ impl Signals {
         Ok(Self { wake, caught })
     }
 
+    /// Catches nothing.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        let (wake, sender) = UnixStream::pair().expect("a test has descriptors");
+        // Its end would be news.
+        std::mem::forget(sender);
+        wake.set_nonblocking(true).expect("a socket of our own");
+        Self { wake, caught: Arc::default() }
+    }
+
     /// The signal that came, if any.
     pub fn take(&self) -> Option<i32> {
         let mut bytes = [0; 16];

@@ -150,6 +150,7 @@ impl Shell {
 
     /// Rounds until nothing more is to be done, updates of monitors included.
     fn settle(&mut self) {
+        self.server.begin_round();
         loop {
             self.server.end_round(self.now);
             let mut effects = std::mem::take(&mut self.effects);
@@ -167,6 +168,7 @@ impl Shell {
                 Some(at) => self.now.monotonic_us = at.max(self.now.monotonic_us),
                 None => return,
             }
+            self.server.begin_round();
         }
     }
 

@@ -31,7 +31,7 @@
 //!    a delta. A request that must find its database decided waits for its turn (`server/round.rs`).
 //! 3. The delta's log record joins those of its database (`database/commits.rs`); waiting
 //!    transactions are woken and run.
-//! 4. [`Server::end_round`] asks for one [`effect::Effect::Append`] a database. Until it is answered
+//! 4. At the end of the round, [`Server::end_round`] asks for one [`effect::Effect::Append`] a database. Until it is answered
 //!    nothing more runs there, and nothing computed on top of it leaves. Other databases, and what
 //!    concerns none (`echo`, `lock`), go on.
 //! 5. Written: what ran is decided. The deltas go to the monitors (`database/pacing.rs`), a session's

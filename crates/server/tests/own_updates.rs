@@ -157,12 +157,6 @@ fn watchers(shell: &mut Shell, count: u32) -> Vec<SessionId> {
     clients
 }
 
-/// A round without what comes behind it.
-fn one_round(shell: &mut Shell) {
-    shell.server.end_round(shell.now);
-    shell.pump();
-}
-
 #[test]
 fn what_many_have_changed_is_told_before_their_replies_in_steps() {
     let mut shell = Shell::start();
@@ -179,7 +173,7 @@ fn what_many_have_changed_is_told_before_their_replies_in_steps() {
             shell.server.next_wakeup_us().is_some_and(|at| at <= shell.now.monotonic_us)
                 || rounds == 0
         );
-        one_round(&mut shell);
+        shell.short_round();
         rounds += 1;
         let now = clients.iter().filter(|client| !told.contains(*client));
         let now: Vec<SessionId> =
@@ -202,7 +196,7 @@ fn behind() -> (Shell, Vec<SessionId>) {
     let (clients, writer) = (watchers(&mut shell, 40), shell.connect());
     let rows: Vec<String> = (0..100).map(|j| insert(&format!("new{j}"))).collect();
     shell.send(writer, &transact(1, &rows.join(",")));
-    one_round(&mut shell);
+    shell.short_round();
     assert!(
         shell.has_received(writer) && clients.iter().all(|client| !shell.has_received(*client))
     );
@@ -216,7 +210,7 @@ fn what_others_have_changed_is_told_before_replies_as_far_as_a_step_goes() {
     for client in &clients {
         shell.send(*client, r#"{"id":1,"method":"echo","params":[]}"#);
     }
-    one_round(&mut shell);
+    shell.short_round();
     let received: Vec<String> =
         clients.iter().map(|client| shell.received(*client).concat()).collect();
     assert!(received.iter().all(|received| received.contains(r#"{"id":1,"#)), "{received:?}");
@@ -237,7 +231,7 @@ fn changed_conditions_of_many_come_behind_what_is_told_in_steps() {
     let mut received = vec![String::new(); clients.len()];
     let (mut told, mut rounds) = (0, 0);
     while told < clients.len() {
-        one_round(&mut shell);
+        shell.short_round();
         rounds += 1;
         for (client, received) in clients.iter().zip(&mut received) {
             received.push_str(&shell.received(*client).concat());

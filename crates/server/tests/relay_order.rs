@@ -9,17 +9,11 @@ use weir_server::event::{Event, LinkId, SessionId};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
 
-/// One round, with what its effects lead to.
-fn round(shell: &mut Shell) {
-    shell.server.end_round(shell.now);
-    shell.pump();
-}
-
 /// Rounds as the loop has them, which ends one only because of an event or if the core asks for it.
 fn rounds(shell: &mut Shell) {
-    round(shell);
+    shell.short_round();
     while shell.server.next_wakeup_us().is_some_and(|at| at <= shell.now.monotonic_us) {
-        round(shell);
+        shell.short_round();
     }
 }
 
@@ -78,7 +72,7 @@ fn count(shell: &mut Shell) -> usize {
     let client = shell.connect();
     let select = r#"{"op":"select","table":"Port","where":[],"columns":["_uuid"]}"#;
     shell.send(client, &transact(1, select));
-    round(shell);
+    shell.short_round();
     let reply = shell.received(client).pop().expect("it is answered in this round");
     value(&reply)["result"][0]["rows"].as_array().expect("rows").len()
 }
@@ -133,7 +127,7 @@ fn what_a_relay_has_missed_comes_in_steps_and_before_its_reply() {
     let (mut all, mut rounds) = (Vec::new(), 0);
     while all.last().is_none_or(|last: &Value| last["id"] != 9) {
         assert!(rounds == 0 || shell.server.next_wakeup_us() == Some(0), "there is more: {all:?}");
-        round(&mut shell);
+        shell.short_round();
         let new = told(&mut shell, relay);
         let bytes: usize = new.iter().map(|message| message.to_string().len()).sum();
         assert!(bytes < 500_000, "{bytes} in round {rounds}");

@@ -208,8 +208,7 @@ fn those_whom_one_change_wakes_run_in_slices_and_in_order() {
     while shell.server.ran_again() < 300 {
         shell.send(echo, r#"{"id":7,"method":"echo","params":[]}"#);
         let handled = runs(&shell, &mut since);
-        shell.server.end_round(shell.now);
-        shell.pump();
+        shell.short_round();
         let ran = handled + runs(&shell, &mut since);
         assert!(ran <= 20, "{ran} in a round");
         assert_eq!(ids(&shell.received(echo)), [7]);

@@ -288,8 +288,7 @@ fn nobody_is_forgotten_between_two_slices() {
                 &crate::shell::transact(at as u32, &speaker.operations(waits)),
             );
             if speaker.0.one_in(3) {
-                shell.server.end_round(shell.now);
-                shell.pump();
+                shell.short_round();
             }
             if !shell.work.is_empty() {
                 let which = speaker.0.below(shell.work.len());

@@ -243,6 +243,7 @@ impl World {
             _ => {}
         }
         let Some(server) = &mut node.server else { return };
+        server.begin_round();
         server.handle(now, event);
         if node.round_us > self.now_us {
             return;
@@ -255,7 +256,15 @@ impl World {
         self.settle_node(n);
     }
 
-    /// Rounds of a server's loop until it waits for something.
+    /// It is time for a server to do something.
+    pub(crate) fn wake(&mut self, n: usize) {
+        if let Some(server) = &mut self.nodes[n].server {
+            server.begin_round();
+            self.settle_node(n);
+        }
+    }
+
+    /// Ends the round of a server's loop, with what its effects lead to.
     pub(crate) fn settle_node(&mut self, n: usize) {
         let mut effects = Vec::new();
         loop {

@@ -337,7 +337,7 @@ impl World {
             Due::Wakeup => {
                 self.nodes[n].wakeup_us = None;
                 must("liveness", self.nodes[n].looks.look(self.now_us, n));
-                self.settle_node(n);
+                self.wake(n);
             }
             Due::Sent(session) if self.sources.is_some() => self.visitor_is_told(n, session),
             Due::Sent(session) => self.sent(n, session),

@@ -7,15 +7,21 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use weir_net::error::strerror;
 
+use crate::disk::directory::Directory;
 use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
-use crate::disk::replacement::{Replacement, sync_directory, temporary_path};
+use crate::disk::replacement::{Replacement, temporary_path};
 use crate::disk::room::Room;
 use crate::disk::side_file;
 use crate::disk::tail::{keep_tail, tail_message};
+
+/// A helper that cannot sync a directory tries again behind this pause.
+const DIRECTORY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a database file cannot be used.
 #[derive(Debug)]
@@ -29,9 +35,10 @@ pub(crate) struct OpenError {
 /// A locked database file that records are appended to.
 #[derive(Debug)]
 pub(crate) struct DatabaseFile {
-    file: File,
+    file: Arc<File>,
     /// The file itself, symbolic links resolved.
     path: PathBuf,
+    directory: Arc<Directory>,
     /// Where the next record goes.
     valid_len: u64,
     /// Something follows there that must go first: a torn record, or a failed append.
@@ -51,7 +58,7 @@ pub(crate) struct DatabaseFile {
     room: Room,
     lock: LockFile,
     /// The file whose place it took, to be closed elsewhere.
-    replaced: Option<File>,
+    replaced: Option<Arc<File>>,
 }
 
 impl DatabaseFile {
@@ -68,7 +75,8 @@ impl DatabaseFile {
         let _ = fs::remove_file(temporary_path(&path));
         let _ = fs::remove_file(side_file::temporary_path(&path));
         Ok(Self {
-            file,
+            file: Arc::new(file),
+            directory: Arc::new(Directory::of(&path)),
             path,
             valid_len: 0,
             torn: true,
@@ -196,8 +204,14 @@ impl DatabaseFile {
 
     /// Another file under the same name, with faults of its own; answers with this one.
     #[cfg(test)]
-    pub(crate) fn exchange(&mut self, file: File) -> File {
-        mem::replace(&mut self.file, file)
+    pub(crate) fn exchange(&mut self, file: impl Into<Arc<File>>) -> Arc<File> {
+        mem::replace(&mut self.file, file.into())
+    }
+
+    /// Another directory, with faults of its own; answers with the one that was there.
+    #[cfg(test)]
+    pub(crate) fn exchange_directory(&self, other: Option<File>) -> Option<File> {
+        self.directory.exchange(other)
     }
 
     /// What is to be logged as a warning of module `ovsdb_log`.
@@ -208,7 +222,7 @@ impl DatabaseFile {
     fn sync(&mut self) -> io::Result<()> {
         self.promised = true;
         if self.renamed.load(Ordering::Acquire) {
-            sync_directory(&self.path)?;
+            self.directory.sync()?;
             self.renamed.store(false, Ordering::Release);
         }
         let synced = self.file.sync_data();
@@ -216,24 +230,26 @@ impl DatabaseFile {
         synced
     }
 
-    /// What waits until the disk has all that was appended so far; takes a while. Where it fails,
-    /// nobody knows what of it is there: see [`DatabaseFile::mark_suspect`].
-    ///
-    /// # Errors
-    /// What dup(2) says.
+    /// What waits until the disk has all that was appended so far, and shows it; takes a while. Where it
+    /// fails, nobody knows what of it is there: see [`DatabaseFile::mark_suspect`]. A directory that cannot
+    /// be synced says nothing of the file, and is tried again until it can, or until nobody waits for that.
     pub(crate) fn sync_elsewhere(
         &mut self,
-    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + 'static + use<>> {
+    ) -> impl FnOnce() -> io::Result<()> + Send + 'static + use<> {
         self.promised = true;
-        let (file, path) = (self.file.try_clone()?, self.path.clone());
+        let (file, directory) = (Arc::clone(&self.file), Arc::clone(&self.directory));
         let renamed = Arc::clone(&self.renamed);
-        Ok(move || {
-            if renamed.load(Ordering::Acquire) {
-                sync_directory(&path)?;
-                renamed.store(false, Ordering::Release);
+        move || {
+            while renamed.load(Ordering::Acquire) {
+                match directory.sync() {
+                    Ok(()) => renamed.store(false, Ordering::Release),
+                    // The file was closed, or another one is in its place.
+                    Err(error) if Arc::strong_count(&renamed) == 1 => return Err(error),
+                    Err(_) => thread::sleep(DIRECTORY_PAUSE),
+                }
             }
             file.sync_data()
-        })
+        }
     }
 
     /// Waiting for the disk has failed elsewhere.
@@ -287,10 +303,10 @@ impl DatabaseFile {
             replacement.rename_over(&self.path)
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
-        self.replaced = Some(mem::replace(&mut self.file, file));
+        self.replaced = Some(mem::replace(&mut self.file, Arc::new(file)));
         (self.valid_len, self.torn, self.suspect) = (len, false, false);
         self.room.forget();
-        let is_shown = sync && sync_directory(&self.path).is_ok();
+        let is_shown = sync && self.directory.sync().is_ok();
         self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)
     }
@@ -298,12 +314,12 @@ impl DatabaseFile {
     /// What makes the last replacement survive a power failure, and forgets what it replaced; takes
     /// a while.
     pub(crate) fn directory_sync(&mut self) -> impl FnOnce() + Send + 'static {
-        let (path, renamed) = (self.path.clone(), Arc::clone(&self.renamed));
-        // Nobody else has the old file: closing it removes it from the disk and the page cache.
+        let (directory, renamed) = (Arc::clone(&self.directory), Arc::clone(&self.renamed));
+        // The last who has the old file removes it from the disk and the page cache by closing it.
         let replaced = self.replaced.take();
         move || {
             drop(replaced);
-            if sync_directory(&path).is_ok() {
+            if directory.sync().is_ok() {
                 renamed.store(false, Ordering::Release);
             }
         }

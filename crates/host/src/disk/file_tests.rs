@@ -61,7 +61,7 @@ fn of_many_torn_tails_the_last_ones_are_kept() {
         opened(&path, 5).append(b"x\n", false).unwrap();
         // So that their ages differ.
         let kept = directory.join(format!("conf.db.torn.{}", (n - 1) % TAILS_MAX + 1));
-        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n.into());
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(n.into());
         File::options().write(true).open(kept).unwrap().set_modified(time).unwrap();
     }
     let kept = |n: u32| text(&directory.join(format!("conf.db.torn.{n}")));
@@ -118,10 +118,10 @@ fn a_replacement_keeps_what_could_not_be_read_too() {
 fn nothing_of_a_failed_append_stays() {
     let (directory, path) = database("failed", "good\n");
     let mut file = opened(&path, 5);
-    file.file = File::open(&path).unwrap();
+    file.exchange(File::open(&path).unwrap());
     assert_eq!(file.append(b"x\n", false), Err("Bad file descriptor".to_owned()));
     assert!(file.torn, "it could not be cut off either, so the next append must try again");
-    file.file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.exchange(OpenOptions::new().write(true).open(&path).unwrap());
     file.file.set_len(9).unwrap();
     file.append(b"y\n", false).unwrap();
     assert_eq!(text(&path), "good\ny\n");
@@ -133,7 +133,7 @@ fn a_full_disk_is_an_error_and_no_half_record() {
     let Ok(full) = OpenOptions::new().read(true).write(true).open("/dev/full") else { return };
     let (directory, path) = database("full", "good\n");
     let mut file = opened(&path, 5);
-    file.file = full;
+    file.exchange(full);
     assert_eq!(file.append(b"x\n", false), Err("No space left on device".to_owned()));
     fs::remove_dir_all(directory).unwrap();
 }
@@ -277,13 +277,11 @@ fn after_a_failed_sync_nothing_is_appended_until_the_file_is_replaced() {
     let mut file = opened(&path, 0);
     file.append(b"before\n", false).unwrap();
     // A device that takes writes and refuses fdatasync(2).
-    let good = mem::replace(
-        &mut file.file,
-        OpenOptions::new().read(true).write(true).open("/dev/null").unwrap(),
-    );
+    let device = OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+    let good = file.exchange(device);
     assert_eq!(file.append(b"durable\n", true), Err("Invalid argument".to_owned()));
     assert!(file.is_suspect());
-    file.file = good;
+    file.exchange(good);
     assert_eq!(file.append(b"more\n", false), Err("Input/output error".to_owned()));
     let mut replacement = file.replacement().unwrap();
     replacement.write(b"all\n").unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use weir_net::error::strerror;
 
-use super::replacement::sync_directory;
+use super::directory::Directory;
 use super::side_file::{create, hidden, open};
 
 /// More of the file is not read, in bytes: it is none then.
@@ -38,7 +38,7 @@ pub fn write_keys(target: &Path, like: &Metadata, text: Option<&[u8]>) -> Result
             _ => Ok(()),
         },
     };
-    changed.and_then(|()| sync_directory(&path)).map_err(|error| strerror(&error))
+    changed.and_then(|()| Directory::of(&path).sync()).map_err(|error| strerror(&error))
 }
 
 fn replace(target: &Path, path: &Path, like: &Metadata, text: &[u8]) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Database files: locked, appended to, replaced.
 
+mod directory;
 mod file;
 mod key_file;
 mod lock;

@@ -133,13 +133,3 @@ pub fn temporary_path(target: &Path) -> PathBuf {
     name.push(".tmp");
     target.with_file_name(name)
 }
-
-/// Makes a rename in the directory of `path` last.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = match path.parent() {
-        // A name alone is in the directory where the process is.
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        parent => parent.unwrap_or(Path::new("/")),
-    };
-    File::open(directory)?.sync_all()
-}

@@ -93,7 +93,13 @@ impl Execution {
         self.server.handle(now, event);
     }
 
-    /// Tells the core that a round is over.
+    /// Tells the core that a round begins.
+    pub(crate) fn begin_round(&mut self) {
+        self.record(&Item::BeginRound);
+        self.server.begin_round();
+    }
+
+    /// Tells the core that all is told that has happened in a round so far.
     pub(crate) fn end_round(&mut self, now: Now) {
         if self.is_recorded() {
             self.log.set_clock_ms(now.monotonic_us / 1000);

@@ -5,7 +5,9 @@
 //! 2. Take from every ready client at most one message, and what else happened, as events.
 //! 3. Hand the events to the core and end the round.
 //! 4. Execute the effects in their order until there are none. An append is answered at once, and
-//!    what was queued for clients before it leaves before it.
+//!    what was queued for clients before it leaves before it. What that leads to is told to the core
+//!    in the same round: nobody has another message handled, and who has used up a share waits for
+//!    the next round, so that the loop comes back to step 1.
 //!
 //! Updates to other sessions wait until a round finds nothing to do (`docs/decisions/003`).
 //!
@@ -289,6 +291,7 @@ impl Driver {
         }
         self.execution.coverage.tick(now.monotonic_us);
         self.execution.coverage.add(Counter::Rounds, 1);
+        self.execution.begin_round();
         self.flush_updates_if_idle(now);
         self.take_ready(now);
         self.wake_listeners(now);
@@ -305,7 +308,9 @@ impl Driver {
     /// Other sessions hear of changes when there is nothing more urgent to do.
     fn flush_updates_if_idle(&mut self, now: Now) {
         let has_work = !self.ready.is_empty() || self.outside.sessions.has_work();
-        if !has_work && self.execution.server.has_pending_updates() {
+        let server = &self.execution.server;
+        let is_idle = || server.next_wakeup_us() != Some(0);
+        if !has_work && server.has_pending_updates() && is_idle() {
             self.execution.coverage.add(Counter::UpdateFlushes, 1);
             self.execution.flush_updates(now);
             self.time.mark(Step::Core, self.outside.monotonic_us());
@@ -368,7 +373,7 @@ impl Driver {
         self.effects = effects;
     }
 
-    /// Tells the core what effects have caused, `after` the step that did: a round of its own.
+    /// Tells the core what effects have caused, `after` the step that did.
     fn deliver_at_once(&mut self, after: Step) {
         let now = self.outside.now();
         self.time.mark(after, now.monotonic_us);

@@ -170,6 +170,7 @@ impl Replay {
         match item {
             Item::Start(_) => return Err("it begins again".to_owned()),
             Item::Event(now, recorded) => self.handle(now, recorded)?,
+            Item::BeginRound => self.execution.server.begin_round(),
             Item::EndRound(now) => {
                 self.execution.log.set_clock_ms(now.monotonic_us / 1000);
                 self.execution.server.end_round(now);

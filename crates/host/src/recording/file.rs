@@ -19,7 +19,7 @@ pub const ITEM_BYTES_MAX: u64 = (4 << 30) + (1 << 20);
 const RECORDING_BYTES_MAX: u64 = 64 << 30;
 
 /// The first line, but for the program and the end of the line.
-const TITLE: &str = "weir recording 1 ";
+const TITLE: &str = "weir recording 2 ";
 
 /// The part of it that all versions share.
 const FAMILY: &str = "weir recording ";

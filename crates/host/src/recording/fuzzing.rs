@@ -5,7 +5,7 @@ use super::item::{self, Item};
 use super::{Reader, Recorded, put_u64};
 
 /// The first line of a recording of the program `fuzz`.
-const TITLE: &[u8] = b"weir recording 1 fuzz\n";
+const TITLE: &[u8] = b"weir recording 2 fuzz\n";
 
 /// Bytes of an item.
 const PIECE_BYTES: usize = 64;

@@ -47,6 +47,7 @@ pub(crate) enum End {
 pub(crate) enum Item {
     Start(Start),
     Event(Now, Recorded),
+    BeginRound,
     EndRound(Now),
     Flush(Now),
     /// These bytes are about to be appended.
@@ -94,6 +95,7 @@ impl Item {
         match self {
             Self::Start(start) => start.encode(&mut out),
             Self::Event(..) => debug_assert!(false, "events are encoded where they happen"),
+            Self::BeginRound => out.push(10),
             Self::EndRound(now) => {
                 out.push(2);
                 put_now(&mut out, *now);
@@ -136,6 +138,7 @@ impl Item {
         let item = match fields.byte()? {
             0 => Self::Start(Start::decode(&mut fields)?),
             1 => Self::Event(now(&mut fields)?, event::decode(&mut fields)?),
+            10 => Self::BeginRound,
             2 => Self::EndRound(now(&mut fields)?),
             3 => Self::Flush(now(&mut fields)?),
             4 => Self::Append {

@@ -4,7 +4,8 @@
 //! recording holds, one item each, in their order:
 //!
 //! 1. the start: seed, time, what was saved before a crash, and the remotes, to compare;
-//! 2. each event with the time that the core was told, each end of a round, each flush of updates;
+//! 2. each event with the time that the core was told, each beginning and end of a round, each flush of
+//!    updates;
 //! 3. what came of files and of helpers, without their content: whether it was well, and what each
 //!    append had been;
 //! 4. admin commands that the shell itself answers, for what they do to the log, and log lines of

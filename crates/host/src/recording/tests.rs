@@ -75,6 +75,7 @@ fn samples() -> Vec<Vec<u8>> {
     let said = ("stream_ssl".to_owned(), "SSL_accept: no".to_owned());
     let items = [
         Item::Start(start),
+        Item::BeginRound,
         Item::EndRound(now),
         Item::Flush(now),
         Item::Append { db, length: 3, digest: digest(b"abc") },
@@ -92,7 +93,7 @@ fn samples() -> Vec<Vec<u8>> {
 }
 
 fn written(items: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = format!("weir recording 1 {PROGRAM}\n").into_bytes();
+    let mut out = format!("weir recording 2 {PROGRAM}\n").into_bytes();
     for item in items {
         out.extend_from_slice(&(item.len() as u64).to_le_bytes());
         out.extend_from_slice(&digest(item).to_le_bytes());
@@ -130,7 +131,7 @@ fn what_is_written_is_read() {
     for item in &items {
         assert!(meaning(item).starts_with("Ok("), "{item:?}");
     }
-    assert!(meaning(&items[13]).contains(r#"bytes: [123, 34, 105, 100, 34, 58, 255, 125]"#));
+    assert!(meaning(&items[14]).contains(r#"bytes: [123, 34, 105, 100, 34, 58, 255, 125]"#));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn an_item_that_is_not_ours_is_refused_whatever_it_is() {
 
 #[test]
 fn a_length_without_bytes_allocates_nothing() {
-    let mut bytes = format!("weir recording 1 {PROGRAM}\n").into_bytes();
+    let mut bytes = format!("weir recording 2 {PROGRAM}\n").into_bytes();
     bytes.extend_from_slice(&(super::ITEM_BYTES_MAX).to_le_bytes());
     bytes.extend_from_slice(&[0; 9]);
     assert!(matches!(read(&bytes), (items, None) if items.is_empty()));

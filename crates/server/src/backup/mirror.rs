@@ -113,16 +113,10 @@ impl Backups {
         })
     }
 
-    /// As much of what sources have said may be taken again, except where records are being written: the
-    /// round that their answer ends is not one in which others are heard.
-    pub(crate) fn begin_round(&mut self, databases: &Databases) {
-        for (id, backup) in &mut self.by_db {
-            if let Some(following) = &mut backup.following
-                && !databases.is_writing(*id)
-            {
-                following.mirror.waiting.begin_round();
-            }
-        }
+    /// As much of what sources have said may be taken again.
+    pub(crate) fn begin_round(&mut self) {
+        let all = self.by_db.values_mut().filter_map(|backup| backup.following.as_mut());
+        all.for_each(|following| following.mirror.waiting.begin_round());
     }
 
     /// All is decided: what has waited for that goes on.

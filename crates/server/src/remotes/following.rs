@@ -74,8 +74,8 @@ impl Remotes {
         self.awaited.insert(name.to_owned());
     }
 
-    /// A database has come.
-    pub(crate) fn has_come(&mut self, name: &str) {
+    /// A database has come, or will not.
+    pub(crate) fn await_no_more(&mut self, name: &str) {
         self.awaited.remove(name);
     }
 

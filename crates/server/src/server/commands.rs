@@ -208,8 +208,14 @@ impl Server {
             self.end_relay(relay, &reason);
             return Ok(String::new());
         }
-        let id = self.databases.by_name(name).ok_or("Failed to find the database.")?;
-        self.remove_database(id, &reason);
+        match self.databases.by_name(name) {
+            Some(id) => self.remove_database(id, &reason),
+            None => {
+                let joining = self.clusters.by_name(name).ok_or("Failed to find the database.")?;
+                self.remove_joining(joining);
+                self.save_configuration();
+            }
+        }
         Ok(String::new())
     }
 

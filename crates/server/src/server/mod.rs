@@ -176,7 +176,19 @@ impl Server {
         }
     }
 
+    /// A round begins: each session may have one more message handled, and what has a share of a round
+    /// has it again.
+    pub fn begin_round(&mut self) {
+        self.databases.begin_round();
+        self.backups.begin_round();
+        self.relays.begin_round();
+        self.sessions.begin_round();
+        self.round.begin();
+    }
+
     /// All ready events have been handled: runs timers, asks for appends, answers what needs none.
+    /// Called again behind what effects of the round have led to at once, so that what is decided then
+    /// is answered; what has used up its share waits for the next round.
     pub fn end_round(&mut self, now: Now) {
         self.shell.tick(now);
         self.run_timers();
@@ -210,10 +222,6 @@ impl Server {
         if !self.admin.serves() {
             self.admin.note_status(self.remotes.all_tried());
         }
-        self.databases.begin_round();
-        self.backups.begin_round(&self.databases);
-        self.relays.begin_round();
-        self.sessions.begin_round();
     }
 
     /// Moves all effects so far to `out`, in their order.
@@ -221,7 +229,8 @@ impl Server {
         self.shell.poll_effects(out);
     }
 
-    /// When `end_round` must be called even if nothing happens, on the monotonic clock.
+    /// When a round must be had even if nothing happens, on the monotonic clock; 0 if something waits for
+    /// nothing else.
     pub fn next_wakeup_us(&self) -> Option<u64> {
         let may_connect = self.admin.serves() || self.start_status() == StartStatus::Ready;
         let is_postponed = self.round.is_postponed() || self.databases.are_turns_postponed();

@@ -179,7 +179,7 @@ impl Server {
     ) {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
         self.databases.insert(&mut self.shell, id, database, (storage, history));
-        self.remotes.has_come(&name);
+        self.remotes.await_no_more(&name);
         let Self { shell, databases, relays, .. } = self;
         let operation = match relays.get(id) {
             // Its row has been there since its source was named.

@@ -5,6 +5,7 @@
 //! 3. New ones are opened. While that takes, admin commands that reconfigure wait.
 //! 4. Remotes follow, since databases may say what they are. What failed is told at the end.
 
+use crate::clusters::Part;
 use crate::configuration::{Configuration, DbConfig, Model};
 use crate::effect::{Effect, Level};
 use crate::ids::DbId;
@@ -104,6 +105,7 @@ impl Server {
         let is_relay = |(_, config): &(String, DbConfig)| config.model == Some(Model::Relay);
         let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(is_relay);
         let files = self.update_databases(files);
+        let files = self.update_joining(files);
         for (name, config) in self.update_relays(relays) {
             match self.check_new_name(&name) {
                 Ok(()) => self.begin_relay(name, config),
@@ -142,6 +144,28 @@ impl Server {
             }
         }
         wanted
+    }
+
+    /// Removes and changes members that have no tables yet; those of the configuration that are none.
+    fn update_joining(&mut self, mut wanted: Vec<(String, DbConfig)>) -> Vec<(String, DbConfig)> {
+        let joining = self.joining().map(|(db, part)| (db, part.path.clone()));
+        for (db, path) in joining.collect::<Vec<(DbId, String)>>() {
+            let at = wanted.iter().position(|(wanted, _)| *wanted == path);
+            match at.filter(|at| Model::Clustered.can_become(wanted[*at].1.model)) {
+                Some(at) => {
+                    let (_, config) = wanted.remove(at);
+                    self.clusters.part_mut(db).configured_keys = config.keys;
+                }
+                None => self.remove_joining(db),
+            }
+        }
+        wanted
+    }
+
+    /// Members that have no tables: they have not joined their clusters, or not again.
+    fn joining(&self) -> impl Iterator<Item = (DbId, &Part)> {
+        let parts = self.clusters.parts.iter().map(|(db, part)| (*db, part));
+        parts.filter(|(db, _)| self.databases.get(*db).is_none())
     }
 
     /// Goes on once every database of the configuration has been opened or refused.
@@ -194,8 +218,7 @@ impl Server {
         };
         // One that has not joined its cluster has no tables, and one that joins again no part yet.
         let clustered = || DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
-        let parts = self.clusters.parts.iter().filter(|(db, _)| databases.get(**db).is_none());
-        let joining = parts.map(|(_, part)| (part.path.clone(), clustered()));
+        let joining = self.joining().map(|(_, part)| (part.path.clone(), clustered()));
         let relays = self.relays.by_db.values().map(|relay| (relay.name.clone(), relay.config()));
         let mut configuration = Configuration {
             remotes: self.remotes.configured().clone(),

@@ -88,6 +88,12 @@ impl Round {
         self.last.push_back(Last::Configuration(result));
     }
 
+    /// What has waited for the next round may go on.
+    pub(super) fn begin(&mut self) {
+        self.is_postponed = false;
+        self.fed.clear();
+    }
+
     /// Whether something waits for the next round that relays have set aside.
     pub(super) fn is_postponed(&self) -> bool {
         self.is_postponed
@@ -133,8 +139,6 @@ impl Server {
 
     /// Goes on with each database as far as it can.
     pub(super) fn advance(&mut self) {
-        self.round.is_postponed = false;
-        self.round.fed.clear();
         loop {
             let mut has_moved = false;
             let mut last = None;
@@ -443,7 +447,10 @@ impl Server {
                     self.command(id, &name, &args);
                     has_run = true;
                 }
-                Last::Configuration(result) if self.are_all_decided() => {
+                // A member that has forgotten what it promised is being opened again, say.
+                Last::Configuration(result)
+                    if self.are_all_decided() && !self.admin.is_opening() =>
+                {
                     self.configuration_read(result);
                     has_run = true;
                 }

@@ -285,8 +285,7 @@ impl World {
     fn check_status(&mut self) {
         let id = self.command("weir/status", &[]);
         self.shell.story.clear();
-        self.shell.server.end_round(self.shell.now);
-        self.shell.pump();
+        self.shell.short_round();
         let text = self.shell.replies.get(&id).cloned().expect("it is answered at once");
         self.pump();
         let state: Value = serde_json::from_str(&text.expect("it never fails")).expect("JSON");

@@ -232,7 +232,12 @@ impl World {
 
     /// Executes effects, and looks at what they tell; how many there were.
     pub(crate) fn pump(&mut self) -> usize {
-        let count = self.shell.pump();
+        self.told(Shell::pump)
+    }
+
+    /// Has effects executed, and looks at what they have told.
+    fn told(&mut self, execute: impl FnOnce(&mut Shell) -> usize) -> usize {
+        let count = execute(&mut self.shell);
         assert!(count < EFFECTS_MAX, "{count} effects at once");
         for told in std::mem::take(&mut self.shell.story) {
             self.heard(told);
@@ -276,8 +281,7 @@ impl World {
     /// The end of a round, and what clients read then; how many effects there were.
     pub(crate) fn round(&mut self) -> usize {
         self.shell.tell_drained();
-        self.shell.server.end_round(self.shell.now);
-        let count = self.pump();
+        let count = self.told(Shell::short_round);
         self.spoken.clear();
         self.read_messages();
         count

@@ -54,6 +54,8 @@ pub(crate) struct Shell {
     /// Files by path, as the system shows them.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     disk: disk::Disk,
+    /// Something has happened since the last round ended.
+    is_in_round: bool,
     /// After so many effects nothing happens any more.
     pub(crate) fuse: Option<usize>,
     /// Compactions are written only when [`Shell::helper_is_done`] says so.
@@ -194,6 +196,7 @@ impl Shell {
                 files
             },
             disk: disk::Disk::default(),
+            is_in_round: false,
             fuse: None,
             slow_helper: false,
             keys_are_refused: false,
@@ -330,6 +333,7 @@ impl Shell {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
+        self.begin_round();
         self.server.handle(self.now, event);
     }
 
@@ -362,17 +366,35 @@ impl Shell {
 
     /// Ends the round and executes its effects; monitor updates may go on waiting.
     pub(crate) fn round(&mut self) {
+        self.begin_round();
         let mut effects = Vec::new();
         loop {
             self.tell_drained();
             self.server.end_round(self.now);
             self.server.poll_effects(&mut effects);
             if effects.is_empty() {
+                self.is_in_round = false;
                 return;
             }
             for effect in effects.drain(..) {
                 self.execute(effect);
             }
+        }
+    }
+
+    /// A round that is ended once, with its effects; how many there were.
+    pub(crate) fn short_round(&mut self) -> usize {
+        self.begin_round();
+        self.server.end_round(self.now);
+        let count = self.pump();
+        self.is_in_round = false;
+        count
+    }
+
+    /// A round begins with the first thing that happens.
+    fn begin_round(&mut self) {
+        if !std::mem::replace(&mut self.is_in_round, true) {
+            self.server.begin_round();
         }
     }
 

@@ -47,6 +47,9 @@ struct Entry {
     steps: Steps,
     /// How many files have had this one's place.
     replaced: u64,
+    /// The step that put the file in its place, and the file's length then, until the directory is known
+    /// to show it.
+    unshown: Option<(u64, u64)>,
     /// Who waits for fdatasync(2), and who reads pieces.
     syncing: Lane,
     reading: Lane,
@@ -250,8 +253,22 @@ impl Databases {
 
     /// Another file under the same name, with faults of its own; answers with the one that was there.
     #[cfg(test)]
-    pub(crate) fn exchange(&mut self, db: DbId, file: std::fs::File) -> std::fs::File {
+    pub(crate) fn exchange(
+        &mut self,
+        db: DbId,
+        file: impl Into<Arc<std::fs::File>>,
+    ) -> Arc<std::fs::File> {
         self.files.get_mut(&db).expect("tests know what is open").file.exchange(file)
+    }
+
+    /// Another directory of a file, with faults of its own; answers with the one that was there.
+    #[cfg(test)]
+    pub(crate) fn exchange_directory(
+        &self,
+        db: DbId,
+        other: Option<std::fs::File>,
+    ) -> Option<std::fs::File> {
+        self.files[&db].file.exchange_directory(other)
     }
 
     /// Closes and unlocks.
@@ -493,9 +510,15 @@ impl Databases {
             }
         };
         let sync = sync || entry.steps.has_unsynced();
-        let result = entry.file.replace(copy.replacement, tail, sync).inspect(|_| {
+        let result = entry.file.replace(copy.replacement, tail, sync).inspect(|len| {
             entry.replaced += 1;
             entry.steps.replaced(step, sync && entry.file.is_shown());
+            if let Some(step) = step.filter(|_| sync && !entry.file.is_shown()) {
+                // After a power failure the old file may be there again: it is answered behind what
+                // waits for the directory.
+                entry.steps.note(step.number, Ok(()), true);
+                entry.unshown = Some((step.number, *len));
+            }
         });
         log_notice(&mut entry.file, log);
         let old = result.is_ok().then(|| {
@@ -511,8 +534,11 @@ impl Databases {
             Done::Nothing
         };
         jobs.spawn("sync", work, |_| Done::Nothing);
+        let is_unshown = entry.unshown.is_some();
         entry.sync_steps(db, jobs, coverage, events);
-        events.push(Event::CompactionFinished { db, result });
+        if !is_unshown {
+            events.push(Event::CompactionFinished { db, result });
+        }
     }
 }
 
@@ -542,6 +568,7 @@ impl Entry {
             received_ever: 0,
             steps: Steps::default(),
             replaced: 0,
+            unshown: None,
             syncing: Lane::new("fdatasync"),
             reading: Lane::new("read"),
             keys: Lane::new("keys"),
@@ -572,7 +599,7 @@ impl Entry {
             let (sync, file) = (self.file.sync_elsewhere(), self.replaced);
             let work = move || {
                 let begun = Instant::now();
-                let synced = sync.and_then(|sync| sync());
+                let synced = sync();
                 let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
                 let result = synced.map(|()| SyncTime(took_us));
                 Done::Synced(db, file, result.map_err(|error| strerror(&error)))
@@ -581,7 +608,11 @@ impl Entry {
             jobs.spawn_in(&mut self.syncing, work, failed);
         }
         while let Some((step, result)) = self.steps.pop_answer() {
-            events.push(Event::Persisted { db, step, result });
+            events.push(match self.unshown.take_if(|(copy, _)| *copy == step) {
+                // The directory shows it by now, and it was on the disk before.
+                Some((_, len)) => Event::CompactionFinished { db, result: Ok(len) },
+                None => Event::Persisted { db, step, result },
+            });
         }
     }
 

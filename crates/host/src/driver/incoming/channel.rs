@@ -173,7 +173,22 @@ impl Channel {
 
     /// Everything that was queued is in the socket.
     pub(crate) fn is_drained(&self) -> bool {
-        self.outbox.is_empty() && !self.stream.has_pending()
+        self.outbox.is_empty() && !self.has_pending()
+    }
+
+    /// Whether TLS has bytes that the socket has not: the rest of what it has taken, or something of its
+    /// own.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.stream.has_pending()
+    }
+
+    /// Leaves bytes with TLS that the socket does not take.
+    #[cfg(test)]
+    pub(crate) fn leave_pending(&mut self) {
+        while !self.has_pending() {
+            let spaces = [io::IoSlice::new(&[b' '; 1 << 14])];
+            self.stream.write_vectored(&spaces).expect("the peer is there");
+        }
     }
 
     /// How far all has come that was ever queued.

@@ -1,9 +1,14 @@
 //! Clients on the other end of real sockets, and what the core is told of them.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+use weir_net::{Address, Progress, Tls};
+use weir_testkit::pki::Pki;
 
 use super::*;
 use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
@@ -584,6 +589,72 @@ fn a_session_that_is_stopped_and_goes_on_has_one_message_taken_a_round() {
     }
     assert_eq!(shell.round(), ["message [2]"]);
     assert_eq!(shell.round(), ["message [3]"]);
+}
+
+#[test]
+fn a_client_that_goes_while_it_is_not_heard_has_gone() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1][2][3]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    shell.sessions.stop_reading(&shell.poller, id);
+    assert_eq!(shell.round(), [] as [&str; 0]);
+    drop(client);
+    assert_eq!(shell.round(), ["closed"]);
+    // Nothing is ready any more: the loop sleeps.
+    let mut ready = Vec::new();
+    shell.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+    assert!(ready.is_empty() && !shell.sessions.has_work(), "{ready:?}");
+}
+
+/// Both ends of a connection over TLS, the server's first; `None` where nobody makes certificates.
+fn tls_pair(name: &str) -> Option<(Stream, Stream)> {
+    let pki = Pki::usual(name)?;
+    let [mut ours, mut theirs] = ["server", "client"].map(|of| Tls::new(&pki.options(of, "ca")));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("ssl:{}", listener.local_addr().unwrap());
+    let address = Address::parse(&address, Path::new("/")).unwrap();
+    let mut client = Stream::connect(&address, Some(&theirs.connector().unwrap())).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut server = Stream::Tcp(server.into()).accept_tls(&ours.acceptor().unwrap()).unwrap();
+    let mut is_done = [false; 2];
+    while is_done != [true; 2] {
+        for (stream, is_done) in [&mut server, &mut client].into_iter().zip(&mut is_done) {
+            *is_done = *is_done || stream.finish_connect().unwrap() == Progress::Done;
+        }
+    }
+    Some((server, client))
+}
+
+#[test]
+fn what_tls_has_to_say_of_its_own_keeps_nobody_from_being_heard() {
+    let Some((server, mut client)) = tls_pair("session-pending") else { return };
+    let mut shell = Shell::new(INPUT_BYTES);
+    shell.sessions.accept(&shell.poller, server, RemoteId(1), "ssl:client".to_owned());
+    let id = shell.sessions.slots[0].as_ref().unwrap().id;
+    shell.events();
+    living(&mut shell.sessions.slots, id).channel.leave_pending();
+    let sent = client.write_vectored(&[std::io::IoSlice::new(b"[1][2]")]).unwrap();
+    assert_eq!(sent, 6);
+    let (mut messages, mut taken) = (Vec::new(), Vec::new());
+    for round in 0.. {
+        assert!(round < 100_000, "{messages:?}");
+        let events = shell.round();
+        messages.extend(events.into_iter().filter(|event| event.starts_with("message")));
+        if messages.len() == 2 {
+            break;
+        }
+        // It takes what there is for it only when it has said all.
+        if messages.len() == 1 && client.read_spare(&mut taken, &mut [0; 1 << 16]).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(messages, ["message [1]", "message [2]"]);
+    // Nothing is ready any more: the loop sleeps.
+    let mut ready = Vec::new();
+    shell.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+    assert!(ready.is_empty() && !shell.sessions.has_work(), "{ready:?}");
 }
 
 #[test]

@@ -209,8 +209,17 @@ impl Sessions {
         match received {
             Ok(Received::Bytes(_)) => session.scan_later(&mut self.unscanned),
             Ok(Received::Nothing) => {}
-            Ok(Received::End) => self.end(poller, id, None),
-            Err(error) => self.end(poller, id, Some(strerror(&error))),
+            Ok(Received::End) => return self.end(poller, id, None),
+            Err(error) => return self.end(poller, id, Some(strerror(&error))),
+        }
+        self.answer_for_tls(poller, id);
+    }
+
+    /// TLS may answer what was read by itself (that it does not begin anew, say). As of all output, the
+    /// client takes that before it is heard again.
+    fn answer_for_tls(&mut self, poller: &Poller, id: SessionId) {
+        if living(&mut self.slots, id).channel.has_pending() {
+            self.wait_for_room(poller, id);
         }
     }
 
@@ -284,6 +293,8 @@ impl Sessions {
             Phase::Closing => self.flush_in_turn(poller, id, coverage),
             _ if session.is_waiting_for_room() => self.flush_in_turn(poller, id, coverage),
             Phase::Deaf => {}
+            // Nobody is left to take its answers, and nothing else would ever be read of it.
+            Phase::Open if hung_up && session.is_stopped => self.end(poller, id, None),
             Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}
             Phase::Open => {
                 let held = inbox.held_bytes();
@@ -367,9 +378,10 @@ impl Sessions {
                 }
             }
             Ok(Received::Nothing) => {}
-            Ok(Received::End) => self.end(poller, id, None),
-            Err(error) => self.end(poller, id, Some(strerror(&error))),
+            Ok(Received::End) => return self.end(poller, id, None),
+            Err(error) => return self.end(poller, id, Some(strerror(&error))),
         }
+        self.answer_for_tls(poller, id);
     }
 
     /// Tells the core of the next complete message, if there is one.

@@ -1,9 +1,10 @@
 //! The shell without the core: effects are executed as the loop does it, and what the core would be
-//! told is looked at.
+//! told is looked at. `rounds` has both, and the loop.
 
 mod peers;
 mod received;
 mod replayed;
+mod rounds;
 mod steps;
 
 use std::path::PathBuf;

@@ -273,6 +273,15 @@ impl Server {
         }
     }
 
+    /// A member that has no tables is not wanted any more.
+    pub(in crate::server) fn remove_joining(&mut self, db: DbId) {
+        let name = self.clusters.part_mut(db).member.name().to_owned();
+        self.end_part(db);
+        self.shell.ask(Effect::Close { db });
+        self.remotes.await_no_more(&name);
+        self.remotes_changed();
+    }
+
     /// Databases whose server has left the cluster are not served any more, or not until it has joined
     /// again.
     fn remove_left(&mut self) {

@@ -1,0 +1,44 @@
+//! The directory of a file: what is renamed in it lasts once the directory is synced.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// A directory that is kept open, so that no client can take the descriptor that a sync needs.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// `None` until it can be opened.
+    file: Mutex<Option<File>>,
+}
+
+impl Directory {
+    /// That of the file `path`, open if it may be.
+    pub(crate) fn of(path: &Path) -> Self {
+        let path = match path.parent() {
+            // A name alone is in the directory where the process is.
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            parent => parent.unwrap_or(Path::new("/")),
+        };
+        Self { path: path.to_owned(), file: Mutex::new(File::open(path).ok()) }
+    }
+
+    /// Makes what was renamed so far last; takes a while.
+    ///
+    /// # Errors
+    /// What open(2) or fsync(2) says.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*file {
+            Some(file) => file.sync_all(),
+            None => file.insert(File::open(&self.path)?).sync_all(),
+        }
+    }
+
+    /// Another one in its place, with faults of its own; answers with the one that was there.
+    #[cfg(test)]
+    pub(crate) fn exchange(&self, other: Option<File>) -> Option<File> {
+        std::mem::replace(&mut *self.file.lock().expect("no test panics with it"), other)
+    }
+}
