@@ -176,3 +176,97 @@ impl Conditions {
         (self.requested, self.refused) = (None, None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_data::Schema;
+
+    use super::*;
+
+    fn is(column: &str, value: i64) -> Condition {
+        Condition::Any(vec![Value::Array(vec![column.into(), "==".into(), value.into()])])
+    }
+
+    fn want(conditions: &mut Conditions, table: &str, condition: Condition) -> u64 {
+        conditions.want([(table.to_owned(), condition)].into())
+    }
+
+    /// Sends what is wanted.
+    fn ask(conditions: &mut Conditions, request: u64) {
+        conditions.request(request, conditions.goal().clone());
+    }
+
+    #[test]
+    fn clauses_are_judged_by_columns_that_are_there() {
+        let text = r#"{"name":"D","tables":{"T":{"columns":{"x":{"type":"integer"}}}}}"#;
+        let schema = Schema::parse_bytes(text.as_bytes()).unwrap();
+        let table = schema.table(schema.table_id("T").unwrap());
+        let odd = Condition::Any(vec![true.into(), Value::Null, Value::Array(vec![])]);
+        for (condition, can_judge, text) in [
+            (Condition::All, true, "[true]"),
+            (Condition::Any(vec![]), true, "[false]"),
+            (is("x", 1), true, r#"[["x","==",1]]"#),
+            (is("_uuid", 1), true, r#"[["_uuid","==",1]]"#),
+            (is("y", 1), false, r#"[["y","==",1]]"#),
+            // The server says what is wrong with these.
+            (odd, true, "[true,null,[]]"),
+        ] {
+            assert_eq!(condition.can_judge(table), can_judge, "{text}");
+            assert_eq!(condition.to_value().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_holds_once_it_has_been_asked_for() {
+        let mut conditions = Conditions::default();
+        assert_eq!(want(&mut conditions, "T", is("x", 1)), 1);
+        ask(&mut conditions, 10);
+        assert!(conditions.is_awaited() && conditions.is_asked_by(10));
+        assert_eq!(want(&mut conditions, "U", is("x", 1)), 2);
+        conditions.take_effect();
+        assert_eq!(conditions.acknowledged().number, 1);
+        assert_eq!(*conditions.acknowledged().of("U"), Condition::All);
+        assert!(!conditions.is_awaited() && conditions.is_under_way());
+        conditions.settle();
+        assert!(!conditions.is_under_way());
+        assert_eq!((conditions.goal().number, conditions.goal().of("U")), (2, &is("x", 1)));
+    }
+
+    #[test]
+    fn following_is_resumed_under_what_the_last_state_was_told_under() {
+        let mut conditions = Conditions::default();
+        want(&mut conditions, "T", is("x", 1));
+        ask(&mut conditions, 10);
+        conditions.take_effect();
+        conditions.settle();
+        assert!(!conditions.is_resumable());
+        assert_eq!(conditions.of_rows(true).number, 0);
+        // Neither does that change by what means nothing to the server.
+        want(&mut conditions, "W", is("x", 1));
+        conditions.reach_goal();
+        assert_eq!((conditions.acknowledged().number, conditions.of_rows(true).number), (2, 0));
+        conditions.have_state();
+        assert!(conditions.is_resumable());
+        want(&mut conditions, "W", is("x", 2));
+        conditions.reach_goal();
+        assert_eq!((conditions.of_rows(true).number, conditions.of_rows(false).number), (3, 3));
+    }
+
+    #[test]
+    fn what_is_refused_is_asked_for_on_another_connection_only() {
+        let mut conditions = Conditions::default();
+        want(&mut conditions, "T", is("x", 1));
+        ask(&mut conditions, 10);
+        assert_eq!(conditions.refuse(), 1);
+        assert!(conditions.has_other_than(1) && !conditions.is_under_way());
+        assert_eq!(conditions.goal().number, 0);
+        conditions.forget();
+        assert_eq!(conditions.goal().number, 1);
+        // What is wanted meanwhile is something else.
+        ask(&mut conditions, 11);
+        want(&mut conditions, "T", is("x", 2));
+        assert_eq!(conditions.refuse(), 1);
+        assert!(!conditions.has_other_than(1), "it was not what is wanted now");
+        assert_eq!(conditions.goal().number, 2);
+    }
+}

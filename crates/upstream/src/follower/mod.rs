@@ -11,6 +11,8 @@ mod conditions;
 mod dialogue;
 mod relay;
 mod replica;
+#[cfg(test)]
+mod talk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

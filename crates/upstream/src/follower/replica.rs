@@ -251,3 +251,6 @@ pub(super) fn is_unknown_method(error: Text<'_>) -> bool {
     let error = error.to_value();
     error.as_str().or_else(|| error.get("error")?.as_str()) == Some("unknown method")
 }
+
+#[cfg(test)]
+mod tests;
