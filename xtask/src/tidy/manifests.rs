@@ -49,7 +49,7 @@ const LAYERS: &[Layer] = &[
     base("bench", &["wire", "net", "json"]),
     layer("cli", &["host", "log", "server", "net", "wire", "engine", "table", "upstream"]),
     layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),
-    layer("sim", &["log", "history", "engine", "cluster", "server", "testkit"]),
+    layer("sim", &["log", "history", "engine", "cluster", "server", "testkit", "upstream"]),
     base("xtask", &[]),
 ];
 
