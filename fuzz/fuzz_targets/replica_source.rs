@@ -1,6 +1,6 @@
-//! What a replica hears from a server, while its owner wants other rows. A line is a message; its first byte says
-//! what else happens. The follower goes on, what it asks is a message, and no conditions are told that nobody has
-//! asked for.
+//! What a replica hears from a server, while its owner wants other rows. A line is a message; its
+//! first byte says what else happens. The follower goes on, what it asks is a message, and no
+//! conditions are told that nobody has asked for.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -90,12 +90,14 @@ impl Owner {
     /// Answers what has been asked as a server does that is well.
     fn answer(&mut self) {
         for request in std::mem::take(&mut self.requests) {
-            let row = json!({"name":"D","model":"clustered","connected":true,"leader":true,"schema":SCHEMA});
+            let row = json!({"name": "D", "model": "clustered", "connected": true, "leader": true,
+                "schema": SCHEMA});
+            let rows = json!({"T": {ROW: {"initial": {"x": 1}}}});
             let result = match request["method"].as_str() {
                 Some("monitor_cond") if request["params"][0] == "_Server" => {
                     json!({"Database": {ROW: {"initial": row}}})
                 }
-                Some("monitor_cond_since") => json!([false, ROW, {"T": {ROW: {"initial": {"x": 1}}}}]),
+                Some("monitor_cond_since") => json!([false, ROW, rows]),
                 _ => json!({}),
             };
             let reply = json!({"id": request["id"], "result": result, "error": null});
@@ -110,8 +112,8 @@ impl Owner {
             Some(weir_json::Value::Array(clauses)) => Condition::Any(clauses),
             _ => Condition::All,
         };
-        let mut out = Vec::new();
-        self.number = self.follower.set_conditions([(table.to_owned(), condition)].into(), &mut out);
+        let (changes, mut out) = ([(table.to_owned(), condition)], Vec::new());
+        self.number = self.follower.set_conditions(changes.into(), &mut out);
         self.take(out);
     }
 }

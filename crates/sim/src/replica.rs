@@ -1,5 +1,5 @@
-//! One of those who watch is a replica as client libraries have it (`weir_upstream::follower`): it wants
-//! some of the rows, and others now and then.
+//! One of those who watch is a replica as client libraries have it (`weir_upstream::follower`): it
+//! wants some of the rows, and others now and then.
 
 use weir_data::{Uuid, UuidSource};
 use weir_server::event::Event;
@@ -203,7 +203,8 @@ impl World {
         }
     }
 
-    /// A watcher has come to a state: at the same one, others have the same rows, as far as they want them.
+    /// A watcher has come to a state: at the same one, others have the same rows, as far as they
+    /// want them.
     pub(crate) fn compare_watchers(&mut self) {
         if !self.rng.chance(10) {
             return;

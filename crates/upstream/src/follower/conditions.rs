@@ -1,13 +1,14 @@
-//! Which rows a replica wants: the conditions that its owner wants, those that a server has been asked
-//! for, those that the rows are of, and those under which following can be resumed.
+//! Which rows a replica wants: the conditions that its owner wants, those that a server has been
+//! asked for, those that the rows are of, and those under which following can be resumed.
 //!
-//! A server answers a change of conditions behind the update that it makes (ovsdb-server(7) §4.1.13), and
-//! makes no update where no row comes or goes. So at most one change is under way; what is wanted
-//! meanwhile is in the next one. The last state with an id that the owner has was told under the
-//! conditions before as long as no update has come under the new ones: whoever asks for what has changed
-//! since that state asks under the conditions before, and changes them again. Under the new ones the
-//! difference could be wrong: rows that matched them at that state, and that the owner never had, would change
-//! or go, and rows that it has would not, if they matched the new ones only in between.
+//! A server answers a change of conditions behind the update that it makes (ovsdb-server(7)
+//! §4.1.13), and makes no update where no row comes or goes. So at most one change is under way;
+//! what is wanted meanwhile is in the next one. The last state with an id that the owner has was
+//! told under the conditions before as long as no update has come under the new ones: whoever asks
+//! for what has changed since that state asks under the conditions before, and changes them again.
+//! Under the new ones the difference could be wrong: rows that matched them at that state, and that
+//! the owner never had, would change or go, and rows that it has would not, if they matched the new
+//! ones only in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ pub enum Condition {
     /// All rows.
     #[default]
     All,
-    /// The rows for which any of these clauses holds: each as in RFC 7047 §5.1, or a boolean. No row
-    /// where there are none.
+    /// The rows for which any of these clauses holds: each as in RFC 7047 §5.1, or a boolean. No
+    /// row where there are none.
     Any(Vec<Value>),
 }
 
@@ -77,8 +78,8 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// The owner wants other rows of some tables; the number of what it wants now, which is a new one only
-    /// if that is something else than before.
+    /// The owner wants other rows of some tables; the number of what it wants now, which is a new
+    /// one only if that is something else than before.
     pub(super) fn want(&mut self, changes: BTreeMap<String, Condition>) -> u64 {
         let is_new = |(table, condition): (&String, &Condition)| self.wanted.of(table) != condition;
         if changes.iter().any(is_new) {
@@ -140,7 +141,8 @@ impl Conditions {
         self.acknowledged = set.clone();
     }
 
-    /// Nothing need be asked for: under the server's schema the goal means what has been acknowledged.
+    /// Nothing need be asked for: under the server's schema the goal means what has been
+    /// acknowledged.
     pub(super) fn reach_goal(&mut self) {
         let is_resumable = self.is_resumable();
         self.acknowledged = self.goal().clone();
@@ -166,7 +168,8 @@ impl Conditions {
         set.number
     }
 
-    /// Whether it was what the owner wants that has been refused, and there is what was acknowledged before.
+    /// Whether it was what the owner wants that has been refused, and there is what was
+    /// acknowledged before.
     pub(super) fn has_other_than(&self, refused: u64) -> bool {
         refused == self.wanted.number && refused != self.acknowledged.number
     }

@@ -1,7 +1,7 @@
 //! The dialogue with servers that have a database which is followed (ovsdb-server(7), "Notes on the
-//! OVSDB protocol"): whose it is, what it is like, and what changes in it. What comes behind a connect
-//! is that of a [`backup`], or [`dialogue`], which a [`relay`] and a [`replica`] lead: a replica wants some rows only,
-//! by `conditions` that change.
+//! OVSDB protocol"): whose it is, what it is like, and what changes in it. What comes behind a
+//! connect is that of a [`backup`], or that of `dialogue`, which a [`relay`] and a `replica` lead:
+//! a replica wants some rows only, by `conditions` that change.
 //!
 //! The owner's rows are its own: it is told what to make of them, and says when it cannot. It may
 //! send requests of its own on the connection.
@@ -88,7 +88,8 @@ pub enum Output {
     Send(Vec<u8>),
     /// Close the connection or give up the attempt; nothing more is heard of it.
     Close,
-    /// Make the rows like that, in one transaction. Of a backup: those of all tables but the excluded.
+    /// Make the rows like that, in one transaction. Of a backup: those of all tables but the
+    /// excluded.
     News(Box<News>),
     /// Give the rows these values of columns that no file keeps.
     Ephemeral(EphemeralRows),
@@ -106,18 +107,19 @@ pub enum Output {
         /// The result, or the error, as JSON text.
         reply: Result<Vec<u8>, Vec<u8>>,
     },
-    /// The rows of a replica, as they are behind the [`Output::News`] before this, are all that match the
-    /// conditions of this number ([`Follower::set_conditions`]), at one moment of the source. A number may
-    /// come again, and be lower than before when following was resumed from an older state.
+    /// The rows of a replica, as they are behind the [`Output::News`] before this, are all that
+    /// match the conditions of this number ([`Follower::set_conditions`]), at one moment of the
+    /// source. A number may come again, and be lower than before when following was resumed from an
+    /// older state.
     Conditions {
         /// The number.
         number: u64,
-        /// Tables of which there are all rows, whatever their conditions: the server has not all columns of
-        /// these, or knows no conditions at all (`monitor`).
+        /// Tables of which there are all rows, whatever their conditions: the server has not all
+        /// columns of these, or knows no conditions at all (`monitor`).
         whole: Vec<String>,
     },
-    /// The server does not take the conditions of this number: the rows stay those of the conditions before, until
-    /// the owner wants others, or another server is asked.
+    /// The server does not take the conditions of this number: the rows stay those of the
+    /// conditions before, until the owner wants others, or another server is asked.
     Refused {
         /// The number.
         number: u64,
@@ -259,8 +261,8 @@ impl Follower {
         self.wanted.options = options;
     }
 
-    /// Changes who has the database. The connection, or the attempt, stays unless its server is not among
-    /// them.
+    /// Changes who has the database. The connection, or the attempt, stays unless its server is not
+    /// among them.
     pub fn set_remotes(&mut self, now_us: u64, remotes: Remotes, out: &mut Vec<Output>) {
         let stays = remotes.servers().iter().any(|server| server == self.session.name());
         self.wanted.remotes = remotes;
@@ -277,7 +279,8 @@ impl Follower {
         self.phase == Phase::Following
     }
 
-    /// Whether the server that is followed says that it is not cut off itself, nor anybody before it.
+    /// Whether the server that is followed says that it is not cut off itself, nor anybody before
+    /// it.
     pub fn is_current(&self) -> bool {
         let is_whole = self.path.as_ref().is_none_or(|path| path.is_connected);
         self.is_following() && self.is_source_connected && is_whole
@@ -338,7 +341,8 @@ impl Follower {
         }
     }
 
-    /// What reads the rows of the next message elsewhere, if it may have some; a replica's are read here.
+    /// What reads the rows of the next message elsewhere, if it may have some; a replica's are read
+    /// here.
     pub fn row_reader(&self) -> Option<RowReader> {
         self.reader().filter(|_| !self.is_replica())
     }

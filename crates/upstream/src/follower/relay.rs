@@ -1,5 +1,6 @@
-//! What only a relay asks for (`dialogue` has the rest): all rows with all columns, by `weir_monitor` with an
-//! update for each transaction, or else by the newest method of the reference that the server knows.
+//! What only a relay asks for (`dialogue` has the rest): all rows with all columns, by
+//! `weir_monitor` with an update for each transaction, or else by the newest method of the
+//! reference that the server knows.
 
 use weir_data::{ColumnSchema, Schema, Uuid};
 use weir_json::{Value, array, object};
@@ -23,9 +24,9 @@ impl Follower {
         requests_text(requests(schema, is_wanted))
     }
 
-    /// Asks for the columns that are in no state, if there are some: beside the states, for those have the
-    /// same ids whatever these columns hold. The oldest method tells whole values, which do not depend on
-    /// what was there before.
+    /// Asks for the columns that are in no state, if there are some: beside the states, for those
+    /// have the same ids whatever these columns hold. The oldest method tells whole values, which
+    /// do not depend on what was there before.
     pub(super) fn ask_for_ephemeral(&mut self) {
         let schema = self.schema();
         let is_wanted = |column: &ColumnSchema| !self.method.has_all() && !column.persistent;

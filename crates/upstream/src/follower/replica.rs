@@ -1,9 +1,10 @@
-//! The dialogue of a replica, behind what it has in common with a relay (`dialogue`): rows of some tables
-//! and columns under conditions, which change.
+//! The dialogue of a replica, behind what it has in common with a relay (`dialogue`): rows of some
+//! tables and columns under conditions, which change.
 //!
 //! 1. The rows are asked for by the newest method that the server knows: `monitor_cond_since`,
-//!    `monitor_cond`, which has no ids, so that all rows come with each connection, or `monitor`, which has no conditions
-//!    either, so that all rows of the tables come: [`Output::Conditions`] names these tables.
+//!    `monitor_cond`, which has no ids, so that all rows come with each connection, or `monitor`,
+//!    which has no conditions either, so that all rows of the tables come: [`Output::Conditions`]
+//!    names these tables.
 //! 2. Once they are there, conditions that differ from what the owner wants are changed
 //!    (`monitor_cond_change`), one change at a time. Each has another name for the monitor in it,
 //!    under which updates come from then on (ovsdb-server(7) §4.1.13): so whatever is told is known to
@@ -27,7 +28,7 @@ pub enum Columns {
     /// Whatever the server has.
     #[default]
     All,
-    /// Those of these that the server has.
+    /// What the server has of these.
     These(BTreeSet<String>),
 }
 
@@ -46,9 +47,9 @@ impl Columns {
 pub type Tables = BTreeMap<String, Columns>;
 
 impl Follower {
-    /// The owner wants other rows of these tables, and the same as before of all others. What is changed while
-    /// a change is under way makes one change together. The number of what is wanted now: with the
-    /// [`Output::Conditions`] that has it, or a later one, the rows are those.
+    /// The owner wants other rows of these tables, and the same as before of all others. What is
+    /// changed while a change is under way makes one change together. The number of what is wanted
+    /// now: with the [`Output::Conditions`] that has it, or a later one, the rows are those.
     ///
     /// # Panics
     /// The owner is no replica, or does not want the table at all.
@@ -151,7 +152,8 @@ impl Follower {
         name == self.monitor_id() || self.next_name() == Some(name)
     }
 
-    /// The name of an update may be the one that was asked for with other conditions: then these hold.
+    /// The name of an update may be the one that was asked for with other conditions: then these
+    /// hold.
     pub(super) fn look_at_name(&mut self, said: &Said<'_>) -> bool {
         let (Said::Notice(method, params), Some(next)) = (said, self.next_name()) else {
             return false;
@@ -222,8 +224,8 @@ impl Follower {
         Ok(())
     }
 
-    /// The server does not give rows under the conditions that were asked for: it may under those that were
-    /// acknowledged before.
+    /// The server does not give rows under the conditions that were asked for: it may under those
+    /// that were acknowledged before.
     pub(super) fn rows_refused(
         &mut self,
         error: Text<'_>,

@@ -20,8 +20,8 @@ pub(super) struct Talk {
     /// Where it has begun to connect.
     pub(super) begun: Vec<String>,
     pub(super) closed: usize,
-    /// What a replica has been told: `rows`, a number of conditions with the tables that are whole, or what
-    /// was refused.
+    /// What a replica has been told: `rows`, a number of conditions with the tables that are whole,
+    /// or what was refused.
     pub(super) told: Vec<String>,
 }
 

@@ -1,6 +1,7 @@
-//! Whatever a server does meanwhile, and whenever connections end: the rows of a replica are, at every
-//! moment, all rows that match the conditions which were told to hold, of one state of the server, and these
-//! states are in order. In the end they are the rows that are there, under the conditions that were wanted last.
+//! Whatever a server does meanwhile, and whenever connections end: the rows of a replica are, at
+//! every moment, all rows that match the conditions which were told to hold, of one state of the
+//! server, and these states are in order. In the end they are the rows that are there, under the
+//! conditions that were wanted last.
 
 mod owner;
 mod server;

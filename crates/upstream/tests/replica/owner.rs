@@ -1,5 +1,5 @@
-//! The owner of a replica, and the connection to the server: applies whatever is told, which must fit, and
-//! compares its rows with what the server had.
+//! The owner of a replica, and the connection to the server: applies whatever is told, which must
+//! fit, and compares its rows with what the server had.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,8 +13,8 @@ use weir_upstream::session::Options;
 
 use crate::server::{Kind, NAME, Row, Rows, Server, Shown, State};
 
-/// What the owner wants of the table `T`: one column is not there always, and conditions may look at
-/// another one, which is not asked for.
+/// What the owner wants of the table `T`: one column is not there always, and conditions may look
+/// at another one, which is not asked for.
 const OF_T: [&str; 2] = ["x", "z"];
 
 pub(crate) type Wishes = BTreeMap<String, Condition>;
@@ -140,8 +140,8 @@ impl Owner {
         self.wanted.len() as u64 - 1
     }
 
-    /// All that is on its way arrives, and nothing else happens: the rows are what was wanted last. An owner
-    /// whose conditions no server takes gives up on them.
+    /// All that is on its way arrives, and nothing else happens: the rows are what was wanted last.
+    /// An owner whose conditions no server takes gives up on them.
     pub(crate) fn settle(&mut self) {
         self.follow();
         if !self.follower.is_following() {
@@ -278,7 +278,8 @@ impl Owner {
         }
     }
 
-    /// The rows are all that matched what was told to hold, in a state of the server's, not before the last one.
+    /// The rows are all that matched what was told to hold, in a state of the server's, not before
+    /// the last one.
     fn check(&mut self) {
         let Some((number, whole)) = &self.told else { return };
         let states = self.server.states.iter().enumerate().skip(self.seen);
@@ -297,7 +298,8 @@ impl Owner {
         self.seen = place;
     }
 
-    /// What the owner is to have of a state under the conditions of a number, and which tables whole.
+    /// What the owner is to have of a state under the conditions of a number, and which tables
+    /// whole.
     fn shown(&self, number: u64, state: &State) -> (BTreeMap<String, Shown>, Vec<String>) {
         let (mut of, mut whole) = (BTreeMap::new(), Vec::new());
         for table in ["T", "U"].into_iter().filter(|table| !state.columns(table).is_empty()) {

@@ -1,5 +1,5 @@
-//! A server with one database, as simple as can be: each state is kept whole, and what a monitor is told is the
-//! difference of what it may see of two of them.
+//! A server with one database, as simple as can be: each state is kept whole, and what a monitor is
+//! told is the difference of what it may see of two of them.
 
 use std::collections::BTreeMap;
 
@@ -88,8 +88,8 @@ fn holds(clauses: &[Value], row: &Row) -> bool {
 pub(crate) enum Kind {
     /// A server of ours: an empty difference of conditions is told with its id.
     Ours,
-    /// A packaged one in a cluster: an empty difference is not told, and a refused change may have been made for
-    /// some tables.
+    /// A packaged one in a cluster: an empty difference is not told, and a refused change may have
+    /// been made for some tables.
     Packaged,
     /// One whose states have no ids.
     Standalone,

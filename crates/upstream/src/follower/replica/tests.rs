@@ -292,7 +292,8 @@ fn conditions_are_what_the_schema_makes_of_them() {
     replica.say(&format!(r#"{{"id":null,"method":"update2","params":{update}}}"#));
     replica.refuse("monitor_cond_change", r#"{"error":"syntax error"}"#);
     replica.was_told(&[]);
-    let tables = r#"{"T":[{"columns":["x"],"where":[["x","==",1]]}],"U":[{"columns":["x"],"where":[["x","==",1]]}]}"#;
+    let request = r#"[{"columns":["x"],"where":[["x","==",1]]}]"#;
+    let tables = format!(r#"{{"T":{request},"U":{request}}}"#);
     replica.asks("monitor_cond_since", &format!(r#"["D",{SECOND},{tables},"{}"]"#, id(0)));
     replica.has_rows(false, 8);
     replica.was_told(&["rows", "2 []"]);
