@@ -325,6 +325,22 @@ impl Follower {
         Arc::clone(schema)
     }
 
+    /// The name of the monitor, in the form in which it comes back.
+    pub(super) fn monitor_id(&self) -> Vec<u8> {
+        self.monitor_name(self.monitors)
+    }
+
+    /// The name of the monitor that is the first, second or any later one on a connection.
+    pub(super) fn monitor_name(&self, number: u64) -> Vec<u8> {
+        let name = Value::from(self.wanted.database.as_str());
+        let id = match number {
+            _ if self.is_backup() => name.to_string(),
+            0 | 1 => format!(r#"["monid",{name}]"#),
+            more => format!(r#"["monid",{name},{more}]"#),
+        };
+        id.into_bytes()
+    }
+
     pub(super) fn ask_for_rows(&mut self) {
         self.monitors += 1;
         let (schema, last) = (self.schema(), self.last);

@@ -584,19 +584,4 @@ impl Follower {
         };
         self.say(Level::Warning, text, out);
     }
-
-    /// The name of the monitor, in the form in which it comes back.
-    fn monitor_id(&self) -> Vec<u8> {
-        self.monitor_name(self.monitors)
-    }
-
-    fn monitor_name(&self, number: u64) -> Vec<u8> {
-        let name = Value::from(self.wanted.database.as_str());
-        let id = match number {
-            _ if self.is_backup() => name.to_string(),
-            0 | 1 => format!(r#"["monid",{name}]"#),
-            more => format!(r#"["monid",{name},{more}]"#),
-        };
-        id.into_bytes()
-    }
 }
