@@ -28,13 +28,19 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// The columns that its clauses look at.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        let clauses = match self {
+            Self::All => &[][..],
+            Self::Any(clauses) => clauses,
+        };
+        clauses.iter().filter_map(|clause| clause.as_array()?.first()?.as_str())
+    }
+
     /// Whether a server with this table can judge rows by it. Where it has not all columns, nobody
     /// knows whether a row would match: all of them come.
     pub(super) fn can_judge(&self, table: &TableSchema) -> bool {
-        let Self::Any(clauses) = self else { return true };
-        let column = |clause: &Value| Some(clause.as_array()?.first()?.as_str()?.to_owned());
-        let mut columns = clauses.iter().filter_map(column);
-        columns.all(|column| table.column_id(&column).is_some())
+        self.columns().all(|column| table.column_id(column).is_some())
     }
 
     /// The clauses as a server is told of them; without any it would take all rows for wanted.

@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_data::{Error, Schema, Uuid, UuidSource};
-use weir_json::Value;
 
 use self::backup::{Backup, Step};
 pub use self::conditions::Condition;

@@ -7,8 +7,10 @@
 //!    names these tables.
 //! 2. Once they are there, conditions that differ from what the owner wants are changed
 //!    (`monitor_cond_change`), one change at a time. Each has another name for the monitor in it,
-//!    under which updates come from then on (ovsdb-server(7) §4.1.13): so whatever is told is known to
-//!    be of the conditions before or behind, even if the connection ends before the answer.
+//!    under which updates come from then on (ovsdb-server(7) §4.1.13): so whatever is told is known
+//!    to be of the conditions before or behind, even if the connection ends before the answer.
+//!    Where the reference may not bear a change, for it looks at a column that is not among the
+//!    wanted, all rows are asked for again.
 //! 3. A refused change has the rows asked for anew: the reference may have changed conditions of
 //!    some of the tables.
 
@@ -36,10 +38,15 @@ impl Columns {
     /// The wanted ones of a table.
     fn of<'a>(&'a self, table: &'a TableSchema) -> impl Iterator<Item = &'a str> {
         let names = table.data_columns().map(|(_, column)| column.name.as_str());
-        names.filter(move |name| match self {
-            Self::All => true,
-            Self::These(names) => names.contains(*name),
-        })
+        names.filter(|name| self.has(name))
+    }
+
+    /// Whether a column is a wanted one. Nobody asks for those that name a row and its version.
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => !name.starts_with('_'),
+            Self::These(names) => names.contains(name),
+        }
     }
 }
 
@@ -115,30 +122,43 @@ impl Follower {
         if is_reached || self.phase != Phase::Following || self.conditions.is_under_way() {
             return;
         }
-        let requests = self.condition_requests(&goal);
-        if requests.is_empty() {
+        let schema = self.schema();
+        let changed: Vec<_> = self.changed_conditions(&schema, &goal).collect();
+        if changed.is_empty() {
             self.conditions.reach_goal();
             return self.tell_conditions(out);
         }
+        // A server with nothing of ours is the reference, which may end by such a change.
+        let is_unasked = |(columns, _, then): &(&Columns, &TableSchema, &Condition)| {
+            then.columns().any(|column| !columns.has(column))
+        };
+        if self.features.is_empty() && changed.iter().any(is_unasked) {
+            self.last = Uuid::ZERO;
+            self.cancel_monitors();
+            return self.ask_for_rows();
+        }
+        let requests = changed.iter().map(|(_, table, then)| {
+            (table.name.clone(), array([object([("where", then.to_value())])]))
+        });
+        let requests = Value::Object(requests.collect()).to_string();
         let (old, new) = (self.monitor_id(), self.monitor_name(self.monitors + 1));
-        let requests = Value::Object(requests).to_string();
         let params = [b"[", &old[..], b",", &new, b",", requests.as_bytes(), b"]"].concat();
         let request = self.ask("monitor_cond_change", &params, Asked::Conditions);
         self.conditions.request(request, goal);
     }
 
-    /// What a server is to change, so that the rows are those of the goal.
-    fn condition_requests(&self, goal: &Set) -> BTreeMap<String, Value> {
-        let schema = self.schema();
-        let changed = self.common_tables(&schema).filter_map(|(_, table)| {
+    /// What a server is to change, so that the rows are those of the goal: of each table, what it
+    /// is told of the condition.
+    fn changed_conditions<'a>(
+        &'a self,
+        schema: &'a Schema,
+        goal: &'a Set,
+    ) -> impl Iterator<Item = (&'a Columns, &'a TableSchema, &'a Condition)> {
+        self.common_tables(schema).filter_map(|(columns, table)| {
             let now = self.judged(self.conditions.acknowledged(), table);
             let then = self.judged(goal, table);
-            (now != then).then(|| {
-                let request = array([object([("where", then.to_value())])]);
-                (table.name.clone(), request)
-            })
-        });
-        changed.collect()
+            (now != then).then_some((columns, table, then))
+        })
     }
 
     /// The name that the monitor is about to have.

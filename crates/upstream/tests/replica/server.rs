@@ -229,6 +229,7 @@ impl Server {
                     "leader": true, "schema": self.now().schema()});
                 Ok(json!({"Database": {"d": {"initial": row}}}))
             }
+            "weir_features" if self.kind == Kind::Ours => Ok(json!(["weir_features"])),
             "monitor_cond_since" if self.has_server_db() => self.begin(params, "update3"),
             "monitor_cond" if self.kind != Kind::Oldest => self.begin(params, "update2"),
             "monitor" => self.begin(params, "update"),
@@ -289,7 +290,10 @@ impl Server {
         let mut changes = vec![];
         for (table, request) in params[2].as_object().expect("tables") {
             match self.clauses(table, &request[0]["where"]) {
-                Ok(clauses) => changes.push((table.clone(), clauses)),
+                Ok(clauses) => {
+                    self.bear(table, &clauses);
+                    changes.push((table.clone(), clauses));
+                }
                 Err(error) => {
                     self.refused += 1;
                     if self.kind == Kind::Packaged {
@@ -311,6 +315,15 @@ impl Server {
             false => self.say_update(difference),
         }
         Ok(json!({}))
+    }
+
+    /// Packaged servers end by a condition on a column that the monitor did not ask for.
+    fn bear(&self, table: &str, clauses: &[Value]) {
+        let shown = &self.monitor.as_ref().expect("it was looked up").shown[table];
+        let is_shown = |clause: &Value| {
+            clause[0].as_str().is_none_or(|name| shown.columns.iter().any(|shown| shown == name))
+        };
+        assert!(self.kind == Kind::Ours || clauses.iter().all(is_shown), "the server ends");
     }
 
     fn show(&mut self, changes: Vec<(String, Vec<Value>)>) {

@@ -35,8 +35,15 @@ fn replica() -> Talk {
 impl Talk {
     /// A server that is connected is fit, and is asked for rows.
     fn meet(&mut self, schema: &str) {
+        self.meet_one(schema, false);
+    }
+
+    fn meet_one(&mut self, schema: &str, is_ours: bool) {
         self.answer("set_db_change_aware", "{}");
-        self.refuse("weir_features", r#""unknown method""#);
+        match is_ours {
+            true => self.answer("weir_features", r#"["weir_features"]"#),
+            false => self.refuse("weir_features", r#""unknown method""#),
+        }
         self.answer("get_schema", "{}");
         let row = object([
             ("name", "D".into()),
@@ -245,6 +252,34 @@ fn conditions_that_were_never_answered_give_way_to_those_before() {
     replica.refuse("monitor_cond_since", error);
     assert_eq!(replica.closed, 2);
     replica.was_told(&["refused 0", "refused 1", "refused 0"]);
+}
+
+/// The reference may end by a condition on a column that the monitor did not have.
+#[test]
+fn a_packaged_server_is_not_asked_to_look_at_other_columns() {
+    let y = Condition::Any(vec![Value::Array(vec!["y".into(), "==".into(), 1.into()])]);
+    let requests = r#"{"T":[{"where":[["y","==",1]]}]}"#;
+    for is_ours in [false, true] {
+        let mut replica = replica();
+        replica.give(Input::Up);
+        replica.meet_one(SCHEMA, is_ours);
+        replica.has_rows(false, 7);
+        replica.was_told(&["rows", "0 []"]);
+        replica.want(&[("T", y.clone())]);
+        if is_ours {
+            replica.asks("monitor_cond_change", &change(FIRST, SECOND, requests));
+            continue;
+        }
+        replica.answer("monitor_cancel", "{}");
+        let expected = since(r#","where":[["y","==",1]]"#, 0).replace(FIRST, SECOND);
+        replica.asks("monitor_cond_since", &expected);
+        replica.has_rows(false, 7);
+        replica.was_told(&["rows", "1 []"]);
+        // None of the new conditions looks at it any more.
+        replica.want(&[("T", x_is(1))]);
+        let requests = r#"{"T":[{"where":[["x","==",1]]}]}"#;
+        replica.asks("monitor_cond_change", &change(SECOND, THIRD, requests));
+    }
 }
 
 #[test]
