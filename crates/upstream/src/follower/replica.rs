@@ -43,10 +43,11 @@ impl Columns {
 
     /// Whether a column is a wanted one. Nobody asks for those that name a row and its version.
     fn has(&self, name: &str) -> bool {
-        match self {
-            Self::All => !name.starts_with('_'),
+        let is_listed = match self {
+            Self::All => true,
             Self::These(names) => names.contains(name),
-        }
+        };
+        is_listed && !name.starts_with('_')
     }
 }
 
