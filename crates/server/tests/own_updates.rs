@@ -311,8 +311,8 @@ fn round_of_answer(shell: &mut Shell, message: &str) -> usize {
             shell.send(asker, message);
         }
         shell.server.set_step_cost_max(STEP);
-        one_round(shell);
-        one_round(shell);
+        shell.short_round();
+        shell.short_round();
         received.extend(shell.received(asker));
         if let Some(answer) = received.iter().position(|it| it.starts_with(r#"{"id":1,"#)) {
             assert!(received[..answer].iter().any(|it| it.contains("-2")), "{received:?}");
@@ -343,10 +343,10 @@ fn what_is_asked_behind_a_transaction_is_answered_behind_it() {
     write_step(&mut shell, writers, 1);
     shell.send(asker, &transact(1, &insert("mine")));
     shell.server.set_step_cost_max(STEP);
-    one_round(&mut shell);
+    shell.short_round();
     shell.send(asker, r#"{"id":9,"method":"get_schema","params":["Net"]}"#);
     shell.send(asker, r#"{"id":10,"method":"monitor_cancel","params":["mon"]}"#);
-    one_round(&mut shell);
+    shell.short_round();
     shell.do_disk(0);
     shell.settle();
     let received = shell.received(asker);

@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
+use weir_upstream::Input;
 
 use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
+use crate::replica::Following;
 use crate::tempo::Tempo;
 use crate::world::{Due, World};
 
@@ -57,8 +59,10 @@ pub(crate) struct Client {
     pub(crate) number: usize,
     /// It watches, and does nothing else.
     pub(crate) watches: bool,
+    /// What leads its dialogue, if it watches as a replica does.
+    pub(crate) following: Option<Box<Following>>,
     /// Its session: with which process.
-    session: Option<(usize, u64, SessionId)>,
+    pub(crate) session: Option<(usize, u64, SessionId)>,
     asked: Option<(Asked, u64)>,
     requests: u64,
     rows: u64,
@@ -76,6 +80,7 @@ impl Client {
         Self {
             number,
             watches,
+            following: None,
             session: None,
             asked: None,
             requests: 0,
@@ -85,6 +90,16 @@ impl Client {
             replica: Replica::default(),
             state: NONE.to_owned(),
         }
+    }
+
+    /// One that watches as a replica does.
+    pub(crate) fn replica(number: usize) -> Self {
+        Self { following: Some(Box::new(Following::new())), ..Self::new(number, true) }
+    }
+
+    /// The state that a watcher's rows are of.
+    pub(crate) fn state(&self) -> &str {
+        &self.state
     }
 
     /// Whether it has asked for a conversion.
@@ -159,6 +174,9 @@ impl World {
         self.due(self.now_us + pause_us, 0, Due::Client(number));
         let now_us = self.now_us;
         let client = &mut self.clients[number];
+        if client.following.is_some() {
+            return self.replica_goes_on(number);
+        }
         if !client.watches && !self.is_over {
             let asked_us = client.asked.as_ref().map(|(_, asked_us)| *asked_us);
             let who = match &client.asked {
@@ -197,17 +215,7 @@ impl World {
     }
 
     fn connect_client(&mut self, number: usize) {
-        let n = self.rng.below(self.nodes.len());
-        let now_us = self.now_us;
-        let node = &self.nodes[n];
-        let is_up = node.server.is_some() && node.paused_until_us <= now_us;
-        if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
-            return;
-        }
-        let life = node.life;
-        let session = self.accept_client(now_us, n);
-        self.clients[number].session = Some((n, life, session));
-        if self.clients[number].watches {
+        if self.open_session(number) && self.clients[number].watches {
             let state = self.clients[number].state.clone();
             let tables = json!({"T": [{"columns": ["name", "n"]}]});
             let params = json!(["Sim", "m", tables, state]);
@@ -215,8 +223,23 @@ impl World {
         }
     }
 
+    /// A client tries a server; false if nobody listens there.
+    pub(crate) fn open_session(&mut self, number: usize) -> bool {
+        let n = self.rng.below(self.nodes.len());
+        let now_us = self.now_us;
+        let node = &self.nodes[n];
+        let is_up = node.server.is_some() && node.paused_until_us <= now_us;
+        if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
+            return false;
+        }
+        let life = node.life;
+        let session = self.accept_client(now_us, n);
+        self.clients[number].session = Some((n, life, session));
+        true
+    }
+
     /// A watcher goes to another server now and then.
-    fn move_watcher(&mut self, number: usize) {
+    pub(crate) fn move_watcher(&mut self, number: usize) {
         if self.is_calm || !self.rng.chance(2) {
             return;
         }
@@ -320,6 +343,10 @@ impl World {
     }
 
     fn session_lost(&mut self, number: usize) {
+        if self.clients[number].following.is_some() {
+            self.clients[number].session = None;
+            return self.replica_input(number, Input::Down(None));
+        }
         if let Some((asked, asked_us)) = self.clients[number].lose() {
             self.answer_lost(number, asked, asked_us);
         }
@@ -347,6 +374,10 @@ impl World {
             let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
             let Ok(Some(end)) = whole(stream) else { return };
             let message: Vec<u8> = stream.drain(..end).collect();
+            if self.clients[number].following.is_some() {
+                self.replica_hears(number, &message);
+                continue;
+            }
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             match message["method"].as_str() {
                 Some("echo") => {
@@ -362,6 +393,7 @@ impl World {
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
+                    self.compare_watchers();
                 }
                 Some(other) => panic!("{other}"),
                 None => self.answered(number, &message),

@@ -9,7 +9,8 @@
 //! 2. `node`: one server; carries out what the core asks for; `files`: what of that concerns its files.
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
-//! 5. `clients`: who writes and reads, and knows what it has been told; `tempo`: how fast.
+//! 5. `clients`: who writes and reads, and knows what it has been told; `replica`: one of those who watch,
+//!    under conditions; `tempo`: how fast.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
 //! 7. `checks`: what must be true of all that, a checker a file.
 //! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
@@ -27,6 +28,7 @@ mod membership;
 mod network;
 mod node;
 pub mod plan;
+mod replica;
 pub mod seed;
 pub mod sources;
 mod tempo;

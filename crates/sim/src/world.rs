@@ -30,9 +30,9 @@ const REWRITE_US: u64 = 6_000_000;
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 20_000;
 
-/// Clients that write and read, and clients that watch.
+/// Clients that write and read, and clients that watch, the last of them as a replica.
 const CLIENTS: usize = 6;
-const WATCHERS: usize = 3;
+const WATCHERS: usize = 4;
 
 /// How often something has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,10 @@ pub struct Counts {
     pub resumed: u64,
     /// Times that a watcher came back and was told all again.
     pub began_anew: u64,
+    /// Times that the rows of a replica came to be those of other conditions.
+    pub conditions: u64,
+    /// Times that the rows of a replica were compared with those of another watcher at the same state.
+    pub compared: u64,
     /// Conversions that were answered.
     pub conversions: u64,
     /// Servers that began to join.
@@ -214,7 +218,10 @@ impl World {
             world.due(world.now_us, n, Due::Start);
         }
         for number in 0..CLIENTS + WATCHERS {
-            world.clients.push(Client::new(number, number >= CLIENTS));
+            world.clients.push(match number + 1 == CLIENTS + WATCHERS {
+                true => Client::replica(number),
+                false => Client::new(number, number >= CLIENTS),
+            });
             world.due(world.now_us + 1_500_000, 0, Due::Client(number));
         }
         world.due(world.now_us + 2_000_000, 0, Due::Faults);

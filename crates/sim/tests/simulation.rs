@@ -45,8 +45,9 @@ fn is_served(add: impl FnOnce(&mut World)) {
         world.calm();
         world.run_for(3000);
         world.check_converged();
-        let Counts { acknowledged, unknown, reads, .. } = world.counts();
+        let Counts { acknowledged, unknown, reads, conditions, compared, .. } = world.counts();
         assert!(acknowledged > 500 && reads > 100, "{:?}", world.counts());
+        assert!(conditions > 10 && compared > 10, "{:?}", world.counts());
         assert_eq!(unknown, 0, "{:?}", world.counts());
     });
 }
@@ -287,6 +288,8 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.reads += more.reads;
     sum.synced_reads += more.synced_reads;
     sum.resumed += more.resumed;
+    sum.conditions += more.conditions;
+    sum.compared += more.compared;
     sum.began_anew += more.began_anew;
     sum.conversions += more.conversions;
     sum.joins += more.joins;

@@ -8,8 +8,8 @@
 //! 2. [`probe`]: whether a silent peer is still there, whoever has made the connection.
 //! 3. [`session`]: a JSON-RPC dialogue on such a connection, and what its messages are. It knows
 //!    no database.
-//! 4. [`follower`]: the dialogue about a database, of a relay ([`remotes`], `server_row`,
-//!    [`freshness`], [`path`]) or of a backup (`compatible`: whether the rows of one schema fit into another): the
+//! 4. [`follower`]: the dialogue about a database, of a relay or of a replica ([`remotes`], `server_row`,
+//!    [`freshness`], [`path`]), or of a backup (`compatible`: whether the rows of one schema fit into another): the
 //!    schema, rows and what changes in them ([`news`]), requests of the owner's.
 //! 5. [`updates`], [`updates2`]: `<table-updates>` (RFC 7047 §4.1.6) read as images of rows, and
 //!    `<table-updates2>` (ovsdb-server(7) §4.1.14) as edits.

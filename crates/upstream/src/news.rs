@@ -36,7 +36,7 @@ impl Method {
     }
 
     /// The method of its notifications.
-    fn update(self) -> &'static str {
+    pub(crate) fn update(self) -> &'static str {
         match self {
             Self::Each => "weir_update",
             Self::CondSince => "update3",

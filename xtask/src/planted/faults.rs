@@ -225,6 +225,17 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
+        name: "resumed-under-other-conditions",
+        places: &[Place {
+            file: "crates/upstream/src/follower/conditions.rs",
+            good: "if is_resumed { &self.resumable } else { self.goal() }",
+            bad: "if is_resumed && !PLANTED { &self.resumable } else { self.goal() }",
+        }],
+        test: SERVERS,
+        found_by: "replicas",
+        alone: false,
+    },
+    Fault {
         name: "relay-counts-too-early",
         places: &[Place {
             file: "crates/server/src/server/relaying/rows.rs",

@@ -48,8 +48,8 @@ const LAYERS: &[Layer] = &[
     layer("host", &["server", "net", "history", "log", "wire"]),
     base("bench", &["wire", "net", "json"]),
     layer("cli", &["host", "log", "server", "net", "wire", "engine", "table", "upstream"]),
-    layer("testkit", &["wire", "log", "engine", "monitor", "server", "net"]),
-    layer("sim", &["log", "history", "engine", "cluster", "server", "testkit"]),
+    layer("testkit", &["wire", "log", "engine", "monitor", "server", "net", "upstream"]),
+    layer("sim", &["log", "history", "engine", "cluster", "server", "testkit", "upstream"]),
     base("xtask", &[]),
 ];
 

@@ -90,7 +90,11 @@ impl Backups {
                 }
                 Output::Close => self.close_link(shell, id),
                 Output::News(news) => self.take_rows(shell, sessions, databases, id, news.rows),
-                Output::Ephemeral(_) | Output::Lock { .. } | Output::Reply { .. } => {
+                Output::Ephemeral(_)
+                | Output::Lock { .. }
+                | Output::Reply { .. }
+                | Output::Conditions { .. }
+                | Output::Refused { .. } => {
                     unreachable!("a backup asks for rows only")
                 }
                 Output::Failed => self.fail(shell, databases, id),

@@ -21,7 +21,7 @@ use crate::world::{Counts, World};
 pub(crate) use linear::Kind;
 pub(crate) use liveness::{Liveness, Looks};
 pub(crate) use reads::{Known, Process};
-pub(crate) use replicas::Replica;
+pub(crate) use replicas::{Replica, same};
 pub(crate) use resume::Resume;
 pub(crate) use rings::Rings;
 
@@ -197,12 +197,14 @@ impl World {
             self.checks.read((usize::MAX, 0), known, &rows);
             let rows = rows_of(&rows);
             let before = all.get_or_insert_with(|| rows.clone());
-            must("replicas", replicas::same(&format!("server {n}"), before, &rows));
+            must("replicas", same(&format!("server {n}"), before, &rows));
         }
         let all = all.unwrap_or_default();
         for client in self.clients.iter().filter(|client| client.watches) {
             let who = format!("watcher {}", client.number);
-            must("replicas", replicas::same(&who, &all, &client.replica.rows()));
+            let wanted = client.following.as_ref().map(|following| following.settled(&all));
+            let expected = wanted.as_ref().unwrap_or(&all);
+            must("replicas", same(&who, expected, &client.replica.rows()));
         }
         self.checks.end(&all, self.now_us);
         self.check_ids(&servers);

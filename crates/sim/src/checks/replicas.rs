@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use weir_data::{AtomRef, ColumnId, Datum, Edit, Row as FullRow, UuidSource};
+use weir_upstream::news::{News, Rows};
 
 use super::{Row, Verdict};
 
@@ -40,6 +42,69 @@ impl Replica {
                 mine.0 = name(row).unwrap_or_else(|| mine.0.clone());
             } else if self.rows.remove(id).is_none() {
                 return Err(format!("{id} is deleted, and was not there"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a follower was told, in a message.
+    pub(crate) fn take_news(
+        &mut self,
+        news: News,
+        message: Vec<u8>,
+        versions: &mut UuidSource,
+    ) -> Verdict {
+        let table = news.schema.table(news.schema.table_id("T").expect("every schema has it"));
+        let column = |name: &str| table.column_id(name).expect("every schema has it");
+        let (name, n) = (column("name"), column("n"));
+        // The values that are told of a row, which may be some.
+        let change = |row: &mut (String, u64),
+                      cells: &mut dyn Iterator<Item = (ColumnId, &Datum)>| {
+            for (column, value) in cells {
+                match value.as_ref().scalar() {
+                    Some(AtomRef::String(text)) if column == name => {
+                        row.0 = text.as_str().to_owned()
+                    }
+                    Some(AtomRef::Integer(value)) if column == n => row.1 = value.unsigned_abs(),
+                    _ => {}
+                }
+            }
+        };
+        let whole = |row: &FullRow| {
+            let mut values = (String::new(), 0);
+            change(&mut values, &mut row.cells());
+            values
+        };
+        let edits = match news.rows {
+            Rows::All(all) => {
+                self.rows.clear();
+                let each = &mut |_, row: FullRow| {
+                    self.rows.insert(row.uuid().to_string(), whole(&row));
+                    Ok(())
+                };
+                return all.take(message, versions, each);
+            }
+            Rows::Images(_) => return Err("every server has a newer method".to_owned()),
+            Rows::Edits(edits) => edits,
+        };
+        for edit in edits {
+            let id = edit.uuid.to_string();
+            match edit.edit {
+                Edit::Insert(row) => {
+                    if self.rows.insert(id.clone(), whole(&row)).is_some() {
+                        return Err(format!("{id} is inserted twice"));
+                    }
+                }
+                Edit::Modify(columns) => {
+                    let Some(mine) = self.rows.get_mut(&id) else {
+                        return Err(format!("{id} is modified, and was not there"));
+                    };
+                    change(mine, &mut columns.iter().map(|edit| (edit.column, &edit.value)));
+                }
+                Edit::Delete if self.rows.remove(&id).is_none() => {
+                    return Err(format!("{id} is deleted, and was not there"));
+                }
+                Edit::Delete => {}
             }
         }
         Ok(())

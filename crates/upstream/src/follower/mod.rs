@@ -1,20 +1,29 @@
 //! The dialogue with servers that have a database which is followed (ovsdb-server(7), "Notes on the
-//! OVSDB protocol"): whose it is, what it is like, and what changes in it. What comes behind a connect
-//! is that of a [`relay`] or of a [`backup`].
+//! OVSDB protocol"): whose it is, what it is like, and what changes in it. What comes behind a
+//! connect is that of a [`backup`], or that of `dialogue`, which a [`relay`] and a `replica` lead:
+//! a replica wants some rows only, by `conditions` that change.
 //!
 //! The owner's rows are its own: it is told what to make of them, and says when it cannot. It may
 //! send requests of its own on the connection.
 
 pub mod backup;
+mod conditions;
+mod dialogue;
 mod relay;
+mod replica;
+#[cfg(test)]
+mod talk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_data::{Error, Schema, Uuid, UuidSource};
-use weir_json::Value;
 
 use self::backup::{Backup, Step};
+pub use self::conditions::Condition;
+use self::conditions::Conditions;
+use self::dialogue::canonical;
+pub use self::replica::{Columns, Tables};
 use crate::freshness::Freshness;
 use crate::news::{EphemeralMonitor, EphemeralRows, Method, News, Read, RowReader, State};
 use crate::path::Path;
@@ -50,6 +59,9 @@ pub enum Model {
     },
     /// A backup, which has rows and a schema of its own.
     Backup(Arc<Backup>),
+    /// A replica of these tables, which a client has. Its owner says which of their rows
+    /// ([`Follower::set_conditions`]), and is told of all rows until then.
+    Replica(Tables),
 }
 
 /// How far it is.
@@ -75,7 +87,8 @@ pub enum Output {
     Send(Vec<u8>),
     /// Close the connection or give up the attempt; nothing more is heard of it.
     Close,
-    /// Make the rows like that, in one transaction. Of a backup: those of all tables but the excluded.
+    /// Make the rows like that, in one transaction. Of a backup: those of all tables but the
+    /// excluded.
     News(Box<News>),
     /// Give the rows these values of columns that no file keeps.
     Ephemeral(EphemeralRows),
@@ -92,6 +105,25 @@ pub enum Output {
         number: u64,
         /// The result, or the error, as JSON text.
         reply: Result<Vec<u8>, Vec<u8>>,
+    },
+    /// The rows of a replica, as they are behind the [`Output::News`] before this, are all that
+    /// match the conditions of this number ([`Follower::set_conditions`]), at one moment of the
+    /// source. A number may come again, and be lower than before when following was resumed from an
+    /// older state.
+    Conditions {
+        /// The number.
+        number: u64,
+        /// Tables of which there are all rows, whatever their conditions: the server has not all
+        /// columns of these, or knows no conditions at all (`monitor`).
+        whole: Vec<String>,
+    },
+    /// The server does not take the conditions of this number: the rows stay those of the
+    /// conditions before, until the owner wants others, or another server is asked.
+    Refused {
+        /// The number.
+        number: u64,
+        /// The error, as JSON text.
+        error: Vec<u8>,
     },
     /// Following is over.
     Failed,
@@ -120,6 +152,8 @@ enum Asked {
     Rows,
     /// Columns that no file keeps.
     Ephemeral,
+    /// Other conditions.
+    Conditions,
     /// For the owner.
     Owner,
     /// What a backup asks for.
@@ -157,12 +191,14 @@ pub struct Follower {
     /// What rows are read under, and the text of the source's schema.
     schema: Option<(Arc<Schema>, String)>,
     method: Method,
-    /// How many monitors there have been on this connection.
+    /// How many names of monitors there have been on this connection.
     monitors: u64,
     /// The monitor of what is in no state.
     ephemeral: Option<EphemeralMonitor>,
     /// The id of the state that the owner has; zero for none.
     last: Uuid,
+    /// Of a replica: which rows.
+    conditions: Conditions,
     freshness: Freshness,
     /// The time of what is handled now.
     now_us: u64,
@@ -207,6 +243,7 @@ impl Follower {
             monitors: 0,
             ephemeral: None,
             last: Uuid::ZERO,
+            conditions: Conditions::default(),
             freshness: Freshness::default(),
             now_us: 0,
             is_source_connected: false,
@@ -223,8 +260,8 @@ impl Follower {
         self.wanted.options = options;
     }
 
-    /// Changes who has the database. The connection, or the attempt, stays unless its server is not among
-    /// them.
+    /// Changes who has the database. The connection, or the attempt, stays unless its server is not
+    /// among them.
     pub fn set_remotes(&mut self, now_us: u64, remotes: Remotes, out: &mut Vec<Output>) {
         let stays = remotes.servers().iter().any(|server| server == self.session.name());
         self.wanted.remotes = remotes;
@@ -241,7 +278,8 @@ impl Follower {
         self.phase == Phase::Following
     }
 
-    /// Whether the server that is followed says that it is not cut off itself, nor anybody before it.
+    /// Whether the server that is followed says that it is not cut off itself, nor anybody before
+    /// it.
     pub fn is_current(&self) -> bool {
         let is_whole = self.path.as_ref().is_none_or(|path| path.is_connected);
         self.is_following() && self.is_source_connected && is_whole
@@ -302,8 +340,13 @@ impl Follower {
         }
     }
 
-    /// What reads the rows of the next message, if it may have some.
+    /// What reads the rows of the next message elsewhere, if it may have some; a replica's are read
+    /// here.
     pub fn row_reader(&self) -> Option<RowReader> {
+        self.reader().filter(|_| !self.is_replica())
+    }
+
+    fn reader(&self) -> Option<RowReader> {
         let (schema, _) = self.schema.as_ref()?;
         let request = match self.phase {
             Phase::Looking => return None,
@@ -317,6 +360,9 @@ impl Follower {
 
     /// The owner makes its rows like what a [`RowReader`] has read on this connection: this state.
     pub fn have_read(&mut self, state: State, out: &mut Vec<Output>) {
+        if self.is_replica() {
+            self.have_replica_rows();
+        }
         if let Phase::Asking(request) = self.phase {
             self.asked.remove(&request);
             if self.is_backup() {
@@ -429,6 +475,7 @@ impl Follower {
         (self.is_source_connected, self.asks_for_schema) = (false, false);
         self.freshness.disconnected();
         (self.monitors, self.ephemeral) = (0, None);
+        self.conditions.forget();
     }
 
     fn allow_free_tries(&mut self) {
@@ -467,6 +514,10 @@ impl Follower {
         matches!(self.wanted.model, Model::Backup(_))
     }
 
+    fn is_replica(&self) -> bool {
+        matches!(self.wanted.model, Model::Replica(_))
+    }
+
     fn message(
         &mut self,
         bytes: &[u8],
@@ -475,12 +526,16 @@ impl Follower {
     ) -> Result<(), Stop> {
         let said = Session::read(bytes, &mut self.actions);
         let said = said.map_err(|error| self.stop_for(error))?;
-        let reader = self.row_reader();
+        let has_other_rows = self.look_at_name(&said) || self.phase != Phase::Following;
+        let reader = self.reader();
         match reader.map_or(Read::Nothing, |reader| reader.read_said(bytes, &said, versions)) {
             Read::Nothing => {}
             Read::News(news) => {
                 self.have_read(news.state, out);
                 out.push(Output::News(Box::new(news)));
+                if self.is_replica() && has_other_rows {
+                    self.tell_conditions(out);
+                }
                 return Ok(());
             }
             Read::Ephemeral(rows) => {
@@ -527,16 +582,5 @@ impl Follower {
             false => "received unexpected reply".to_owned(),
         };
         self.say(Level::Warning, text, out);
-    }
-
-    /// The name of the monitor, in the form in which it comes back.
-    fn monitor_id(&self) -> Vec<u8> {
-        let name = Value::from(self.wanted.database.as_str());
-        let id = match self.monitors {
-            _ if self.is_backup() => name.to_string(),
-            0 | 1 => format!(r#"["monid",{name}]"#),
-            more => format!(r#"["monid",{name},{more}]"#),
-        };
-        id.into_bytes()
     }
 }

@@ -165,6 +165,9 @@ impl Server {
                     self.shell.log(module, level.into(), text);
                 }
                 Output::Failed => unreachable!("only backups end by themselves"),
+                Output::Conditions { .. } | Output::Refused { .. } => {
+                    unreachable!("a relay has all rows")
+                }
             }
         }
     }

@@ -1,28 +1,13 @@
 //! The dialogue of a relay about the way of its source's rows, and whom it leaves for it.
 
-use weir_data::UuidSource;
-
 use super::*;
-use crate::news::Read;
-use crate::remotes::Remotes;
-use crate::session::{Input, Options};
+use crate::follower::Model;
+use crate::follower::talk::{SECOND, Talk};
+use crate::path::SERVERS_MAX;
+use crate::session::Input;
 
 const SCHEMA: &str =
     r#"{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"x":{"type":"integer"}}}}}"#;
-
-const SECOND: u64 = 1_000_000;
-
-/// A relay, and the time.
-struct Relay {
-    follower: Follower,
-    now_us: u64,
-    /// Requests that are not answered: id, method and parameters.
-    asked: Vec<(Value, String, String)>,
-    log: Vec<String>,
-    /// Where it has begun to connect.
-    begun: Vec<String>,
-    closed: usize,
-}
 
 fn id(number: u128) -> String {
     Uuid::from_u128(number).to_string()
@@ -37,73 +22,11 @@ fn way(servers: &[u128], is_connected: bool) -> String {
         .to_string()
 }
 
-impl Relay {
-    fn of(remotes: &str) -> Self {
-        let wanted = Wanted {
-            database: "D".into(),
-            remotes: Remotes::parse(remotes),
-            leader_only: false,
-            options: Options { probe_ms: 0, max_backoff_ms: 8000 },
-            model: Model::Relay { own_id: Uuid::from_u128(OWN) },
-        };
-        let follower = Follower::new(wanted, 0);
-        let (asked, log, begun) = (Vec::new(), Vec::new(), Vec::new());
-        let mut relay = Self { follower, now_us: SECOND, asked, log, begun, closed: 0 };
-        relay.give(Input::Tick);
-        relay
-    }
+fn relay_of(remotes: &str) -> Talk {
+    Talk::of(remotes, Model::Relay { own_id: Uuid::from_u128(OWN) })
+}
 
-    fn give(&mut self, input: Input<'_>) {
-        let mut out = Vec::new();
-        let mut versions = UuidSource::new([1, 2, 3, 4]);
-        self.follower.handle(self.now_us, input, &mut versions, &mut out);
-        self.note(out);
-    }
-
-    fn note(&mut self, out: Vec<Output>) {
-        for output in out {
-            match output {
-                Output::Send(request) => {
-                    let request = Value::parse(&request).unwrap();
-                    let member = |name| request.get(name).unwrap().clone();
-                    let method = member("method").as_str().unwrap().to_owned();
-                    self.asked.push((member("id"), method, member("params").to_string()));
-                }
-                Output::Connect { target } => self.begun.push(target),
-                Output::Close => {
-                    self.asked.clear();
-                    self.closed += 1;
-                }
-                Output::Log { module: "ovsdb_cs", text, level } => {
-                    self.log.push(format!("{level:?} {text}"));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn say(&mut self, message: &str) {
-        self.give(Input::Message(message.as_bytes()));
-    }
-
-    /// Answers what was asked by this method; the rows of the database are read as its owner does.
-    fn answer(&mut self, method: &str, result: &str) {
-        let at = self.asked.iter().position(|(_, asked, _)| asked == method);
-        let (id, ..) =
-            self.asked.remove(at.unwrap_or_else(|| panic!("{method}: {:?}", self.asked)));
-        let message = format!(r#"{{"id":{id},"result":{result},"error":null}}"#);
-        let reader = self.follower.row_reader();
-        let mut versions = UuidSource::new([5, 6, 7, 8]);
-        match reader.map(|reader| reader.read(message.as_bytes(), &mut versions)) {
-            Some(Read::News(news)) => {
-                let mut out = Vec::new();
-                self.follower.have_read(news.state, &mut out);
-                self.note(out);
-            }
-            _ => self.say(&message),
-        }
-    }
-
+impl Talk {
     /// The connection that has been begun is open, to a relay of ours that is fit by its `_Server`; it has
     /// been asked for its way, as all of ours are.
     fn meet_relay(&mut self) {
@@ -154,7 +77,7 @@ fn ids(follower: &Follower) -> (Vec<u128>, bool) {
 
 #[test]
 fn a_relay_adds_itself_to_the_way_of_its_source() {
-    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
     assert_eq!(ids(&relay.follower), (vec![OWN], false));
     relay.meet_relay();
     relay.answer("weir_path", &way(&[8, 9], true));
@@ -174,7 +97,7 @@ fn a_relay_adds_itself_to_the_way_of_its_source() {
 
 #[test]
 fn nobody_follows_himself() {
-    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
     relay.meet_relay();
     relay.answer("weir_path", &way(&[8, OWN, 9], true));
     relay.goes_to("tcp:b:1");
@@ -198,7 +121,7 @@ fn nobody_follows_himself() {
 
 #[test]
 fn of_several_servers_one_that_has_lost_its_source_is_not_chosen() {
-    let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
     relay.meet_relay();
     relay.answer("weir_path", &way(&[9], false));
     relay.goes_to("tcp:b:1");
@@ -216,7 +139,7 @@ fn of_several_servers_one_that_has_lost_its_source_is_not_chosen() {
 
 #[test]
 fn the_only_server_is_waited_for() {
-    let mut relay = Relay::of("tcp:a:1");
+    let mut relay = relay_of("tcp:a:1");
     relay.meet_relay();
     relay.answer("weir_path", &way(&[OWN, 9], true));
     assert_eq!(relay.asked, [], "no rows are asked for");
@@ -244,7 +167,7 @@ fn a_way_that_is_too_long_or_makes_no_sense_is_not_followed() {
         (way(&long, true), "relay database server is behind 64 others; trying another server"),
         ("[]".to_owned(), "the way of its rows makes no sense"),
     ] {
-        let mut relay = Relay::of("tcp:a:1,tcp:b:1");
+        let mut relay = relay_of("tcp:a:1,tcp:b:1");
         relay.meet_relay();
         relay.answer("weir_path", &said);
         relay.goes_to("tcp:b:1");
@@ -259,7 +182,7 @@ fn a_way_that_is_too_long_or_makes_no_sense_is_not_followed() {
 
 #[test]
 fn servers_that_say_no_way_are_followed() {
-    let mut relay = Relay::of("tcp:a:1");
+    let mut relay = relay_of("tcp:a:1");
     relay.give(Input::Up);
     relay.answer("set_db_change_aware", "{}");
     relay.answer("weir_features", r#"["weir_features"]"#);
