@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -29,11 +30,14 @@ fn create(scratch: &Scratch) {
 }
 
 fn serve(scratch: &Scratch, program: &Path) -> Running {
-    let _ = fs::remove_file(scratch.path("s.sock"));
+    // Those of a server that was killed are there yet, and the new one opens the second behind the first.
+    let sockets = ["s.sock", "ctl"].map(|name| scratch.path(name));
+    sockets.iter().for_each(|socket| _ = fs::remove_file(socket));
     let mut command: Command = scratch.command(program);
     command.args(["--remote=punix:s.sock", "--unixctl=ctl", "-vconsole:off", "net.db"]);
     let server = Running::start(&mut command);
-    eventually("the server listens", || Client::connect(&scratch.path("s.sock")).is_ok());
+    let listens = |socket: &PathBuf| UnixStream::connect(socket).is_ok();
+    eventually("the server listens", || sockets.iter().all(listens));
     server
 }
 

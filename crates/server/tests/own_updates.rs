@@ -311,8 +311,7 @@ fn round_of_answer(shell: &mut Shell, message: &str) -> usize {
             shell.send(asker, message);
         }
         shell.server.set_step_cost_max(STEP);
-        shell.short_round();
-        shell.short_round();
+        shell.round();
         received.extend(shell.received(asker));
         if let Some(answer) = received.iter().position(|it| it.starts_with(r#"{"id":1,"#)) {
             assert!(received[..answer].iter().any(|it| it.contains("-2")), "{received:?}");

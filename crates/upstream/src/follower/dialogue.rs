@@ -7,7 +7,7 @@
 //! 3. The way of its rows, if it has `weir_path`: whether the owner is on it (`path`). The server tells
 //!    again whenever that changes.
 //! 4. The rows, from the state on that the owner has: by the newest method that the server knows. Which ones
-//!    is the model's ([`relay`], `replica`).
+//!    is the model's (`relay`, `replica`).
 //! 5. Changes of the rows, until the connection ends, the schema changes, or the server is not fit
 //!    any more: then the next one is tried.
 
