@@ -1,6 +1,6 @@
 //! The dialogue with servers that have a database which is followed (ovsdb-server(7), "Notes on the
 //! OVSDB protocol"): whose it is, what it is like, and what changes in it. What comes behind a
-//! connect is that of a [`backup`], or that of `dialogue`, which a [`relay`] and a `replica` lead:
+//! connect is that of a [`backup`], or that of `dialogue`, which a `relay` and a `replica` lead:
 //! a replica wants some rows only, by `conditions` that change.
 //!
 //! The owner's rows are its own: it is told what to make of them, and says when it cannot. It may
