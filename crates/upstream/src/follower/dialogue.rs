@@ -297,10 +297,10 @@ impl Follower {
             if !is_first {
                 self.last = Uuid::ZERO;
             }
+            if self.phase != Phase::Looking {
+                self.cancel_monitors();
+            }
             self.conditions.forget();
-        }
-        if self.phase != Phase::Looking {
-            self.cancel_monitors();
         }
         let may_tell_each = !self.is_replica() && self.has("weir_monitor");
         let tells_each = may_tell_each && self.has("weir_monitor.each");
@@ -313,10 +313,14 @@ impl Follower {
     pub(super) fn cancel_monitors(&mut self) {
         // Its rows are those of tables that the schema before had, too.
         let ephemeral = self.ephemeral.take().map(|monitor| monitor.id);
-        for id in [Some(self.monitor_id()), ephemeral].into_iter().flatten() {
+        // A change of conditions that is under way gives the monitor this name, if it is not refused.
+        let next = self.next_name();
+        let is_renamed = next.is_some();
+        for id in [Some(self.monitor_id()), next, ephemeral].into_iter().flatten() {
             let params = [b"[", &id[..], b"]"].concat();
             self.ask("monitor_cancel", &params, Asked::Nothing);
         }
+        self.monitors += u64::from(is_renamed);
     }
 
     /// What rows are read under.

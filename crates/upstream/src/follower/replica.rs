@@ -163,7 +163,7 @@ impl Follower {
     }
 
     /// The name that the monitor is about to have.
-    fn next_name(&self) -> Option<Vec<u8>> {
+    pub(super) fn next_name(&self) -> Option<Vec<u8>> {
         let is_awaited = self.phase == Phase::Following && self.conditions.is_awaited();
         is_awaited.then(|| self.monitor_name(self.monitors + 1))
     }
