@@ -34,6 +34,15 @@ fn begin(shell: &mut Shell, client: SessionId, id: u32, operations: &str) {
     shell.settle();
 }
 
+/// Two clients whose connections outlast conversions.
+fn two_who_stay(shell: &mut Shell) -> [SessionId; 2] {
+    [(); 2].map(|()| {
+        let session = shell.connect();
+        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+        session
+    })
+}
+
 #[test]
 fn a_long_reader_holds_up_nobody_and_sees_one_moment() {
     let mut shell = start();
@@ -437,10 +446,7 @@ fn readers_wait_for_no_writer() {
 #[test]
 fn a_database_is_removed_when_its_tables_are_back() {
     let mut shell = start();
-    let (client, waiting) = (shell.connect(), shell.connect());
-    for session in [client, waiting] {
-        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
-    }
+    let [client, waiting] = two_who_stay(&mut shell);
     begin(&mut shell, client, 1, &tag_all("t"));
     shell.send(waiting, &transact(2, &insert("p")));
     assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), None);
@@ -619,10 +625,7 @@ fn a_command_that_comes_with_a_long_transaction_waits_for_it() {
 #[test]
 fn the_last_step_of_a_conversion_waits_for_the_tables() {
     let mut shell = start();
-    let (client, asking) = (shell.connect(), shell.connect());
-    for session in [client, asking] {
-        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
-    }
+    let [client, asking] = two_who_stay(&mut shell);
     shell.slow_helper = true;
     let schema = crate::shell::SCHEMA.replace("1.0.0", "2.0.0");
     shell.send(asking, &format!(r#"{{"id":2,"method":"convert","params":["Net",{schema}]}}"#));
@@ -661,10 +664,7 @@ fn a_slow_query_is_told_of_the_tables_that_it_has_read_though_others_have_taken_
     let fewer_columns = with_zones().replace(r#","kind":{"type":"string"}"#, "");
     for schema in [crate::shell::SCHEMA, fewer_columns.as_str()] {
         let mut shell = Shell::start_on(crate::keys::file_of(&with_zones()));
-        let (reader, asking) = (shell.connect(), shell.connect());
-        for session in [reader, asking] {
-            shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
-        }
+        let [reader, asking] = two_who_stay(&mut shell);
         shell.call(asking, &transact(1, &zones.join(",")));
         assert_eq!(shell.command("weir/slow-query-rows", &["1"]), Some(Ok(String::new())));
         shell.slow_work = true;
@@ -696,10 +696,7 @@ fn a_wait_that_was_read_on_tables_that_are_gone_runs_again_on_the_others() {
     let narrow = r#"{"name":"Net","tables":{"Port":{"columns":{"name":{"type":"string"}}}}}"#;
     let wide = narrow.replace(r#""string"}"#, &format!(r#""string"}}{columns}"#));
     let mut shell = Shell::start_on(crate::keys::file_of(&wide));
-    let (waiter, asking) = (shell.connect(), shell.connect());
-    for session in [waiter, asking] {
-        shell.call(session, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
-    }
+    let [waiter, asking] = two_who_stay(&mut shell);
     let rows: Vec<String> = (0..600).map(|n| insert(&format!("p{n}"))).collect();
     shell.call(asking, &transact(1, &rows.join(",")));
     shell.slow_work = true;

@@ -256,7 +256,7 @@ impl World {
         self.settle_node(n);
     }
 
-    /// It is time for a server to do something.
+    /// The time has come that a server wanted to be woken at.
     pub(crate) fn wake(&mut self, n: usize) {
         if let Some(server) = &mut self.nodes[n].server {
             server.begin_round();

@@ -9,13 +9,13 @@ const TEMPO_US: u64 = 1_000_000;
 /// What clients do between an answer and the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tempo {
-    /// They ask for nothing.
+    /// Clients ask for nothing.
     Quiet,
-    /// They think for long.
+    /// Clients think for much longer than a request takes.
     Leisurely,
-    /// They think for as long as a request takes.
+    /// Clients think for about as long as a request takes.
     Steady,
-    /// They do not think.
+    /// Clients ask again as soon as they are answered.
     Unbroken,
 }
 

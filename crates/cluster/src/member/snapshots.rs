@@ -312,7 +312,7 @@ impl Member {
     /// The other end sends more when it hears how much is written, and on a new connection from where on
     /// it is to send.
     fn tell_what_is_written(&mut self) {
-        let Some(incoming) = &mut self.snapshots.incoming else { return };
+        let incoming = self.snapshots.incoming.as_mut().expect("a snapshot is on its way");
         let (have, last, link) = (incoming.have, incoming.begin.last, incoming.link);
         let Some(upto) = incoming.written.filter(|upto| incoming.is_told || *upto == have) else {
             return;
@@ -323,7 +323,7 @@ impl Member {
 
     /// What has come of a snapshot is of no use.
     fn refuse_snapshot(&mut self, why: &str) {
-        let Some(incoming) = self.snapshots.incoming.take() else { return };
+        let incoming = self.snapshots.incoming.take().expect("what is refused has come");
         self.snapshots.again_us = Some(self.now_us + AGAIN_US);
         // The other end waits for an acknowledgement; that it is cut off, it hears.
         let text = format!("snapshot from server {}: {why}", short(incoming.from));

@@ -14,7 +14,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// That of the file `path`, open if it may be.
+    /// The directory that the file `path` is in, open if it may be opened.
     pub(crate) fn of(path: &Path) -> Self {
         let path = match path.parent() {
             // A name alone is in the directory where the process is.

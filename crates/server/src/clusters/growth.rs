@@ -17,7 +17,7 @@ pub(crate) struct Growth {
     since_us: u64,
     /// The file has what not every version of the reference reads.
     is_bare: bool,
-    /// It had that when the copy was begun that is being written.
+    /// The file had such things when the copy was begun that is being written.
     was_bare: bool,
     /// fdatasync(2) has failed: the file takes nothing until another one is in its place.
     is_suspect: bool,

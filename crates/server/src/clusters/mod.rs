@@ -187,7 +187,7 @@ pub(crate) struct Finishing {
     pub(crate) step: u64,
     /// Bytes of the records behind its first one.
     pub(crate) log_len: u64,
-    /// It is a snapshot of another member, not a copy with one of these tables.
+    /// The other file is a snapshot of another member, not a copy that was made of this one's tables.
     pub(crate) is_snapshot: bool,
 }
 
