@@ -377,7 +377,8 @@ impl Group {
             let new = log.get(self.read[at]..).unwrap_or_default();
             let is_bad = |line: &&str| {
                 // How busy this machine is, is nobody's fault.
-                let is_of_machine = line.contains(" near a third of the election timer ");
+                let of_machine = [" near a third of the election timer ", "|timeval|WARN|"];
+                let is_of_machine = of_machine.iter().any(|words| line.contains(words));
                 !is_of_machine && ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w))
             };
             complaints

@@ -87,15 +87,19 @@ impl Daemon {
         Ok(Role::Server(Self { options: options.clone(), notify, _pidfile: pidfile }))
     }
 
-    /// The server serves: releases the parent and leaves the terminal.
+    /// The server serves: leaves the terminal and releases the parent, in this order, so that nobody
+    /// who has waited for the parent still reads from this process what belongs in its log.
     ///
     /// # Errors
     /// What dup2(2) or chdir(2) say.
     pub fn ready(&mut self, log: &Vlog) -> io::Result<()> {
+        if self.options.detach {
+            leave_terminal(&self.options, log)?;
+        }
         if let Some(mut writer) = self.notify.take() {
             let _ = writer.write_all(b"\n");
         }
-        if self.options.detach { leave_terminal(&self.options, log) } else { Ok(()) }
+        Ok(())
     }
 }
 

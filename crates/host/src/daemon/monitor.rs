@@ -51,14 +51,14 @@ pub(super) fn run(
             Startup::Died(status) => return Ok(End::Died(status)),
             Startup::Ready(pid) => pid,
         };
-        if let Some(mut writer) = notify.take() {
-            let _ = writer.write_all(b"\n");
-        }
         if crashes == 0 {
             log.set_subprogram("monitor");
             if options.detach {
                 leave_terminal(options, log)?;
             }
+        }
+        if let Some(mut writer) = notify.take() {
+            let _ = writer.write_all(b"\n");
         }
         drop(sink);
         log.close_file_while_idle();
