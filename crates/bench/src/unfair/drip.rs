@@ -25,6 +25,9 @@ const MIXED: Mix = &[(1, 520_000_000), (80, 1_000_000)];
 const MANY: Mix = &[(700, 1_100_000)];
 /// What is sent of that at a time.
 const PIECE_BYTES: usize = 1_000_000;
+/// How many of those are sent before answers are looked for again: what this program itself is busy
+/// with is no server's delay.
+const PIECES_A_TURN: usize = 8;
 /// The beginnings are with the server, or will not be, when so long nothing more is taken.
 const STUCK: Duration = Duration::from_secs(1);
 /// A string of the messages that are answered.
@@ -43,6 +46,8 @@ struct Drip {
     crowd: Crowd,
     dripping: Vec<Dripping>,
     piece: Vec<u8>,
+    /// Whose turn to send is first.
+    first: usize,
     dripped: Instant,
     /// When somebody last could send a piece.
     flowed: Instant,
@@ -63,6 +68,7 @@ impl Drip {
             crowd,
             dripping: Vec::new(),
             piece: vec![b'x'; scene.count(PIECE_BYTES)],
+            first: 0,
             dripped: now,
             flowed: now,
             closed: 0,
@@ -94,7 +100,9 @@ impl Drip {
         if is_due {
             self.dripped = Instant::now();
         }
-        for n in 0..self.dripping.len() {
+        let (count, first) = (self.dripping.len(), self.first);
+        let mut pieces = 0;
+        for n in (first..count).chain(0..first) {
             let Dripping { token, bytes, left } = self.dripping[n];
             if !self.crowd.is_open(token) {
                 self.closed += 1;
@@ -102,6 +110,11 @@ impl Drip {
             } else if !self.crowd.has_sent(token) {
                 continue;
             } else if left > 0 {
+                if pieces == PIECES_A_TURN {
+                    continue;
+                }
+                pieces += 1;
+                self.first = (n + 1) % count;
                 let piece = left.min(self.piece.len());
                 self.crowd.send(token, &self.piece[..piece])?;
                 self.dripping[n].left -= piece;
