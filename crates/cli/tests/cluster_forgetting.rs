@@ -2,7 +2,8 @@
 //! the middle of it is bad. They must not vote, for they have forgotten what they promised.
 
 use crate::group::{ALL, Group, Program, SCHEMA};
-use crate::support::{err, eventually, out, reference};
+use crate::support::{clustered_record, err, eventually, out, reference};
+use serde_json::json;
 
 fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()
@@ -142,6 +143,58 @@ fn a_member_with_a_bad_record_in_the_middle_joins_again() {
     assert!(log.contains("there is a good record at offset"), "{log}");
     trio.stop_all();
     trio.check_files();
+}
+
+/// The file of one member has another id for a row, in a record that is as good as any.
+#[test]
+fn a_member_whose_rows_a_committed_entry_does_not_fit_stops_there_and_says_so() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let odd = others(leader)[0];
+    trio.stop(odd);
+    let file = trio.scratch.path(&trio.file(odd));
+    let text = std::fs::read_to_string(&file).expect("text");
+    let changed: Vec<u8> = text
+        .split_inclusive('\n')
+        .filter(|line| line.starts_with('{'))
+        .flat_map(|json| clustered_record(&with_another_row_id(json.trim_end(), "early 1")))
+        .collect();
+    assert_ne!(changed, text.as_bytes());
+    std::fs::write(&file, &changed).expect("room");
+
+    trio.start(odd, Program::Weir);
+    trio.settle(&ALL);
+    insert(&trio, &ALL, "late");
+    let expected = trio.names(leader);
+    eventually("all rows are there", || trio.names(odd) == expected);
+    let mut client = trio.client(leader);
+    let where_early = json!([["name", "==", "early 1"]]);
+    let delete = json!({"op": "delete", "table": "T", "where": where_early});
+    assert_eq!(client.transact("Odd", &[delete]).expect("a reply")[0]["count"], 1);
+    eventually("it says that it cannot", || trio.log(odd).contains("cannot apply entry "));
+    insert(&trio, &others(odd), "without it");
+    assert_eq!(trio.names(odd), expected, "nothing behind the entry takes effect");
+    let select = json!({"op": "select", "table": "Database", "where": [["name", "==", "Odd"]],
+        "columns": ["connected", "leader"]});
+    let told = trio.client(odd).transact("_Server", &[select]).expect("a reply");
+    assert_eq!(told[0]["rows"], json!([{"connected": false, "leader": false}]));
+
+    // It is elected before who comes back knows of that, and leaves it to him.
+    let (survivor, away) = (others(odd)[0], others(odd)[1]);
+    [survivor, away].into_iter().for_each(|at| trio.kill(at));
+    trio.start(survivor, Program::Weir);
+    eventually("the one that can lead does", || trio.leader_among(&ALL) == Some(survivor));
+    trio.insert(survivor, "after all");
+    assert_eq!(trio.names(odd), expected);
+}
+
+/// A record in which the row of this name has another id, if it has such a row.
+fn with_another_row_id(json: &str, name: &str) -> String {
+    let Some(at) = json.find(&format!("\":{{\"name\":\"{name}\"")) else { return json.to_owned() };
+    let (before, after) = json.split_at(at - 36);
+    let digit = if after.starts_with('0') { '1' } else { '0' };
+    format!("{before}{digit}{}", &after[1..])
 }
 
 /// Nobody else has what is behind the bad record.

@@ -8,8 +8,7 @@ use std::process::{Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use crate::pair::log_record;
-use crate::support::{Scratch, err, out, reference};
+use crate::support::{Scratch, err, log_record, out, reference};
 use weir_json::{Framer, Value};
 
 const SCHEMA: &str = r#"{"name":"D","version":"1.2.3","tables":{

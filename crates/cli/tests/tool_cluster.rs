@@ -1,8 +1,8 @@
 //! `ovsdb-tool` beside the reference on clustered files: real ones, written by three servers of the
 //! reference (2 changes of the leader, a server that left, a compaction), and bent ones.
 
-use crate::pair::{Pair, clustered_record};
-use crate::support::{Scratch, err, out};
+use crate::pair::Pair;
+use crate::support::{Scratch, clustered_record, err, out};
 
 /// Files of the servers; `late` ones are from after the compaction, server 3 having left.
 const FILES: [(&str, &[u8]); 7] = [

@@ -1,7 +1,7 @@
 //! `ovsdb-tool` beside the reference on standalone files: the same words, statuses and files.
 
-use crate::pair::{Pair, log_record};
-use crate::support::{Scratch, err, out};
+use crate::pair::Pair;
+use crate::support::{Scratch, err, log_record, out};
 
 /// A row of every kind of column.
 const SCHEMA: &str = r#"{"name":"D","version":"1.2.3","cksum":"12 34","tables":{

@@ -110,13 +110,6 @@ impl Pair {
     }
 }
 
-/// A record of a clustered log.
-pub(crate) fn clustered_record(json: &str) -> Vec<u8> {
-    // The checksum is of the body alone, so only the magic differs.
-    let record = log_record(json);
-    [b"OVSDB CLUSTER", &record["OVSDB JSON".len()..]].concat()
-}
-
 /// Status, standard output and standard error, in a form in which equal things are equal.
 fn said(side: &Scratch, output: &Output) -> (Option<i32>, String, String) {
     let mut names = BTreeMap::new();
@@ -208,11 +201,4 @@ fn canonical(text: &str) -> String {
     }
     flush(&mut blocks, &mut result);
     result.join("\n")
-}
-
-/// A record of a standalone log.
-pub(crate) fn log_record(json: &str) -> Vec<u8> {
-    let mut record = Vec::new();
-    weir_log::record::write_record(&mut record, json.as_bytes());
-    record
 }

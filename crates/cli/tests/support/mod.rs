@@ -210,3 +210,17 @@ impl Drop for Running {
         let _ = self.child.wait();
     }
 }
+
+/// A record of a standalone log.
+pub(crate) fn log_record(json: &str) -> Vec<u8> {
+    let mut record = Vec::new();
+    weir_log::record::write_record(&mut record, json.as_bytes());
+    record
+}
+
+/// A record of a clustered log.
+pub(crate) fn clustered_record(json: &str) -> Vec<u8> {
+    // The checksum is of the body alone, so only the magic differs.
+    let record = log_record(json);
+    [b"OVSDB CLUSTER", &record["OVSDB JSON".len()..]].concat()
+}

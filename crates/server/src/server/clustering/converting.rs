@@ -209,6 +209,9 @@ impl Server {
             }
             let Some(Entry { at, content }) = part.to_apply.front() else { return true };
             let at = *at;
+            if part.refuses(at) {
+                return false;
+            }
             let own = part.conversion.at();
             if own.is_some_and(|own| own.index == at.index && own != at) {
                 // It stands where the conversion was to be.
@@ -273,26 +276,27 @@ impl Server {
     /// The tables of an entry are there: they take the others' place.
     fn end_entry(&mut self, db: DbId, at: Position, eid: Uuid, is_bare: bool) {
         let part = self.clusters.part_mut(db);
+        let (trigger, converted) = match std::mem::take(&mut part.conversion) {
+            Conversion::Proposed { trigger, converted, .. } => (trigger, Ok(converted)),
+            Conversion::Ready { converted, .. } => (None, converted),
+            _ => unreachable!("the tables are there"),
+        };
+        let converted = match converted {
+            Ok(converted) => converted,
+            Err(error) => {
+                self.cannot_follow(db, at, &error.to_string());
+                return self.thaw(db);
+            }
+        };
         part.to_apply.pop_front();
         part.applied = at.index;
         if is_bare {
             part.growth.note_bare();
         }
         let forward = part.forwards.take(eid).map(|forward| forward.trigger);
-        let (trigger, converted) = match std::mem::take(&mut part.conversion) {
-            Conversion::Proposed { trigger, converted, .. } => (trigger, Ok(converted)),
-            Conversion::Ready { converted, .. } => (None, converted),
-            _ => unreachable!("the tables are there"),
-        };
         let trigger = trigger.map(|trigger| *trigger).or(forward);
         let origin: Option<Origin> = trigger.map(|trigger| trigger.origin);
-        match converted {
-            Ok(converted) => self.take_tables_of(db, (*converted, eid), origin),
-            Err(error) => {
-                self.cannot_follow(db, at, &error.to_string());
-                self.thaw(db);
-            }
-        }
+        self.take_tables_of(db, (*converted, eid), origin);
     }
 
     /// The tables become others, of another schema.

@@ -6,6 +6,7 @@ use weir_log::clustered::Data;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
+use crate::clusters::{LEAD_AGAIN_US, LOAD_AGAIN_US};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -99,9 +100,8 @@ impl Server {
             let Some(entry) = part.to_apply.pop_front() else { break };
             let index = entry.at.index;
             bytes += text_bytes(&entry);
-            if let Some(lost) = self.apply(db, entry) {
-                // It stands where the batch was to be: that is over, and it is looked at again.
-                self.clusters.part_mut(db).to_apply.push_front(lost);
+            if let Some(entry) = self.apply(db, entry) {
+                self.clusters.part_mut(db).to_apply.push_front(entry);
                 continue;
             }
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
@@ -114,7 +114,9 @@ impl Server {
         self.release(db);
     }
 
-    /// Answers with the entry if it has taken the place of a batch.
+    /// Answers with the entry if it has not taken effect: it stands where a batch was to be, which is
+    /// over now, so that it is looked at again; or it does not fit the tables, and is the last one that
+    /// is looked at.
     fn apply(&mut self, db: DbId, entry: Entry) -> Option<Entry> {
         match self.databases.entry_committed(db, entry.at) {
             Fate::Own => None,
@@ -129,29 +131,35 @@ impl Server {
                 Some(entry)
             }
             Fate::Foreign => {
-                if let Content::Data { eid, text } = &entry.content {
-                    self.follow_entry(db, entry.at, *eid, text);
+                if let Content::Data { eid, text } = &entry.content
+                    && let Err(why) = self.follow_entry(db, *eid, text)
+                {
+                    self.cannot_follow(db, entry.at, &why);
+                    return Some(entry);
                 }
                 None
             }
         }
     }
 
-    fn follow_entry(&mut self, db: DbId, at: Position, eid: weir_data::Uuid, text: &[u8]) {
+    /// An entry that this member has not run takes effect, or the tables stay as they are.
+    fn follow_entry(&mut self, db: DbId, eid: weir_data::Uuid, text: &[u8]) -> Result<(), String> {
         let len = text.len();
-        let Ok(text) = weir_json::validate(text) else {
-            return self.cannot_follow(db, at, "it is no JSON");
-        };
+        let text = weir_json::validate(text).map_err(|_| "it is no JSON")?;
         let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
-            return self.cannot_follow(db, at, "it changes the schema");
+            return Err("it is no transaction".to_owned());
         };
         let own = self.clusters.part_mut(db).forwards.take(eid);
         let request = own.and_then(|own| self.reply_for_entry(db, own));
+        let session = request.as_ref().and_then(|(trigger, _)| trigger.origin.session());
         let Self { shell, databases, .. } = self;
-        match databases.follow_entry(shell, db, (eid, len), transaction, request) {
-            Ok(()) => self.decide(db),
-            Err(error) => self.cannot_follow(db, at, &error.to_string()),
+        let followed = databases.follow_entry(shell, db, (eid, len), transaction, request);
+        if let (Err(_), Some(session)) = (&followed, session) {
+            self.forget_session(db, session);
         }
+        followed.map_err(|error| error.to_string())?;
+        self.decide(db);
+        Ok(())
     }
 
     /// The reply to a request whose entry is about to take effect.
@@ -174,10 +182,32 @@ impl Server {
         }
     }
 
+    /// A committed entry does not fit the tables, which then are not what they are elsewhere: nothing
+    /// behind it takes effect, and others can lead.
     pub(super) fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
-        let name = self.databases.get(db).map_or("", |db| db.name());
-        let text = format!("{name}: cannot apply entry {} of term {}: {why}", at.index, at.term);
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        part.refused = Some((at, now_us));
+        let name = part.member.name();
+        let Position { term, index } = at;
+        let text =
+            format!("{name}: cannot apply entry {index} of term {term}, nor what follows: {why}");
         self.shell.log("raft", Level::Error, text);
+        self.hand_over_if_stuck(db);
+    }
+
+    /// Somebody else is to lead, if an entry has been refused. Who is in the same state hands leadership
+    /// back: then this goes on slowly.
+    pub(super) fn hand_over_if_stuck(&mut self, db: DbId) {
+        let now_us = self.shell.now_us();
+        let part = self.clusters.part_mut(db);
+        let is_stuck = part.is_stuck();
+        let Some((_, due_us)) = part.refused.as_mut().filter(|_| is_stuck) else { return };
+        if *due_us <= now_us && part.member.leader() == Some(part.member.id()) {
+            // Nobody may be known yet who could lead.
+            let has_given = part.member.hand_over(now_us);
+            *due_us = now_us + if has_given { LEAD_AGAIN_US } else { LOAD_AGAIN_US };
+        }
     }
 
     /// What changes nothing is answered, or waits, once the entries have taken effect that it depends

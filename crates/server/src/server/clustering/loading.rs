@@ -211,13 +211,19 @@ impl Server {
         let Some((db, part)) = self.end_loading(work) else {
             return self.forget_database(database);
         };
-        let loaded = part.loaded.take().expect("nothing else takes effect before it");
-        part.applied = loaded.last.index;
+        let mut loaded = part.loaded.take().expect("nothing else takes effect before it");
         let Self { shell, databases, .. } = self;
         databases.take_tables(shell, db, database);
         match result {
-            Ok(delta) => databases.have_rows_of(shell, db, delta, loaded.eid),
-            Err(error) => self.cannot_follow(db, loaded.last, &error.to_string()),
+            Ok(delta) => {
+                databases.have_rows_of(shell, db, delta, loaded.eid);
+                self.clusters.part_mut(db).applied = loaded.last.index;
+            }
+            Err(error) => {
+                (loaded.stage, loaded.is_unread) = (Stage::Synced, true);
+                self.clusters.part_mut(db).loaded = Some(loaded);
+                self.cannot_load(db, &error.to_string());
+            }
         }
         self.decide(db);
         let Self { shell, sessions, databases, .. } = self;

@@ -128,6 +128,7 @@ impl Server {
             part.load_again_us.take_if(|at| *at <= now_us);
             if part.member.wakeup_us() <= now_us {
                 self.clusters.tell(&self.shell, db, Happened::Tick);
+                self.hand_over_if_stuck(db);
             }
             self.run_member(db);
             self.dispatch(db);

@@ -311,11 +311,16 @@ impl Server {
     /// Nobody can say any more what has come of a request: its client is to find out.
     pub(in crate::server) fn forget_client(&mut self, db: DbId, trigger: &Trigger) {
         if let Some(session) = trigger.origin.session() {
-            let name = self.databases.get(db).map_or("", |db| db.name());
-            let text = format!("{name}: whether a transaction was committed is not known");
-            self.shell.log_limited("unknown", "raft", crate::effect::Level::Warning, text);
-            self.disconnect(session);
+            self.forget_session(db, session);
         }
+    }
+
+    /// As [`Self::forget_client`], of a client's session.
+    pub(super) fn forget_session(&mut self, db: DbId, session: SessionId) {
+        let name = self.databases.get(db).map_or("", |db| db.name());
+        let text = format!("{name}: whether a transaction was committed is not known");
+        self.shell.log_limited("unknown", "raft", crate::effect::Level::Warning, text);
+        self.disconnect(session);
     }
 
     /// `_Server` says how the database is.
@@ -323,7 +328,7 @@ impl Server {
         let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
         let part = self.clusters.part_mut(db);
         let told = Told {
-            is_connected: part.member.is_connected() && !part.is_unread(),
+            is_connected: part.member.is_connected() && !part.is_stuck(),
             // Clients that want the leader want all that is committed.
             leads: part.member.may_propose() && (part.told.leads || !part.lacks_rows()),
             index: part.applied,
