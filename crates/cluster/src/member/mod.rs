@@ -381,12 +381,18 @@ impl Member {
     }
 
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
-    /// known no leader for as long as the election timer is says no, and so does one whose file has
-    /// refused everything for so long, for it falls behind.
+    /// known no leader for as long as the election timer is says no, and so does one whose disk has
+    /// refused everything, or each snapshot, for so long, for it falls behind.
     pub fn is_connected(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
-        self.is_member() && !self.is_stuck_for_long() && !self.leaderless_us.is_some_and(is_alone)
+        let has_room = !self.is_stuck_for_long() && !self.lacks_snapshot_for_long();
+        self.is_member() && has_room && !self.leaderless_us.is_some_and(is_alone)
+    }
+
+    /// Whether no snapshot could be kept for as long as the election timer is.
+    pub(crate) fn lacks_snapshot_for_long(&self) -> bool {
+        self.snapshots.are_refused_for(self.election_timer * 1000, self.now_us)
     }
 
     /// Whether the file has refused everything for as long as the election timer is.
@@ -490,6 +496,7 @@ impl Member {
             }
         }
         self.node.has_applied(last);
+        self.snapshots.lack_nothing();
         self.gather();
         self.effects.push_back(Effect::Commit(committed));
     }

@@ -82,6 +82,8 @@ pub(crate) struct Snapshots {
     announced: Option<(LinkId, Uuid, Begin)>,
     /// None is taken before this, monotonic, for one could not be kept.
     again_us: Option<u64>,
+    /// Since when, monotonic, none could be kept, and nothing else has come that is committed.
+    lacking_us: Option<u64>,
     /// The snapshot that has come is about to take the file's place.
     is_installing: bool,
     /// What a copy begins with that is about to take the file's place, and bytes of its data.
@@ -98,6 +100,7 @@ impl Snapshots {
             incoming: None,
             announced: None,
             again_us: None,
+            lacking_us: None,
             is_installing: false,
             finishing: None,
             copied_to: None,
@@ -124,6 +127,16 @@ impl Snapshots {
     /// When to go on with one that was announced.
     pub(super) fn wakeup_us(&self) -> Option<u64> {
         self.again_us.filter(|_| self.announced.is_some() && !self.is_replacing_file())
+    }
+
+    /// Whether the member has lacked for so long what it is sent, for that cannot be kept.
+    pub(super) fn are_refused_for(&self, us: u64, now_us: u64) -> bool {
+        self.lacking_us.is_some_and(|since| now_us.saturating_sub(since) > us)
+    }
+
+    /// The member has what is committed, as far as it has heard.
+    pub(super) fn lack_nothing(&mut self) {
+        self.lacking_us = None;
     }
 
     /// Texts behind this entry must stay in memory: a copy of the file has to end with them, and
@@ -325,6 +338,7 @@ impl Member {
     fn refuse_snapshot(&mut self, why: &str) {
         let incoming = self.snapshots.incoming.take().expect("what is refused has come");
         self.snapshots.again_us = Some(self.now_us + AGAIN_US);
+        self.snapshots.lacking_us.get_or_insert(self.now_us);
         // The other end waits for an acknowledgement; that it is cut off, it hears.
         let text = format!("snapshot from server {}: {why}", short(incoming.from));
         self.refuse(incoming.link, &text);
@@ -398,6 +412,7 @@ impl Member {
     /// The snapshot that has come is in the file's place.
     pub(super) fn installed(&mut self) {
         self.snapshots.is_installing = false;
+        self.snapshots.lack_nothing();
         let incoming = self.snapshots.incoming.take().expect("what is installed has come");
         self.snapshots.len = incoming.begin.len;
         self.node.restored();

@@ -225,6 +225,31 @@ fn a_snapshot_goes_on_over_another_connection_behind_all_that_has_come() {
     assert_eq!(bench.haves(link, last), [4]);
 }
 
+/// Clients are to look for another server when the disk stays full.
+#[test]
+fn who_cannot_keep_a_snapshot_for_an_election_timer_says_that_it_is_not_connected() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let mut said = vec![];
+    for _ in 0..3 {
+        bench.begin(last, 40 * PIECE);
+        let result = Err("No space left on device".to_owned());
+        bench.handle(Event::SnapshotWritten { last, result });
+        for _ in 0..6 {
+            bench.pass(100);
+            let link = bench.greet(server(2), Lane::Control);
+            bench.say(link, Step { kind: HEARTBEAT, term: 3, ..Step::default() });
+        }
+        said.push(bench.member.is_connected());
+    }
+    assert_eq!(said, [true, false, false]);
+    let status = bench.member.status();
+    assert!(status.contains("from the cluster (snapshot cannot be written)"), "{status}");
+    bench.pass(500);
+    send(&mut bench, last);
+    assert!(bench.member.is_connected());
+}
+
 /// Nor is all of it sent to a disk that is full, again and again.
 #[test]
 fn a_snapshot_that_cannot_be_written_is_refused_at_once_and_taken_a_second_later() {
