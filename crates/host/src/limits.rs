@@ -1,8 +1,10 @@
 //! What the system lets the process have: open files, memory.
 
-use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
+use std::{fs, io};
 
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Messages on their way may take this part of the memory that there is: handling one takes four
@@ -83,6 +85,23 @@ pub(crate) fn raise_descriptor_limit() {
         // Where it is refused, the server accepts as many clients as before.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
+}
+
+/// Descriptors that clients leave for files, other servers and the admin socket, or an eighth of all.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+/// Whether one more client leaves enough descriptors for what the server itself has to open. `any` is an
+/// open one.
+///
+/// # Errors
+/// `EMFILE` if not, as accept(2) says where none are left at all.
+pub(crate) fn admit_client(any: impl AsFd) -> io::Result<()> {
+    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The lowest one that is free is what accept(2) would take.
+    let next = fcntl_dupfd_cloexec(any, 0)?;
+    let next = u64::try_from(next.as_raw_fd()).expect("descriptors are not negative");
+    let is_spare = next.saturating_add(SPARE_DESCRIPTORS.min(all / 8)) >= all;
+    if is_spare { Err(Errno::MFILE.into()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use weir_server::effect::RemoteOptions;
 use weir_server::event::{Event, PeerPortId, RemoteId};
 
 use crate::driver::token::Token;
+use crate::limits::admit_client;
 use crate::poller::{Interest, Poller};
 use crate::vlog::{Level, Vlog};
 
@@ -171,7 +172,12 @@ impl Listeners {
             unreachable!("a listener is watched only while it is open");
         };
         for _ in 0..ACCEPTS_MAX {
-            match listener.accept() {
+            // Other members, and who looks after the server, need what is left.
+            let may_accept = match door {
+                Door::Clients(_) => admit_client(listener),
+                Door::Peers(_) => Ok(()),
+            };
+            match may_accept.and_then(|()| listener.accept()) {
                 Ok(Some(accepted)) => {
                     remote.refusing = false;
                     take(accepted);
