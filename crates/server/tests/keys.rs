@@ -204,6 +204,16 @@ fn what_cannot_be_kept_is_built_all_the_same_and_said_once() {
 }
 
 #[test]
+fn what_was_written_though_an_error_came_is_taken_back() {
+    let mut shell = server_of(50);
+    shell.keys_may_not_last = true;
+    assert_eq!(shell.command("index/add", &["Net", "Port", "kind"]), ok(""));
+    shell.keys_may_not_last = false;
+    assert_eq!(shell.command("index/drop", &["Net", "Port", "kind"]), ok(""));
+    assert_eq!(listed(&mut restarted(&shell)), Vec::<String>::new());
+}
+
+#[test]
 fn who_asks_for_what_is_being_written_is_answered_when_it_is() {
     let mut shell = server_of(10);
     shell.slow_helper = true;

@@ -365,21 +365,37 @@ impl Member {
     /// was to have whether that is there: a snapshot that cannot take the file's place leaves the member
     /// with what is. True if that led to something.
     pub(super) fn restore_loaded(&mut self) -> bool {
+        if self.forget_superseded() {
+            return true;
+        }
         let is_free = !self.snapshots.is_installing && !self.steps.is_under_way();
         let is_ready = |incoming: &&Incoming| incoming.is_loaded && is_free;
         let Some(incoming) = self.snapshots.incoming.as_ref().filter(is_ready) else {
             return false;
         };
         let (from, begin) = (incoming.from, incoming.begin.clone());
-        if !self.is_gone() && self.node.lacks(begin.last) {
-            self.node.restore(from, begin.term, begin.mark());
-            if self.node.mark().last == begin.last {
-                return true;
-            }
+        self.node.restore(from, begin.term, begin.mark());
+        if self.node.mark().last != begin.last {
+            self.drop_incoming();
         }
+        true
+    }
+
+    /// What a snapshot has in it has come by other means, perhaps because who sent it leads no more: no
+    /// copy can be made while there is one on its way. True if that was so.
+    fn forget_superseded(&mut self) -> bool {
+        let is_wanted = |incoming: &Incoming| self.node.lacks(incoming.begin.last);
+        let incoming = self.snapshots.incoming.as_ref().filter(|_| !self.snapshots.is_installing);
+        let is_over = incoming.is_some_and(|incoming| self.is_gone() || !is_wanted(incoming));
+        if is_over {
+            self.drop_incoming();
+        }
+        is_over
+    }
+
+    fn drop_incoming(&mut self) {
         self.snapshots.incoming = None;
         self.effects.push_back(Effect::DropSnapshot);
-        true
     }
 
     /// The library has taken a snapshot for the log's beginning: it takes the file's place.

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::io::Errno;
+
 /// A directory that is kept open, so that no client can take the descriptor that a sync needs.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -24,15 +26,21 @@ impl Directory {
         Self { path: path.to_owned(), file: Mutex::new(File::open(path).ok()) }
     }
 
-    /// Makes what was renamed so far last; takes a while.
+    /// Makes what was renamed so far last; takes a while. Where the file system knows no such thing, or
+    /// the directory may not be read, there is nothing to be done, as in the reference.
     ///
     /// # Errors
     /// What open(2) or fsync(2) says.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*file {
-            Some(file) => file.sync_all(),
-            None => file.insert(File::open(&self.path)?).sync_all(),
+        let opened = match file.take() {
+            Some(open) => Ok(open),
+            None => File::open(&self.path),
+        };
+        let synced = opened.and_then(|open| file.insert(open).sync_all());
+        match synced.map_err(|error| (Errno::from_io_error(&error), error)) {
+            Err((Some(Errno::INVAL | Errno::ROFS | Errno::ACCESS), _)) => Ok(()),
+            synced => synced.map_err(|(_, error)| error),
         }
     }
 

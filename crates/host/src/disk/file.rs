@@ -232,10 +232,12 @@ impl DatabaseFile {
 
     /// What waits until the disk has all that was appended so far, and shows it; takes a while. Where it
     /// fails, nobody knows what of it is there: see [`DatabaseFile::mark_suspect`]. A directory that cannot
-    /// be synced says nothing of the file, and is tried again until it can, or until nobody waits for that.
-    pub(crate) fn sync_elsewhere(
+    /// be synced says nothing of the file, and is tried again until it can, or until nobody waits for that;
+    /// `complain` hears of it each time.
+    pub(crate) fn sync_elsewhere<C: Fn(&io::Error) + Send + 'static>(
         &mut self,
-    ) -> impl FnOnce() -> io::Result<()> + Send + 'static + use<> {
+        complain: C,
+    ) -> impl FnOnce() -> io::Result<()> + Send + 'static + use<C> {
         self.promised = true;
         let (file, directory) = (Arc::clone(&self.file), Arc::clone(&self.directory));
         let renamed = Arc::clone(&self.renamed);
@@ -245,7 +247,10 @@ impl DatabaseFile {
                     Ok(()) => renamed.store(false, Ordering::Release),
                     // The file was closed, or another one is in its place.
                     Err(error) if Arc::strong_count(&renamed) == 1 => return Err(error),
-                    Err(_) => thread::sleep(DIRECTORY_PAUSE),
+                    Err(error) => {
+                        complain(&error);
+                        thread::sleep(DIRECTORY_PAUSE);
+                    }
                 }
             }
             file.sync_data()

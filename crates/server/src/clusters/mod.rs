@@ -292,10 +292,12 @@ impl Clusters {
         self.parts.iter().filter_map(is_due)
     }
 
-    /// Those whose server is no member any more, with the note of that in the file if there is to be one.
+    /// Those whose server is no member any more, with the note of that in the file if there is to be one. A
+    /// suspect file takes none: who opens it hears it from the others.
     pub(crate) fn left(&self) -> impl Iterator<Item = (DbId, End)> {
         let end = |(db, part): (&DbId, &Part)| {
-            let is_noted = |end: &End| *end == End::Suspect || !part.member.is_writing();
+            let takes_no_note = |end: &End| *end == End::Suspect || part.growth.is_suspect();
+            let is_noted = |end: &End| takes_no_note(end) || !part.member.is_writing();
             part.end.filter(is_noted).map(|end| (*db, end))
         };
         self.parts.iter().filter_map(end)

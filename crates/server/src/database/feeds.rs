@@ -271,7 +271,10 @@ impl Databases {
                 };
                 fed.bytes += new.bytes;
                 told.insert(like, new);
-                *last = Some(key);
+                // Who is told before a reply has had no turn of all.
+                if of.is_none() {
+                    *last = Some(key);
+                }
             }
             let Told { to, bodies, .. } = &told[&like];
             for body in bodies {

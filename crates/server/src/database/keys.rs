@@ -51,6 +51,8 @@ pub(super) struct Keys {
     is_stale: bool,
     /// What the file beside the database's is known to say.
     in_file: DeclaredKeys,
+    /// What it says instead, perhaps: that could not be written, or be made to last.
+    perhaps: Option<DeclaredKeys>,
     /// The files that are being written, in order.
     writing: VecDeque<Writing>,
 }
@@ -164,10 +166,10 @@ impl Databases {
             return false;
         }
         let waiter = command.map(Waiter::Command);
-        let Keys { kept, in_file, writing, .. } = &mut db.keys;
+        let Keys { kept, in_file, perhaps, writing, .. } = &mut db.keys;
         match writing.back_mut() {
             Some(last) if last.keys == *kept => last.waiters.extend(waiter),
-            None if in_file == kept => return false,
+            None if in_file == kept && perhaps.is_none() => return false,
             _ => {
                 // Without a file the wishes in the database file would be followed again.
                 let mut wishes = db.tables.schema().keys.iter();
@@ -201,8 +203,9 @@ impl Databases {
         let written = db.keys.writing.pop_front().expect("a file is answered for once");
         let Writing { keys, waiters } = written;
         match result {
-            Ok(()) => db.keys.in_file = keys,
+            Ok(()) => (db.keys.in_file, db.keys.perhaps) = (keys, None),
             Err(error) => {
+                db.keys.perhaps = Some(keys);
                 let path = db.storage.path().unwrap_or_default();
                 let text = format!(
                     "{path}: which keys are declared could not be written beside the file \
@@ -281,7 +284,9 @@ impl Databases {
         let is_chosen = db.drop_chosen(shell, table, column);
         let is_declared = db.keys.kept.remove(table, column);
         // The file may still say so: the last time it could not be written.
-        if is_declared || db.keys.in_file.get(table, column).is_some() {
+        let mut files = std::iter::once(&db.keys.in_file).chain(&db.keys.perhaps);
+        let may_say = |keys: &DeclaredKeys| keys.get(table, column).is_some();
+        if is_declared || files.any(may_say) {
             let is_later = self.keep_keys(shell, id, Some(command));
             return Ok((!is_later).then(String::new));
         }

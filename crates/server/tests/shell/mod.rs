@@ -62,6 +62,8 @@ pub(crate) struct Shell {
     pub(crate) slow_helper: bool,
     /// Which keys are declared cannot be written.
     pub(crate) keys_are_refused: bool,
+    /// They are written, but nobody knows whether that lasts.
+    pub(crate) keys_may_not_last: bool,
     helper: VecDeque<Event>,
     /// Appends are done only when [`Shell::disk_is_done`] says so.
     pub(crate) slow_disk: bool,
@@ -200,6 +202,7 @@ impl Shell {
             fuse: None,
             slow_helper: false,
             keys_are_refused: false,
+            keys_may_not_last: false,
             helper: VecDeque::new(),
             slow_disk: false,
             slow_files: BTreeSet::new(),
@@ -718,6 +721,9 @@ impl Shell {
         match text {
             Some(text) => drop(self.files.insert(path, text)),
             None => drop(self.files.remove(&path)),
+        }
+        if self.keys_may_not_last {
+            return Err("Input/output error".to_owned());
         }
         Ok(())
     }

@@ -33,6 +33,8 @@ struct Entry {
     file: DatabaseFile,
     /// The path as the user gave it.
     name: String,
+    /// For helpers.
+    log: Vlog,
     /// A helper is writing a compacted or converted copy that is wanted.
     compacting: bool,
     /// How often copies were given up: what comes of one that was begun before concerns nobody.
@@ -83,7 +85,7 @@ impl Databases {
                 let (shown, target) = (name.clone(), file.path().to_owned());
                 let work = move || Done::Loaded(db, load(&shown, &target, reader, seed));
                 jobs.spawn("load", work, failed);
-                self.files.insert(db, Entry::new(file, name));
+                self.files.insert(db, Entry::new(file, name, log.clone()));
             }
             Err(error) => events.push(Event::Opened { db, result: Err(error) }),
         }
@@ -196,10 +198,17 @@ impl Databases {
         };
         if result.is_err() {
             entry.file.mark_suspect();
-            events.push(Event::FileSuspect { db });
         }
+        let mut answers = Vec::new();
         entry.steps.synced(result);
-        entry.sync_steps(db, jobs, coverage, events);
+        entry.sync_steps(db, jobs, coverage, &mut answers);
+        if result.is_err() {
+            // It is the new file that is suspect, and not the one that it has replaced.
+            let is_finished = |event: &Event| matches!(event, Event::CompactionFinished { .. });
+            let at = answers.iter().position(is_finished).map_or(0, |finished| finished + 1);
+            answers.insert(at, Event::FileSuspect { db });
+        }
+        events.append(&mut answers);
     }
 
     /// Has a helper read a piece of a file as it is now.
@@ -556,10 +565,11 @@ fn read_at(file: io::Result<std::fs::File>) -> ReadAt {
 }
 
 impl Entry {
-    fn new(file: DatabaseFile, name: String) -> Self {
+    fn new(file: DatabaseFile, name: String, log: Vlog) -> Self {
         Self {
             file,
             name,
+            log,
             compacting: false,
             given_up: 0,
             copy: None,
@@ -596,7 +606,14 @@ impl Entry {
     ) {
         if self.steps.begin_sync() {
             coverage.add(Counter::Syncs, 1);
-            let (sync, file) = (self.file.sync_elsewhere(), self.replaced);
+            let (log, name, file) = (self.log.clone(), self.name.clone(), self.replaced);
+            let sync = self.file.sync_elsewhere(move |error| {
+                let error = strerror(error);
+                let text = format!(
+                    "{name}: cannot sync its directory, nothing more is acknowledged: {error}"
+                );
+                log.log_limited("directory", "ovsdb_log", Level::Err, &text);
+            });
             let work = move || {
                 let begun = Instant::now();
                 let synced = sync();

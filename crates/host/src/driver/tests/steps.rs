@@ -1,12 +1,14 @@
 //! Steps of a file that is read while it is written and replaced, on disks that fail.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 
 use weir_data::Store;
 use weir_server::effect::{READ_FILE_BYTES_MAX, Step};
 use weir_server::event::{SyncTime, WorkId};
 
 use super::*;
+use crate::driver::files::jobs::Done;
 
 fn persist(number: u64, behind: u64, text: &str, sync: bool) -> Effect {
     let step = Step { number, behind: Some(behind) };
@@ -175,8 +177,7 @@ fn a_copy_that_takes_the_files_place_answers_the_steps_that_it_has() {
 fn a_copy_that_the_directory_may_not_show_is_not_in_place_yet() {
     let (mut stand, schema) = Stand::with_database("directory");
     stand.copy(&schema);
-    let bad = Some(device("/dev/null"));
-    let good = stand.execution.databases().exchange_directory(DB, bad);
+    let good = stand.execution.databases().exchange_directory(DB, Some(unsyncable()));
     stand.execute([
         persist(1, 0, "a\n", true),
         finish("a\n", 2),
@@ -197,6 +198,45 @@ fn a_copy_that_the_directory_may_not_show_is_not_in_place_yet() {
     else {
         panic!("{events:?}")
     };
+}
+
+#[test]
+fn the_first_fdatasync_of_a_new_file_fails_behind_what_put_it_in_place() {
+    let (mut stand, schema) = Stand::with_database("directory-suspect");
+    stand.copy(&schema);
+    let good = stand.execution.databases().exchange_directory(DB, Some(unsyncable()));
+    stand.execute([persist(1, 0, "a\n", true), finish("a\n", 2), persist(3, 2, "b\n", true)]);
+    assert!(stand.round().is_empty());
+    // The directory was what was waited for, then the file.
+    let failed = Done::Synced(DB, 1, Err("Input/output error".to_owned()));
+    stand.execution.take_done(failed);
+    let events = stand.round();
+    let [
+        Event::Persisted { step: 1, result: Err(_), .. },
+        Event::CompactionFinished { result: Ok(_), .. },
+        Event::FileSuspect { .. },
+        Event::Persisted { step: 3, result: Err(_), .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    stand.execution.databases().exchange_directory(DB, good);
+}
+
+#[test]
+fn a_directory_that_knows_no_sync_holds_up_nobody() {
+    let (mut stand, schema) = Stand::with_database("directory-none");
+    stand.copy(&schema);
+    // fsync(2) says EINVAL.
+    stand.execution.databases().exchange_directory(DB, Some(device("/dev/null")));
+    stand.execute([finish("a\n", 2)]);
+    assert!(matches!(stand.next(), Event::CompactionFinished { result: Ok(_), .. }));
+}
+
+/// A file of which fsync(2) says `EBADF`.
+fn unsyncable() -> File {
+    let flags = libc::O_PATH;
+    OpenOptions::new().read(true).custom_flags(flags).open("/").expect("a directory")
 }
 
 #[test]

@@ -114,11 +114,18 @@ impl Server {
         let mark = part.member.begin_copy();
         let cluster = part.member.cluster();
         let header = member_header(&part.member, cluster, &mark);
+        // Another one of the same rows must not pass for the same: a member that has half of the one before
+        // goes on behind that if both are as long.
+        let comment = if part.growth.is_suspect() {
+            "writing database anew, for its disk has failed"
+        } else {
+            "compacting database online"
+        };
         part.growth.begin_copy();
         part.copy = Some(Copy { mark, data_offset: 0, command });
         let tables = self.databases.get(db).expect("it is settled").tables();
         let snapshot = tables.snapshot();
-        let (comment, date_ms) = ("compacting database online".to_owned(), self.shell.wall_ms());
+        let (comment, date_ms) = (comment.to_owned(), self.shell.wall_ms());
         let member = Some(Box::new(header));
         self.shell.ask(Effect::Compact { db, snapshot, comment, date_ms, history: None, member });
         true
