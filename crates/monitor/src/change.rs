@@ -331,17 +331,27 @@ impl Changes {
 
     /// About how many rows have changed.
     pub(crate) fn len(&self) -> usize {
+        self.len_of(|_| true)
+    }
+
+    /// About how many rows of these tables have changed.
+    pub(crate) fn len_of(&self, is_of_these: impl Fn(TableId) -> bool) -> usize {
+        let rows = |(table, rows): (TableId, usize)| if is_of_these(table) { rows } else { 0 };
         match self {
-            Self::One(delta, _) => delta.tables.iter().map(|table| table.rows.len()).sum(),
-            Self::Merged(set) => set.tables.iter().map(|table| table.rows.len()).sum(),
+            Self::One(delta, _) => {
+                delta.tables.iter().map(|table| rows((table.table, table.rows.len()))).sum()
+            }
+            Self::Merged(set) => {
+                set.tables.iter().map(|table| rows((table.table, table.rows.len()))).sum()
+            }
         }
     }
 
-    /// How many rows are gone through to merge others into these.
-    pub(crate) fn rows_to_open(&self) -> usize {
+    /// How many rows are gone through to merge others into these, where only these tables are kept.
+    pub(crate) fn rows_to_open(&self, is_kept: impl Fn(TableId) -> bool) -> usize {
         match self {
             Self::Merged(set) if Arc::strong_count(set) == 1 => 0,
-            Self::One(..) | Self::Merged(_) => self.len(),
+            Self::One(..) | Self::Merged(_) => self.len_of(is_kept),
         }
     }
 

@@ -18,9 +18,17 @@ use std::sync::Arc;
 use weir_data::{Delta, Schema, TableId};
 
 use crate::change::{ChangeSet, Changes};
+use crate::flush::PENDING_BYTES_MAX;
 
 /// Most rows that are gone through to merge two segments; those that are longer stay apart.
 const MERGED_ROWS_MAX: usize = 32 << 10;
+
+/// With so much pending, in bytes, the same few rows may be in it again and again: then longer ones are
+/// merged as well, once, for what is merged is open to more.
+const MUCH_BYTES: usize = PENDING_BYTES_MAX / 4;
+
+/// Most rows that are gone through to merge two segments then.
+const MUCH_ROWS_MAX: usize = 8 * MERGED_ROWS_MAX;
 
 /// A place in the log of changes: ascending, one more for each commit.
 pub(crate) type Place = u64;
@@ -157,7 +165,7 @@ impl Pending {
         let at = self.segments.partition_point(|segment| segment.start < place);
         if at > 0
             && self.segments.get(at).is_some_and(|segment| {
-                segment.start == place && self.can_extend(at - 1, &segment.changes)
+                segment.start == place && self.can_extend(at - 1, &segment.changes, &is_watched)
             })
             && let Some(later) = self.segments.remove(at)
         {
@@ -167,9 +175,10 @@ impl Pending {
     }
 
     /// Whether later changes are merged into a segment at once.
-    fn can_extend(&self, at: usize, later: &Changes) -> bool {
+    fn can_extend(&self, at: usize, later: &Changes, is_watched: impl Fn(TableId) -> bool) -> bool {
         let segment = &self.segments[at];
-        segment.changes.rows_to_open() + later.len() <= MERGED_ROWS_MAX
+        let rows = segment.changes.rows_to_open(&is_watched) + later.len_of(is_watched);
+        rows <= if self.bytes > MUCH_BYTES { MUCH_ROWS_MAX } else { MERGED_ROWS_MAX }
     }
 
     /// Merges later changes into a segment.
@@ -182,7 +191,8 @@ impl Pending {
     ) {
         let Some(segment) = self.segments.get_mut(at) else { return };
         let merged = self.merged.get_mut();
-        *merged += (segment.changes.rows_to_open() + later.len()) as u64;
+        let rows = segment.changes.rows_to_open(&is_watched) + later.len_of(&is_watched);
+        *merged += rows as u64;
         self.bytes -= segment.changes.bytes();
         let nothing = Changes::Merged(Arc::new(ChangeSet::new(self.seed)));
         let earlier = std::mem::replace(&mut segment.changes, nothing);
@@ -209,7 +219,7 @@ impl Pending {
     ) {
         let changes = Changes::one(delta, schema);
         let last = self.segments.len().checked_sub(1);
-        let joins_last = |last: &usize| self.can_extend(*last, &changes);
+        let joins_last = |last: &usize| self.can_extend(*last, &changes, &is_watched);
         let last = last.filter(|_| self.standing_at(self.end) == 0).filter(joins_last);
         if let Some(last) = last {
             self.extend(last, &changes, schema, is_watched);

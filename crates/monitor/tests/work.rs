@@ -560,6 +560,48 @@ fn who_leaves_does_not_have_very_many_rows_put_together() {
     assert_eq!(scene::message(&update).matches("insert").count(), 40_003);
 }
 
+/// Rows that nobody is told of are not in the way of merging those of others.
+#[test]
+fn rows_of_tables_that_nobody_watches_take_no_memory_for_who_is_behind() {
+    let mut s = Scene::new();
+    let slow = s.add(V2, r#"{"Port":{}}"#);
+    s.insert("Port", 1, &[]).commit();
+    s.flush_all(&[slow]);
+    let mut most = 0;
+    for n in 0..10 {
+        s.set("Port", 1, &[("n", &n.to_string())]);
+        commit_rows(&mut s, 40_000);
+        (0..40_000).for_each(|id| _ = s.delete("Bridge", id));
+        s.commit();
+        s.flush_all(&[slow]);
+        most = most.max(s.monitors.pending_bytes());
+    }
+    assert!(most < 20_000_000, "{most} bytes pending for one changed row");
+}
+
+/// A load that writes the same rows again and again must not end the connection of who is behind.
+#[test]
+fn many_rows_that_change_again_and_again_are_merged_when_there_is_much_of_it() {
+    let mut s = Scene::new();
+    let name = Atom::string(&"x".repeat(600));
+    for id in 1_000..21_000 {
+        s.insert_named("Bridge", id, &name);
+    }
+    s.commit();
+    let slow = s.add(V2, BRIDGES);
+    let mut segments = 0;
+    for n in 0..20 {
+        for id in 1_000..21_000 {
+            s.set("Bridge", id, &[("n", &n.to_string()), ("name", &format!("\"{n:0600}\""))]);
+        }
+        s.commit();
+        s.flush_all(&[slow]);
+        segments = segments.max(s.monitors.counts().change_sets);
+        assert!(s.monitors.overflowed().is_empty());
+    }
+    assert!((2..10).contains(&segments), "{segments} of 20,000 rows");
+}
+
 #[test]
 fn a_long_body_is_kept_until_the_last_who_may_need_it_has_left() {
     let mut s = Scene::new();
