@@ -353,13 +353,8 @@ pub(super) const FAULTS: &[Fault] = &[
         places: &[
             Place {
                 file: "crates/upstream/src/path.rs",
-                good: "position(|id| *id == own_id) {",
-                bad: "position(|id| !PLANTED && *id == own_id) {",
-            },
-            Place {
-                file: "crates/upstream/src/path.rs",
-                good: "if self.servers.len() > SERVERS_MAX {",
-                bad: "if !PLANTED && self.servers.len() > SERVERS_MAX {",
+                good: "if let Some(at) = self.servers.iter().position(|id| *id == own_id) {",
+                bad: "if PLANTED { return None; } if let Some(at) = self.servers.iter().position(|id| *id == own_id) {",
             },
         ],
         test: RINGS,

@@ -75,8 +75,9 @@ pub(super) struct Conditions {
     wanted: Set,
     /// What a server has been asked for, with the request's number.
     requested: Option<(u64, Set)>,
-    /// What the rows are of.
+    /// What the rows are of, and whether there have been any.
     acknowledged: Set,
+    has_rows: bool,
     /// What the rows were of when the last state with an id was told.
     resumable: Set,
     /// What the server has refused on this connection: another one may take it.
@@ -144,7 +145,7 @@ impl Conditions {
     /// The rows are those that were asked for from now on.
     pub(super) fn take_effect(&mut self) {
         let (_, set) = self.requested.as_ref().expect("something has been asked for");
-        self.acknowledged = set.clone();
+        (self.acknowledged, self.has_rows) = (set.clone(), true);
     }
 
     /// Nothing need be asked for: under the server's schema the goal means what has been
@@ -175,9 +176,9 @@ impl Conditions {
     }
 
     /// Whether it was what the owner wants that has been refused, and there is what was
-    /// acknowledged before.
+    /// acknowledged before. Who never had rows is not sent all of them instead.
     pub(super) fn has_other_than(&self, refused: u64) -> bool {
-        refused == self.wanted.number && refused != self.acknowledged.number
+        self.has_rows && refused == self.wanted.number && refused != self.acknowledged.number
     }
 
     /// What was said on the connection, or about the schema, counts no longer.
@@ -264,6 +265,9 @@ mod tests {
     #[test]
     fn what_is_refused_is_asked_for_on_another_connection_only() {
         let mut conditions = Conditions::default();
+        ask(&mut conditions, 9);
+        conditions.take_effect();
+        conditions.settle();
         want(&mut conditions, "T", is("x", 1));
         ask(&mut conditions, 10);
         assert_eq!(conditions.refuse(), 1);

@@ -232,17 +232,14 @@ fn a_refused_change_has_the_rows_asked_for_under_the_conditions_before() {
 #[test]
 fn conditions_that_were_never_answered_give_way_to_those_before() {
     let mut replica = replica();
-    replica.want(&[("T", x_is(1))]);
     replica.begin();
-    replica.refuse("monitor_cond_since", r#"{"error":"unknown column"}"#);
-    replica.was_told(&["refused 1"]);
-    replica.asks("monitor_cond_since", &since("", 0).replace(FIRST, SECOND));
     replica.has_rows(false, 7);
+    replica.want(&[("T", x_is(1))]);
     replica.was_told(&["rows", "0 []"]);
-    // Without any that the server takes there is no way to follow it.
-    let error = r#"{"error":"resources exhausted"}"#;
     replica.meet_again();
     replica.asks("monitor_cond_since", &since("", 7));
+    // Without any that the server takes there is no way to follow it.
+    let error = r#"{"error":"resources exhausted"}"#;
     replica.refuse("monitor_cond_since", error);
     assert_eq!(replica.closed, 1);
     replica.come_back();
@@ -252,6 +249,21 @@ fn conditions_that_were_never_answered_give_way_to_those_before() {
     replica.refuse("monitor_cond_since", error);
     assert_eq!(replica.closed, 2);
     replica.was_told(&["refused 0", "refused 1", "refused 0"]);
+}
+
+/// A mistake in the first ones does not bring the whole database.
+#[test]
+fn who_never_had_rows_is_not_sent_all_of_them_for_conditions_that_are_refused() {
+    let mut replica = replica();
+    replica.want(&[("T", x_is(1))]);
+    replica.begin();
+    replica.refuse("monitor_cond_since", r#"{"error":"unknown column"}"#);
+    replica.was_told(&["refused 1"]);
+    assert_eq!(replica.closed, 1);
+    replica.want(&[("T", x_is(2))]);
+    replica.come_back();
+    replica.meet(SCHEMA);
+    replica.asks("monitor_cond_since", &since(r#","where":[["x","==",2]]"#, 0));
 }
 
 /// The reference may end by a condition on a column that the monitor did not have.
