@@ -199,6 +199,8 @@ impl Server {
         self.advance();
         if !self.clusters.is_empty() {
             self.run_members();
+            // What members had run is proposed now, and not when the next thing happens.
+            self.advance();
         }
         if !self.relays.is_empty() {
             self.run_relays();
