@@ -183,7 +183,7 @@ impl Server {
     }
 
     /// A committed entry does not fit the tables, which then are not what they are elsewhere: nothing
-    /// behind it takes effect, and others can lead.
+    /// behind it takes effect, and from the next tick on others are to lead.
     pub(super) fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
@@ -193,7 +193,6 @@ impl Server {
         let text =
             format!("{name}: cannot apply entry {index} of term {term}, nor what follows: {why}");
         self.shell.log("raft", Level::Error, text);
-        self.hand_over_if_stuck(db);
     }
 
     /// Somebody else is to lead, if an entry has been refused. Who is in the same state hands leadership
