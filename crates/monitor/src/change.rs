@@ -351,7 +351,9 @@ impl Changes {
     pub(crate) fn rows_to_open(&self, is_kept: impl Fn(TableId) -> bool) -> usize {
         match self {
             Self::Merged(set) if Arc::strong_count(set) == 1 => 0,
-            Self::One(..) | Self::Merged(_) => self.len_of(is_kept),
+            Self::One(..) => self.len_of(is_kept),
+            // Somebody else has it, so that it is copied.
+            Self::Merged(_) => self.len(),
         }
     }
 

@@ -28,7 +28,7 @@ const MERGED_ROWS_MAX: usize = 32 << 10;
 const MUCH_BYTES: usize = PENDING_BYTES_MAX / 4;
 
 /// Most rows that are gone through to merge two segments then.
-const MUCH_ROWS_MAX: usize = 8 * MERGED_ROWS_MAX;
+const MUCH_ROWS_MAX: usize = 4 * MERGED_ROWS_MAX;
 
 /// A place in the log of changes: ascending, one more for each commit.
 pub(crate) type Place = u64;

@@ -28,7 +28,7 @@ pub(crate) mod unapplied;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Event as Happened, Mark, Member, Position};
+use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
@@ -55,10 +55,6 @@ pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 
 /// A snapshot that could not be read back is read again after this long, in microseconds.
 pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
-
-/// A member that cannot follow the cluster's log and leads all the same, for whoever took over has handed
-/// leadership back, hands it over again after this long, in microseconds.
-pub(crate) const LEAD_AGAIN_US: u64 = 10_000_000;
 
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
@@ -109,9 +105,6 @@ pub(crate) struct Part {
     pub(crate) loaded: Option<Receiving>,
     /// When to read that once more, which could not be read.
     pub(crate) load_again_us: Option<u64>,
-    /// The next committed entry, if it does not fit the tables, and when others are to lead instead, should
-    /// this member lead then.
-    pub(crate) refused: Option<(Position, u64)>,
     /// The helper that is at one of these.
     pub(crate) loading: Option<WorkId>,
     /// A copy of the file that is being written.
@@ -154,16 +147,9 @@ impl Part {
         !self.to_apply.is_empty() || self.loaded.is_some()
     }
 
-    /// Whether the tables cannot become what is committed: their snapshot cannot be read, or the next
-    /// entry does not fit them.
-    pub(crate) fn is_stuck(&self) -> bool {
-        let is_unread = self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread);
-        is_unread || self.to_apply.front().is_some_and(|entry| self.refuses(entry.at))
-    }
-
-    /// Whether the tables are not such that this entry can take effect.
-    pub(crate) fn refuses(&self, entry: Position) -> bool {
-        self.refused.is_some_and(|(at, _)| at == entry)
+    /// Whether the tables cannot become what is committed: their snapshot cannot be read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread)
     }
 
     /// Whether rows are committed that the tables do not have.
@@ -179,6 +165,9 @@ pub(crate) enum End {
     Left,
     /// It does not have what it had promised to keep: it joins again.
     Forgot,
+    /// Its rows are not such that what is committed can take effect: whatever it goes on with is not what
+    /// others have.
+    Unfit,
     /// The file takes nothing and has no rows to be written anew: who still joins has promised nothing, so it is
     /// opened again.
     Suspect,
@@ -296,7 +285,8 @@ impl Clusters {
     /// suspect file takes none: who opens it hears it from the others.
     pub(crate) fn left(&self) -> impl Iterator<Item = (DbId, End)> {
         let end = |(db, part): (&DbId, &Part)| {
-            let takes_no_note = |end: &End| *end == End::Suspect || part.growth.is_suspect();
+            let has_note = |end: &End| matches!(end, End::Left | End::Forgot);
+            let takes_no_note = |end: &End| !has_note(end) || part.growth.is_suspect();
             let is_noted = |end: &End| takes_no_note(end) || !part.member.is_writing();
             part.end.filter(is_noted).map(|end| (*db, end))
         };
@@ -371,7 +361,6 @@ impl Clusters {
             receiving: None,
             loaded: None,
             load_again_us: None,
-            refused: None,
             loading: None,
             copy: None,
             finishing: None,

@@ -17,6 +17,7 @@ use weir_cluster::{Content, Entry, Position, Proposal};
 use weir_data::{Error, Uuid};
 use weir_engine::Converted;
 
+use crate::clusters::End;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::message::Outcome;
 use crate::database::Trigger;
@@ -201,6 +202,9 @@ impl Server {
     /// tables does so here, once a helper has made the new ones.
     pub(super) fn is_next_applicable(&mut self, db: DbId) -> bool {
         while let Some(part) = self.clusters.parts.get_mut(&db) {
+            if part.end == Some(End::Unfit) {
+                return false;
+            }
             if part.loaded.is_some() {
                 if self.follow_snapshot(db) {
                     continue;
@@ -209,9 +213,6 @@ impl Server {
             }
             let Some(Entry { at, content }) = part.to_apply.front() else { return true };
             let at = *at;
-            if part.refuses(at) {
-                return false;
-            }
             let own = part.conversion.at();
             if own.is_some_and(|own| own.index == at.index && own != at) {
                 // It stands where the conversion was to be.

@@ -3,10 +3,10 @@
 use weir_cluster::{Content, Entry, Position};
 use weir_log::clustered::Data;
 
+use crate::clusters::End;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
-use crate::clusters::{LEAD_AGAIN_US, LOAD_AGAIN_US};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -115,8 +115,7 @@ impl Server {
     }
 
     /// Answers with the entry if it has not taken effect: it stands where a batch was to be, which is
-    /// over now, so that it is looked at again; or it does not fit the tables, and is the last one that
-    /// is looked at.
+    /// over now, so that it is looked at again; or it does not fit the tables, and is the last one.
     fn apply(&mut self, db: DbId, entry: Entry) -> Option<Entry> {
         match self.databases.entry_committed(db, entry.at) {
             Fate::Own => None,
@@ -182,31 +181,15 @@ impl Server {
         }
     }
 
-    /// A committed entry does not fit the tables, which then are not what they are elsewhere: nothing
-    /// behind it takes effect, and from the next tick on others are to lead.
+    /// What is committed does not fit the tables, which then are not what they are elsewhere: this server
+    /// has the database no more, and others go on without it.
     pub(super) fn cannot_follow(&mut self, db: DbId, at: Position, why: &str) {
-        let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
-        part.refused = Some((at, now_us));
+        part.end = Some(End::Unfit);
         let name = part.member.name();
         let Position { term, index } = at;
-        let text =
-            format!("{name}: cannot apply entry {index} of term {term}, nor what follows: {why}");
+        let text = format!("{name}: cannot apply entry {index} of term {term}: {why}");
         self.shell.log("raft", Level::Error, text);
-    }
-
-    /// Somebody else is to lead, if an entry has been refused. Who is in the same state hands leadership
-    /// back: then this goes on slowly.
-    pub(super) fn hand_over_if_stuck(&mut self, db: DbId) {
-        let now_us = self.shell.now_us();
-        let part = self.clusters.part_mut(db);
-        let is_stuck = part.is_stuck();
-        let Some((_, due_us)) = part.refused.as_mut().filter(|_| is_stuck) else { return };
-        if *due_us <= now_us && part.member.leader() == Some(part.member.id()) {
-            // Nobody may be known yet who could lead.
-            let has_given = part.member.hand_over(now_us);
-            *due_us = now_us + if has_given { LEAD_AGAIN_US } else { LOAD_AGAIN_US };
-        }
     }
 
     /// What changes nothing is answered, or waits, once the entries have taken effect that it depends

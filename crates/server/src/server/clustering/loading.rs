@@ -211,7 +211,7 @@ impl Server {
         let Some((db, part)) = self.end_loading(work) else {
             return self.forget_database(database);
         };
-        let mut loaded = part.loaded.take().expect("nothing else takes effect before it");
+        let loaded = part.loaded.take().expect("nothing else takes effect before it");
         let Self { shell, databases, .. } = self;
         databases.take_tables(shell, db, database);
         match result {
@@ -219,11 +219,7 @@ impl Server {
                 databases.have_rows_of(shell, db, delta, loaded.eid);
                 self.clusters.part_mut(db).applied = loaded.last.index;
             }
-            Err(error) => {
-                (loaded.stage, loaded.is_unread) = (Stage::Synced, true);
-                self.clusters.part_mut(db).loaded = Some(loaded);
-                self.cannot_load(db, &error.to_string());
-            }
+            Err(error) => self.cannot_follow(db, loaded.last, &error.to_string()),
         }
         self.decide(db);
         let Self { shell, sessions, databases, .. } = self;

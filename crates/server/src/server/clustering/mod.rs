@@ -128,7 +128,6 @@ impl Server {
             part.load_again_us.take_if(|at| *at <= now_us);
             if part.member.wakeup_us() <= now_us {
                 self.clusters.tell(&self.shell, db, Happened::Tick);
-                self.hand_over_if_stuck(db);
             }
             self.run_member(db);
             self.dispatch(db);
@@ -299,6 +298,7 @@ impl Server {
             if has_tables {
                 let why = match end {
                     End::Left => "removing database because storage disconnected permanently",
+                    End::Unfit => "removing database because its rows are not those of its cluster",
                     End::Suspect | End::Forgot => {
                         "removing database until its server has joined its cluster again"
                     }
@@ -309,7 +309,7 @@ impl Server {
                 self.end_part(db);
                 self.shell.ask(Effect::Close { db });
             }
-            if end != End::Left {
+            if matches!(end, End::Suspect | End::Forgot) {
                 let model = Some(Model::Clustered);
                 let config = DbConfig { model, keys, ..DbConfig::default() };
                 self.open_database(path, config, None);

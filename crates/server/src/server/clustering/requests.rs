@@ -328,7 +328,7 @@ impl Server {
         let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
         let part = self.clusters.part_mut(db);
         let told = Told {
-            is_connected: part.member.is_connected() && !part.is_stuck(),
+            is_connected: part.member.is_connected() && !part.is_unread(),
             // Clients that want the leader want all that is committed.
             leads: part.member.may_propose() && (part.told.leads || !part.lacks_rows()),
             index: part.applied,
