@@ -59,7 +59,7 @@ pub(crate) struct Visitor {
     has_first_rows: bool,
     /// Whether it has the lock or waits for it, as far as it was told.
     lock: Option<bool>,
-    /// The lock was lost or came back since it has asked for something.
+    /// The lock came back since it has asked for something.
     is_turned: bool,
     /// The guarded number, as it has read or written it since it has the lock.
     known: Option<u64>,
@@ -349,7 +349,7 @@ impl World {
                 Some(turn @ ("locked" | "stolen")) => {
                     let is_owned = turn == "locked";
                     (visitor.lock, visitor.known) = (visitor.lock.map(|_| is_owned), None);
-                    visitor.is_turned = true;
+                    visitor.is_turned |= is_owned;
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
                     self.note(n, &format!("visitor {number} is told: {turn}"));
                 }
@@ -441,7 +441,8 @@ impl World {
             }
             // An older file has no such row yet.
             Asked::Guarded(_) if result[2]["count"] == json!(0) => visitor.known = None,
-            // Nobody knows which turn of the lock that was made in, as with what is learned.
+            // Nobody knows which turn of the lock that was made in, as with what is learned. While it is only
+            // lost, what succeeds was made before.
             Asked::Guarded(_) if visitor.is_turned => {}
             Asked::Guarded(known) => {
                 visitor.known = visitor.known.map(|known| known + 1);
