@@ -336,15 +336,17 @@ impl Changes {
 
     /// About how many rows of these tables have changed.
     pub(crate) fn len_of(&self, is_of_these: impl Fn(TableId) -> bool) -> usize {
-        let rows = |(table, rows): (TableId, usize)| if is_of_these(table) { rows } else { 0 };
-        match self {
-            Self::One(delta, _) => {
-                delta.tables.iter().map(|table| rows((table.table, table.rows.len()))).sum()
-            }
-            Self::Merged(set) => {
-                set.tables.iter().map(|table| rows((table.table, table.rows.len()))).sum()
-            }
-        }
+        self.row_counts().filter(|(table, _)| is_of_these(*table)).map(|(_, rows)| rows).sum()
+    }
+
+    /// The changed tables, and about how many of their rows changed.
+    fn row_counts(&self) -> impl Iterator<Item = (TableId, usize)> {
+        let (one, merged) = match self {
+            Self::One(delta, _) => (&delta.tables[..], &[][..]),
+            Self::Merged(set) => (&[][..], &set.tables[..]),
+        };
+        let one = one.iter().map(|table| (table.table, table.rows.len()));
+        one.chain(merged.iter().map(|table| (table.table, table.rows.len())))
     }
 
     /// How many rows are gone through to merge others into these, where only these tables are kept.
@@ -376,16 +378,7 @@ impl Changes {
 
     /// The changed tables among these, and about how many of their rows changed.
     pub(crate) fn tables(&self, is_of_these: impl Fn(TableId) -> bool) -> Vec<(TableId, usize)> {
-        let mut tables: Vec<(TableId, usize)> = match self {
-            Self::One(delta, _) => {
-                delta.tables.iter().map(|table| (table.table, table.rows.len())).collect()
-            }
-            Self::Merged(set) => {
-                set.tables.iter().map(|table| (table.table, table.rows.len())).collect()
-            }
-        };
-        tables.retain(|(table, _)| is_of_these(*table));
-        tables
+        self.row_counts().filter(|(table, _)| is_of_these(*table)).collect()
     }
 
     /// The changes as a set that more can be merged into.

@@ -281,14 +281,15 @@ impl Clusters {
         self.parts.iter().filter_map(is_due)
     }
 
-    /// Those whose server is no member any more, with the note of that in the file if there is to be one. A
-    /// suspect file takes none: who opens it hears it from the others.
+    /// Databases whose server is no member any more, with the note of that in the file if there is to be
+    /// one. A suspect file takes none: who opens it hears from the others that it has left.
     pub(crate) fn left(&self) -> impl Iterator<Item = (DbId, End)> {
         let end = |(db, part): (&DbId, &Part)| {
-            let has_note = |end: &End| matches!(end, End::Left | End::Forgot);
-            let takes_no_note = |end: &End| !has_note(end) || part.growth.is_suspect();
-            let is_noted = |end: &End| takes_no_note(end) || !part.member.is_writing();
-            part.end.filter(is_noted).map(|end| (*db, end))
+            let is_written = |end: &End| matches!(end, End::Left | End::Forgot);
+            let waits = |end: &End| {
+                is_written(end) && part.member.is_writing() && !part.growth.is_suspect()
+            };
+            part.end.filter(|end| !waits(end)).map(|end| (*db, end))
         };
         self.parts.iter().filter_map(end)
     }

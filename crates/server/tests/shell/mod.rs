@@ -62,7 +62,7 @@ pub(crate) struct Shell {
     pub(crate) slow_helper: bool,
     /// Which keys are declared cannot be written.
     pub(crate) keys_are_refused: bool,
-    /// They are written, but nobody knows whether that lasts.
+    /// Which keys are declared is written, but nobody knows whether that lasts.
     pub(crate) keys_may_not_last: bool,
     helper: VecDeque<Event>,
     /// Appends are done only when [`Shell::disk_is_done`] says so.
