@@ -105,6 +105,11 @@ impl Peers {
         self.links.get_mut(&id)
     }
 
+    /// Who is at the other end of a connection, if that is known.
+    pub(crate) fn peer(&self, id: LinkId) -> Option<Uuid> {
+        self.links.get(&id)?.peer
+    }
+
     pub(crate) fn links(&self) -> impl Iterator<Item = (LinkId, &Link)> {
         self.links.iter().map(|(id, link)| (*id, link))
     }

@@ -173,6 +173,7 @@ impl World {
         let pause_us = 1 + self.rng.below(tempo.pause_us()) as u64;
         self.due(self.now_us + pause_us, 0, Due::Client(number));
         let now_us = self.now_us;
+        let tries = self.clients[number].session.map_or(0, |(n, ..)| self.tries_at(n));
         let client = &mut self.clients[number];
         if client.following.is_some() {
             return self.replica_goes_on(number);
@@ -183,7 +184,7 @@ impl World {
                 Some((asked, _)) => format!("client {number}, who asks for {asked:?},"),
                 None => format!("client {number}"),
             };
-            must("liveness", self.checks.liveness.looked(now_us, &who, asked_us));
+            must("liveness", self.checks.liveness.looked(now_us, &who, asked_us, tries));
         }
         if let Some((_, since_us)) = &client.asked {
             let is_patient = client.watches || since_us + PATIENCE_US > now_us;
@@ -412,8 +413,8 @@ impl World {
             .iter()
             .any(|text| error["error"] == json!(text));
         let is_canceled = *error == json!("canceled");
-        // Who waits for a state is told when the database goes.
-        if is_away || is_canceled && matches!(asked, Asked::Sync(_)) {
+        // Who waits for a state, or for first rows, is told when the database goes.
+        if is_away || is_canceled && matches!(asked, Asked::Sync(_) | Asked::Monitor) {
             return self.not_served(number, (asked, asked_us));
         }
         if is_canceled && self.nodes[n].is_relay() {

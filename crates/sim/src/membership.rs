@@ -83,6 +83,12 @@ impl World {
         self.due(self.now_us + 1000, n, Due::Start);
     }
 
+    fn node_left(&mut self, n: usize) {
+        self.checks.counts.left += 1;
+        self.nodes[n].is_spare = true;
+        self.due(self.now_us + 100_000, n, Due::Gone);
+    }
+
     /// What a server says in its log may tell that it is a member now, or no more.
     pub(crate) fn note_membership(&mut self, n: usize, text: &str) {
         let node = &mut self.nodes[n];
@@ -91,9 +97,10 @@ impl World {
         } else if text.contains(" was silent for ") {
             self.checks.counts.silent += 1;
         } else if text.ends_with(": left the cluster") {
-            self.checks.counts.left += 1;
-            node.is_spare = true;
-            self.due(self.now_us + 100_000, n, Due::Gone);
+            self.node_left(n);
+        } else if text.ends_with(": server does not belong to cluster") {
+            // It ended before it had noted that.
+            self.node_left(n);
         }
     }
 }

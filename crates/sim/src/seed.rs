@@ -35,6 +35,8 @@ pub struct Run {
     pub counts: Counts,
     /// Which faults have met which servers.
     pub coverage: Coverage,
+    /// What the servers of a failing run say of themselves, where they still can.
+    pub status: String,
     trace: String,
 }
 
@@ -87,7 +89,12 @@ pub fn run(seed: u64, plan: Plan) -> Run {
     });
     let trace = failure.as_ref().map_or_else(String::new, |_| world.trace(LINES_MAX));
     let (parts, counts) = (world.parts().to_vec(), world.counts());
-    Run { failure, parts, counts, coverage: world.coverage().clone(), trace }
+    let coverage = world.coverage().clone();
+    let status = failure.as_ref().map_or_else(String::new, |_| {
+        // A server that has ended in the middle of something cannot be asked.
+        catch_unwind(AssertUnwindSafe(|| world.status())).unwrap_or_default()
+    });
+    Run { failure, parts, counts, coverage, status, trace }
 }
 
 fn go(world: &mut World, seed: u64, servers: usize) {

@@ -277,6 +277,15 @@ impl World {
         n
     }
 
+    /// How many servers one may have to try until it finds one to follow: none if it is no relay.
+    pub(crate) fn tries_at(&self, n: usize) -> usize {
+        let sources = |node: &Node| node.sources.as_ref().map_or(0, |list| list.split(',').count());
+        match self.nodes[n].is_relay() {
+            true => self.nodes.iter().map(sources).max().unwrap_or(0),
+            false => 0,
+        }
+    }
+
     /// What has happened last, for people.
     pub fn trace(&self, lines: usize) -> String {
         let from = self.trace.len().saturating_sub(lines);
@@ -426,6 +435,8 @@ impl World {
 
     /// What `cluster/status` says of each member that runs, and `weir/status` of each relay.
     pub fn status(&mut self) -> String {
+        // What is wrong has been found.
+        self.is_over = true;
         let mut all = String::new();
         for n in 0..self.nodes.len() {
             let status = if self.nodes[n].is_relay() { "weir/status" } else { "cluster/status" };

@@ -255,6 +255,7 @@ fn tell(seed: u64, run: Run) -> ! {
     let all = run.parts.len();
     let run = if number("WEIR_SHRINK").is_some() { seed::shortest(seed, run) } else { run };
     println!("seed {seed}:\n{}", run.trace(number("WEIR_TRACE").unwrap_or(80) as usize));
+    println!("{}", run.status);
     println!("{} of {all} parts:", run.parts.len());
     run.parts.iter().for_each(|part| println!("{part}"));
     println!("cargo xtask sim {seed}   runs it again, makes it short, and shows all of it");

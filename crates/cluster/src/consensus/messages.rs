@@ -26,8 +26,11 @@ pub(crate) const HEARTBEAT: u8 = 5;
 /// A step that makes its receiver campaign at once.
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
+/// A step that asks whether there would be a vote.
+pub(crate) const PRE_VOTE_REQUEST: u8 = 10;
+
 /// Steps that ask for votes, and those that ask whether there would be any.
-pub(crate) const VOTES: [u8; 2] = [VOTE_REQUEST, 10];
+pub(crate) const VOTES: [u8; 2] = [VOTE_REQUEST, PRE_VOTE_REQUEST];
 
 /// A step that answers who asked for a vote.
 pub(crate) const VOTE_ANSWER: u8 = 4;
@@ -41,7 +44,7 @@ const KINDS: [(u8, MessageType); 10] = [
     (HEARTBEAT, MessageType::MsgHeartbeat),
     (6, MessageType::MsgHeartbeatResponse),
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
-    (10, MessageType::MsgRequestPreVote),
+    (PRE_VOTE_REQUEST, MessageType::MsgRequestPreVote),
     (11, MessageType::MsgRequestPreVoteResponse),
     (COMMIT, MessageType::MsgAppend),
 ];

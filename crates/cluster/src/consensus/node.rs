@@ -75,6 +75,8 @@ pub(crate) struct Progress {
     pub(crate) next_index: u64,
     /// It has all up to this one.
     pub(crate) match_index: u64,
+    /// It knows that all up to this one is committed.
+    pub(crate) committed: u64,
     /// It is sent a snapshot.
     pub(crate) is_in_snapshot: bool,
 }
@@ -241,6 +243,7 @@ impl Node {
             let of = Progress {
                 next_index: progress.next_idx,
                 match_index: progress.matched,
+                committed: progress.committed_index,
                 is_in_snapshot: progress.state == ProgressState::Snapshot,
             };
             (self.numbers.id(*number).expect("it has a number"), of)

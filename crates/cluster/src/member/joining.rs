@@ -9,6 +9,7 @@ use weir_data::Uuid;
 use super::{ASK_AGAIN_US, Failure, Member, Membership};
 use crate::consensus::Change;
 use crate::effect::Level;
+use crate::entry::Content;
 use crate::ids::LinkId;
 use crate::wire::{Frame, Lane};
 
@@ -30,6 +31,8 @@ pub(crate) struct Join {
     pub(crate) phase: Phase,
     /// Where it waits for an answer.
     link: LinkId,
+    /// Since when it joins, monotonic.
+    since_us: u64,
 }
 
 /// A learner has caught up when it lacks no more entries than this.
@@ -37,6 +40,10 @@ const CAUGHT_UP_ENTRIES: u64 = 16;
 
 /// So many servers are taken in at once, at most: others ask again.
 const JOINS_MAX: usize = 16;
+
+/// A server that joins and has not been heard of for so long, in microseconds, joins no more, and makes
+/// way for others.
+const JOIN_SILENCE_US: u64 = 30_000_000;
 
 /// A server that joins asks at so many places, at most, of which others have told it.
 const REMOTES_MAX: usize = 64;
@@ -51,6 +58,12 @@ impl Joins {
     /// Whom to be connected to for it.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (String, Option<Uuid>)> + '_ {
         self.by_id.iter().map(|(id, join)| (join.address.clone(), Some(*id)))
+    }
+
+    /// One of this kind, if its entry is not on its way.
+    fn find(&self, is_meant: impl Fn(&Join) -> bool) -> Option<Uuid> {
+        let is_open = |join: &Join| join.phase != Phase::Committing;
+        self.by_id.iter().find(|(_, join)| is_open(join) && is_meant(join)).map(|(id, _)| *id)
     }
 }
 
@@ -73,11 +86,18 @@ impl Member {
             join.link = link;
             return self.answer_join(link, false, "in progress");
         }
+        if self.has_gone(&from) {
+            return self.tell_removed(link, from);
+        }
+        let is_same_place = |join: &Join| join.address == address;
+        if let Some(before) = self.joins.find(is_same_place) {
+            // One that was there before comes no more.
+            self.end_join(before, "failed (another server joins at its address)");
+        }
         if self.joins.by_id.len() >= JOINS_MAX {
             return self.answer_join(link, false, "in progress");
         }
-        let is_replaced = |id: &Uuid| self.servers.get(id) == Some(&address) && *id != self.id();
-        if let Some(before) = replaces.filter(is_replaced) {
+        if let Some(before) = replaces.and_then(|before| self.replaced_at(&address, before)) {
             // It asks again when that is done.
             self.remove_unasked(before);
             return self.answer_join(link, false, "in progress");
@@ -90,11 +110,59 @@ impl Member {
         let text = format!("starting to add server {server} to cluster {cluster}");
         self.log_limited("add_server", Level::Info, text);
         self.node.change(Change::Learn(from));
-        self.joins.by_id.insert(from, Join { address, phase: Phase::Catchup, link });
+        let (phase, since_us) = (Phase::Catchup, self.now_us);
+        self.joins.by_id.insert(from, Join { address, phase, link, since_us });
         self.want_peers();
         if self.take_failure(Failure::TransferAfterAdd) {
             self.give_lead_away();
         }
+    }
+
+    /// The member in whose place a server joins that has forgotten what it promised as `before`: that one, or
+    /// whom it was between that and now, if its file is from before it joined again. That one is not heard of
+    /// any more.
+    fn replaced_at(&self, address: &str, before: Uuid) -> Option<Uuid> {
+        let is_there = |id: &Uuid| self.servers.get(id).is_some_and(|at| at == address);
+        if is_there(&before) {
+            return Some(before).filter(|before| *before != self.id());
+        }
+        let since_us = self.now_us.saturating_sub(self.election_timer * 1000);
+        let is_heard = |id: &Uuid| self.silence.heard_us(*id).is_some_and(|us| us > since_us);
+        let between = self.servers.keys().find(|id| is_there(id)).copied();
+        between.filter(|id| *id != self.id() && !is_heard(id))
+    }
+
+    /// Whether a server joins, or an entry that makes it a member is in the log and has not taken effect.
+    pub(super) fn is_being_added(&self, server: &Uuid) -> bool {
+        let is_in = |index| match self.node.entry(index).map(|entry| entry.content) {
+            Some(Content::Servers(servers)) => servers.contains_key(server),
+            _ => false,
+        };
+        self.joins.by_id.contains_key(server)
+            || (self.node.applied() + 1..=self.node.last()).any(is_in)
+    }
+
+    /// A server is not taken in, whatever it has been sent.
+    fn end_join(&mut self, id: Uuid, why: &str) {
+        let join = self.joins.by_id.remove(&id).expect("it joins");
+        self.node.change(Change::Remove(id));
+        self.log_end_of_join(id, &join.address, why);
+        self.answer_join(join.link, false, why);
+    }
+
+    /// Servers that are heard of no more do not join any more.
+    fn end_silent_joins(&mut self) {
+        let is_silent = |(id, join): (&Uuid, &Join)| {
+            let heard_us = self.silence.heard_us(*id).unwrap_or(0).max(join.since_us);
+            let is_over = self.now_us.saturating_sub(heard_us) > JOIN_SILENCE_US;
+            (join.phase != Phase::Committing && is_over).then_some(*id)
+        };
+        let silent: Vec<Uuid> = self.joins.by_id.iter().filter_map(is_silent).collect();
+        if silent.is_empty() {
+            return;
+        }
+        silent.into_iter().for_each(|id| self.end_join(id, "failed (nothing is heard of it)"));
+        self.want_peers();
     }
 
     fn log_end_of_join(&mut self, id: Uuid, address: &str, end: &str) {
@@ -102,7 +170,7 @@ impl Member {
         self.log(Level::Info, format!("adding {server} to cluster {cluster} {end}"));
     }
 
-    fn answer_join(&mut self, link: LinkId, success: bool, comment: &str) {
+    pub(super) fn answer_join(&mut self, link: LinkId, success: bool, comment: &str) {
         let leader = self.node.leader().and_then(|leader| self.servers.get(&leader));
         let mut remotes: Vec<String> = leader.into_iter().cloned().collect();
         remotes.extend(self.servers.values().cloned());
@@ -112,12 +180,20 @@ impl Member {
 
     /// A server that we asked has answered.
     pub(super) fn join_answered(&mut self, success: bool, comment: &str, remotes: Vec<String>) {
+        if self.is_lost() {
+            return self.may_join_at(remotes);
+        }
         if self.membership != Membership::Joining {
             return;
         }
         if !success && comment != "not leader" && comment != "in progress" {
             self.log_limited("joining", Level::Info, format!("joining cluster: {comment}"));
         }
+        self.may_join_at(remotes);
+    }
+
+    /// Somebody may be at these places who can take this server in.
+    fn may_join_at(&mut self, remotes: Vec<String>) {
         let known = self.remotes.len();
         for remote in remotes {
             let is_good = weir_log::clustered::check_address(&remote).is_ok();
@@ -128,6 +204,14 @@ impl Member {
         }
         if self.remotes.len() > known {
             self.want_peers();
+        }
+    }
+
+    /// Somebody has connected and says where it listens: of those that a server that joins knows perhaps
+    /// none is a member any more, and then these know it from a list that has it.
+    pub(super) fn told_of_place(&mut self, address: &str) {
+        if self.membership == Membership::Joining {
+            self.may_join_at(vec![address.to_owned()]);
         }
     }
 
@@ -144,6 +228,7 @@ impl Member {
                 self.peers.tell_all(Lane::Control, &frame);
             }
             Membership::Leaving => self.ask_to_leave(),
+            Membership::Member if self.is_lost() => self.ask_strangers(),
             Membership::Member | Membership::Left | Membership::Forgotten => {}
         }
         self.ask_to_remove();
@@ -151,7 +236,8 @@ impl Member {
 
     pub(super) fn ask_wakeup_us(&self) -> Option<u64> {
         let is_asking = matches!(self.membership, Membership::Joining | Membership::Leaving);
-        (is_asking || self.removals.is_asking()).then_some(self.ask_again_us)
+        let is_asking = is_asking || self.removals.is_asking() || self.asks_strangers();
+        is_asking.then_some(self.ask_again_us)
     }
 
     /// Goes on with the servers that are being taken in; true if that led to something.
@@ -164,6 +250,7 @@ impl Member {
             self.effects.push_back(effect);
         }
         let has_gone_on = self.go_on_removing() || self.go_on_moving();
+        self.end_silent_joins();
         if self.joins.by_id.is_empty() || !self.node.may_propose() {
             return has_gone_on;
         }
@@ -223,15 +310,11 @@ impl Member {
             return;
         }
         self.forget_removals();
-        let joins = std::mem::take(&mut self.joins.by_id);
-        let has_joins = !joins.is_empty();
-        for (id, join) in joins {
-            self.node.change(Change::Remove(id));
-            self.log_end_of_join(id, &join.address, "failed (lost leadership)");
-            self.answer_join(join.link, false, "lost leadership");
+        let joins: Vec<Uuid> = self.joins.by_id.keys().copied().collect();
+        if joins.is_empty() {
+            return;
         }
-        if has_joins {
-            self.want_peers();
-        }
+        joins.into_iter().for_each(|id| self.end_join(id, "failed (lost leadership)"));
+        self.want_peers();
     }
 }

@@ -131,10 +131,11 @@ impl Member {
     fn greeted(&mut self, id: LinkId, hello: Hello) {
         let own = self.id();
         let is_joining = self.membership == Membership::Joining;
+        let meant = hello.to.filter(|to| *to != own);
         let wrong = if hello.from == own {
             Some("it has this server's own id".to_owned())
-        } else if hello.to.is_some_and(|to| to != own) {
-            Some(format!("it means server {}", short(hello.to.unwrap_or_default())))
+        } else if let Some(meant) = meant.filter(|meant| !self.is_lost_one(&hello, *meant)) {
+            Some(format!("it means server {}", short(meant)))
         } else {
             let is_other = |ours: Uuid| hello.cluster.is_some_and(|theirs| theirs != ours);
             let other = self.cluster.filter(|ours| is_other(*ours));
@@ -143,8 +144,9 @@ impl Member {
         if let Some(wrong) = wrong {
             return self.refuse(id, &wrong);
         }
+        let is_lost = self.is_lost();
         let link = self.peers.link(id).expect("it has just spoken");
-        if link.peer.is_some_and(|peer| peer != hello.from) {
+        if link.peer.is_some_and(|peer| peer != hello.from) && !is_lost {
             return self.refuse(id, "another server listens there than did before");
         }
         let (made, name) = (link.made, link.name.clone());
@@ -169,9 +171,13 @@ impl Member {
                 self.peers.greet(id, &hello);
             }
         }
+        if meant.is_some() {
+            self.tell_stranger(id, hello.from);
+        }
         self.ask_again_us = self.now_us;
         if let Some(address) = &hello.address {
             self.told_of_address(hello.from, address);
+            self.told_of_place(address);
         }
         self.told_of_promises(hello.from, hello.promised);
     }
@@ -191,6 +197,9 @@ impl Member {
                 return Err(Odd::Ignored(why));
             }
             Frame::Step(step) => {
+                if VOTES.contains(&step.kind) {
+                    self.tell_stranger(link, from);
+                }
                 let is_append = step.kind == APPEND && !step.entries.is_empty();
                 if is_append && self.crash_if(Failure::CrashAfterReceivingAppend) {
                     return Ok(());

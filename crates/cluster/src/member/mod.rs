@@ -8,6 +8,7 @@ mod delays;
 mod failures;
 mod joining;
 mod links;
+mod lost;
 mod moving;
 mod promises;
 mod queries;
@@ -219,7 +220,7 @@ impl Member {
         for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
             match &entry.held {
                 Held::Here(Content::Servers(new)) => {
-                    gone.note(&servers, new);
+                    gone.note(&servers, new, entry.at.index, now_us);
                     servers = Arc::clone(new);
                 }
                 Held::Here(Content::ElectionTimer(ms)) => election_timer = *ms,
@@ -228,6 +229,7 @@ impl Member {
             }
         }
         let is_member = servers.contains_key(&opened.server);
+        let is_removed = gone.has(&opened.server);
         let mut remotes = opened.remotes;
         if !is_member && remotes.is_empty() {
             // It had got a snapshot when it stopped, and was no member yet.
@@ -285,6 +287,9 @@ impl Member {
         member.want_peers();
         let text = format!("local server ID is {}", short(member.id()));
         member.log(Level::Info, text);
+        if is_removed {
+            member.goes_soon();
+        }
         // Who is alone need not wait for others to be silent.
         if is_member && member.servers.len() == 1 {
             member.node.campaign();
@@ -336,7 +341,7 @@ impl Member {
         // More would not all be counted when they have passed.
         let ticks = self.node.ticks_left().min(TICKS_AT_ONCE);
         let ticks = self.clock.due_us(ticks, self.election_timer);
-        let own = [self.steps.again_us, self.snapshots.wakeup_us()];
+        let own = [self.steps.again_us, self.snapshots.wakeup_us(), self.removals.goes_us()];
         let others = [self.peers.wakeup_us(), self.ask_wakeup_us()];
         own.into_iter().chain(others).flatten().fold(ticks, u64::min)
     }
@@ -447,6 +452,8 @@ impl Member {
             }
         }
         self.manage_texts();
+        self.let_go();
+        self.go_if_due();
         self.tell_leader();
         self.tell_connected();
         self.ask();
@@ -642,7 +649,10 @@ impl Member {
         self.note_election();
         let (leader, term) = (self.node.leader(), self.node.term());
         match leader {
-            Some(_) => self.leaderless_us = None,
+            Some(_) => {
+                self.leaderless_us = None;
+                self.is_found();
+            }
             None => _ = self.leaderless_us.get_or_insert(self.now_us),
         }
         let of_term = leader.map(|id| (id, term));

@@ -78,11 +78,26 @@ impl Member {
             own.term
         );
         self.log(Level::Error, text);
+        // Whatever else opens the file must not vote either.
+        self.begin_anew(&[FORGOT, "left"]);
+    }
+
+    /// A server that still joins was a member for a while, and was removed before it knew: it has been heard
+    /// of too often to become one again, and joins as a new one.
+    pub(super) fn joins_as_another(&mut self) {
+        let text = format!(
+            "{}: this server was a member, and was removed; it joins its cluster as a new one",
+            self.name
+        );
+        self.log(Level::Warning, text);
+        self.begin_anew(&[FORGOT]);
+    }
+
+    /// The server is the one that it was no more; its file says so, and is to be opened anew.
+    fn begin_anew(&mut self, words: &[&str]) {
         self.membership = Membership::Forgotten;
         let mut notes = Vec::new();
-        file::write_note(FORGOT, &mut notes);
-        // Whatever else opens the file must not vote either.
-        file::write_note("left", &mut notes);
+        words.iter().for_each(|word| file::write_note(word, &mut notes));
         if let Some(effect) = self.steps.write_note(notes) {
             self.effects.push_back(effect);
         }

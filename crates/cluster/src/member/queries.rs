@@ -72,7 +72,8 @@ impl Member {
         let is_heard =
             |id: &Uuid| self.silence.heard_us(*id).is_some_and(|at_us| at_us >= since_us);
         let all = self.node.progress().into_iter();
-        let others = all.filter(|(id, _)| *id != self.id() && is_heard(id));
+        let is_voter = |id: &Uuid| *id != self.id() && self.servers.contains_key(id);
+        let others = all.filter(|(id, _)| is_voter(id) && is_heard(id));
         others.max_by_key(|(_, progress)| progress.match_index).map(|(id, _)| id)
     }
 

@@ -24,20 +24,48 @@ pub(crate) struct Removals {
     asked: BTreeSet<Uuid>,
     /// Servers of whom a committed entry says that they are members no more, as far as this one knows.
     gone: Gone,
+    /// As the leader: removed servers that wait to hear that they may go, and where.
+    departing: BTreeMap<Uuid, BTreeSet<LinkId>>,
+    /// This server is a member no more, and goes by then at the latest, monotonic.
+    goes_us: Option<u64>,
 }
 
 /// Servers that were members, the last [`GONE_MAX`] of them.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(VecDeque<Uuid>);
+pub(crate) struct Gone(VecDeque<Removed>);
+
+/// A server that was a member.
+#[derive(Clone, Copy, Debug)]
+struct Removed {
+    id: Uuid,
+    /// When this member heard of it, monotonic.
+    at_us: u64,
+    /// That was committed by this entry, or by one before it.
+    index: u64,
+}
 
 /// Removed servers that a member remembers, so that they are told whoever they ask.
 const GONE_MAX: usize = 1000;
 
+/// Election timers after which all that can vote have heard of a removal, or a leader that knows of it has
+/// been elected.
+const GONE_TIMERS: u64 = 2;
+
 impl Gone {
-    /// Takes note of what a committed entry changes.
-    pub(super) fn note(&mut self, before: &Servers, after: &Servers) {
-        self.0.extend(before.keys().filter(|id| !after.contains_key(id)));
+    /// Takes note of what a committed entry, this one or one before it, changes.
+    pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64, at_us: u64) {
+        self.0.retain(|removed| !after.contains_key(&removed.id));
+        let gone = before.keys().filter(|id| !after.contains_key(id));
+        self.0.extend(gone.map(|id| Removed { id: *id, at_us, index }));
         self.0.drain(..self.0.len().saturating_sub(GONE_MAX));
+    }
+
+    pub(super) fn has(&self, id: &Uuid) -> bool {
+        self.of(id).is_some()
+    }
+
+    fn of(&self, id: &Uuid) -> Option<Removed> {
+        self.0.iter().find(|removed| removed.id == *id).copied()
     }
 }
 
@@ -50,6 +78,11 @@ impl From<Gone> for Removals {
 impl Removals {
     pub(super) fn is_asking(&self) -> bool {
         !self.asked.is_empty()
+    }
+
+    /// When this server goes, which is a member no more.
+    pub(super) fn goes_us(&self) -> Option<u64> {
+        self.goes_us
     }
 }
 
@@ -126,15 +159,23 @@ impl Member {
         if from != server && !self.servers.contains_key(&from) {
             return Err(Odd::Ignored("remove_server_request from unknown server".into()));
         }
-        self.remove_asked(link, server);
+        self.remove_asked(link, from, server);
         Ok(())
     }
 
-    fn remove_asked(&mut self, link: LinkId, server: Uuid) {
+    fn remove_asked(&mut self, link: LinkId, from: Uuid, server: Uuid) {
         if !self.node.may_propose() {
             return self.answer_removal(link, server, false, "not leader");
         }
+        if self.is_being_added(&server) {
+            // It is asked for again when that has taken effect.
+            return self.answer_removal(link, server, false, "in progress");
+        }
         if !self.servers.contains_key(&server) {
+            if from == server {
+                self.removals.departing.entry(server).or_default().insert(link);
+                return self.let_go();
+            }
             return self.answer_removal(link, server, true, "completed");
         }
         if self.removals.going.entry(server).or_default().insert(link) {
@@ -147,11 +188,50 @@ impl Member {
     /// entry is of a later leader, of which it has not heard. Others know if they have taken the entry in: an id
     /// never comes back. Who was away for long may know nobody who leads now.
     pub(super) fn has_removed(&self, server: &Uuid, term: u64) -> bool {
-        if self.removals.gone.0.contains(server) {
-            return true;
+        if self.servers.contains_key(server) {
+            return false;
+        }
+        if let Some(removed) = self.removals.gone.of(server) {
+            return self.others_know_of(removed);
         }
         let is_of_later = term > self.node.term() + 1;
-        self.node.may_propose() && !is_of_later && !self.servers.contains_key(server)
+        self.node.may_propose() && !is_of_later && !self.is_being_added(server)
+    }
+
+    /// Whether a server was a member, and is no more.
+    pub(super) fn has_gone(&self, server: &Uuid) -> bool {
+        self.removals.gone.has(server)
+    }
+
+    /// Whether a removed server may be told: members that do not know of it count it among those whose
+    /// votes they need, and it votes until it is told.
+    fn others_know_of(&self, removed: Removed) -> bool {
+        let patience_us = GONE_TIMERS * self.election_timer * 1000;
+        if self.now_us >= removed.at_us + patience_us {
+            return true;
+        }
+        let progress = self.node.progress();
+        let knows = |id: &Uuid| {
+            *id == self.id() || progress.get(id).is_some_and(|of| of.committed >= removed.index)
+        };
+        self.node.is_leader() && self.servers.keys().all(knows)
+    }
+
+    /// Tells removed servers that wait for it that they may go.
+    pub(super) fn let_go(&mut self) {
+        if self.removals.departing.is_empty() {
+            return;
+        }
+        for (server, links) in std::mem::take(&mut self.removals.departing) {
+            let removed = self.removals.gone.of(&server);
+            if removed.is_none_or(|removed| self.others_know_of(removed)) {
+                for link in links {
+                    self.answer_removal(link, server, true, "completed");
+                }
+            } else {
+                self.removals.departing.insert(server, links);
+            }
+        }
     }
 
     /// A server did not hear that it was removed: it was down, or cut off.
@@ -179,10 +259,12 @@ impl Member {
         }
         if success {
             self.removals.asked.remove(&server);
-            if is_own && self.membership != Membership::Joining {
-                self.left();
+            match is_own.then_some(&self.membership) {
+                Some(Membership::Joining) => self.joins_as_another(),
+                Some(_) => self.left(),
+                None => {}
             }
-        } else if comment != "not leader" {
+        } else if comment != "not leader" && comment != "in progress" {
             self.log(Level::Info, format!("removing server: {comment}"));
         }
         Ok(())
@@ -213,17 +295,21 @@ impl Member {
 
     /// Some that were members may be no more.
     pub(super) fn removed(&mut self, before: &Servers) {
-        self.removals.gone.note(before, &self.servers);
+        let (index, now_us) = (self.node.commit(), self.now_us);
+        self.removals.gone.note(before, &self.servers, index, now_us);
         let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
         for server in gone.collect::<Vec<_>>() {
             self.removals.asked.remove(&server);
             self.removals.committing.take_if(|committing| *committing == server);
             let links = self.removals.going.remove(&server).unwrap_or_default();
-            // The server itself is told where it can be heard of it last.
-            let of_server = self.peers.links().filter(|(_, link)| link.peer == Some(server));
-            let to: BTreeSet<LinkId> =
-                links.into_iter().chain(of_server.map(|(id, _)| id)).collect();
-            for link in to {
+            let of_server = |link: &LinkId| self.peers.peer(*link) == Some(server);
+            // The server itself is told when others know of it as well.
+            let (its, others): (BTreeSet<LinkId>, BTreeSet<LinkId>) =
+                links.into_iter().partition(of_server);
+            if self.node.is_leader() && !its.is_empty() {
+                self.removals.departing.insert(server, its);
+            }
+            for link in others {
                 self.answer_removal(link, server, true, "completed");
             }
         }
@@ -232,6 +318,28 @@ impl Member {
         }
         let own = self.id();
         if before.contains_key(&own) && !self.servers.contains_key(&own) {
+            self.goes_soon();
+        }
+    }
+
+    /// This server is a member no more. Others may not know that yet, and need its vote: it goes when the
+    /// leader says that they do, or after a while.
+    pub(super) fn goes_soon(&mut self) {
+        if self.is_gone() || self.removals.goes_us.is_some() {
+            return;
+        }
+        let timers_us = GONE_TIMERS * self.election_timer * 1000;
+        self.removals.goes_us = Some(self.now_us + timers_us);
+        self.membership = Membership::Leaving;
+        self.ask_again_us = self.now_us;
+        if self.node.is_leader() {
+            self.node.step_down();
+        }
+    }
+
+    /// Goes, if it is time to.
+    pub(super) fn go_if_due(&mut self) {
+        if self.removals.goes_us.is_some_and(|at_us| at_us <= self.now_us) {
             self.left();
         }
     }
@@ -240,6 +348,7 @@ impl Member {
     /// again when this member leads once more.
     pub(super) fn forget_removals(&mut self) {
         self.removals.committing = None;
+        self.removals.departing.clear();
         for (server, links) in std::mem::take(&mut self.removals.going) {
             if links.is_empty() {
                 let address = self.servers.get(&server).cloned().unwrap_or_default();
@@ -258,6 +367,7 @@ impl Member {
             return;
         }
         self.membership = Membership::Left;
+        self.removals.goes_us = None;
         let mut note = Vec::new();
         file::write_note("left", &mut note);
         if let Some(effect) = self.steps.write_note(note) {

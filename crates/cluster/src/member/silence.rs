@@ -24,10 +24,11 @@ pub const REMOVAL_TIMERS_MIN: u64 = 5;
 /// So many members stay at least, however long some are silent.
 const MEMBERS_MIN: usize = 3;
 
-/// In ticks, for they stand still while the process does: what was said meanwhile is read first.
+/// In time that ticks have counted, for they stand still while the process does: what was said meanwhile is
+/// read first. In microseconds, for a tick has another length when the election timer changes.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
-    ticks: u64,
+    counted_us: u64,
     /// When each peer was heard last.
     heard: BTreeMap<Uuid, Heard>,
     /// Since when the member leads, if it does.
@@ -39,14 +40,14 @@ pub(crate) struct Silence {
 /// When a peer was heard.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
-    tick: u64,
+    counted_us: u64,
     at_us: u64,
 }
 
 impl Silence {
     /// Something came from a peer.
     pub(super) fn heard(&mut self, peer: Uuid, now_us: u64) {
-        self.heard.insert(peer, Heard { tick: self.ticks, at_us: now_us });
+        self.heard.insert(peer, Heard { counted_us: self.counted_us, at_us: now_us });
     }
 
     /// When something came from a peer last.
@@ -54,38 +55,48 @@ impl Silence {
         self.heard.get(&peer).map(|heard| heard.at_us)
     }
 
-    /// For how many ticks nothing has come from a peer while this member leads.
-    fn silent_ticks(&self, peer: Uuid, led_since: u64) -> u64 {
-        self.ticks - self.heard.get(&peer).map_or(0, |heard| heard.tick).max(led_since)
+    /// For how long nothing has come from a peer while this member leads.
+    fn silent_us(&self, peer: Uuid, led_since: u64) -> u64 {
+        self.counted_us - self.heard.get(&peer).map_or(0, |heard| heard.counted_us).max(led_since)
     }
 
-    /// A tick has passed. Whether a leader has heard of too few of these `others` for an election
-    /// timer to make a majority with it.
-    fn is_alone(&mut self, is_leader: bool, others: impl Iterator<Item = Uuid>) -> bool {
-        self.ticks += 1;
+    /// A tick of this length has passed. Whether a leader has heard of too few of these `others` for an
+    /// election timer to make a majority with it.
+    fn is_alone(
+        &mut self,
+        tick_us: u64,
+        is_leader: bool,
+        others: impl Iterator<Item = Uuid>,
+    ) -> bool {
+        self.counted_us += tick_us;
         if !is_leader {
             self.led_since = None;
             return false;
         }
-        let led_since = *self.led_since.get_or_insert(self.ticks);
+        let led_since = *self.led_since.get_or_insert(self.counted_us);
         let (mut voters, mut heard) = (1, 1);
         for peer in others {
             voters += 1;
-            heard += usize::from(self.silent_ticks(peer, led_since) < ELECTION_TICKS);
+            heard += usize::from(self.silent_us(peer, led_since) < ELECTION_TICKS * tick_us);
         }
         heard * 2 <= voters
     }
 
-    /// The member that a leader has not heard of for `limit` ticks, if all `others` are as silent or well,
-    /// and enough of those are. Looked for behind [`Silence::is_alone`].
-    fn removable(&self, limit: u64, others: impl Iterator<Item = Uuid>) -> Option<Uuid> {
+    /// The member that a leader has not heard of for `limit_us`, if all `others` are as silent or well, as who
+    /// was heard within an election timer is, and enough of those are. Looked for behind [`Silence::is_alone`].
+    fn removable(
+        &self,
+        timer_us: u64,
+        limit_us: u64,
+        others: impl Iterator<Item = Uuid>,
+    ) -> Option<Uuid> {
         let led_since = self.led_since?;
         let (mut voters, mut well, mut silent) = (1, 1, None);
         for peer in others {
             voters += 1;
-            match self.silent_ticks(peer, led_since) {
-                silence if silence < ELECTION_TICKS => well += 1,
-                silence if silence >= limit => silent = silent.or(Some(peer)),
+            match self.silent_us(peer, led_since) {
+                silence if silence < timer_us => well += 1,
+                silence if silence >= limit_us => silent = silent.or(Some(peer)),
                 _ => return None,
             }
         }
@@ -98,10 +109,13 @@ impl Member {
     pub(super) fn look_for_silence(&mut self) {
         let own = self.id();
         let others = self.servers.keys().copied().filter(|id| *id != own);
-        if !self.silence.is_alone(self.node.is_leader(), others) {
+        let tick_us = tick_us(self.election_timer);
+        if !self.silence.is_alone(tick_us, self.node.is_leader(), others) {
             return self.remove_silent();
         }
-        let progress = self.node.progress().into_iter().filter(|(id, _)| *id != own);
+        // Who still joins does not vote.
+        let is_voter = |id: &Uuid| *id != own && self.servers.contains_key(id);
+        let progress = self.node.progress().into_iter().filter(|(id, _)| is_voter(id));
         let successor = progress.max_by_key(|(_, progress)| progress.match_index);
         if let Some((successor, _)) = successor {
             let term = self.node.term();
@@ -132,9 +146,9 @@ impl Member {
         }
         let own = self.id();
         let others = self.servers.keys().copied().filter(|id| *id != own);
-        let ticks =
-            (ms * 1000 / tick_us(self.election_timer)).max(REMOVAL_TIMERS_MIN * ELECTION_TICKS);
-        let Some(server) = self.silence.removable(ticks, others) else { return };
+        let timer_us = self.election_timer * 1000;
+        let limit_us = (ms * 1000).max(REMOVAL_TIMERS_MIN * timer_us);
+        let Some(server) = self.silence.removable(timer_us, limit_us, others) else { return };
         // Who is connected may stand still, or be a packaged server of a cluster that is being moved.
         if self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(server)) {
             return;
@@ -152,12 +166,12 @@ mod tests {
 
     const OTHERS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
 
-    /// How many ticks pass until the leader is alone, if `hears` says whom it hears at which.
+    /// How many ticks of a microsecond pass until the leader is alone, if `hears` says whom it hears at which.
     fn ticks_until_alone(hears: impl Fn(u64) -> Vec<Uuid>) -> Option<u64> {
         let mut silence = Silence::default();
         (1..1000).find(|tick| {
             hears(*tick).into_iter().for_each(|peer| silence.heard(peer, 0));
-            silence.is_alone(true, OTHERS.into_iter())
+            silence.is_alone(1, true, OTHERS.into_iter())
         })
     }
 
@@ -181,21 +195,23 @@ mod tests {
     fn who_has_just_begun_to_lead_waits_as_long() {
         let mut silence = Silence::default();
         for _ in 0..500 {
-            assert!(!silence.is_alone(false, OTHERS.into_iter()));
+            assert!(!silence.is_alone(1, false, OTHERS.into_iter()));
         }
         for _ in 0..ELECTION_TICKS {
-            assert!(!silence.is_alone(true, OTHERS.into_iter()));
+            assert!(!silence.is_alone(1, true, OTHERS.into_iter()));
         }
-        assert!(silence.is_alone(true, OTHERS.into_iter()));
+        assert!(silence.is_alone(1, true, OTHERS.into_iter()));
     }
 
     /// Whom a leader may remove of others that it heard last at these ticks, at tick 1000, if that takes
     /// 500 ticks of silence.
     fn removable(heard: &[u64]) -> Option<usize> {
         let peers = || (1..=heard.len() as u128).map(Uuid::from_u128);
-        let mut silence = Silence { led_since: Some(1), ticks: 1000, ..Silence::default() };
-        silence.heard.extend(peers().zip(heard.iter().map(|&tick| Heard { tick, at_us: 0 })));
-        peers().position(|peer| silence.removable(500, peers()) == Some(peer))
+        let mut silence = Silence { led_since: Some(1), counted_us: 1000, ..Silence::default() };
+        silence
+            .heard
+            .extend(peers().zip(heard.iter().map(|&tick| Heard { counted_us: tick, at_us: 0 })));
+        peers().position(|peer| silence.removable(ELECTION_TICKS, 500, peers()) == Some(peer))
     }
 
     #[test]
@@ -211,14 +227,14 @@ mod tests {
 
     #[test]
     fn who_has_just_begun_to_lead_has_heard_everybody_so_to_say() {
-        let silence = Silence { led_since: Some(900), ticks: 1000, ..Silence::default() };
+        let silence = Silence { led_since: Some(900), counted_us: 1000, ..Silence::default() };
         let peers = (1..=4).map(Uuid::from_u128);
-        assert_eq!(silence.removable(500, peers), None);
+        assert_eq!(silence.removable(ELECTION_TICKS, 500, peers), None);
     }
 
     #[test]
     fn who_is_alone_in_the_cluster_is_a_majority() {
         let mut silence = Silence::default();
-        assert!((0..500).all(|_| !silence.is_alone(true, [].into_iter())));
+        assert!((0..500).all(|_| !silence.is_alone(1, true, [].into_iter())));
     }
 }

@@ -107,6 +107,12 @@ impl Snapshots {
         }
     }
 
+    /// Whether a snapshot is on its way here.
+    #[cfg(test)]
+    pub(super) fn is_receiving(&self) -> bool {
+        self.incoming.is_some()
+    }
+
     /// Whether the log is being replaced.
     pub(super) fn is_installing(&self) -> bool {
         self.is_installing
@@ -385,8 +391,17 @@ impl Member {
     /// copy can be made while there is one on its way. True if that was so.
     fn forget_superseded(&mut self) -> bool {
         let is_wanted = |incoming: &Incoming| self.node.lacks(incoming.begin.last);
+        // Nobody else sends the rest of it. Where the file takes nothing, even who may come back keeps the
+        // file from being written anew.
+        let is_cut = |incoming: &Incoming| {
+            let leads_no_more = self.node.leader().is_some_and(|leader| leader != incoming.from);
+            leads_no_more || self.steps.is_failing() && self.peers.peer(incoming.link).is_none()
+        };
         let incoming = self.snapshots.incoming.as_ref().filter(|_| !self.snapshots.is_installing);
-        let is_over = incoming.is_some_and(|incoming| self.is_gone() || !is_wanted(incoming));
+        let is_over = incoming.is_some_and(|incoming| {
+            let is_whole = incoming.have == incoming.begin.len;
+            self.is_gone() || !is_wanted(incoming) || !is_whole && is_cut(incoming)
+        });
         if is_over {
             self.drop_incoming();
         }
@@ -470,7 +485,8 @@ impl Member {
         assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
         // One that says no more is written where the file takes nothing more.
         let is_of_use = mark.last.index >= self.node.mark().last.index;
-        if !is_of_use || self.is_gone() {
+        // Nor is one whose file tells nothing of its removal any more.
+        if !is_of_use || self.is_gone() || self.removals.goes_us().is_some() {
             return self.effects.push_back(Effect::DropCopy);
         }
         let behind = mark.last.index + 1..=self.node.last();

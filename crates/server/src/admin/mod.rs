@@ -1,11 +1,13 @@
 //! What operators ask, and what they are shown: how far the start has come, reconfigurations under
 //! way, and the shell's own figures.
 
+pub(crate) mod again;
 pub mod overview;
 pub mod unixctl;
 
 use std::collections::BTreeMap;
 
+use crate::admin::again::ToOpenAgain;
 use crate::configuration::{Configuration, DbConfig};
 use crate::effect::{Effect, Level};
 use crate::event::HostStatus;
@@ -34,8 +36,10 @@ pub(crate) struct Opening {
     pub(crate) name: String,
     /// How the database is to be served.
     pub(crate) config: DbConfig,
-    /// The `add-db` command; otherwise it is part of a reconfiguration.
+    /// The `add-db` command; otherwise it is part of a reconfiguration, or opened again.
     pub(crate) command: Option<CommandId>,
+    /// The database's name, if it was served before.
+    pub(crate) again: Option<String>,
 }
 
 /// What operators ask, and what they are shown.
@@ -43,6 +47,7 @@ pub(crate) struct Admin {
     config_file: Option<String>,
     reconfiguring: Option<Reconfiguration>,
     opening: BTreeMap<DbId, Opening>,
+    pub(crate) to_open_again: ToOpenAgain,
     /// Why the server cannot start.
     start_errors: Vec<String>,
     /// The shell has heard that all is open: what is connected to comes after that.
@@ -65,6 +70,7 @@ impl Admin {
             config_file,
             reconfiguring: None,
             opening: BTreeMap::new(),
+            to_open_again: ToOpenAgain::default(),
             start_errors: Vec::new(),
             serves: false,
             host_status: HostStatus::default(),
@@ -186,10 +192,11 @@ impl Admin {
         self.opening.values().any(|opening| opening.command.is_none())
     }
 
-    /// Databases that are being opened, and were configured before.
+    /// Databases that are being opened, or are to be, and were configured before.
     pub(crate) fn reopening(&self) -> impl Iterator<Item = (String, DbConfig)> + '_ {
         let configured = self.opening.values().filter(|opening| opening.command.is_none());
-        configured.map(|opening| (opening.name.clone(), opening.config.clone()))
+        let now = configured.map(|opening| (opening.name.clone(), opening.config.clone()));
+        now.chain(self.to_open_again.iter())
     }
 
     /// A database of the configuration cannot be served.

@@ -211,8 +211,11 @@ impl Server {
         match self.databases.by_name(name) {
             Some(id) => self.remove_database(id, &reason),
             None => {
-                let joining = self.clusters.by_name(name).ok_or("Failed to find the database.")?;
-                self.remove_joining(joining);
+                match self.clusters.by_name(name) {
+                    Some(joining) => self.remove_joining(joining),
+                    None if self.admin.to_open_again.remove(name) => {}
+                    None => return Err("Failed to find the database.".into()),
+                }
                 self.save_configuration();
             }
         }

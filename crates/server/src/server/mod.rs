@@ -248,6 +248,7 @@ impl Server {
             self.remotes.next_us().filter(|_| may_connect),
             self.remotes.next_status_us(&self.databases),
             self.databases.has_grown().then(|| self.admin.next_compaction_us()),
+            self.admin.to_open_again.next_us(),
             self.subscriptions.next_us(),
             self.deliveries.next_us(),
             self.states.next_us(),
@@ -320,6 +321,7 @@ impl Server {
         }
         let Self { shell, sessions, databases, remotes, .. } = self;
         remotes.write_status_if_due(shell, sessions, databases);
+        self.open_again_if_due();
     }
 
     /// fdatasync(2) has failed: the file takes nothing until it is rewritten.

@@ -23,16 +23,34 @@ impl Server {
         config: DbConfig,
         command: Option<CommandId>,
     ) {
+        self.open_file(Opening { name: path, config, command, again: None });
+    }
+
+    /// Opens the file of a database once more that was served before.
+    pub(super) fn open_again(&mut self, path: String, db: String, config: DbConfig) {
+        self.open_file(Opening { name: path, config, command: None, again: Some(db) });
+    }
+
+    /// Opens files once more that could not be opened the last time.
+    pub(super) fn open_again_if_due(&mut self) {
+        let now_us = self.shell.now_us();
+        for (path, db, config) in self.admin.to_open_again.take_due(now_us) {
+            self.open_again(path, db, config);
+        }
+    }
+
+    fn open_file(&mut self, opening: Opening) {
         let db = self.databases.next_id();
-        let name = path.clone();
-        self.admin.begin_opening(db, Opening { name, config, command });
+        let path = opening.name.clone();
+        self.admin.begin_opening(db, opening);
         let seed = self.shell.uuids().next_u64();
         self.shell.ask(Effect::Open { db, path, seed });
     }
 
     /// A database file has been read, or could not be.
     pub(super) fn opened(&mut self, db: DbId, result: Result<Loaded, String>) {
-        let Opening { name, config, command } = self.admin.end_opening(db);
+        let Opening { name, config, command, again } = self.admin.end_opening(db);
+        let wanted_again = again.map(|again| (again, config.clone()));
         let mismatch = |is: Model, not: Model| {
             let (is, not) = (is.name(), not.name());
             format!("ovsdb error: {name}: database is {is} and not {not}")
@@ -51,6 +69,7 @@ impl Server {
         let reply = match result {
             Ok(loaded) => {
                 self.install(db, loaded);
+                self.admin.to_open_again.is_open(&name);
                 let Self { shell, databases, backups, clusters, .. } = self;
                 // One that has not joined its cluster has no tables.
                 if databases.get(db).is_none() {
@@ -71,7 +90,13 @@ impl Server {
                 self.shell.ask(Effect::CommandReply { id, reply });
                 self.save_configuration();
             }
-            (None, Err(error)) => self.admin.open_failed(&mut self.shell, &name, &error),
+            (None, Err(error)) => {
+                self.admin.open_failed(&mut self.shell, &name, &error);
+                if let Some((again, config)) = wanted_again {
+                    let now_us = self.shell.now_us();
+                    self.admin.to_open_again.put_off(name, again, config, now_us);
+                }
+            }
             (None, Ok(_)) => {}
         }
         self.continue_reconfiguration();

@@ -6,6 +6,9 @@ use super::Verdict;
 /// Election timers that all that takes at most.
 const TIMERS_MAX: u64 = 5;
 
+/// A relay gives an address of its list so long before it tries the next one, in microseconds.
+const TRY_US: u64 = 1_000_000;
+
 /// A server looks at itself less often than so many times in so many microseconds, however busy it is.
 const LOOKS_MAX: u32 = 10_000;
 const LOOKS_US: u64 = 100_000;
@@ -52,15 +55,22 @@ impl Liveness {
         self.has_written |= self.calm_us.is_some_and(|calm_us| asked_us >= calm_us);
     }
 
-    /// Somebody looks at the clock, and has perhaps asked for something that is not answered.
-    pub(crate) fn looked(&self, now_us: u64, who: &str, asked_us: Option<u64>) -> Verdict {
+    /// Somebody looks at the clock, and has perhaps asked for something that is not answered: at a server
+    /// that tries so many others one after the other, each of which it gives a second.
+    pub(crate) fn looked(
+        &self,
+        now_us: u64,
+        who: &str,
+        asked_us: Option<u64>,
+        tries: usize,
+    ) -> Verdict {
         let Some(calm_us) = self.calm_us else { return Ok(()) };
         let most_us = TIMERS_MAX * self.timer_us;
         if !self.has_written && now_us > calm_us + most_us {
             return Err(format!("nothing was written for {TIMERS_MAX} election timers"));
         }
         match asked_us.map(|asked_us| asked_us.max(calm_us)) {
-            Some(since_us) if now_us > since_us + most_us => {
+            Some(since_us) if now_us > since_us + most_us + tries as u64 * TRY_US => {
                 Err(format!("{who} was not answered for {TIMERS_MAX} election timers"))
             }
             _ => Ok(()),
@@ -75,15 +85,16 @@ mod tests {
     #[test]
     fn within_five_timers_all_goes_on() {
         let mut liveness = Liveness::default();
-        assert_eq!(liveness.looked(999, "a", Some(1)), Ok(()), "there are faults");
+        assert_eq!(liveness.looked(999, "a", Some(1), 0), Ok(()), "there are faults");
         liveness.calm(1000, 10);
         liveness.wrote(999);
-        assert_eq!(liveness.looked(1050, "a", Some(1)), Ok(()));
-        assert!(liveness.looked(1051, "a", None).is_err(), "nothing was written");
+        assert_eq!(liveness.looked(1050, "a", Some(1), 0), Ok(()));
+        assert!(liveness.looked(1051, "a", None, 0).is_err(), "nothing was written");
         liveness.wrote(1001);
-        assert_eq!(liveness.looked(1051, "a", None), Ok(()));
-        assert!(liveness.looked(1051, "a", Some(1)).is_err(), "no answer");
-        assert_eq!(liveness.looked(1051, "a", Some(1001)), Ok(()));
+        assert_eq!(liveness.looked(1051, "a", None, 0), Ok(()));
+        assert!(liveness.looked(1051, "a", Some(1), 0).is_err(), "no answer");
+        assert_eq!(liveness.looked(1051, "a", Some(1), 1), Ok(()), "there is another one to try");
+        assert_eq!(liveness.looked(1051, "a", Some(1001), 0), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod connections;
+mod departures;
 mod odd_frames;
 mod promises;
 mod snapshots;

@@ -167,7 +167,7 @@ impl Bench {
         on_link.filter_map(|(_, bytes)| upto(bytes)).collect()
     }
 
-    fn begin(&mut self, last: Position, len: u64) -> LinkId {
+    pub(super) fn begin(&mut self, last: Position, len: u64) -> LinkId {
         let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
         let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len };
         let link = self.greet(server(2), Lane::Log);
@@ -175,7 +175,7 @@ impl Bench {
         link
     }
 
-    fn piece(&mut self, link: LinkId, last: Position, number: u64) {
+    pub(super) fn piece(&mut self, link: LinkId, last: Position, number: u64) {
         let bytes = vec![b'x'; PIECE as usize];
         self.frame(link, &Frame::Piece { last, offset: number * PIECE, bytes });
     }

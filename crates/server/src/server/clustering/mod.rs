@@ -293,6 +293,7 @@ impl Server {
             }
             let part = self.clusters.part_mut(db);
             let (path, configured) = (part.path.clone(), part.configured_keys.clone());
+            let name = part.member.name().to_owned();
             let with_tables = self.databases.get(db).map(|db| db.configured_keys().clone());
             let keys = with_tables.unwrap_or(configured);
             if has_tables {
@@ -312,7 +313,7 @@ impl Server {
             if matches!(end, End::Suspect | End::Forgot) {
                 let model = Some(Model::Clustered);
                 let config = DbConfig { model, keys, ..DbConfig::default() };
-                self.open_database(path, config, None);
+                self.open_again(path, name, config);
                 self.save_configuration();
             }
         }

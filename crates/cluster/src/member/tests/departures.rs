@@ -1,0 +1,243 @@
+//! Members that are removed go when the others can do without their votes; servers that join make way for
+//! others when they do not.
+
+use weir_data::Uuid;
+
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server, three};
+use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
+use crate::entry::{Content, Entry};
+use crate::ids::{LinkId, Position};
+use crate::wire::{Frame, Hello, Lane, Step};
+
+/// How often a server was told on a connection that it is a member no more.
+fn told(bench: &Bench, link: LinkId, server: Uuid) -> usize {
+    let mut said = vec![];
+    let comment = "completed".to_owned();
+    Frame::RemoveReply { server, success: true, comment }.write(&mut said);
+    let has = |bytes: &[u8]| bytes.windows(said.len()).any(|part| part == said);
+    bench.sent.iter().filter(|(to, bytes)| *to == link && has(bytes)).count()
+}
+
+/// A leader whose entry that removes server 3 is committed, and where server 2 and server 3 speak.
+fn has_removed_3() -> (Bench, LinkId, LinkId, u64) {
+    let mut bench = Bench::leader();
+    let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(1);
+    let index = bench.member.last_position().index;
+    bench.say(links[0], Step { kind: APPEND_REPLY, term: 3, index, commit: 5, ..Step::default() });
+    assert!(!bench.member.servers.contains_key(&server(3)), "it is committed");
+    (bench, links[0], links[1], index)
+}
+
+/// What server 2 does not know it counts by: without server 1 it would need server 3.
+#[test]
+fn a_removed_member_goes_when_the_others_know_of_it() {
+    let (mut bench, link2, link3, index) = has_removed_3();
+    bench.frame(link3, &Frame::Remove { server: server(3) });
+    bench.say(link3, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
+    assert_eq!(told(&bench, link3, server(3)), 0, "server 2 may not know");
+    bench.say(link2, Step { kind: APPEND_REPLY, term: 3, index, commit: index, ..Step::default() });
+    assert_eq!(told(&bench, link3, server(3)), 1);
+    bench.say(link3, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
+    assert_eq!(told(&bench, link3, server(3)), 2, "whoever is no member hears so when it asks");
+}
+
+#[test]
+fn a_removed_member_goes_after_two_election_timers_whoever_knows() {
+    let (mut bench, link2, link3, _) = has_removed_3();
+    for _ in 0..21 {
+        bench.pass(100);
+        bench.say(link2, Step { kind: 6, term: 3, commit: 5, ..Step::default() });
+    }
+    bench.say(link3, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
+    assert_eq!(told(&bench, link3, server(3)), 1);
+}
+
+/// Server 2 takes the member out of its own list, in front of its eyes.
+#[test]
+fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
+    let mut bench = Bench::follower();
+    let mut servers = three();
+    servers.remove(&server(1));
+    let (before, link) = (bench.member.last_position(), bench.greet(server(2), Lane::Log));
+    let at = Position { term: 3, index: before.index + 1 };
+    let entry = Entry { at, content: Content::Servers(servers.into()) };
+    let (log_term, index, commit) = (before.term, before.index, at.index);
+    let entries = vec![entry];
+    let kind = APPEND;
+    bench.say(link, Step { kind, term: 3, log_term, index, commit, entries, ..Step::default() });
+    assert!(!bench.has_left);
+    bench.pass(1900);
+    let link = bench.greet(server(3), Lane::Control);
+    let (log_term, index) = (at.term, at.index);
+    bench.say(link, Step { kind: VOTE_REQUEST, term: 4, log_term, index, ..Step::default() });
+    assert_eq!(bench.member.node.vote(), Some(server(3)), "it still votes");
+    bench.pass(200);
+    assert!(bench.has_left);
+}
+
+/// It is in the leader's log, and has not taken effect there.
+#[test]
+fn a_server_that_is_being_taken_in_is_not_told_that_it_was_removed() {
+    let mut bench = Bench::leader();
+    let join = Frame::Join { address: address(4), replaces: None };
+    let link = bench.greet(server(4), Lane::Control);
+    bench.frame(link, &join);
+    bench.say(link, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
+    assert_eq!(told(&bench, link, server(4)), 0);
+    let link = bench.greet(server(5), Lane::Control);
+    bench.say(link, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
+    assert_eq!(told(&bench, link, server(5)), 1, "nobody knows of this one");
+}
+
+#[test]
+fn a_removed_server_that_joins_is_told_and_joins_as_another_one() {
+    let (mut bench, ..) = has_removed_3();
+    let link = bench.greet(server(3), Lane::Control);
+    bench.frame(link, &Frame::Join { address: address(3), replaces: None });
+    assert_eq!(told(&bench, link, server(3)), 1);
+    assert!(bench.member.joins.by_id.is_empty());
+
+    let mut joiner = Bench::joiner();
+    let link = joiner.greet(server(2), Lane::Control);
+    let comment = "completed".to_owned();
+    joiner.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+    assert!(joiner.has_forgotten && !joiner.has_left);
+}
+
+#[test]
+fn servers_that_are_silent_join_no_more() {
+    let mut bench = Bench::leader();
+    let link2 = bench.greet(server(2), Lane::Control);
+    for n in 4..20 {
+        let link = bench.greet(server(n), Lane::Control);
+        bench.frame(link, &Frame::Join { address: address(n), replaces: None });
+    }
+    let last = bench.greet(server(20), Lane::Control);
+    let join = Frame::Join { address: address(20), replaces: None };
+    bench.frame(last, &join);
+    assert_eq!(bench.member.joins.by_id.len(), 16, "there are too many");
+    for _ in 0..310 {
+        bench.pass(100);
+        bench.say(link2, Step { kind: 6, term: 3, commit: 5, ..Step::default() });
+    }
+    bench.frame(last, &join);
+    assert_eq!(bench.member.joins.by_id.keys().collect::<Vec<_>>(), [&server(20)]);
+    // Another one at the same place.
+    let link = bench.greet(server(21), Lane::Control);
+    bench.frame(link, &join);
+    assert_eq!(bench.member.joins.by_id.keys().collect::<Vec<_>>(), [&server(21)]);
+}
+
+/// All that its list names may be gone, and those who are there know it.
+#[test]
+fn a_server_that_joins_asks_whoever_connects_to_it() {
+    let mut bench = Bench::joiner();
+    let link = bench.accept();
+    let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(9));
+    let (lane, address) = (Some(Lane::Control), Some(address(9)));
+    bench.hello(link, &Hello { cluster, to, from, address: address.clone(), lane, promised: None });
+    assert!(bench.member.remotes.contains(&address.expect("it has one")));
+}
+
+/// Who leads is silent about the snapshot of the leader before: the file must be written anew meanwhile.
+#[test]
+fn half_a_snapshot_of_a_leader_before_keeps_no_copy_from_being_made() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let half = bench.begin(last, 1 << 20);
+    bench.piece(half, last, 0);
+    assert!(bench.member.snapshots.is_receiving());
+    let link = bench.greet(server(3), Lane::Control);
+    bench.say(link, Step { kind: HEARTBEAT, term: 4, commit: 5, ..Step::default() });
+    assert!(!bench.member.snapshots.is_receiving());
+}
+
+/// Nor does one that was cut off while the file takes nothing.
+#[test]
+fn half_a_snapshot_is_let_go_where_the_file_takes_nothing() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let half = bench.begin(last, 1 << 20);
+    bench.piece(half, last, 0);
+    bench.handle(crate::Event::Lost { link: half, error: None });
+    assert!(bench.member.snapshots.is_receiving(), "the rest may come");
+    bench.is_disk_bad = true;
+    let link = bench.greet(server(2), Lane::Control);
+    let (kind, log_term, index) = (APPEND, 1, 6);
+    let entries = vec![data(3, 7)];
+    bench.say(link, Step { kind, term: 3, log_term, index, entries, ..Step::default() });
+    assert!(!bench.member.snapshots.is_receiving());
+}
+
+/// Its file is from before it was server 3, and it was another one before that.
+#[test]
+fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let join = Frame::Join { address: address(3), replaces: Some(server(77)) };
+    let link = bench.greet(server(9), Lane::Control);
+    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
+    bench.say(link3, heartbeat_answer.clone());
+    let before = bench.member.last_position();
+    bench.frame(link, &join);
+    assert_eq!(bench.member.last_position(), before, "server 3 is there");
+    for _ in 0..15 {
+        bench.pass(100);
+        bench.say(link2, heartbeat_answer.clone());
+    }
+    bench.frame(link, &join);
+    assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
+}
+
+fn greeting(to: u128, from: u128) -> Hello {
+    let (cluster, to, from) = (Some(CLUSTER), Some(server(to)), server(from));
+    Hello { cluster, to, from, address: None, lane: Some(Lane::Control), promised: None }
+}
+
+/// The server that it means was here before, and both were removed: this member does not remember them.
+#[test]
+fn who_is_lost_is_told_where_members_are() {
+    let mut bench = Bench::follower();
+    let link = bench.accept();
+    bench.hello(link, &greeting(8, 9));
+    let mut named = vec![];
+    let comment = "not a member".to_owned();
+    let remotes = [2, 1, 2, 3].map(address).to_vec();
+    Frame::JoinReply { success: false, comment, remotes }.write(&mut named);
+    let is_told = |(to, bytes): &(LinkId, Vec<u8>)| *to == link && bytes.ends_with(&named);
+    assert!(bench.sent.iter().any(is_told) && !bench.closed.contains(&link));
+    for (to, from) in [(8, 3), (3, 9)] {
+        let link = bench.accept();
+        bench.hello(link, &greeting(to, from));
+        assert!(bench.closed.contains(&link), "{from} means {to}: one of them is a member");
+    }
+}
+
+#[test]
+fn who_has_no_leader_asks_whoever_is_where_others_were() {
+    let mut bench = Bench::follower();
+    let link = bench.connection_to(address(3));
+    bench.handle(crate::Event::Connected { link });
+    bench.hello(link, &greeting(1, 9));
+    assert!(bench.closed.contains(&link), "there is a leader");
+
+    let mut bench = Bench::member();
+    bench.pass(3000);
+    let link = bench.connection_to(address(3));
+    bench.handle(crate::Event::Connected { link });
+    bench.sent.clear();
+    bench.hello(link, &greeting(1, 9));
+    let kind = crate::consensus::PRE_VOTE_REQUEST;
+    let (term, log_term, index) = (bench.member.term() + 1, 1, 6);
+    let mut asked = vec![];
+    Frame::Step(Step { kind, term, log_term, index, ..Step::default() }).write(&mut asked);
+    assert!(bench.sent.contains(&(link, asked)), "it asks for a vote: {:?}", bench.logs);
+    let remotes = vec![address(7)];
+    bench.frame(link, &Frame::JoinReply { success: false, comment: String::new(), remotes });
+    bench.connection_to(address(7));
+    let comment = "completed".to_owned();
+    bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+    assert!(bench.has_left);
+}
