@@ -153,7 +153,11 @@ pub enum Effect {
     Left,
     /// The member does not have what it has promised to keep: its file, which says so, is to be opened
     /// anew, for the server to join its cluster again.
-    Forgot,
+    Forgot {
+        /// Where others were, besides those that the file names: among them may be the only ones that are
+        /// members now.
+        remotes: Vec<String>,
+    },
     /// End the process behind all that was asked for before, with these last words: an operator wants
     /// to see what comes of it (`cluster/failure-test`).
     Crash {

@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) life: u64,
     pub(crate) disk: Disk,
     pub(crate) db: Option<DbId>,
+    /// In which life it has opened a file last.
+    opened_in: Option<u64>,
     /// Where its peers reach it.
     pub(crate) port: Option<PeerPortId>,
     /// Through which its clients come.
@@ -100,6 +102,7 @@ impl Node {
             life: 0,
             disk: Disk::new(file),
             db: None,
+            opened_in: None,
             port: None,
             remote: None,
             links: BTreeSet::new(),
@@ -393,6 +396,13 @@ impl World {
                     true => self.load_standalone(seed),
                     false => load(&path, seed, &self.nodes[n].disk.file),
                 };
+                // One whose process goes on, for it begins anew.
+                let life = Some(self.nodes[n].life);
+                let is_again = std::mem::replace(&mut self.nodes[n].opened_in, life) == life;
+                if is_again && !self.is_calm && self.rng.chance(30) {
+                    self.note(n, "cannot open its database once more");
+                    result = Err("Input/output error".to_owned());
+                }
                 if let Ok(loaded) = &mut result {
                     loaded.set_key_file(self.nodes[n].disk.keys.clone());
                     self.nodes[n].disk.open(loaded.valid_len());

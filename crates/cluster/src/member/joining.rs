@@ -45,6 +45,10 @@ const JOINS_MAX: usize = 16;
 /// way for others.
 const JOIN_SILENCE_US: u64 = 30_000_000;
 
+/// A server that joins and has not been heard of for so long, in microseconds, makes way for another one that
+/// joins at its address.
+const JOIN_REPLACED_US: u64 = 5_000_000;
+
 /// A server that joins asks at so many places, at most, of which others have told it.
 const REMOTES_MAX: usize = 64;
 
@@ -87,15 +91,10 @@ impl Member {
             return self.answer_join(link, false, "in progress");
         }
         if self.has_gone(&from) {
-            return self.tell_removed(link, from);
-        }
-        let is_same_place = |join: &Join| join.address == address;
-        if let Some(before) = self.joins.find(is_same_place) {
-            // One that was there before comes no more.
-            self.end_join(before, "failed (another server joins at its address)");
-        }
-        if self.joins.by_id.len() >= JOINS_MAX {
-            return self.answer_join(link, false, "in progress");
+            return match self.may_go(&from) {
+                true => self.tell_removed(link, from),
+                false => self.answer_join(link, false, "in progress"),
+            };
         }
         if let Some(before) = replaces.and_then(|before| self.replaced_at(&address, before)) {
             // It asks again when that is done.
@@ -105,6 +104,17 @@ impl Member {
         let is_taken = self.servers.values().any(|other| *other == address);
         if is_taken || weir_log::clustered::check_address(&address).is_err() {
             return self.answer_join(link, false, "another server has this address");
+        }
+        let is_same_place = |join: &Join| join.address == address;
+        if let Some(before) = self.joins.find(is_same_place) {
+            if !self.is_silent_join(before, JOIN_REPLACED_US) {
+                return self.answer_join(link, false, "in progress");
+            }
+            // One that was there before comes no more.
+            self.end_join(before, "failed (another server joins at its address)");
+        }
+        if self.joins.by_id.len() >= JOINS_MAX {
+            return self.answer_join(link, false, "in progress");
         }
         let (server, cluster) = (self.named(from, &address), self.cluster_name());
         let text = format!("starting to add server {server} to cluster {cluster}");
@@ -126,10 +136,14 @@ impl Member {
         if is_there(&before) {
             return Some(before).filter(|before| *before != self.id());
         }
-        let since_us = self.now_us.saturating_sub(self.election_timer * 1000);
+        // Long enough for a member that is started anew, and for a new leader to hear all.
+        let since_us = self.now_us.saturating_sub(JOIN_SILENCE_US);
+        let has_led = self.elections.won_us.is_none_or(|won_us| won_us <= since_us);
         let is_heard = |id: &Uuid| self.silence.heard_us(*id).is_some_and(|us| us > since_us);
+        let is_connected =
+            |id: &Uuid| self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(*id));
         let between = self.servers.keys().find(|id| is_there(id)).copied();
-        between.filter(|id| *id != self.id() && !is_heard(id))
+        between.filter(|id| *id != self.id() && has_led && !is_heard(id) && !is_connected(id))
     }
 
     /// Whether a server joins, or an entry that makes it a member is in the log and has not taken effect.
@@ -150,14 +164,18 @@ impl Member {
         self.answer_join(join.link, false, why);
     }
 
+    /// Whether a server that joins has not been heard of for so long.
+    fn is_silent_join(&self, id: Uuid, us: u64) -> bool {
+        let since_us = self.joins.by_id[&id].since_us;
+        let heard_us = self.silence.heard_us(id).unwrap_or(0).max(since_us);
+        self.now_us.saturating_sub(heard_us) > us
+    }
+
     /// Servers that are heard of no more do not join any more.
     fn end_silent_joins(&mut self) {
-        let is_silent = |(id, join): (&Uuid, &Join)| {
-            let heard_us = self.silence.heard_us(*id).unwrap_or(0).max(join.since_us);
-            let is_over = self.now_us.saturating_sub(heard_us) > JOIN_SILENCE_US;
-            (join.phase != Phase::Committing && is_over).then_some(*id)
-        };
-        let silent: Vec<Uuid> = self.joins.by_id.iter().filter_map(is_silent).collect();
+        let open = self.joins.by_id.iter().filter(|(_, join)| join.phase != Phase::Committing);
+        let silent = open.map(|(id, _)| *id).filter(|id| self.is_silent_join(*id, JOIN_SILENCE_US));
+        let silent: Vec<Uuid> = silent.collect();
         if silent.is_empty() {
             return;
         }

@@ -134,7 +134,7 @@ impl Member {
         let meant = hello.to.filter(|to| *to != own);
         let wrong = if hello.from == own {
             Some("it has this server's own id".to_owned())
-        } else if let Some(meant) = meant.filter(|meant| !self.is_lost_one(&hello, *meant)) {
+        } else if let Some(meant) = meant.filter(|_| !self.is_lost_one(&hello)) {
             Some(format!("it means server {}", short(meant)))
         } else {
             let is_other = |ours: Uuid| hello.cluster.is_some_and(|theirs| theirs != ours);
@@ -179,7 +179,8 @@ impl Member {
             self.told_of_address(hello.from, address);
             self.told_of_place(address);
         }
-        self.told_of_promises(hello.from, hello.promised);
+        // To whom it means another server it tells what that one has promised.
+        self.told_of_promises(hello.from, hello.promised.filter(|_| meant.is_none()));
     }
 
     fn frame(&mut self, link: LinkId, from: Uuid, frame: Frame) -> Result<(), Odd> {

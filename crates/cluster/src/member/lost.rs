@@ -1,29 +1,31 @@
 //! A member that was removed while it was away, and knows only servers that have gone since, or such that do
 //! not remember it: whoever it reaches names the members of today, and their leader tells it.
 //!
-//! Nothing of that happens to who has heard of a leader within an election timer.
+//! Nothing of that happens to who has heard of a leader within an election timer. Who has been told to leave, or is a
+//! member no more and waits until it may go, is as lost where it does not hear who leads.
 
 use weir_data::Uuid;
 
-use super::{Member, Membership};
+use super::Member;
 use crate::consensus::PRE_VOTE_REQUEST;
 use crate::ids::LinkId;
 use crate::peers::Made;
 use crate::wire::{Hello, Lane, Step};
 
 impl Member {
-    /// Whether this member has known no leader for an election timer.
+    /// Whether this member has known no leader for an election timer, or is one no more.
     pub(super) fn is_lost(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_long = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
-        self.membership == Membership::Member && self.leaderless_us.is_some_and(is_long)
+        let is_alone = self.leaderless_us.is_some_and(is_long);
+        self.is_member() && (is_alone || self.is_departing())
     }
 
-    /// Whether who greets here, and means another server, may be lost: neither of them is a member.
-    pub(super) fn is_lost_one(&self, hello: &Hello, meant: Uuid) -> bool {
-        let is_known = |id: &Uuid| self.servers.contains_key(id);
+    /// Whether who greets here, and means another server, may be lost: it is no member as far as this one
+    /// knows.
+    pub(super) fn is_lost_one(&self, hello: &Hello) -> bool {
         let is_of_cluster = self.cluster.is_some() && hello.cluster == self.cluster;
-        self.is_member() && is_of_cluster && !is_known(&hello.from) && !is_known(&meant)
+        self.is_member() && is_of_cluster && !self.servers.contains_key(&hello.from)
     }
 
     /// Tells who is no member, as far as this one knows, where members are.
@@ -60,7 +62,7 @@ impl Member {
 
     /// There is a leader: nobody else need be asked for one.
     pub(super) fn is_found(&mut self) {
-        if self.membership == Membership::Member && !self.remotes.is_empty() {
+        if self.is_member() && !self.is_departing() && !self.remotes.is_empty() {
             self.remotes.clear();
             self.want_peers();
         }

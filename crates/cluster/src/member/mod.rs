@@ -111,6 +111,15 @@ impl Opened {
             ..self
         }
     }
+
+    /// A server that begins anew asks at these places as well.
+    pub fn may_join_at(&mut self, remotes: &[String]) {
+        let is_new = |remote: &&String| !self.remotes.contains(remote);
+        if self.replaces.is_some() {
+            let new: Vec<String> = remotes.iter().filter(is_new).cloned().collect();
+            self.remotes.extend(new);
+        }
+    }
 }
 
 /// What part a member has.
@@ -220,7 +229,7 @@ impl Member {
         for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
             match &entry.held {
                 Held::Here(Content::Servers(new)) => {
-                    gone.note(&servers, new, entry.at.index, now_us);
+                    gone.note(&servers, new, entry.at.index);
                     servers = Arc::clone(new);
                 }
                 Held::Here(Content::ElectionTimer(ms)) => election_timer = *ms,
@@ -229,7 +238,6 @@ impl Member {
             }
         }
         let is_member = servers.contains_key(&opened.server);
-        let is_removed = gone.has(&opened.server);
         let mut remotes = opened.remotes;
         if !is_member && remotes.is_empty() {
             // It had got a snapshot when it stopped, and was no member yet.
@@ -287,9 +295,6 @@ impl Member {
         member.want_peers();
         let text = format!("local server ID is {}", short(member.id()));
         member.log(Level::Info, text);
-        if is_removed {
-            member.goes_soon();
-        }
         // Who is alone need not wait for others to be silent.
         if is_member && member.servers.len() == 1 {
             member.node.campaign();
@@ -341,7 +346,7 @@ impl Member {
         // More would not all be counted when they have passed.
         let ticks = self.node.ticks_left().min(TICKS_AT_ONCE);
         let ticks = self.clock.due_us(ticks, self.election_timer);
-        let own = [self.steps.again_us, self.snapshots.wakeup_us(), self.removals.goes_us()];
+        let own = [self.steps.again_us, self.snapshots.wakeup_us()];
         let others = [self.peers.wakeup_us(), self.ask_wakeup_us()];
         own.into_iter().chain(others).flatten().fold(ticks, u64::min)
     }
@@ -378,6 +383,11 @@ impl Member {
     /// Whether the server is no member any more, nor will be.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.membership, Membership::Left | Membership::Forgotten)
+    }
+
+    /// Whether the server is a member no more, and only votes until others know that.
+    pub fn is_departing(&self) -> bool {
+        self.removals.is_departing()
     }
 
     /// The election timer in milliseconds.
@@ -453,7 +463,6 @@ impl Member {
         }
         self.manage_texts();
         self.let_go();
-        self.go_if_due();
         self.tell_leader();
         self.tell_connected();
         self.ask();

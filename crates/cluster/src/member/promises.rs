@@ -96,6 +96,8 @@ impl Member {
     /// The server is the one that it was no more; its file says so, and is to be opened anew.
     fn begin_anew(&mut self, words: &[&str]) {
         self.membership = Membership::Forgotten;
+        let known = self.remotes.iter().chain(self.servers.values());
+        let remotes = known.filter(|address| **address != self.address).cloned().collect();
         let mut notes = Vec::new();
         words.iter().for_each(|word| file::write_note(word, &mut notes));
         if let Some(effect) = self.steps.write_note(notes) {
@@ -103,7 +105,7 @@ impl Member {
         }
         self.want_peers();
         self.gather();
-        self.effects.push_back(Effect::Forgot);
+        self.effects.push_back(Effect::Forgot { remotes });
     }
 
     /// Whether this member may say that it votes: one that has just started waits until all others

@@ -26,8 +26,8 @@ pub(crate) struct Removals {
     gone: Gone,
     /// As the leader: removed servers that wait to hear that they may go, and where.
     departing: BTreeMap<Uuid, BTreeSet<LinkId>>,
-    /// This server is a member no more, and goes by then at the latest, monotonic.
-    goes_us: Option<u64>,
+    /// This server is a member no more, and goes when a leader says that it may.
+    is_departing: bool,
 }
 
 /// Servers that were members, the last [`GONE_MAX`] of them.
@@ -38,30 +38,20 @@ pub(crate) struct Gone(VecDeque<Removed>);
 #[derive(Clone, Copy, Debug)]
 struct Removed {
     id: Uuid,
-    /// When this member heard of it, monotonic.
-    at_us: u64,
     /// That was committed by this entry, or by one before it.
     index: u64,
 }
 
-/// Removed servers that a member remembers, so that they are told whoever they ask.
+/// Removed servers that a member remembers, so that they are told when it leads.
 const GONE_MAX: usize = 1000;
-
-/// Election timers after which all that can vote have heard of a removal, or a leader that knows of it has
-/// been elected.
-const GONE_TIMERS: u64 = 2;
 
 impl Gone {
     /// Takes note of what a committed entry, this one or one before it, changes.
-    pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64, at_us: u64) {
+    pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64) {
         self.0.retain(|removed| !after.contains_key(&removed.id));
         let gone = before.keys().filter(|id| !after.contains_key(id));
-        self.0.extend(gone.map(|id| Removed { id: *id, at_us, index }));
+        self.0.extend(gone.map(|id| Removed { id: *id, index }));
         self.0.drain(..self.0.len().saturating_sub(GONE_MAX));
-    }
-
-    pub(super) fn has(&self, id: &Uuid) -> bool {
-        self.of(id).is_some()
     }
 
     fn of(&self, id: &Uuid) -> Option<Removed> {
@@ -80,9 +70,9 @@ impl Removals {
         !self.asked.is_empty()
     }
 
-    /// When this server goes, which is a member no more.
-    pub(super) fn goes_us(&self) -> Option<u64> {
-        self.goes_us
+    /// Whether this server is a member no more, and still votes.
+    pub(super) fn is_departing(&self) -> bool {
+        self.is_departing
     }
 }
 
@@ -128,13 +118,16 @@ impl Member {
         self.log(Level::Info, text);
     }
 
-    /// The leader hands leadership over before it goes; others ask it.
+    /// The leader hands leadership over before it goes; others ask it. Who is a member no more does not hear
+    /// who leads, nor does who is lost: they ask everybody.
     pub(super) fn ask_to_leave(&mut self) {
-        let own = self.id();
+        let frame = Frame::Remove { server: self.id() };
         if self.node.is_leader() {
             self.give_lead_away();
+        } else if self.is_lost() {
+            self.peers.tell_all(Lane::Control, &frame);
         } else if let Some(leader) = self.node.leader() {
-            self.peers.send(leader, Lane::Control, &Frame::Remove { server: own });
+            self.peers.send(leader, Lane::Control, &frame);
         }
     }
 
@@ -165,6 +158,9 @@ impl Member {
 
     fn remove_asked(&mut self, link: LinkId, from: Uuid, server: Uuid) {
         if !self.node.may_propose() {
+            if from == server {
+                self.tell_stranger(link, from);
+            }
             return self.answer_removal(link, server, false, "not leader");
         }
         if self.is_being_added(&server) {
@@ -183,38 +179,32 @@ impl Member {
         }
     }
 
-    /// Whether a server that asks for votes for a term is no member any more. It was one as of a committed
-    /// entry of an earlier term. A leader that has everything of those before it knows, unless that
-    /// entry is of a later leader, of which it has not heard. Others know if they have taken the entry in: an id
-    /// never comes back. Who was away for long may know nobody who leads now.
+    /// Whether a server that asks for votes for a term is no member any more, and may be told. It was one as of a
+    /// committed entry of an earlier term: a leader that has everything of those before it knows, unless
+    /// that entry is of a later leader, of which it has not heard.
     pub(super) fn has_removed(&self, server: &Uuid, term: u64) -> bool {
-        if self.servers.contains_key(server) {
+        let is_of_later = term > self.node.term() + 1;
+        if !self.node.may_propose() || is_of_later || self.servers.contains_key(server) {
             return false;
         }
-        if let Some(removed) = self.removals.gone.of(server) {
-            return self.others_know_of(removed);
-        }
-        let is_of_later = term > self.node.term() + 1;
-        self.node.may_propose() && !is_of_later && !self.is_being_added(server)
+        !self.is_being_added(server) && self.may_go(server)
     }
 
     /// Whether a server was a member, and is no more.
     pub(super) fn has_gone(&self, server: &Uuid) -> bool {
-        self.removals.gone.has(server)
+        self.removals.gone.of(server).is_some()
     }
 
-    /// Whether a removed server may be told: members that do not know of it count it among those whose
-    /// votes they need, and it votes until it is told.
-    fn others_know_of(&self, removed: Removed) -> bool {
-        let patience_us = GONE_TIMERS * self.election_timer * 1000;
-        if self.now_us >= removed.at_us + patience_us {
-            return true;
-        }
+    /// Whether a server that is no member may be told so by this leader, and go. Members that do not know that its
+    /// removal is committed count it among those whose votes they need, and it votes until it is told.
+    /// With a majority that knows, who is elected does: it hears so from those that vote.
+    pub(super) fn may_go(&self, server: &Uuid) -> bool {
+        let Some(removed) = self.removals.gone.of(server) else { return true };
         let progress = self.node.progress();
-        let knows = |id: &Uuid| {
-            *id == self.id() || progress.get(id).is_some_and(|of| of.committed >= removed.index)
+        let knows = |id: &&Uuid| {
+            **id == self.id() || progress.get(id).is_some_and(|of| of.committed >= removed.index)
         };
-        self.node.is_leader() && self.servers.keys().all(knows)
+        self.servers.keys().filter(knows).count() * 2 > self.servers.len()
     }
 
     /// Tells removed servers that wait for it that they may go.
@@ -223,8 +213,7 @@ impl Member {
             return;
         }
         for (server, links) in std::mem::take(&mut self.removals.departing) {
-            let removed = self.removals.gone.of(&server);
-            if removed.is_none_or(|removed| self.others_know_of(removed)) {
+            if self.may_go(&server) {
                 for link in links {
                     self.answer_removal(link, server, true, "completed");
                 }
@@ -295,8 +284,8 @@ impl Member {
 
     /// Some that were members may be no more.
     pub(super) fn removed(&mut self, before: &Servers) {
-        let (index, now_us) = (self.node.commit(), self.now_us);
-        self.removals.gone.note(before, &self.servers, index, now_us);
+        let index = self.node.commit();
+        self.removals.gone.note(before, &self.servers, index);
         let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
         for server in gone.collect::<Vec<_>>() {
             self.removals.asked.remove(&server);
@@ -318,29 +307,21 @@ impl Member {
         }
         let own = self.id();
         if before.contains_key(&own) && !self.servers.contains_key(&own) {
-            self.goes_soon();
+            self.departs();
         }
     }
 
-    /// This server is a member no more. Others may not know that yet, and need its vote: it goes when the
-    /// leader says that they do, or after a while.
-    pub(super) fn goes_soon(&mut self) {
-        if self.is_gone() || self.removals.goes_us.is_some() {
+    /// This server is a member no more. Others may not know that yet, and need its vote: it goes when a
+    /// leader says that it may.
+    fn departs(&mut self) {
+        if self.is_gone() || self.removals.is_departing {
             return;
         }
-        let timers_us = GONE_TIMERS * self.election_timer * 1000;
-        self.removals.goes_us = Some(self.now_us + timers_us);
+        self.removals.is_departing = true;
         self.membership = Membership::Leaving;
         self.ask_again_us = self.now_us;
         if self.node.is_leader() {
             self.node.step_down();
-        }
-    }
-
-    /// Goes, if it is time to.
-    pub(super) fn go_if_due(&mut self) {
-        if self.removals.goes_us.is_some_and(|at_us| at_us <= self.now_us) {
-            self.left();
         }
     }
 
@@ -367,7 +348,7 @@ impl Member {
             return;
         }
         self.membership = Membership::Left;
-        self.removals.goes_us = None;
+        self.removals.is_departing = false;
         let mut note = Vec::new();
         file::write_note("left", &mut note);
         if let Some(effect) = self.steps.write_note(note) {

@@ -394,7 +394,9 @@ impl Member {
         // Nobody else sends the rest of it. Where the file takes nothing, even who may come back keeps the
         // file from being written anew.
         let is_cut = |incoming: &Incoming| {
-            let leads_no_more = self.node.leader().is_some_and(|leader| leader != incoming.from);
+            let is_other = self.node.leader().is_some_and(|leader| leader != incoming.from);
+            // What comes of a newer term is that of its leader, of whom nothing else may have come.
+            let leads_no_more = is_other && self.node.term() > incoming.begin.term;
             leads_no_more || self.steps.is_failing() && self.peers.peer(incoming.link).is_none()
         };
         let incoming = self.snapshots.incoming.as_ref().filter(|_| !self.snapshots.is_installing);
@@ -486,7 +488,7 @@ impl Member {
         // One that says no more is written where the file takes nothing more.
         let is_of_use = mark.last.index >= self.node.mark().last.index;
         // Nor is one whose file tells nothing of its removal any more.
-        if !is_of_use || self.is_gone() || self.removals.goes_us().is_some() {
+        if !is_of_use || self.is_gone() || self.removals.is_departing() {
             return self.effects.push_back(Effect::DropCopy);
         }
         let behind = mark.last.index + 1..=self.node.last();

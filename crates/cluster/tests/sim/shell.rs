@@ -295,7 +295,7 @@ impl World {
                 self.tell(format!("left {n}"));
                 self.later(self.now_us + 200_000, n, Due::Down);
             }
-            Effect::Forgot => {
+            Effect::Forgot { .. } => {
                 self.checks.counts.hindered += 1;
                 self.later(self.now_us + 100_000, n, Due::Down);
                 self.later(self.now_us + 150_000, n, Due::Up);

@@ -7,7 +7,7 @@ pub mod unixctl;
 
 use std::collections::BTreeMap;
 
-use crate::admin::again::ToOpenAgain;
+use crate::admin::again::{Again, ToOpenAgain};
 use crate::configuration::{Configuration, DbConfig};
 use crate::effect::{Effect, Level};
 use crate::event::HostStatus;
@@ -38,8 +38,8 @@ pub(crate) struct Opening {
     pub(crate) config: DbConfig,
     /// The `add-db` command; otherwise it is part of a reconfiguration, or opened again.
     pub(crate) command: Option<CommandId>,
-    /// The database's name, if it was served before.
-    pub(crate) again: Option<String>,
+    /// What the database was, if it was served before.
+    pub(crate) again: Option<Again>,
 }
 
 /// What operators ask, and what they are shown.
@@ -185,6 +185,12 @@ impl Admin {
     /// A database file that was asked for has been read, or could not be.
     pub(crate) fn end_opening(&mut self, db: DbId) -> Opening {
         self.opening.remove(&db).expect("a file is answered for once")
+    }
+
+    /// A configuration says anew which files are to be opened: none is opened again that it does not name.
+    pub(crate) fn open_none_again(&mut self) {
+        self.to_open_again.clear();
+        self.opening.values_mut().for_each(|opening| opening.again = None);
     }
 
     /// Whether databases are being opened of the configuration.

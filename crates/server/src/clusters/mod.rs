@@ -114,6 +114,8 @@ pub(crate) struct Part {
     pub(crate) growth: Growth,
     /// The server is no member any more.
     pub(crate) end: Option<End>,
+    /// Where others were, for one that joins again.
+    pub(crate) known: Vec<String>,
     /// The server ends, and its leadership is on its way to another one.
     pub(crate) is_handing_over: bool,
     /// Bytes that may be queued for a member (`cluster/set-backlog-threshold`).
@@ -275,7 +277,8 @@ impl Clusters {
     pub(crate) fn due_for_copy(&self, now_us: u64) -> impl Iterator<Item = DbId> {
         let is_due = move |(db, part): (&DbId, &Part)| {
             let jitter_ms = (part.member.id().to_u128() % u128::from(compact::JITTER_MS)) as u64;
-            let is_free = part.copy.is_none() && part.end.is_none();
+            let is_going = part.end.is_some() || part.member.is_departing();
+            let is_free = part.copy.is_none() && !is_going;
             (is_free && part.growth.is_due(now_us, jitter_ms)).then_some(*db)
         };
         self.parts.iter().filter_map(is_due)
@@ -367,6 +370,7 @@ impl Clusters {
             finishing: None,
             growth: Growth::new(size, shell.now_us()),
             end: None,
+            known: Vec::new(),
             is_handing_over: false,
             backlog_bytes_max: None,
         };

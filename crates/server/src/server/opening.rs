@@ -6,6 +6,7 @@ use weir_history::History;
 use weir_log::standalone::Form;
 
 use crate::admin::Opening;
+use crate::admin::again::Again;
 use crate::clusters::PartFile;
 use crate::configuration::{DbConfig, Model};
 use crate::database::server_db;
@@ -27,15 +28,15 @@ impl Server {
     }
 
     /// Opens the file of a database once more that was served before.
-    pub(super) fn open_again(&mut self, path: String, db: String, config: DbConfig) {
-        self.open_file(Opening { name: path, config, command: None, again: Some(db) });
+    pub(super) fn open_again(&mut self, path: String, again: Again, config: DbConfig) {
+        self.open_file(Opening { name: path, config, command: None, again: Some(again) });
     }
 
     /// Opens files once more that could not be opened the last time.
     pub(super) fn open_again_if_due(&mut self) {
         let now_us = self.shell.now_us();
-        for (path, db, config) in self.admin.to_open_again.take_due(now_us) {
-            self.open_again(path, db, config);
+        for (path, again, config) in self.admin.to_open_again.take_due(now_us) {
+            self.open_again(path, again, config);
         }
     }
 
@@ -67,7 +68,10 @@ impl Server {
             (result, _) => result.and_then(|loaded| self.check_name(loaded)),
         };
         let reply = match result {
-            Ok(loaded) => {
+            Ok(mut loaded) => {
+                if let (Some((again, _)), Some(member)) = (&wanted_again, &mut loaded.member) {
+                    member.opened.may_join_at(&again.remotes);
+                }
                 self.install(db, loaded);
                 self.admin.to_open_again.is_open(&name);
                 let Self { shell, databases, backups, clusters, .. } = self;
@@ -92,7 +96,9 @@ impl Server {
             }
             (None, Err(error)) => {
                 self.admin.open_failed(&mut self.shell, &name, &error);
-                if let Some((again, config)) = wanted_again {
+                // Somebody may have added it otherwise.
+                let is_free = |again: &Again| self.check_new_name(&again.db).is_ok();
+                if let Some((again, config)) = wanted_again.filter(|(again, _)| is_free(again)) {
                     let now_us = self.shell.now_us();
                     self.admin.to_open_again.put_off(name, again, config, now_us);
                 }

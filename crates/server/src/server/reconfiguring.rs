@@ -100,7 +100,7 @@ impl Server {
     fn reconfigure(&mut self, configuration: Configuration) {
         let Configuration { remotes, databases, sync_from, sync_exclude, is_backup } =
             configuration;
-        self.admin.to_open_again.clear();
+        self.admin.open_none_again();
         self.remotes.configure(remotes);
         self.backups.configure(sync_from, sync_exclude, is_backup);
         let is_relay = |(_, config): &(String, DbConfig)| config.model == Some(Model::Relay);

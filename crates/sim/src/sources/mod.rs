@@ -31,7 +31,7 @@ use crate::sources::visitors::{Columns, Visitor};
 use crate::world::{Due, World};
 
 /// Clients that write and take locks, and clients that watch.
-const WRITERS: usize = 5;
+const WRITERS: usize = 8;
 const WATCHERS: usize = 4;
 
 /// The operator looks so often, in microseconds, and copies the file at each time.
@@ -122,7 +122,8 @@ pub fn faults(seed: u64) -> Faults {
         pause: 50,
         compact: 40,
         jump: 20,
-        slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },
+        // What waits behind a slow helper at the source can lose its lock meanwhile.
+        slow_helper: if seed.is_multiple_of(2) { 40 } else { 0 },
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
         slow_reader: 300,
         sync_us: 3000,

@@ -222,7 +222,9 @@ impl World {
     }
 
     fn connect_visitor(&mut self, number: usize) {
-        let n = self.rng.below(self.nodes.len());
+        // At most servers there is nobody else; at the source and the first relay some meet.
+        let most = if self.rng.chance(50) { 2 } else { self.nodes.len() };
+        let n = self.rng.below(most);
         let now_us = self.now_us;
         let node = &self.nodes[n];
         let is_up = node.server.is_some() && node.paused_until_us <= now_us;

@@ -305,7 +305,7 @@ impl Bench {
             Effect::PeerLost { peer } => self.lost.push(peer),
             Effect::Disconnect { link } => self.closed.push(link),
             Effect::Left => self.has_left = true,
-            Effect::Forgot => self.has_forgotten = true,
+            Effect::Forgot { .. } => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { link, bytes } => self.sent.push((link, bytes)),
             Effect::DropSnapshot | Effect::DropCopy => {}

@@ -11,6 +11,7 @@ mod syncing;
 use weir_cluster::{Effect as Wanted, Event as Happened, Level as Severity, Place};
 use weir_data::Uuid;
 
+use crate::admin::again::Again;
 use crate::clusters::End;
 use crate::clusters::forwards::Forward;
 use crate::clusters::reading::{Piece, Texts};
@@ -218,7 +219,10 @@ impl Server {
             Wanted::DropCopy => self.drop_snapshot(db),
             Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
             Wanted::Left => self.clusters.part_mut(db).end = Some(End::Left),
-            Wanted::Forgot => self.clusters.part_mut(db).end = Some(End::Forgot),
+            Wanted::Forgot { remotes } => {
+                let part = self.clusters.part_mut(db);
+                (part.end, part.known) = (Some(End::Forgot), remotes);
+            }
             Wanted::Log { level, text, limit } => {
                 let level = match level {
                     Severity::Error => Level::Error,
@@ -293,7 +297,7 @@ impl Server {
             }
             let part = self.clusters.part_mut(db);
             let (path, configured) = (part.path.clone(), part.configured_keys.clone());
-            let name = part.member.name().to_owned();
+            let again = Again { db: part.member.name().to_owned(), remotes: part.known.clone() };
             let with_tables = self.databases.get(db).map(|db| db.configured_keys().clone());
             let keys = with_tables.unwrap_or(configured);
             if has_tables {
@@ -313,7 +317,7 @@ impl Server {
             if matches!(end, End::Suspect | End::Forgot) {
                 let model = Some(Model::Clustered);
                 let config = DbConfig { model, keys, ..DbConfig::default() };
-                self.open_again(path, name, config);
+                self.open_again(path, again, config);
                 self.save_configuration();
             }
         }

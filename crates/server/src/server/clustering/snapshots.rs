@@ -103,7 +103,8 @@ impl Server {
     ) -> bool {
         let is_settled = self.databases.get(db).is_some_and(Db::shows_last_commit);
         let part = self.clusters.part_mut(db);
-        if !is_settled || part.is_replacing_file() || part.is_behind() {
+        let is_going = part.member.is_departing();
+        if !is_settled || is_going || part.is_replacing_file() || part.is_behind() {
             return false;
         }
         // One that says no more than the file is of use where that takes nothing more.
