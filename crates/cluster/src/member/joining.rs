@@ -106,6 +106,10 @@ impl Member {
             return self.answer_join(link, false, "another server has this address");
         }
         let is_same_place = |join: &Join| join.address == address;
+        let mut joining = self.joins.by_id.values();
+        if joining.any(|join| join.phase == Phase::Committing && is_same_place(join)) {
+            return self.answer_join(link, false, "in progress");
+        }
         if let Some(before) = self.joins.find(is_same_place) {
             if !self.is_silent_join(before, JOIN_REPLACED_US) {
                 return self.answer_join(link, false, "in progress");
@@ -285,6 +289,10 @@ impl Member {
         let mut has_proposed = false;
         for id in ready {
             let join = &self.joins.by_id[&id];
+            if self.servers.values().any(|taken| *taken == join.address) {
+                self.end_join(id, "failed (another server has this address)");
+                continue;
+            }
             let mut servers = (*self.servers).clone();
             servers.insert(id, join.address.clone());
             let proposed = self.node.propose_servers(Arc::new(servers), Change::Add(id));

@@ -52,10 +52,23 @@ impl Member {
 
     /// Asks strangers whether they would vote for this member: a leader among them says that it is none.
     pub(super) fn ask_strangers(&mut self) {
+        let strangers = self.strangers().collect::<Vec<_>>();
+        self.ask_for_votes(strangers);
+    }
+
+    /// As [`Self::ask_strangers`], of everybody that this member has connected to.
+    pub(super) fn ask_all_for_votes(&mut self) {
+        let control = Made::ByUs(Lane::Control);
+        let links = self.peers.links().filter(|(_, link)| link.is_ours && link.made == control);
+        let links = links.map(|(id, _)| id).collect::<Vec<_>>();
+        self.ask_for_votes(links);
+    }
+
+    fn ask_for_votes(&mut self, links: Vec<LinkId>) {
         let last = self.last_position();
         let (term, log_term, index) = (self.node.term() + 1, last.term, last.index);
         let step = Step { kind: PRE_VOTE_REQUEST, term, log_term, index, ..Step::default() };
-        for link in self.strangers().collect::<Vec<_>>() {
+        for link in links {
             self.peers.answer(link, &crate::wire::Frame::Step(step.clone()));
         }
     }

@@ -265,7 +265,7 @@ impl Member {
             election_timer,
             applied_eid,
             clock: Clock::new(now_us),
-            steps: Steps::new(opened.log_len),
+            steps: Steps::new(opened.log_len, opened.commit),
             takes_entries: true,
             texts: Texts::new(opened.texts_bytes_max),
             joins: Joins::default(),
@@ -402,7 +402,8 @@ impl Member {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
         let has_room = !self.is_stuck_for_long() && !self.lacks_snapshot_for_long();
-        self.is_member() && has_room && !self.leaderless_us.is_some_and(is_alone)
+        let takes_part = self.is_member() && !self.is_departing();
+        takes_part && has_room && !self.leaderless_us.is_some_and(is_alone)
     }
 
     /// Whether no snapshot could be kept for as long as the election timer is.
@@ -513,7 +514,13 @@ impl Member {
         }
         self.node.has_applied(last);
         self.snapshots.lack_nothing();
+        let of_servers = |entry: &Entry| matches!(entry.content, Content::Servers(_));
+        let effect = match committed.iter().any(of_servers) {
+            true => self.steps.write_commit_of_servers(),
+            false => None,
+        };
         self.gather();
+        self.effects.extend(effect);
         self.effects.push_back(Effect::Commit(committed));
     }
 

@@ -126,6 +126,7 @@ impl Member {
             self.give_lead_away();
         } else if self.is_lost() {
             self.peers.tell_all(Lane::Control, &frame);
+            self.ask_all_for_votes();
         } else if let Some(leader) = self.node.leader() {
             self.peers.send(leader, Lane::Control, &frame);
         }
@@ -168,6 +169,11 @@ impl Member {
             return self.answer_removal(link, server, false, "in progress");
         }
         if !self.servers.contains_key(&server) {
+            // Whom this leader does not remember it may never have known, for it leads no more: that one asks
+            // for its vote as well, which says of which term it knows.
+            if from == server && !self.has_gone(&server) {
+                return self.answer_removal(link, server, false, "in progress");
+            }
             if from == server {
                 self.removals.departing.entry(server).or_default().insert(link);
                 return self.let_go();
@@ -183,7 +189,7 @@ impl Member {
     /// committed entry of an earlier term: a leader that has everything of those before it knows, unless
     /// that entry is of a later leader, of which it has not heard.
     pub(super) fn has_removed(&self, server: &Uuid, term: u64) -> bool {
-        let is_of_later = term > self.node.term() + 1;
+        let is_of_later = term > self.node.term() + 1 && !self.has_gone(server);
         if !self.node.may_propose() || is_of_later || self.servers.contains_key(server) {
             return false;
         }
@@ -197,12 +203,13 @@ impl Member {
 
     /// Whether a server that is no member may be told so by this leader, and go. Members that do not know that its
     /// removal is committed count it among those whose votes they need, and it votes until it is told.
-    /// With a majority that knows, who is elected does: it hears so from those that vote.
+    /// With a majority that knows, one of those is elected, or makes who is elected know.
     pub(super) fn may_go(&self, server: &Uuid) -> bool {
         let Some(removed) = self.removals.gone.of(server) else { return true };
         let progress = self.node.progress();
-        let knows = |id: &&Uuid| {
-            **id == self.id() || progress.get(id).is_some_and(|of| of.committed >= removed.index)
+        let knows = |id: &&Uuid| match **id == self.id() {
+            true => self.steps.commit_on_disk() >= removed.index,
+            false => progress.get(id).is_some_and(|of| of.committed >= removed.index),
         };
         self.servers.keys().filter(knows).count() * 2 > self.servers.len()
     }

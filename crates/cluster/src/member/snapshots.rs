@@ -450,6 +450,7 @@ impl Member {
         self.snapshots.len = incoming.begin.len;
         self.node.restored();
         self.node.has_applied(incoming.begin.last.index);
+        self.steps.has_on_disk(incoming.begin.last.index);
         let mark = incoming.begin.mark();
         (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
         let before = std::mem::replace(&mut self.servers, mark.servers);
@@ -508,6 +509,7 @@ impl Member {
     pub(super) fn finished(&mut self) {
         let (mark, len) = self.snapshots.finishing.take().expect("a copy was to be");
         self.snapshots.len = len;
+        self.steps.has_on_disk(mark.last.index);
         if mark.last.index > self.node.mark().last.index {
             self.node.compacted(mark);
         }

@@ -45,6 +45,11 @@ impl Askers {
         true
     }
 
+    /// Which member has asked.
+    pub(crate) fn from(&self, number: u64) -> Option<Uuid> {
+        self.by_number.get(&number).map(|asked| asked.from)
+    }
+
     /// A request is about to be answered.
     pub(crate) fn end(&mut self, number: u64) -> Option<Asked> {
         let asked = self.by_number.remove(&number)?;

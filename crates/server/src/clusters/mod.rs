@@ -28,7 +28,7 @@ pub(crate) mod unapplied;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Event as Happened, Mark, Member};
+use weir_cluster::{Event as Happened, FRAME_BYTES_MAX, Mark, Member};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
@@ -44,6 +44,7 @@ use crate::clusters::unapplied::Unapplied;
 use crate::database::Trigger;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, SessionId, WorkId};
+use crate::reply::error_text;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
 
@@ -55,6 +56,17 @@ pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 
 /// A snapshot that could not be read back is read again after this long, in microseconds.
 pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
+
+/// The longest text of a request to the leader, of an entry, or of a reply that goes to another member, in
+/// bytes: each is one frame, with some more around it.
+pub(crate) const TEXT_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
+
+/// What is answered to who asks for more.
+pub(crate) fn too_long(what: &str) -> weir_data::Error {
+    let details =
+        format!("{what} of more than {TEXT_BYTES_MAX} bytes cannot go to the other servers");
+    weir_data::Error::new("resources exhausted", details)
+}
 
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
@@ -125,6 +137,15 @@ pub(crate) struct Part {
 impl Part {
     /// Tells a member what has come of an attempt of its request.
     pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
+        let outcome = match outcome {
+            // Who has asked runs it once more, on the rows that it ran on here.
+            Outcome::Entry(at, reply) if reply.len() > TEXT_BYTES_MAX => Outcome::Known(at),
+            Outcome::Empty(at, reply) if reply.len() > TEXT_BYTES_MAX => {
+                let error = error_text(&too_long("a reply"));
+                Outcome::Empty(at, [&b"["[..], &error, b"]"].concat())
+            }
+            outcome => outcome,
+        };
         self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
     }
 }

@@ -16,6 +16,7 @@ use crate::ids::DbId;
 use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
+use crate::session::locks::Held;
 use crate::shell::Shell;
 use crate::work::operations;
 
@@ -171,16 +172,21 @@ impl Databases {
         self.open(id).file_done(Some((trigger, reply)), None);
     }
 
-    /// What a transaction would be answered now; `None` if it would not be.
+    /// What a transaction is answered that has become the entry that takes effect next; `None` if it would
+    /// not be. Its locks counted when it ran, whoever has them by now.
     pub(crate) fn reply_of(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         trigger: &Trigger,
     ) -> Option<Vec<u8>> {
-        let locks = trigger.locks.as_deref();
+        let counted = |held: &Held| Held::elsewhere(held.name.clone());
+        let locks: Option<Vec<Held>> =
+            trigger.locks.as_ref().map(|locks| locks.iter().map(counted).collect());
         let operations = operations(trigger.message.text());
-        let outcome = self.execute_unbounded(shell, sessions, &trigger.origin, locks, &operations);
+        let origin = &trigger.origin;
+        let outcome =
+            self.execute_unbounded(shell, sessions, origin, locks.as_deref(), &operations);
         let Outcome::Done(done) = outcome else { return None };
         done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
         Some(done.reply)

@@ -12,6 +12,7 @@ use weir_history::{Name, Record};
 use weir_json::object;
 use weir_log::standalone::{self, Form, Style};
 
+use crate::clusters::{TEXT_BYTES_MAX, too_long};
 use crate::database::Db;
 use crate::database::clustered::Follower;
 use crate::database::trigger::Trigger;
@@ -174,7 +175,7 @@ impl Db {
         writes: Writes<'_>,
     ) -> Result<Option<Recorded>, Error> {
         if self.storage.is_clustered() {
-            return Ok(self.propose(shell, delta, eid, comment));
+            return self.propose(shell, delta, eid, comment);
         }
         let Some(style) = self.record_style() else { return Ok(None) };
         let store = self.tables.store().expect("the change has just been made there");
@@ -202,7 +203,7 @@ impl Db {
         delta: &Delta,
         eid: Uuid,
         comment: Option<String>,
-    ) -> Option<Recorded> {
+    ) -> Result<Option<Recorded>, Error> {
         let store = self.tables.store().expect("the change has just been made there");
         let (date_ms, mut text) = (shell.wall_ms(), b"[null,".to_vec());
         let form = Form::Difference;
@@ -216,10 +217,13 @@ impl Db {
             comment_text,
         );
         if !is_any {
-            return None;
+            return Ok(None);
         }
         text.push(b']');
-        Some(self.propose_text(eid, text, (date_ms, comment)))
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(too_long("a change"));
+        }
+        Ok(Some(self.propose_text(eid, text, (date_ms, comment))))
     }
 
     /// Adds an entry that changes nothing.

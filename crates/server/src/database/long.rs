@@ -101,6 +101,18 @@ impl Databases {
         self.open(id).commits.long.push(trigger);
     }
 
+    /// Transactions that are with helpers, or wait for them or for the tables.
+    pub(crate) fn unfinished(&self, id: DbId) -> Vec<&Trigger> {
+        let Some(db) = self.get(id) else { return Vec::new() };
+        let queued = db.tables.queue().filter_map(|queued| match queued {
+            Queued::Trigger(trigger) => Some(trigger),
+            _ => None,
+        });
+        let out = self.out.values().filter_map(Out::trigger);
+        let out = out.filter(|trigger| trigger.origin.db == id);
+        db.commits.long.iter().chain(queued).chain(out).collect()
+    }
+
     /// Sets a new transaction aside.
     pub(crate) fn set_aside_new(&mut self, sessions: &mut Sessions, trigger: Trigger) {
         self.set_aside(sessions, trigger, Writes::Accepted);
@@ -146,7 +158,9 @@ impl Databases {
         }
         let db = self.open(id);
         // What was committed last is always there to be read.
-        let may_run = db.tables.is_open() || db.tables.is_away() && trigger.reads_once();
+        let is_of_peer = trigger.origin.is_of_peer();
+        let reads_beside = db.tables.is_away() && !is_of_peer && trigger.reads_once();
+        let may_run = db.tables.is_open() || reads_beside;
         if !may_run {
             db.tables.wait(Queued::Trigger(trigger));
             return self.hurry(shell, id);
@@ -154,9 +168,11 @@ impl Databases {
         trigger.lose_locks(sessions);
         trigger.sent_us = shell.now_us();
         let read_only = db.read_only(&trigger.origin.identity);
-        // What may write nothing changes nothing either, whatever it asks for.
-        let is_read_only =
-            read_only.is_some() || trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
+        // What may write nothing changes nothing either, whatever it asks for. Another member is answered by way of
+        // what has run, in its order.
+        let reads =
+            |trigger: &Trigger| trigger.is_read_only.unwrap_or_else(|| trigger.reads_only());
+        let is_read_only = !is_of_peer && (read_only.is_some() || reads(&trigger));
         let request = Request {
             message: Arc::clone(&trigger.message),
             identity: Arc::clone(&trigger.origin.identity),
@@ -196,9 +212,19 @@ impl Databases {
         let bytes = std::mem::take(&mut trigger.message).len();
         let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
         // Whatever comes of it here, the leader of a cluster or the source of a relay may have to run it.
-        let keeps_text = self.open(id).storage.is_shared();
-        let write =
-            Write { request, database, style, date_ms, refused, budget, attempt, keeps_text };
+        let storage = &self.open(id).storage;
+        let (keeps_text, is_clustered) = (storage.is_shared(), storage.is_clustered());
+        let write = Write {
+            request,
+            database,
+            style,
+            date_ms,
+            refused,
+            is_clustered,
+            budget,
+            attempt,
+            keeps_text,
+        };
         let work = shell.send_out(of, Work::Write(Box::new(write)));
         self.out.insert(work, Out::Write { trigger, bytes, is_hurried: false });
     }

@@ -29,6 +29,10 @@ impl Server {
 
     /// Opens the file of a database once more that was served before.
     pub(super) fn open_again(&mut self, path: String, again: Again, config: DbConfig) {
+        let now_us = self.shell.now_us();
+        if !self.admin.to_open_again.may_open(&path, now_us) {
+            return self.admin.to_open_again.put_off(path, again, config, now_us);
+        }
         self.open_file(Opening { name: path, config, command: None, again: Some(again) });
     }
 

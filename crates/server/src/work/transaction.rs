@@ -9,6 +9,7 @@ use weir_engine::{
 use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Style};
 
+use crate::clusters::{TEXT_BYTES_MAX, too_long as too_long_for_members};
 use crate::origin::Identity;
 use crate::work::{EXAMINE_BYTES_MIN, MadeRecord, record_of};
 
@@ -33,6 +34,8 @@ pub struct Write {
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
     pub(crate) refused: Option<String>,
+    /// The record goes to other servers, and may not be too long for that.
+    pub(crate) is_clustered: bool,
     /// What the transaction may cost if others wait, in units of about 50 ns.
     pub(crate) budget: u64,
     /// The operations have run on a snapshot, and this has changed since; operations that it makes a
@@ -137,6 +140,7 @@ impl Write {
             style,
             date_ms,
             refused,
+            is_clustered,
             budget,
             attempt,
             keeps_text,
@@ -175,9 +179,13 @@ impl Write {
                 standalone::write_transaction_as(style, &mut bytes, delta, store, date_ms, comment);
             record =
                 written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
+            let refused = refused.map(|error| Error::io(None, &error));
+            let is_too_long = |made: &MadeRecord| is_clustered && made.bytes.len() > TEXT_BYTES_MAX;
+            let too_long = record.as_ref().filter(|made| is_too_long(made));
+            let refused = refused.or_else(|| too_long.map(|_| too_long_for_members("a change")));
             if let (Some(_), Some(error)) = (&record, refused) {
                 database.revert(delta);
-                append_error(&mut done.reply, &Error::io(None, &error));
+                append_error(&mut done.reply, &error);
                 done.delta = None;
                 record = None;
             }

@@ -36,17 +36,13 @@ enum What {
         bytes: Arc<Vec<u8>>,
         records: Records,
         texts: Texts,
+        /// The commit index that is in it.
+        commit: Option<u64>,
     },
     /// A snapshot of another member takes the file's place.
-    Install {
-        last: Position,
-        tail: Arc<Vec<u8>>,
-    },
+    Install { last: Position, tail: Arc<Vec<u8>> },
     /// A copy that has all that comes before takes the file's place.
-    Finish {
-        tail: Arc<Vec<u8>>,
-        texts: Texts,
-    },
+    Finish { tail: Arc<Vec<u8>>, texts: Texts },
 }
 
 /// What records are about.
@@ -58,6 +54,8 @@ enum Records {
     Entries { has_term: bool },
     /// A commit index, on which nothing depends.
     Commit,
+    /// A commit index by which servers have come or gone.
+    Servers,
     /// The end of the file's use.
     Note,
 }
@@ -156,6 +154,8 @@ pub(crate) struct Steps {
     waiting: VecDeque<Waiting>,
     /// The commit index that the file does not have yet, and since when, monotonic.
     commit: Option<(u64, u64)>,
+    /// The commit index that the disk has.
+    commit_on_disk: u64,
     /// Bytes of the file behind its first record.
     log_len: u64,
     /// When to try again what could not be written.
@@ -169,9 +169,9 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The steps of a file that has so many bytes behind its first record.
-    pub(super) fn new(log_len: u64) -> Self {
-        Self { log_len, ..Self::default() }
+    /// The steps of a file that has so many bytes behind its first record, and this commit index.
+    pub(super) fn new(log_len: u64, commit_on_disk: u64) -> Self {
+        Self { log_len, commit_on_disk, ..Self::default() }
     }
 
     /// Whether the file refuses what must be in it.
@@ -215,7 +215,7 @@ impl Steps {
             [] => Records::Term,
             _ => Records::Entries { has_term: vote.is_some() },
         };
-        Written::Step(self.begin(number, What::Append { bytes, records, texts }))
+        Written::Step(self.begin(number, What::Append { bytes, records, texts, commit }))
     }
 
     /// The commit index, if the file does not have it for a while and nothing else is on its way:
@@ -226,9 +226,30 @@ impl Steps {
             return None;
         }
         self.commit = None;
+        self.write_commit(commit, Records::Commit)
+    }
+
+    /// The commit index, synced: who counts by it which servers there are, and lets others go that are none,
+    /// must not forget it.
+    pub(super) fn write_commit_of_servers(&mut self) -> Option<Effect> {
+        let (commit, _) = self.commit.take()?;
+        self.write_commit(commit, Records::Servers)
+    }
+
+    fn write_commit(&mut self, commit: u64, records: Records) -> Option<Effect> {
         let mut bytes = Vec::new();
         file::write_step(None, &[], Some(commit), &mut bytes);
-        self.push(bytes, Records::Commit)
+        self.append(Arc::new(bytes), records, Some(commit))
+    }
+
+    /// Entries up to this one are committed, as the disk has it.
+    pub(super) fn commit_on_disk(&self) -> u64 {
+        self.commit_on_disk
+    }
+
+    /// A snapshot or a copy is in the file's place, which has all up to this entry.
+    pub(super) fn has_on_disk(&mut self, index: u64) {
+        self.commit_on_disk = self.commit_on_disk.max(index);
     }
 
     /// A snapshot that has more takes the file's place.
@@ -258,11 +279,16 @@ impl Steps {
 
     /// Puts bytes on their way, unless the file refuses what comes before them.
     fn push(&mut self, bytes: Vec<u8>, records: Records) -> Option<Effect> {
-        self.append(Arc::new(bytes), records)
+        self.append(Arc::new(bytes), records, None)
     }
 
-    fn append(&mut self, bytes: Arc<Vec<u8>>, records: Records) -> Option<Effect> {
-        self.begin(0, What::Append { bytes, records, texts: Texts::new() })
+    fn append(
+        &mut self,
+        bytes: Arc<Vec<u8>>,
+        records: Records,
+        commit: Option<u64>,
+    ) -> Option<Effect> {
+        self.begin(0, What::Append { bytes, records, texts: Texts::new(), commit })
     }
 
     /// A snapshot that is here takes the file's place, with records behind it.
@@ -312,6 +338,11 @@ impl Steps {
         for waiting in self.waiting.drain(..=at) {
             // A short record that finds room says nothing of entries.
             has_room |= waiting.what.has_entries();
+            if let What::Append { records, commit: Some(commit), .. } = waiting.what
+                && records != Records::Commit
+            {
+                self.commit_on_disk = self.commit_on_disk.max(commit);
+            }
             persisted.number = persisted.number.max(waiting.number);
             persisted.acknowledgements.extend(waiting.acknowledgements);
             persisted.has_installed |= matches!(waiting.what, What::Install { .. });
@@ -430,7 +461,7 @@ impl Steps {
             effects.extend(self.push(bytes, Records::Term));
             self.wait(kept);
         }
-        effects.extend(notes.into_iter().filter_map(|note| self.append(note, Records::Note)));
+        effects.extend(notes.into_iter().filter_map(|note| self.append(note, Records::Note, None)));
         effects
     }
 

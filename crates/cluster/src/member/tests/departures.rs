@@ -43,6 +43,22 @@ fn a_removed_member_goes_when_the_others_know_of_it() {
     assert_eq!(told(&bench, link3, server(3)), 2, "whoever is no member hears so when it asks");
 }
 
+/// A leader that is started anew must not have forgotten that it needs server 3 no more.
+#[test]
+fn a_removed_member_goes_when_the_leader_has_that_on_its_disk() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(1);
+    let index = bench.member.last_position().index;
+    bench.is_disk_slow = true;
+    bench.say(link2, Step { kind: APPEND_REPLY, term: 3, index, commit: index, ..Step::default() });
+    bench.frame(link3, &Frame::Remove { server: server(3) });
+    assert_eq!(told(&bench, link3, server(3)), 0);
+    bench.sync();
+    assert_eq!(told(&bench, link3, server(3)), 1);
+}
+
 /// Server 2 takes the member out of its own list, in front of its eyes.
 #[test]
 fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {

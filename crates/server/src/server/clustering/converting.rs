@@ -69,7 +69,10 @@ impl Server {
     }
 
     fn try_conversion(&mut self, db: DbId, trigger: Trigger) {
-        if !self.clusters.part_mut(db).member.may_propose() {
+        // Who asked for it of an earlier term may have had it from another leader since.
+        let is_late = trigger.origin.is_of_peer()
+            && trigger.term != self.clusters.part(db).map_or(0, |part| part.member.term());
+        if is_late || !self.clusters.part_mut(db).member.may_propose() {
             return self.ask_elsewhere(trigger);
         }
         let schema = match asked_schema(trigger.message.text()) {
@@ -217,6 +220,10 @@ impl Server {
             if own.is_some_and(|own| own.index == at.index && own != at) {
                 // It stands where the conversion was to be.
                 self.end_conversion_under_way(db);
+                // Who waited for that may have run.
+                if !self.databases.can_follow(db) {
+                    return false;
+                }
                 continue;
             }
             let Content::Data { eid, text } = content else { return true };

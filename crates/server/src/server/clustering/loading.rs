@@ -155,6 +155,10 @@ impl Server {
             return false;
         }
         self.end_what_is_under_way(db);
+        // Who waited for a conversion that is not to be may have run.
+        if !self.databases.is_decided(db) {
+            return false;
+        }
         let base = self.base(db);
         let mut loaded = self.clusters.part_mut(db).loaded.take().expect("it was looked at");
         let rows = match std::mem::replace(&mut loaded.stage, Stage::Synced) {

@@ -1,5 +1,6 @@
 //! Requests on their way to the leader, and those that have come to it.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_cluster::Found;
@@ -11,7 +12,7 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::repetitions::Attempt;
-use crate::clusters::{AGAIN_US, Part, Told};
+use crate::clusters::{AGAIN_US, Part, TEXT_BYTES_MAX, Told, too_long};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
@@ -49,8 +50,13 @@ impl Server {
                 continue;
             }
             if part.member.may_propose() {
+                // What its session asks behind that waits as well: the list of those at work has the session.
+                let session = part.forwards.number(number).trigger.origin.session();
+                if session.is_some_and(|session| self.busy(db).sessions.contains(&session)) {
+                    continue;
+                }
                 if !self.run_own(db, number) {
-                    return;
+                    break;
                 }
             } else if let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) {
                 // Who could not be asked is asked again later, and who comes behind that after it.
@@ -60,12 +66,48 @@ impl Server {
                 self.send_request(db, number, leader);
             }
         }
+        self.hurry_for_members(db);
+    }
+
+    /// Whoever has the tables is not to keep other members waiting, nor what they have committed.
+    fn hurry_for_members(&mut self, db: DbId) {
+        if self.databases.get(db).is_none_or(|db| !db.tables().is_away()) {
+            return;
+        }
+        let part = self.clusters.part_mut(db);
+        let wants_to_run = !part.arrived.is_empty() || !part.forwards.new_ones().is_empty();
+        if wants_to_run && part.member.may_propose() || part.is_behind() {
+            let Self { shell, databases, .. } = self;
+            databases.hurry(shell, db);
+        }
+    }
+
+    /// Who has something at work here that was asked of the leader.
+    fn busy(&self, db: DbId) -> Busy {
+        let mut busy = Busy::default();
+        for Trigger { origin, locks, .. } in self.databases.unfinished(db) {
+            match origin.asker {
+                Asker::Session(session) => _ = busy.sessions.insert(session),
+                Asker::Peer(number) => {
+                    let Some(from) = self.clusters.askers.from(number) else { continue };
+                    busy.clients.insert((from, origin.identity.name.clone()));
+                    let names = locks.iter().flatten().map(|held| (from, held.name.clone()));
+                    busy.locks.extend(names);
+                }
+                Asker::Server => {}
+            }
+        }
+        busy
     }
 
     /// What is for the leader waits for its turn. While nobody leads it counts as kept for its session.
     fn queue_for_leader(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
+            if trigger.message.len() > TEXT_BYTES_MAX {
+                databases.refuse(shell, sessions, trigger, &error_text(&too_long("a request")));
+                continue;
+            }
             let part = clusters.part_mut(db);
             if part.member.leader().is_some() {
                 part.forwards.push(trigger, 0);
@@ -255,7 +297,13 @@ impl Server {
             if !part.member.may_propose() {
                 return;
             }
-            let Some((from, request)) = part.arrived.pop_front() else { return };
+            if part.arrived.is_empty() {
+                return;
+            }
+            let next = self.busy(db).next_of(&self.clusters.part_mut(db).arrived);
+            let part = self.clusters.part_mut(db);
+            let next = next.and_then(|next| part.arrived.remove(next));
+            let Some((from, request)) = next else { return };
             // It may have come twice, the later attempt first, for that takes another connection: it runs
             // once, and the later attempt is answered.
             let attempt = part.repetitions.note(request.eid, request.attempt);
@@ -346,8 +394,95 @@ impl Server {
     }
 }
 
+/// Who has something at work that takes long: what comes behind that waits, and what comes from others passes.
+#[derive(Debug, Default)]
+struct Busy {
+    /// Of this server.
+    sessions: BTreeSet<SessionId>,
+    /// Of other members, by the names that they have there.
+    clients: BTreeSet<(Uuid, String)>,
+    /// Locks of other members under which something is at work: who has taken one since comes behind it.
+    locks: BTreeSet<(Uuid, String)>,
+}
+
+impl Busy {
+    /// The first request that need not wait.
+    fn next_of(mut self, arrived: &VecDeque<(Uuid, Request)>) -> Option<usize> {
+        if self.clients.is_empty() {
+            return (!arrived.is_empty()).then_some(0);
+        }
+        arrived.iter().position(|(from, request)| {
+            let client = (*from, request.identity.name.clone());
+            let has_lock = |name: &String| self.locks.contains(&(*from, name.clone()));
+            let must_wait = self.clients.contains(&client) || request.locks.iter().any(has_lock);
+            if must_wait {
+                // What it asks for later must not pass.
+                self.clients.insert(client);
+            }
+            !must_wait
+        })
+    }
+}
+
 /// Whether nobody can say what has come of a transaction under a chosen id. One that was asked for before is
 /// not answered with `unknown state` then: who asked once would take that for a promise that nothing was done.
 fn is_forgotten(databases: &Databases, db: DbId, once: Option<&Once>) -> bool {
     matches!(once, Some(Once::Transact(chosen)) if databases.is_forgotten(db, *chosen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Identity;
+
+    fn request(from: u128, client: &str, lock: Option<&str>) -> (Uuid, Request) {
+        let identity = Identity { name: client.into(), ..Identity::default() };
+        let request = Request {
+            eid: Uuid::from_u128(1),
+            since: 0,
+            attempt: 0,
+            term: 1,
+            elapsed_ms: 0,
+            identity,
+            locks: lock.into_iter().map(str::to_owned).collect(),
+            once: None,
+            text: vec![],
+        };
+        (Uuid::from_u128(from), request)
+    }
+
+    fn next(
+        busy: &[(u128, &str)],
+        locks: &[(u128, &str)],
+        arrived: &[(u128, &str, Option<&str>)],
+    ) -> Option<usize> {
+        let of = |(from, name): &(u128, &str)| (Uuid::from_u128(*from), (*name).to_owned());
+        let clients = busy.iter().map(of).collect();
+        let locks = locks.iter().map(of).collect();
+        let arrived = arrived.iter().map(|(from, client, lock)| request(*from, client, *lock));
+        Busy { clients, locks, ..Busy::default() }.next_of(&arrived.collect())
+    }
+
+    #[test]
+    fn who_has_something_at_work_waits_and_others_pass() {
+        let arrived = [(1, "a", None), (1, "b", None)];
+        assert_eq!(next(&[], &[], &arrived), Some(0));
+        assert_eq!(next(&[(1, "a")], &[], &arrived), Some(1));
+        assert_eq!(next(&[(2, "a")], &[], &arrived), Some(0), "of another member");
+        assert_eq!(next(&[(1, "a"), (1, "b")], &[], &arrived), None);
+    }
+
+    #[test]
+    fn who_has_taken_a_lock_comes_behind_what_is_at_work_under_it() {
+        let busy = [(1, "a")];
+        let under = [(1, "l")];
+        assert_eq!(next(&busy, &under, &[(1, "b", Some("l")), (1, "c", None)]), Some(1));
+        assert_eq!(
+            next(&busy, &under, &[(2, "b", Some("l"))]),
+            Some(0),
+            "a lock of another member"
+        );
+        let order = [(1, "b", Some("l")), (1, "b", None), (1, "c", None)];
+        assert_eq!(next(&busy, &under, &order), Some(2), "nor does what it asks later pass");
+    }
 }
