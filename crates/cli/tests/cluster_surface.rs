@@ -279,6 +279,7 @@ fn strangers_get_one_line_in_the_log_and_nothing_else() {
     trio.complaints();
     let own = ask(&trio, leader, &["cluster/sid", "Odd"]).1;
     let cid = ask(&trio, leader, &["cluster/cid", "Odd"]).1;
+    let member = ask(&trio, others(leader)[0], &["cluster/sid", "Odd"]).1;
     let stranger = "01234567-89ab-4def-8123-456789abcdef";
     let hello = |cluster: &str, to: &str, from: &str| {
         json!({"method": "hello_request", "id": null, "params": [{"cluster": cluster, "to": to,
@@ -293,7 +294,7 @@ fn strangers_get_one_line_in_the_log_and_nothing_else() {
     // What is said, and the end of the line.
     let said: Vec<(Vec<u8>, &str)> = vec![
         (hello(stranger, &own, stranger), "it is of cluster 0123"),
-        (hello(&cid, stranger, stranger), "it means server 0123"),
+        (hello(&cid, stranger, &member), "it means server 0123"),
         (hello(&cid, &own, &own), "it has this server's own id"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
         (

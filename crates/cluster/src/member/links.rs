@@ -171,7 +171,10 @@ impl Member {
                 self.peers.greet(id, &hello);
             }
         }
-        if meant.is_some() {
+        if let Some(meant) = meant {
+            let meant = short(meant);
+            let what = format!("no member, looks for server {meant}: is told where members are");
+            self.remark(hello.from, &what);
             self.tell_stranger(id, hello.from);
         }
         self.ask_again_us = self.now_us;
