@@ -205,31 +205,6 @@ fn what_a_client_asks_of_a_follower_at_once_happens_in_its_order() {
     trio.check_files();
 }
 
-/// What takes long is set aside by the leader, and what others ask passes it.
-#[test]
-fn what_a_client_of_a_follower_asks_behind_something_long_comes_behind_that() {
-    let Some(trio) = Group::weir(SCHEMA) else { return };
-    let leader = trio.settle(&ALL);
-    let mut client = trio.client(others(leader)[0]);
-    client.set_patience(Duration::from_secs(120)).expect("a socket");
-    let rows: Vec<Value> = (0..20_000)
-        .map(|n| json!({"op": "insert", "table": "T", "row": {"name": format!("row {n:05}")}}))
-        .collect();
-    client.transact(&trio.db, &rows).expect("a reply");
-    let look = json!({"op": "update", "table": "T", "where": [["n", "==", 1]], "row": {"n": 2}});
-    let insert = json!({"op": "insert", "table": "T", "row": {"name": "long"}});
-    let mut long = vec![json!("Odd")];
-    long.resize(2000, look);
-    long.push(insert);
-    let delete = json!({"op": "delete", "table": "T", "where": [["name", "==", "long"]]});
-    let long = client.ask("transact", &Value::Array(long)).expect("a request");
-    let delete = client.ask("transact", &json!(["Odd", delete])).expect("a request");
-    let reply = client.reply(long).expect("a reply").value;
-    assert!(reply["result"][1999]["uuid"].is_array(), "{}", reply["error"]);
-    let reply = client.reply(delete).expect("a reply").value;
-    assert_eq!(reply["result"], json!([{"count": 1}]), "what was asked first was made first");
-}
-
 #[test]
 fn big_transactions_go_through_any_member() {
     let Some(trio) = Group::weir(SCHEMA) else { return };
