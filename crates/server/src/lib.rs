@@ -57,6 +57,7 @@ mod monitors;
 mod delivery;
 mod log_searches;
 mod states;
+mod text_limit;
 mod clusters;
 mod relays;
 mod remotes;

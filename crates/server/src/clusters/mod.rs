@@ -28,7 +28,7 @@ pub(crate) mod unapplied;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Event as Happened, FRAME_BYTES_MAX, Mark, Member};
+use weir_cluster::{Event as Happened, Mark, Member};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
@@ -47,6 +47,7 @@ use crate::ids::{CommandId, DbId, LinkId, PeerPortId, SessionId, WorkId};
 use crate::reply::error_text;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
+use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 
 /// Numbers of connections to members begin here: those below belong to sources of databases.
 const LINKS_FROM: u64 = 1 << 40;
@@ -56,17 +57,6 @@ pub(crate) const STOP_US_MAX: u64 = 2_000_000;
 
 /// A snapshot that could not be read back is read again after this long, in microseconds.
 pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
-
-/// The longest text of a request to the leader, of an entry, or of a reply that goes to another member, in
-/// bytes: each is one frame, with some more around it.
-pub(crate) const TEXT_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
-
-/// What is answered to who asks for more.
-pub(crate) fn too_long(what: &str) -> weir_data::Error {
-    let details =
-        format!("{what} of more than {TEXT_BYTES_MAX} bytes cannot go to the other servers");
-    weir_data::Error::new("resources exhausted", details)
-}
 
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;

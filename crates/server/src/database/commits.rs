@@ -12,7 +12,6 @@ use weir_history::{Name, Record};
 use weir_json::object;
 use weir_log::standalone::{self, Form, Style};
 
-use crate::clusters::{TEXT_BYTES_MAX, too_long};
 use crate::database::Db;
 use crate::database::clustered::Follower;
 use crate::database::trigger::Trigger;
@@ -20,6 +19,7 @@ use crate::effect::Effect;
 use crate::ids::DbId;
 use crate::origin::Origin;
 use crate::shell::Shell;
+use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 use crate::work::{MadeRecord, record_of};
 
 /// Room that is made for a batch's records at once, if the last batch's were as long, in bytes.

@@ -9,8 +9,8 @@ use weir_engine::{
 use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Style};
 
-use crate::clusters::{TEXT_BYTES_MAX, too_long as too_long_for_members};
 use crate::origin::Identity;
+use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 use crate::work::{EXAMINE_BYTES_MIN, MadeRecord, record_of};
 
 /// A request, and all that it needs besides tables.
@@ -180,9 +180,11 @@ impl Write {
             record =
                 written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
             let refused = refused.map(|error| Error::io(None, &error));
-            let is_too_long = |made: &MadeRecord| is_clustered && made.bytes.len() > TEXT_BYTES_MAX;
-            let too_long = record.as_ref().filter(|made| is_too_long(made));
-            let refused = refused.or_else(|| too_long.map(|_| too_long_for_members("a change")));
+            let exceeds = |made: &MadeRecord| is_clustered && made.bytes.len() > TEXT_BYTES_MAX;
+            let refused = match &record {
+                Some(made) if exceeds(made) => refused.or_else(|| Some(too_long("a change"))),
+                _ => refused,
+            };
             if let (Some(_), Some(error)) = (&record, refused) {
                 database.revert(delta);
                 append_error(&mut done.reply, &error);

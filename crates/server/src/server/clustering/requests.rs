@@ -12,7 +12,7 @@ use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::repetitions::Attempt;
-use crate::clusters::{AGAIN_US, Part, TEXT_BYTES_MAX, Told, too_long};
+use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
@@ -21,6 +21,7 @@ use crate::outbound;
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
+use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 
 impl Server {
     /// Requests that are for the leader go there, or run here if this member leads.
