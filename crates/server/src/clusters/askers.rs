@@ -45,6 +45,11 @@ impl Askers {
         true
     }
 
+    /// Whether the request of this id runs.
+    pub(crate) fn has(&self, eid: Uuid) -> bool {
+        self.by_eid.contains_key(&eid)
+    }
+
     /// Which member has asked.
     pub(crate) fn from(&self, number: u64) -> Option<Uuid> {
         self.by_number.get(&number).map(|asked| asked.from)

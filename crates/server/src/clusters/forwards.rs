@@ -115,6 +115,12 @@ impl Forwards {
         self.by_number.iter().filter(is_new).map(|(number, _)| *number).collect()
     }
 
+    /// Whose those are.
+    pub(crate) fn new_sessions(&self) -> impl Iterator<Item = Option<SessionId>> {
+        let new = self.by_number.values().filter(|forward| matches!(forward.state, State::New));
+        new.map(|forward| forward.trigger.origin.session())
+    }
+
     pub(crate) fn has(&self, number: i64) -> bool {
         self.by_number.contains_key(&number)
     }

@@ -9,6 +9,7 @@ use weir_engine::convert::adopt;
 use weir_json::Text;
 use weir_log::clustered::{self, Data};
 
+use crate::text_limit::TEXT_BYTES_MAX;
 use crate::work::CONVERSION_COMMENT;
 
 /// Rows of at most so many bytes of text stand in the entry of a conversion, so that servers of any
@@ -104,7 +105,7 @@ pub(crate) fn is_bare(entry: &[u8]) -> bool {
 /// The text of the entry that stands for a conversion.
 fn compose(converted: &Converted, with_rows: bool, date_ms: i64) -> Vec<u8> {
     let snapshot = converted.database.snapshot();
-    let most = if with_rows { usize::MAX } else { ROWS_BYTES_MAX };
+    let most = if with_rows { TEXT_BYTES_MAX } else { ROWS_BYTES_MAX };
     let mut text = Vec::new();
     let mut sink = |piece: &[u8]| {
         text.extend_from_slice(piece);

@@ -154,7 +154,8 @@ pub(crate) struct Steps {
     waiting: VecDeque<Waiting>,
     /// The commit index that the file does not have yet, and since when, monotonic.
     commit: Option<(u64, u64)>,
-    /// The commit index that the disk has.
+    /// The commit index that the file has, and the one that the disk has.
+    commit_in_file: u64,
     commit_on_disk: u64,
     /// Bytes of the file behind its first record.
     log_len: u64,
@@ -171,7 +172,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// The steps of a file that has so many bytes behind its first record, and this commit index.
     pub(super) fn new(log_len: u64, commit_on_disk: u64) -> Self {
-        Self { log_len, commit_on_disk, ..Self::default() }
+        Self { log_len, commit_in_file: commit_on_disk, commit_on_disk, ..Self::default() }
     }
 
     /// Whether the file refuses what must be in it.
@@ -249,6 +250,7 @@ impl Steps {
 
     /// A snapshot or a copy is in the file's place, which has all up to this entry.
     pub(super) fn has_on_disk(&mut self, index: u64) {
+        self.commit_in_file = self.commit_in_file.max(index);
         self.commit_on_disk = self.commit_on_disk.max(index);
     }
 
@@ -338,10 +340,12 @@ impl Steps {
         for waiting in self.waiting.drain(..=at) {
             // A short record that finds room says nothing of entries.
             has_room |= waiting.what.has_entries();
-            if let What::Append { records, commit: Some(commit), .. } = waiting.what
-                && records != Records::Commit
-            {
-                self.commit_on_disk = self.commit_on_disk.max(commit);
+            if let What::Append { records, commit, .. } = waiting.what {
+                self.commit_in_file = self.commit_in_file.max(commit.unwrap_or(0));
+                if records != Records::Commit {
+                    // What came before it unsynced is on the disk with it.
+                    self.commit_on_disk = self.commit_in_file;
+                }
             }
             persisted.number = persisted.number.max(waiting.number);
             persisted.acknowledgements.extend(waiting.acknowledgements);

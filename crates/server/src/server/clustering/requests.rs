@@ -62,7 +62,7 @@ impl Server {
             } else if let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) {
                 // Who could not be asked is asked again later, and who comes behind that after it.
                 if part.again_us.is_some() {
-                    return;
+                    break;
                 }
                 self.send_request(db, number, leader);
             }
@@ -75,12 +75,21 @@ impl Server {
         if self.databases.get(db).is_none_or(|db| !db.tables().is_away()) {
             return;
         }
-        let part = self.clusters.part_mut(db);
-        let wants_to_run = !part.arrived.is_empty() || !part.forwards.new_ones().is_empty();
+        let Some(part) = self.clusters.part(db) else { return };
+        let sessions = self.busy(db).sessions;
+        let is_free = |session: Option<SessionId>| session.is_none_or(|id| !sessions.contains(&id));
+        let may_run = part.forwards.new_sessions().any(is_free);
+        let wants_to_run = may_run || self.next_arrived(db).is_some();
         if wants_to_run && part.member.may_propose() || part.is_behind() {
             let Self { shell, databases, .. } = self;
             databases.hurry(shell, db);
         }
+    }
+
+    /// The request of another member that is to run next, if one need not wait for what is at work.
+    fn next_arrived(&self, db: DbId) -> Option<usize> {
+        let arrived = &self.clusters.part(db)?.arrived;
+        self.busy(db).next_of(arrived, |eid| self.clusters.askers.has(eid))
     }
 
     /// Who has something at work here that was asked of the leader.
@@ -106,7 +115,13 @@ impl Server {
         for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
             if trigger.message.len() > TEXT_BYTES_MAX {
-                databases.refuse(shell, sessions, trigger, &error_text(&too_long("a request")));
+                if trigger.since.is_some() {
+                    // It was asked for here, while this member led, and may be an entry.
+                    self.forget_client(db, &trigger);
+                } else {
+                    let error = error_text(&too_long("a request"));
+                    databases.refuse(shell, sessions, trigger, &error);
+                }
                 continue;
             }
             let part = clusters.part_mut(db);
@@ -301,7 +316,7 @@ impl Server {
             if part.arrived.is_empty() {
                 return;
             }
-            let next = self.busy(db).next_of(&self.clusters.part_mut(db).arrived);
+            let next = self.next_arrived(db);
             let part = self.clusters.part_mut(db);
             let next = next.and_then(|next| part.arrived.remove(next));
             let Some((from, request)) = next else { return };
@@ -408,17 +423,24 @@ struct Busy {
 
 impl Busy {
     /// The first request that need not wait.
-    fn next_of(mut self, arrived: &VecDeque<(Uuid, Request)>) -> Option<usize> {
+    fn next_of(
+        mut self,
+        arrived: &VecDeque<(Uuid, Request)>,
+        runs: impl Fn(Uuid) -> bool,
+    ) -> Option<usize> {
         if self.clients.is_empty() {
             return (!arrived.is_empty()).then_some(0);
         }
         arrived.iter().position(|(from, request)| {
             let client = (*from, request.identity.name.clone());
             let has_lock = |name: &String| self.locks.contains(&(*from, name.clone()));
-            let must_wait = self.clients.contains(&client) || request.locks.iter().any(has_lock);
+            // Another attempt at what is at work is what that will be answered to.
+            let must_wait = !runs(request.eid)
+                && (self.clients.contains(&client) || request.locks.iter().any(has_lock));
             if must_wait {
-                // What it asks for later must not pass.
+                // What comes later of it, or under its locks, must not pass.
                 self.clients.insert(client);
+                self.locks.extend(request.locks.iter().map(|name| (*from, name.clone())));
             }
             !must_wait
         })
@@ -461,7 +483,7 @@ mod tests {
         let clients = busy.iter().map(of).collect();
         let locks = locks.iter().map(of).collect();
         let arrived = arrived.iter().map(|(from, client, lock)| request(*from, client, *lock));
-        Busy { clients, locks, ..Busy::default() }.next_of(&arrived.collect())
+        Busy { clients, locks, ..Busy::default() }.next_of(&arrived.collect(), |_| false)
     }
 
     #[test]
@@ -485,5 +507,7 @@ mod tests {
         );
         let order = [(1, "b", Some("l")), (1, "b", None), (1, "c", None)];
         assert_eq!(next(&busy, &under, &order), Some(2), "nor does what it asks later pass");
+        let order = [(1, "a", Some("m")), (1, "c", Some("m"))];
+        assert_eq!(next(&busy, &[], &order), None, "nor what comes later under its lock");
     }
 }
