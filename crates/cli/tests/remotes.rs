@@ -8,7 +8,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{PATIENCE, Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{
+    PATIENCE, Running, Scratch, WEIR, err, eventually, is_complaint, out, reference,
+};
 use weir_net::{Address, BlockingStream, Tls, TlsOptions};
 use weir_testkit::pki::{LEAF, Pki, Shape};
 
@@ -52,8 +54,7 @@ impl Server {
     }
 
     fn complaints(&self) -> Vec<String> {
-        let is_bad = |line: &&str| ["|WARN|", "|ERR|", "|EMER|"].iter().any(|l| line.contains(l));
-        self.log().lines().filter(is_bad).map(str::to_owned).collect()
+        self.log().lines().filter(|line| is_complaint(line)).map(str::to_owned).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 
 use crate::group::free_ports;
 use crate::peer::Client;
-use crate::support::{Scratch, err, eventually, out, reference};
+use crate::support::{Scratch, err, eventually, is_complaint, out, reference};
 
 /// Processes that end with the test.
 struct Children(Vec<Child>);
@@ -193,6 +193,6 @@ fn ovn_ctl_starts_a_relay() {
     ctl(&["stop_sb_relay_ovsdb"]);
     assert!(!folder.join("ovnsb_relay_db.pid").exists());
     let log = std::fs::read_to_string(folder.join("ovsdb-server-sb-relay.log")).expect("the log");
-    let bad = log.lines().find(|line| ["|WARN|", "|ERR|"].iter().any(|word| line.contains(word)));
+    let bad = log.lines().find(|line| is_complaint(line));
     assert_eq!(bad, None);
 }

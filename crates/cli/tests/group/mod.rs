@@ -16,7 +16,7 @@ use weir_testkit::client::Client;
 pub(crate) use hosts::Hosts;
 pub(crate) use load::Load;
 
-use crate::support::{Scratch, err, eventually, out, reference};
+use crate::support::{Scratch, err, eventually, is_complaint, out, reference};
 
 /// Which program a member runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,14 +375,8 @@ impl Group {
         for at in self.all() {
             let log = self.log(at);
             let new = log.get(self.read[at]..).unwrap_or_default();
-            let is_bad = |line: &&str| {
-                // How busy this machine is, is nobody's fault.
-                let of_machine = [" near a third of the election timer ", "|timeval|WARN|"];
-                let is_of_machine = of_machine.iter().any(|words| line.contains(words));
-                !is_of_machine && ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w))
-            };
-            complaints
-                .extend(new.lines().filter(is_bad).map(|line| format!("member {at}: {line}")));
+            let bad = new.lines().filter(|line| is_complaint(line));
+            complaints.extend(bad.map(|line| format!("member {at}: {line}")));
             self.read[at] = log.len();
         }
         complaints

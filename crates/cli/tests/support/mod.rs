@@ -224,3 +224,10 @@ pub(crate) fn clustered_record(json: &str) -> Vec<u8> {
     let record = log_record(json);
     [b"OVSDB CLUSTER", &record["OVSDB JSON".len()..]].concat()
 }
+
+/// Whether a line of a log is a warning or an error. How busy this machine is, is nobody's fault.
+pub(crate) fn is_complaint(line: &str) -> bool {
+    let of_machine = [" near a third of the election timer ", "|timeval|WARN|"];
+    let is_of_machine = of_machine.iter().any(|words| line.contains(words));
+    !is_of_machine && ["|WARN|", "|ERR|", "|EMER|"].iter().any(|w| line.contains(w))
+}
