@@ -362,17 +362,6 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
-        name: "told-before-others-know",
-        places: &[Place {
-            file: "crates/cluster/src/member/removing.rs",
-            good: "count() * 2 > self.servers.len()",
-            bad: "count() * 2 > if PLANTED { 0 } else { self.servers.len() }",
-        }],
-        test: SERVERS,
-        found_by: "liveness",
-        alone: true,
-    },
-    Fault {
         name: "lock-outlives-owner",
         places: &[Place {
             file: "crates/server/src/database/transact.rs",
