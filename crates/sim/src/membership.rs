@@ -83,6 +83,30 @@ impl World {
         self.due(self.now_us + 1000, n, Due::Start);
     }
 
+    /// Who was removed while it was away, and where nobody is at any place that it knows, hears of that from
+    /// nobody: its operator, who sees it disconnected, ends it.
+    pub(crate) fn end_those_beyond_reach(&mut self) {
+        for n in 0..self.nodes.len() {
+            if !self.nodes[n].is_member() || self.nodes[n].db.is_none() {
+                continue;
+            }
+            let id = self.command(n, "cluster/status", &["Sim"]);
+            self.run_for(1);
+            let Some(Ok(status)) = self.nodes[n].replies.remove(&id) else { continue };
+            let others = status.lines().filter(|line| !line.contains("(self)"));
+            let known = others.filter_map(|line| line.split_once(" at ")?.1.split(')').next());
+            let known: Vec<&str> = known.collect();
+            let is_there = |node: &crate::node::Node| {
+                node.is_member() && node.server.is_some() && known.contains(&node.address.as_str())
+            };
+            let is_cut = status.contains("Status: disconnected from the cluster");
+            if is_cut && !self.nodes.iter().any(is_there) {
+                self.note(n, "knows nobody who is there: its operator ends it");
+                self.node_left(n);
+            }
+        }
+    }
+
     fn node_left(&mut self, n: usize) {
         self.checks.counts.left += 1;
         self.nodes[n].is_spare = true;

@@ -187,6 +187,7 @@ impl World {
     /// everywhere.
     pub fn check_converged(&mut self) {
         self.is_over = true;
+        self.end_those_beyond_reach();
         self.run_for(10_000);
         let servers: Vec<usize> =
             (0..self.nodes.len()).filter(|n| !self.nodes[*n].is_spare).collect();
