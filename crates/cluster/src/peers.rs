@@ -105,6 +105,11 @@ impl Peers {
         self.links.get_mut(&id)
     }
 
+    /// Whether any connection to a server is open, whichever program it runs.
+    pub(crate) fn is_connected(&self, server: Uuid) -> bool {
+        self.links.values().any(|link| link.is_up && link.peer == Some(server))
+    }
+
     /// Who is at the other end of a connection, if that is known.
     pub(crate) fn peer(&self, id: LinkId) -> Option<Uuid> {
         self.links.get(&id)?.peer

@@ -22,8 +22,8 @@ const CLIENTS: usize = 3;
 /// Between two rows of a client.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// The same while packaged servers do the work: on a slow machine they have no processor left for one
-/// another with more.
+/// Between two rows of a client while packaged servers do the work: with more rows a slow machine leaves
+/// those servers no processor for each other.
 const PAUSE_PACKAGED: Duration = Duration::from_millis(30);
 
 /// What a client knows of its rows.

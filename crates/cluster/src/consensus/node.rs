@@ -75,7 +75,7 @@ pub(crate) struct Progress {
     pub(crate) next_index: u64,
     /// It has all up to this one.
     pub(crate) match_index: u64,
-    /// It knows that all up to this one is committed.
+    /// The member knows that entries up to this one are committed.
     pub(crate) committed: u64,
     /// It is sent a snapshot.
     pub(crate) is_in_snapshot: bool,

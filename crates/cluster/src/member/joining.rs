@@ -64,10 +64,10 @@ impl Joins {
         self.by_id.iter().map(|(id, join)| (join.address.clone(), Some(*id)))
     }
 
-    /// One of this kind, if its entry is not on its way.
-    fn find(&self, is_meant: impl Fn(&Join) -> bool) -> Option<Uuid> {
-        let is_open = |join: &Join| join.phase != Phase::Committing;
-        self.by_id.iter().find(|(_, join)| is_open(join) && is_meant(join)).map(|(id, _)| *id)
+    /// The server that joins at this address, of which there is one at most, and how far it is.
+    fn at(&self, address: &str) -> Option<(Uuid, Phase)> {
+        let joining = self.by_id.iter().find(|(_, join)| join.address == address);
+        joining.map(|(id, join)| (*id, join.phase))
     }
 }
 
@@ -105,13 +105,9 @@ impl Member {
         if is_taken || weir_log::clustered::check_address(&address).is_err() {
             return self.answer_join(link, false, "another server has this address");
         }
-        let is_same_place = |join: &Join| join.address == address;
-        let mut joining = self.joins.by_id.values();
-        if joining.any(|join| join.phase == Phase::Committing && is_same_place(join)) {
-            return self.answer_join(link, false, "in progress");
-        }
-        if let Some(before) = self.joins.find(is_same_place) {
-            if !self.is_silent_join(before, JOIN_REPLACED_US) {
+        if let Some((before, phase)) = self.joins.at(&address) {
+            let is_open = phase != Phase::Committing;
+            if !is_open || !self.is_silent_join(before, JOIN_REPLACED_US) {
                 return self.answer_join(link, false, "in progress");
             }
             // One that was there before comes no more.
@@ -144,10 +140,9 @@ impl Member {
         let since_us = self.now_us.saturating_sub(JOIN_SILENCE_US);
         let has_led = self.elections.won_us.is_none_or(|won_us| won_us <= since_us);
         let is_heard = |id: &Uuid| self.silence.heard_us(*id).is_some_and(|us| us > since_us);
-        let is_connected =
-            |id: &Uuid| self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(*id));
         let between = self.servers.keys().find(|id| is_there(id)).copied();
-        between.filter(|id| *id != self.id() && has_led && !is_heard(id) && !is_connected(id))
+        let is_away = |id: &Uuid| !is_heard(id) && !self.peers.is_connected(*id);
+        between.filter(|id| *id != self.id() && has_led && is_away(id))
     }
 
     /// Whether a server joins, or an entry that makes it a member is in the log and has not taken effect.

@@ -38,7 +38,7 @@ pub(crate) struct Gone(VecDeque<Removed>);
 #[derive(Clone, Copy, Debug)]
 struct Removed {
     id: Uuid,
-    /// That was committed by this entry, or by one before it.
+    /// The entry of its removal is this one, or one before it.
     index: u64,
 }
 

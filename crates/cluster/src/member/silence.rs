@@ -150,7 +150,7 @@ impl Member {
         let limit_us = (ms * 1000).max(REMOVAL_TIMERS_MIN * timer_us);
         let Some(server) = self.silence.removable(timer_us, limit_us, others) else { return };
         // Who is connected may stand still, or be a packaged server of a cluster that is being moved.
-        if self.peers.links().any(|(_, link)| link.is_up && link.peer == Some(server)) {
+        if self.peers.is_connected(server) {
             return;
         }
         let address = self.servers.get(&server).cloned().unwrap_or_default();

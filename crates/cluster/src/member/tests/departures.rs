@@ -83,7 +83,7 @@ fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
     assert!(bench.has_left);
 }
 
-/// It is in the leader's log, and has not taken effect there.
+/// The entry that makes a server a member may be in the leader's log, and not have taken effect there.
 #[test]
 fn a_server_that_is_being_taken_in_is_not_told_that_it_was_removed() {
     let mut bench = Bench::leader();
