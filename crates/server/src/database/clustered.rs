@@ -41,10 +41,8 @@ impl Databases {
         assert!(!trigger.origin.is_of_peer(), "who was asked as the leader asks nobody else");
         let id = trigger.origin.db;
         if let (Some(session), None) = (trigger.origin.session(), trigger.holds) {
-            let text = trigger.message.text();
-            let asked = std::iter::once(text).flat_map(operations);
-            let owned = || sessions.owned_among(session, asked);
-            trigger.locks = Some(trigger.locks.take().unwrap_or_else(owned));
+            let locks = trigger.locks.take();
+            trigger.locks = Some(locks.unwrap_or_else(|| trigger.owned_locks(sessions, session)));
             trigger.holds = Some(Reason::Forwarded);
             sessions.hold(session, Reason::Forwarded, Lane::Db(id));
         }
@@ -86,16 +84,34 @@ impl Databases {
         self.open(id).entry_committed(at)
     }
 
-    /// The batch is decided. Clients that asked for what never happened are to ask the leader;
-    /// answers with those who asked for other members.
-    pub(crate) fn end_batch(&mut self, sessions: &mut Sessions, id: DbId) -> Vec<Origin> {
-        let mut of_peers = Vec::new();
-        for (trigger, _) in self.open(id).end_batch().into_iter().filter_map(|done| done.request) {
+    /// The batch is over. What has not taken effect of it is the cluster's to decide, now or when somebody
+    /// leads: clients ask for it as if it had been forwarded. Answers with those who asked for other
+    /// members.
+    pub(crate) fn end_batch(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+    ) -> Vec<Origin> {
+        let (mut of_peers, mut reads) = (Vec::new(), Vec::new());
+        let (open, since) = self.open(id).end_batch();
+        for (mut trigger, _) in open.into_iter().filter_map(|done| done.request) {
+            let text = trigger.message.text();
+            let only_reads =
+                || trigger.once.is_none() && weir_engine::only_reads_once(&operations(text));
+            let is_behind = |session| sessions.has_forwarded(session, id);
             if trigger.origin.is_of_peer() {
                 of_peers.push(trigger.origin);
+            } else if only_reads() && !trigger.origin.session().is_some_and(is_behind) {
+                // It has read what may never be.
+                reads.push(trigger);
             } else {
+                trigger.since = since.or(trigger.since);
                 self.forward(sessions, trigger);
             }
+        }
+        for trigger in reads {
+            self.run_again_here(shell, sessions, trigger);
         }
         of_peers
     }

@@ -107,8 +107,6 @@ pub(crate) enum Fate {
     Own,
     /// It is the batch's last one.
     Whole,
-    /// Another entry has taken the place: what is left of the batch never happened.
-    Lost,
 }
 
 /// Whether a transaction that runs may write to the file.
@@ -299,9 +297,7 @@ impl Db {
             assert!(at.index < next, "entries are committed in their order");
             return Fate::Foreign;
         }
-        if at.term != first.term {
-            return Fate::Lost;
-        }
+        assert_eq!(at.term, first.term, "a batch ends with the term of its leader");
         let delta = self.commits.done[batch.items[batch.applied]].delta.clone();
         batch.applied += 1;
         let is_whole = batch.applied == batch.items.len();
@@ -310,17 +306,15 @@ impl Db {
         if is_whole { Fate::Whole } else { Fate::Own }
     }
 
-    /// The batch is decided: what of it has taken effect stays, what came behind that never
-    /// happened, and is to be asked for again.
-    pub(super) fn end_batch(&mut self) -> Vec<Done> {
+    /// The batch is over: what of it has taken effect stays. What has not comes back, with the commit index
+    /// behind which its entries stand, if they stand anywhere.
+    pub(super) fn end_batch(&mut self) -> (Vec<Done>, Option<u64>) {
         let batch = self.commits.batch.take().expect("a batch is under way");
         self.tables.end_writing();
-        let Some(first_lost) = batch.items.get(batch.applied) else { return Vec::new() };
-        let mut lost = self.commits.done.split_off(*first_lost);
-        for (trigger, _) in lost.iter_mut().filter_map(|done| done.request.as_mut()) {
-            trigger.since = batch.first.map(|first| first.index - 1).or(trigger.since);
-        }
-        lost
+        let since = batch.first.map(|first| first.index - 1);
+        let first_open = batch.items.get(batch.applied);
+        let open = first_open.map(|first| self.commits.done.split_off(*first));
+        (open.unwrap_or_default(), since)
     }
 
     /// What has run.

@@ -328,13 +328,19 @@ impl Databases {
             }
         };
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
-        let Some((trigger, done)) = self.judge(shell, sessions, trigger, done) else {
+        let Some((mut trigger, done)) = self.judge(shell, sessions, trigger, done) else {
             return false;
         };
         let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);
         let db = self.open(trigger.origin.db);
         let mut record = None;
         if let Some(change) = &delta {
+            if let (true, None, Some(session)) =
+                (db.storage.is_clustered(), &trigger.locks, trigger.origin.session())
+            {
+                // What it has run under counts as well if another leader has to run it.
+                trigger.locks = Some(trigger.owned_locks(sessions, session));
+            }
             let eid = trigger.entry_id();
             match db.record(shell, change, (eid, comment), done.durable, writes) {
                 Ok(written) => record = written,

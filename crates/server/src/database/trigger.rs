@@ -5,8 +5,10 @@ use std::sync::Arc;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
+use crate::ids::SessionId;
 use crate::once::Once;
 use crate::origin::Origin;
+use crate::session::Sessions;
 use crate::session::gate::Reason;
 use crate::session::locks::Held;
 use crate::work::operations;
@@ -86,6 +88,12 @@ impl Trigger {
     /// an array.
     pub(crate) fn is_conversion(&self) -> bool {
         self.message.text().as_bytes().first() == Some(&b'[')
+    }
+
+    /// Which of the locks that it asserts its session owns now.
+    pub(super) fn owned_locks(&self, sessions: &Sessions, session: SessionId) -> Vec<Held> {
+        let asked = std::iter::once(self.message.text()).flat_map(operations);
+        sessions.owned_among(session, asked)
     }
 
     /// Whether no operation can change anything.

@@ -20,8 +20,7 @@ impl Server {
         let proposals = self.databases.begin_batch(db);
         let may_propose = self.clusters.part(db).is_some_and(|part| part.member.may_propose());
         if !may_propose {
-            self.end_batch(db);
-            return self.databases.reopen(&self.shell, &mut self.sessions, db);
+            return self.end_batch(db);
         }
         self.answer_peers(db);
         let now_us = self.shell.now_us();
@@ -75,13 +74,21 @@ impl Server {
         }
     }
 
-    /// The batch is decided. Who asked for what never happened asks the cluster again.
+    /// The batch is over, if one is under way: what of it has taken effect is decided, and the rest is
+    /// asked of whoever leads.
     pub(super) fn end_batch(&mut self, db: DbId) {
-        for origin in self.databases.end_batch(&mut self.sessions, db) {
+        if !self.databases.has_batch(db) {
+            return;
+        }
+        let Self { shell, sessions, databases, .. } = self;
+        for origin in databases.end_batch(shell, sessions, db) {
             if let Asker::Peer(number) = origin.asker {
                 self.answer_peer(number, origin.eid, Outcome::NotLeader);
             }
         }
+        // Reads of other members, if the batch has never left.
+        self.answer_peers(db);
+        self.decide(db);
     }
 
     /// Committed entries take effect, as far as the tables are here and show nothing else, and as
@@ -100,9 +107,9 @@ impl Server {
             let Some(entry) = part.to_apply.pop_front() else { break };
             let index = entry.at.index;
             bytes += text_bytes(&entry);
-            if let Some(entry) = self.apply(db, entry) {
+            if !self.apply(db, &entry) {
                 self.clusters.part_mut(db).to_apply.push_front(entry);
-                continue;
+                break;
             }
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
             part.applied = index;
@@ -114,31 +121,21 @@ impl Server {
         self.release(db);
     }
 
-    /// Answers with the entry if it has not taken effect: it stands where a batch was to be, which is
-    /// over now, so that it is looked at again; or it does not fit the tables, and is the last one.
-    fn apply(&mut self, db: DbId, entry: Entry) -> Option<Entry> {
+    /// False if the entry does not fit the tables, and is the last one.
+    fn apply(&mut self, db: DbId, entry: &Entry) -> bool {
         match self.databases.entry_committed(db, entry.at) {
-            Fate::Own => None,
-            Fate::Whole => {
-                self.end_batch(db);
-                self.decide(db);
-                None
-            }
-            Fate::Lost => {
-                self.end_batch(db);
-                self.decide(db);
-                Some(entry)
-            }
+            Fate::Own => {}
+            Fate::Whole => self.end_batch(db),
             Fate::Foreign => {
                 if let Content::Data { eid, text } = &entry.content
                     && let Err(why) = self.follow_entry(db, *eid, text)
                 {
                     self.cannot_follow(db, entry.at, &why);
-                    return Some(entry);
+                    return false;
                 }
-                None
             }
         }
+        true
     }
 
     /// An entry that this member has not run takes effect, or the tables stay as they are.

@@ -237,10 +237,7 @@ impl Server {
 
     /// What is under way comes too late: the snapshot may have it, or not.
     fn end_what_is_under_way(&mut self, db: DbId) {
-        if self.databases.has_batch(db) {
-            self.end_batch(db);
-            self.decide(db);
-        }
+        self.end_batch(db);
         self.end_conversion_under_way(db);
     }
 }

@@ -250,10 +250,7 @@ impl Server {
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
         self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
-        if self.databases.has_batch(db) {
-            self.end_batch(db);
-            self.decide(db);
-        }
+        self.end_batch(db);
         let mut triggers = self.databases.take_to_forward(db);
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
         loading::forget(&mut self.shell, part.receiving);
@@ -325,6 +322,9 @@ impl Server {
 
     /// Another member leads, or this one, or none is known to.
     fn led_by(&mut self, db: DbId, leader: Option<Uuid>) {
+        // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
+        // told then; nobody else waits for that.
+        self.end_batch(db);
         let part = self.clusters.part_mut(db);
         let own = part.member.id();
         if leader != Some(own) {

@@ -125,7 +125,8 @@ impl Server {
                 continue;
             }
             let part = clusters.part_mut(db);
-            if part.member.leader().is_some() {
+            // What may be an entry is not refused.
+            if part.member.leader().is_some() || trigger.since.is_some() {
                 part.forwards.push(trigger, 0);
                 continue;
             }
