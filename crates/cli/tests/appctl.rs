@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out, reference};
 
 /// A line of the log without its time.
 fn without_time(text: &str) -> String {
@@ -17,7 +17,7 @@ fn server(scratch: &Scratch, program: &Path, words: &[&str]) -> Running {
     command.args(words).args(["--no-dbs", "--pidfile", "-vconsole:off", "--remote=punix:x.sock"]);
     let running = Running::start(&mut command);
     let socket = format!("ovsdb-server.{}.ctl", running.pid());
-    eventually("the admin socket is there", || scratch.path(&socket).exists());
+    eventually("the admin socket is there", || listens(&scratch.path(&socket)));
     running
 }
 

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{self, Running, Scratch, WEIR, eventually, out, reference};
+use crate::support::{self, Running, Scratch, WEIR, eventually, listens, out, reference};
 
 /// Who serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Room {
         let mut command = scratch.command(program);
         command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off", "odd.db"]);
         let running = Running::start(&mut command);
-        eventually("the server listens", || scratch.path("db.sock").exists());
+        eventually("the server listens", || listens(&scratch.path("db.sock")));
         let room = Self { scratch, _server: running, reference: reference_client };
         let inserted = room.ours(&["transact", ROWS], None);
         assert!(out(&inserted).matches("uuid").count() > 6, "{}", out(&inserted));

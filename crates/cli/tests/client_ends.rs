@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out, reference};
 use weir_testkit::pki::Pki;
 
 /// A server with an empty database, and both clients.
@@ -34,7 +34,7 @@ fn clients_agree(options: &[&str], scenario: impl Fn(&mut Room, &PathBuf) -> Str
             let mut command = scratch.command(program);
             command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off", "db"]);
             let running = Running::start(command.args(options));
-            eventually("the server listens", || scratch.path("server.ctl").exists());
+            eventually("the server listens", || listens(&scratch.path("server.ctl")));
             let clients = [scratch.link("ovsdb-client"), client.clone()];
             let mut room = Room { scratch, server: Some(running), clients };
             let client = room.clients[place].clone();
@@ -180,7 +180,7 @@ fn a_wait_goes_on_when_the_server_does() {
         let mut command = scratch.command(scratch.link("ovsdb-server"));
         let args = ["--no-dbs", "--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"];
         let running = Running::start(command.args(args));
-        eventually("the server listens", || scratch.path("server.ctl").exists());
+        eventually("the server listens", || listens(&scratch.path("server.ctl")));
         running
     };
     let ctl = |words: &[&str]| {

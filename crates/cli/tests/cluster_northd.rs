@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::group::{ALL, Group, Program};
-use crate::support::{Running, Scratch, err, eventually, out, reference};
+use crate::support::{Running, Scratch, err, eventually, listens, out, reference};
 
 const NORTHBOUND: &str = "/usr/share/ovn/ovn-nb.ovsschema";
 const SOUTHBOUND: &str = "/usr/share/ovn/ovn-sb.ovsschema";
@@ -259,7 +259,7 @@ fn flows_of_one(north: &Group) -> BTreeSet<String> {
     server.args(["--no-chdir", "-vconsole:off", "-vsyslog:off", "--unixctl"]);
     server.arg(scratch.text("server.ctl")).arg(format!("--remote=punix:{}", socket.display()));
     let _server = Running::start(server.args(["nb.db", "sb.db"]));
-    eventually("the server listens", || socket.exists());
+    eventually("the server listens", || listens(&socket));
     let remote = format!("unix:{}", socket.display());
     let databases = [remote.clone(), remote.clone()];
     let _daemon = Running::start(&mut northd(&scratch, &databases, &control(0)));

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::group::{self, ALL, Group, Program, SCHEMA};
-use crate::support::{Running, Scratch, WEIR, err, eventually, is_complaint, out, reference};
+use crate::support::{
+    Running, Scratch, WEIR, err, eventually, is_complaint, listens, out, reference,
+};
 use rustix::process::Signal;
 use serde_json::json;
 use weir_testkit::client::Client;
@@ -603,7 +605,7 @@ fn a_member_that_has_not_joined_stays_and_goes_with_the_configuration() {
         Running::start(&mut command)
     };
     let server = start("--config-file=config.json");
-    eventually("it answers", || scratch.path("server.ctl").exists());
+    eventually("it answers", || listens(&scratch.path("server.ctl")));
     let listens = || TcpStream::connect(&own["tcp:".len()..]).is_ok();
     eventually("it listens for members", listens);
     for model in [json!({"service-model": "clustered"}), json!(null)] {

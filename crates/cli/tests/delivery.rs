@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out, reference};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::pki::Pki;
 
@@ -18,7 +18,7 @@ fn server(scratch: &Scratch, program: &Path, words: &[&str]) -> Running {
     let mut command: Command = scratch.command(program);
     command.args(words).args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
     let running = Running::start(command.arg("net.db"));
-    eventually("the server listens", || scratch.path("server.ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("server.ctl")));
     running
 }
 

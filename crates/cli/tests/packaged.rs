@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::support::{Running, Scratch, err, eventually, out, reference};
+use crate::support::{Running, Scratch, err, eventually, listens, out, reference};
 use weir_json::Value;
 
 /// A packaged schema: its file and the name and tables in it.
@@ -124,7 +124,7 @@ fn servers_of_every_schema() {
         let mut command = scratch.command(program);
         command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
         let _server = Running::start(command.args(all.iter().map(|it| format!("{}.db", it.name))));
-        eventually("the server listens", || scratch.path("server.ctl").exists());
+        eventually("the server listens", || listens(&scratch.path("server.ctl")));
         let programs = [scratch.link("ovsdb-client"), client];
         let sides = Sides { scratch: &scratch, programs };
         sides.agree(&["list-dbs"], exactly);

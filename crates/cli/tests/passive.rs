@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out, reference};
 use weir_testkit::pki::Pki;
 
 const SCHEMA: &str = r#"{"name":"Odd","version":"1.2.3","cksum":"12 345","tables":{"T":{
@@ -40,7 +40,7 @@ impl Room {
         let mut command = scratch.command(scratch.link("ovsdb-server"));
         command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off", "db"]);
         let server = Running::start(command.args(options));
-        eventually("the server listens", || scratch.path("server.ctl").exists());
+        eventually("the server listens", || listens(&scratch.path("server.ctl")));
         let mut clients = vec![scratch.link("ovsdb-client")];
         clients.extend(reference("ovsdb-client"));
         Self { scratch, _server: server, clients }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    PATIENCE, Running, Scratch, WEIR, err, eventually, is_complaint, out, reference,
+    PATIENCE, Running, Scratch, WEIR, err, eventually, is_complaint, listens, out, reference,
 };
 use weir_net::{Address, BlockingStream, Tls, TlsOptions};
 use weir_testkit::pki::{LEAF, Pki, Shape};
@@ -37,7 +37,7 @@ fn serve(args: &[&str], stdin: Option<OwnedFd>) -> Server {
         command.stdin(Stdio::from(stdin));
     }
     let running = Running::start(&mut command);
-    eventually("the server listens", || scratch.path("ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("ctl")));
     Server { _running: running, scratch }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out};
 use serde_json::{Value, json};
 use weir_testkit::client::Client;
 
@@ -50,7 +50,7 @@ fn record(scratch: &Scratch) -> Running {
     fs::create_dir_all(scratch.path("rec")).expect("a folder");
     let mut command = scratch.command(scratch.link("ovsdb-server"));
     let server = Running::start(command.args(ARGS).arg("--record=rec"));
-    eventually("the server listens", || scratch.path("ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("ctl")));
     server
 }
 
@@ -193,7 +193,7 @@ fn long_work_commands_compaction_and_conversion() {
     let targets = json!({"op": "insert", "table": "Manager",
         "row": {"targets": ["set", ["punix:more.sock", "nonsense:"]]}});
     writer.transact("Net", &[targets]).expect("an insertion");
-    eventually("the remote of the table", || scratch.path("more.sock").exists());
+    eventually("the remote of the table", || listens(&scratch.path("more.sock")));
     let new: Value =
         serde_json::from_str(&schema(r#","more":{"type":"boolean"}"#)).expect("a schema");
     let mut third = Client::connect(&scratch.path("more.sock")).expect("a connection");
@@ -351,7 +351,7 @@ fn a_client_says_again_what_it_said() {
     create(&scratch);
     let mut command = scratch.command(scratch.link("ovsdb-server"));
     let mut server = Running::start(command.args(ARGS));
-    eventually("the server listens", || scratch.path("ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("ctl")));
     let client = scratch.link("ovsdb-client");
     let operations = json!(["Net", insert("a", 1)]).to_string();
     let commands: [&[&str]; 6] = [

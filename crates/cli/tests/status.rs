@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, Scratch, WEIR, err, eventually, out, reference};
+use crate::support::{Running, Scratch, WEIR, err, eventually, listens, out, reference};
 use serde_json::Value;
 
 const SCHEMA: &str = r#"{"name":"Net","tables":{"T":{"columns":{"a":{"type":"integer"}}}}}"#;
@@ -18,7 +18,7 @@ fn server(scratch: &Scratch, program: &Path, words: &[&str]) -> Running {
     command.args(words).args(["--pidfile", "-vconsole:off", "--remote=punix:x.sock"]);
     let running = Running::start(&mut command);
     let socket = format!("ovsdb-server.{}.ctl", running.pid());
-    eventually("the admin socket is there", || scratch.path(&socket).exists());
+    eventually("the admin socket is there", || listens(&scratch.path(&socket)));
     running
 }
 

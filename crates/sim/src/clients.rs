@@ -11,7 +11,7 @@ use crate::tempo::Tempo;
 use crate::world::{Due, World};
 
 /// Who has no answer for so long gives up, in microseconds.
-const PATIENCE_US: u64 = 8_000_000;
+pub(crate) const PATIENCE_US: u64 = 8_000_000;
 
 /// Zeros: no state.
 const NONE: &str = "00000000-0000-0000-0000-000000000000";
@@ -102,6 +102,11 @@ impl Client {
         &self.state
     }
 
+    /// Whether it knows that there is a counter.
+    pub(crate) fn has_counter(&self) -> bool {
+        self.has_counter
+    }
+
     /// Whether it has asked for a conversion.
     pub(crate) fn converts(&self) -> bool {
         matches!(self.asked, Some((Asked::Convert, _)))
@@ -126,7 +131,7 @@ pub(crate) fn schema(version: &str) -> Value {
     schema
 }
 
-fn count(name: &str) -> [Value; 2] {
+pub(crate) fn count(name: &str) -> [Value; 2] {
     let insert = json!({"op": "insert", "table": "T", "row": {"name": name}});
     let one_more = json!({"op": "mutate", "table": "T", "where": [["name", "==", COUNTER]],
         "mutations": [["n", "+=", 1]]});
@@ -206,7 +211,14 @@ impl World {
     /// How fast a client asks now. Who watches asks for nothing, and moves as often as ever; behind faults
     /// somebody always asks, so that it is seen that all goes on.
     fn tempo(&self, number: usize) -> Tempo {
-        if !self.tempo_changes || self.clients[number].watches {
+        if self.clients[number].watches {
+            return Tempo::Steady;
+        }
+        self.tempo_of_writers()
+    }
+
+    pub(crate) fn tempo_of_writers(&self) -> Tempo {
+        if !self.tempo_changes {
             return Tempo::Steady;
         }
         match Tempo::at(self.seed, self.now_us) {
@@ -226,17 +238,24 @@ impl World {
 
     /// A client tries a server; false if nobody listens there.
     pub(crate) fn open_session(&mut self, number: usize) -> bool {
+        let session = self.open_session_anywhere();
+        if session.is_some() {
+            self.clients[number].session = session;
+        }
+        session.is_some()
+    }
+
+    /// Somebody tries a server: which one, in which life, and the session, if somebody listens there.
+    pub(crate) fn open_session_anywhere(&mut self) -> Option<(usize, u64, SessionId)> {
         let n = self.rng.below(self.nodes.len());
         let now_us = self.now_us;
         let node = &self.nodes[n];
         let is_up = node.server.is_some() && node.paused_until_us <= now_us;
         if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
-            return false;
+            return None;
         }
         let life = node.life;
-        let session = self.accept_client(now_us, n);
-        self.clients[number].session = Some((n, life, session));
-        true
+        Some((n, life, self.accept_client(now_us, n)))
     }
 
     /// A watcher goes to another server now and then.
@@ -337,6 +356,8 @@ impl World {
     pub(crate) fn session_ended(&mut self, n: usize, session: SessionId) {
         self.nodes[n].received.remove(&session);
         self.visit_ended(session);
+        self.pipeline_ended(session);
+        self.bystander_ended(session);
         let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
         if let Some(number) = self.clients.iter().position(is_it) {
             self.session_lost(number);
@@ -381,12 +402,7 @@ impl World {
             }
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             match message["method"].as_str() {
-                Some("echo") => {
-                    let reply =
-                        json!({"id": message["id"], "result": message["params"], "error": null});
-                    let bytes = reply.to_string().into_bytes();
-                    self.event_at(self.now_us, n, Event::Message { session, bytes });
-                }
+                Some("echo") => self.answer_echo(n, session, &message),
                 Some("update3") => {
                     let client = &mut self.clients[number];
                     must("replicas", client.replica.take(&message["params"][2]));
@@ -400,6 +416,13 @@ impl World {
                 None => self.answered(number, &message),
             }
         }
+    }
+
+    /// A server asks whether its client is still there.
+    pub(crate) fn answer_echo(&mut self, n: usize, session: SessionId, message: &Value) {
+        let reply = json!({"id": message["id"], "result": message["params"], "error": null});
+        let bytes = reply.to_string().into_bytes();
+        self.event_at(self.now_us, n, Event::Message { session, bytes });
     }
 
     fn answered(&mut self, number: usize, message: &Value) {

@@ -10,13 +10,15 @@
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
 //! 5. `clients`: who writes and reads, and knows what it has been told; `replica`: one of those who watch,
-//!    under conditions; `tempo`: how fast.
+//!    under conditions; `pipelines`: who asks for more before he is answered; `bystanders`: who changes
+//!    nothing; `tempo`: how fast.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
 //! 7. `checks`: what must be true of all that, a checker a file.
 //! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
 //! 9. [`plan`] and [`coverage`]: parts that can be left out, and what has met what.
 //! 10. [`seed`]: a run of everything, and how a failing one becomes short.
 
+mod bystanders;
 mod checks;
 mod clients;
 pub mod coverage;
@@ -27,6 +29,7 @@ mod forgetting;
 mod membership;
 mod network;
 mod node;
+mod pipelines;
 pub mod plan;
 mod replica;
 pub mod seed;

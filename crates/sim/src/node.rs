@@ -50,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) received: BTreeMap<SessionId, Vec<u8>>,
     work: BTreeMap<WorkId, Work>,
     said: BTreeMap<WorkId, Word>,
+    /// It leaves no transaction to helpers.
+    pub(crate) runs_all_itself: bool,
     /// The process is down until then.
     pub(crate) down_until_us: u64,
     /// Nothing happens here before (SIGSTOP).
@@ -110,6 +112,7 @@ impl Node {
             received: BTreeMap::new(),
             work: BTreeMap::new(),
             said: BTreeMap::new(),
+            runs_all_itself: false,
             down_until_us: 0,
             paused_until_us: 0,
             skew_ms: 0,
@@ -217,6 +220,7 @@ impl World {
         server.set_step_cost_max(step_cost_max);
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
+        self.nodes[n].runs_all_itself = step_cost_max == u64::MAX;
         self.nodes[n].started_us = self.now_us;
         if self.nodes[n].is_relay() {
             // Most of its sources may have left for good, and the run is too short for long pauses.

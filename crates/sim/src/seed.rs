@@ -80,7 +80,12 @@ pub fn faults(seed: u64) -> Faults {
 /// Runs a seed without what the plan leaves out.
 pub fn run(seed: u64, plan: Plan) -> Run {
     let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
-    let mut world = World::new(seed, servers, faults(seed)).with_plan(plan).with_tempo_changes();
+    let mut world = World::new(seed, servers, faults(seed)).with_tempo_changes();
+    world.add_bystanders();
+    if seed % 4 > 1 {
+        world.add_pipelines();
+    }
+    let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));
     let failure = result.err().map(|why| {
         let text = why.downcast_ref::<String>().cloned();

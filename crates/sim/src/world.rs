@@ -11,6 +11,7 @@ use weir_server::event::{CommandId, DbId, Event, SessionId, WorkId};
 use weir_server::load::write_member_snapshot;
 use weir_testkit::rng::Rng;
 
+use crate::bystanders::Bystander;
 use crate::checks::{Checks, must};
 use crate::clients::{Client, schema};
 use crate::coverage::Coverage;
@@ -18,6 +19,7 @@ use crate::disk::Disk;
 use crate::faults::{Faults, Lie};
 use crate::network::Network;
 use crate::node::{Node, addresses};
+use crate::pipelines::Pipeline;
 use crate::plan::{Part, Plan};
 use crate::sources::Sources;
 
@@ -65,6 +67,12 @@ pub struct Counts {
     pub left: u64,
     /// Servers that somebody wanted to be removed since they were silent.
     pub silent: u64,
+    /// Times that a session found in its own row what it had written last.
+    pub looks: u64,
+    /// Writes under a lock that found what the one before had left.
+    pub guarded: u64,
+    /// Answers to clients that change nothing.
+    pub served: u64,
     /// Operations on registers, all of which can be explained.
     pub swaps: u64,
     /// Registers of which that was not found out.
@@ -107,6 +115,10 @@ pub(crate) enum Due {
     Gone,
     /// A client goes on.
     Client(usize),
+    /// A client goes on that does not wait for answers.
+    Pipeline(usize),
+    /// A client goes on that changes nothing.
+    Bystander(usize),
     /// A visitor of a standalone server goes on.
     Visitor(usize),
     /// The operator of a standalone server looks after its file.
@@ -134,12 +146,16 @@ pub struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
+    pub(crate) pipelines: Vec<Pipeline>,
+    pub(crate) bystanders: Vec<Bystander>,
     /// Clients ask in another tempo each second, and not in the same one all the time.
     pub(crate) tempo_changes: bool,
     pub(crate) checks: Checks,
     /// A standalone server is in the place of the cluster.
     pub(crate) sources: Option<Box<Sources>>,
     pub(crate) faults: Faults,
+    /// Helpers take seconds now and then, as long as there are faults.
+    pub(crate) has_slow_helpers: bool,
     /// Faults are over.
     pub(crate) is_calm: bool,
     /// Since when.
@@ -202,9 +218,12 @@ impl World {
             nodes,
             network: Network::default(),
             clients: Vec::new(),
+            pipelines: Vec::new(),
+            bystanders: Vec::new(),
             tempo_changes: false,
             checks: Checks::default(),
             sources: None,
+            has_slow_helpers: faults.slow_helper > 0,
             faults,
             is_calm: false,
             calm_us: None,
@@ -328,6 +347,8 @@ impl World {
             // The first one writes what all others count.
             Due::Client(number) if number > 0 && !self.plan.has(Part::Client(number)) => return,
             Due::Client(number) => return self.client_goes_on(number),
+            Due::Pipeline(number) => return self.pipeline_goes_on(number),
+            Due::Bystander(number) => return self.bystander_goes_on(number),
             Due::Visitor(number) => return self.visitor_goes_on(number),
             Due::Operator => return self.operate(),
             Due::Faults => return self.think_of_faults(),
@@ -351,11 +372,19 @@ impl World {
             }
             Due::Round => self.settle_node(n),
             Due::Wakeup => {
-                self.nodes[n].wakeup_us = None;
+                let wakeup_us = &mut self.nodes[n].wakeup_us;
+                if wakeup_us.take_if(|at_us| *at_us <= self.now_us).is_none() {
+                    // It is to be later by now, or was earlier.
+                    return;
+                }
                 must("liveness", self.nodes[n].looks.look(self.now_us, n));
                 self.wake(n);
             }
             Due::Sent(session) if self.sources.is_some() => self.visitor_is_told(n, session),
+            Due::Sent(session) if self.is_of_pipeline(session) => self.pipeline_is_told(n, session),
+            Due::Sent(session) if self.is_of_bystander(session) => {
+                self.bystander_is_told(n, session);
+            }
             Due::Sent(session) => self.sent(n, session),
             Due::Ended(session) => self.session_ended(n, session),
             Due::End { while_us } => {
@@ -370,9 +399,13 @@ impl World {
                 self.end_process(n, false);
                 self.nodes[n].disk.put(Vec::new());
             }
-            Due::Client(_) | Due::Visitor(_) | Due::Operator | Due::Faults | Due::Heal => {
-                unreachable!("it concerns no server")
-            }
+            Due::Client(_)
+            | Due::Pipeline(_)
+            | Due::Bystander(_)
+            | Due::Visitor(_)
+            | Due::Operator
+            | Due::Faults
+            | Due::Heal => unreachable!("it concerns no server"),
         }
     }
 

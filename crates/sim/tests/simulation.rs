@@ -28,7 +28,8 @@ fn with_trace(seed: u64, world: World, run: impl FnOnce(&mut World)) {
             if std::thread::panicking() {
                 let lines = number("WEIR_TRACE").unwrap_or(80) as usize;
                 println!("seed {}:\n{}", self.0, self.1.trace(lines));
-                println!("{}", self.1.status());
+                let world = std::panic::AssertUnwindSafe(|| self.1.status());
+                println!("{}", std::panic::catch_unwind(world).unwrap_or_default());
             }
         }
     }
@@ -115,6 +116,22 @@ fn files_that_cannot_be_read_at_times_keep_nobody_behind() {
         ..Faults::default()
     };
     is_borne(6, &faults, |_| {}, [15_000, 8000], 300);
+}
+
+/// A client may ask for more before it is answered, and some change nothing.
+#[test]
+fn a_calm_cluster_keeps_the_order_of_each_session_and_its_locks() {
+    let faults = Faults { sync_us: 300, delay_us: 300, ..Faults::default() };
+    with_trace(1, World::new(1, 3, faults), |world| {
+        world.add_pipelines();
+        world.add_bystanders();
+        world.run_for(10_000);
+        world.calm();
+        world.run_for(5000);
+        world.check_converged();
+        let Counts { looks, guarded, served, .. } = world.counts();
+        assert!(looks > 300 && guarded > 100 && served > 100, "{:?}", world.counts());
+    });
 }
 
 #[test]
@@ -296,6 +313,9 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.joins += more.joins;
     sum.left += more.left;
     sum.silent += more.silent;
+    sum.looks += more.looks;
+    sum.guarded += more.guarded;
+    sum.served += more.served;
     sum.swaps += more.swaps;
     sum.undecided += more.undecided;
     sum.terms += more.terms;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread::ScopedJoinHandle;
 
-use crate::support::{Running, Scratch, eventually, reference};
+use crate::support::{Running, Scratch, eventually, listens, reference};
 
 /// A folder, the programs that its lines call, and the server that they ask.
 pub(crate) struct Room {
@@ -128,7 +128,7 @@ fn start(scratch: &Scratch, program: &Path, options: &[&str]) -> Running {
     let mut command = scratch.command(program);
     command.args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
     let running = Running::start(command.args(options).arg("odd.db"));
-    eventually("the server listens", || scratch.path("server.ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("server.ctl")));
     let client = scratch.path("bin").join("ovsdb-client");
     let rows = std::fs::read_to_string(scratch.path("rows")).expect("rows");
     let inserted = scratch.run(client, &["transact", &rows]);

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -110,8 +111,13 @@ pub(crate) fn serve_net(
     let mut command = scratch.command(program);
     command.args(words).args(["--remote=punix:db.sock", "--unixctl=server.ctl", "-vconsole:off"]);
     let running = Running::start(command.arg("net.db"));
-    eventually("the server listens", || scratch.path("server.ctl").exists());
+    eventually("the server listens", || listens(&scratch.path("server.ctl")));
     running
+}
+
+/// Whether somebody takes connections at a socket: one is there before that is so.
+pub(crate) fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
 }
 
 /// The tables of roles in a schema (ovsdb(7), "Role-Based Access Control").

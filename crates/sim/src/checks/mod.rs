@@ -8,14 +8,17 @@ mod linear;
 mod liveness;
 pub(crate) mod locks;
 mod once;
+mod order;
 mod reads;
 mod replicas;
 mod resume;
 mod rings;
+mod served;
 pub(crate) mod states;
 
 use serde_json::Value;
 
+use crate::pipelines::is_uncounted;
 use crate::world::{Counts, World};
 
 pub(crate) use linear::Kind;
@@ -68,6 +71,9 @@ pub(crate) struct Checks {
     entries: entries::Entries,
     pub(crate) resume: Resume,
     pub(crate) liveness: Liveness,
+    pub(crate) order: order::Order,
+    pub(crate) guarded: locks::Guarded,
+    pub(crate) served: served::Served,
 }
 
 impl Checks {
@@ -152,6 +158,8 @@ impl Checks {
             self.counts.swaps += history.len() as u64;
             must("linear", linear::verdict(number, history, &mut self.counts.undecided));
         }
+        self.counts.looks += self.order.looks();
+        self.counts.guarded += self.guarded.writes();
         self.counts.terms += self.leaders.len() as u64;
         self.counts.entries += self.entries.len() as u64;
     }
@@ -174,7 +182,7 @@ pub(crate) fn rows_of(rows: &Value) -> Vec<Row> {
 fn written(rows: &Value) -> (Vec<Row>, u64) {
     let mut rows = rows_of(rows);
     let counted = rows.iter().find(|row| row.name == COUNTER).map_or(0, |row| row.n);
-    rows.retain(|row| row.name != COUNTER && !row.name.starts_with("register "));
+    rows.retain(|row| !is_uncounted(&row.name));
     (rows, counted)
 }
 

@@ -343,12 +343,7 @@ impl World {
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             let visitor = &mut self.sources_mut().visitors[number];
             match message["method"].as_str() {
-                Some("echo") => {
-                    let reply =
-                        json!({"id": message["id"], "result": message["params"], "error": null});
-                    let bytes = reply.to_string().into_bytes();
-                    self.event_at(self.now_us, n, Event::Message { session, bytes });
-                }
+                Some("echo") => self.answer_echo(n, session, &message),
                 Some(turn @ ("locked" | "stolen")) => {
                     let is_owned = turn == "locked";
                     (visitor.lock, visitor.known) = (visitor.lock.map(|_| is_owned), None);

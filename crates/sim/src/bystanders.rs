@@ -1,0 +1,166 @@
+//! Clients that change nothing: whatever becomes of the cluster, the server that they are connected to answers
+//! them.
+
+use serde_json::{Value, json};
+use weir_server::event::{Event, SessionId};
+
+use crate::checks::must;
+use crate::clients::whole;
+use crate::plan::Part;
+use crate::world::{Due, World};
+
+/// How many there are, and the number of the first among all clients.
+const BYSTANDERS: usize = 2;
+const FIRST: usize = 200;
+
+/// How long one thinks at most, in microseconds.
+const PAUSE_US: usize = 100_000;
+
+/// A client.
+#[derive(Default)]
+pub(crate) struct Bystander {
+    session: Option<(usize, u64, SessionId)>,
+    requests: u64,
+    /// What it waits for the answer to; since when, and how long that may wait by itself.
+    asked: Option<(&'static str, u64, u64)>,
+    /// It has a monitor.
+    watches: bool,
+}
+
+impl World {
+    /// Clients come as well that change nothing.
+    pub fn add_bystanders(&mut self) {
+        for number in 0..BYSTANDERS {
+            self.bystanders.push(Bystander::default());
+            self.parts.push(Part::Client(FIRST + number));
+            self.due(self.now_us + 1_500_000, 0, Due::Bystander(number));
+        }
+    }
+
+    /// A client has thought.
+    pub(crate) fn bystander_goes_on(&mut self, number: usize) {
+        if !self.plan.has(Part::Client(FIRST + number)) {
+            return;
+        }
+        let now_us = self.now_us;
+        let pause_us = 1 + self.rng.below(PAUSE_US) as u64;
+        self.due(now_us + pause_us, 0, Due::Bystander(number));
+        let Bystander { session, asked, .. } = self.bystanders[number];
+        match (session, asked) {
+            (Some((n, ..)), Some(_)) if self.has_slow_helpers && !self.nodes[n].runs_all_itself => {
+                // It may have come behind very many that take seconds each.
+            }
+            (Some((n, ..)), Some((what, since_us, wait_us))) => {
+                // Who stands still answers nobody.
+                let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
+                let who = format!("bystander {number} at server {n}, who asks for {what},");
+                must("served", self.checks.served.looked(now_us, &who, since_us));
+            }
+            _ if self.is_over => {}
+            (None, _) => {
+                if let Some(session) = self.open_session_anywhere() {
+                    let requests = self.bystanders[number].requests;
+                    let session = Some(session);
+                    self.bystanders[number] =
+                        Bystander { session, requests, ..Bystander::default() };
+                }
+            }
+            (Some(session), None) if self.rng.chance(5) => self.end_bystander(session),
+            (Some(_), None) => self.bystander_asks(number),
+        }
+    }
+
+    fn bystander_asks(&mut self, number: usize) {
+        let now_us = self.now_us;
+        let wait_ms = [0, 20, 500][self.rng.below(3)];
+        let dice = self.rng.below(5);
+        let bystander = &mut self.bystanders[number];
+        let (what, params, wait_ms) = match dice {
+            0 => ("get_schema", json!(["Sim"]), 0),
+            1 => ("weir_sync", json!(["Sim", wait_ms]), wait_ms),
+            2 => {
+                let never = json!({"op": "wait", "timeout": wait_ms, "table": "T",
+                    "columns": ["name"], "where": [["name", "==", "nobody"]], "until": "==",
+                    "rows": [{"name": "nobody"}]});
+                ("wait", json!(["Sim", never]), wait_ms)
+            }
+            3 => {
+                let count = json!({"op": "select", "table": "T", "columns": ["n"],
+                    "where": [["name", "==", "counter"]]});
+                ("select", json!(["Sim", count]), 0)
+            }
+            _ if bystander.watches => ("monitor_cancel", json!(["m"]), 0),
+            _ => ("monitor", json!(["Sim", "m", {"T": {"columns": ["name"]}}]), 0),
+        };
+        bystander.requests += 1;
+        let id = bystander.requests;
+        bystander.asked = Some((what, now_us, wait_ms * 1000));
+        let (n, _, session) = bystander.session.expect("it is connected");
+        self.note(n, &format!("bystander {number} asks for {what}"));
+        let method = if matches!(what, "wait" | "select") { "transact" } else { what };
+        let message = json!({"id": id, "method": method, "params": params}).to_string();
+        self.event_at(now_us + 20, n, Event::Message { session, bytes: message.into_bytes() });
+    }
+
+    fn end_bystander(&mut self, (n, _, session): (usize, u64, SessionId)) {
+        self.event_at(self.now_us, n, Event::Closed { session, error: None });
+        self.bystander_ended(session);
+    }
+
+    fn bystander_of(&self, session: SessionId) -> Option<usize> {
+        let is_it = |who: &Bystander| who.session.is_some_and(|(.., own)| own == session);
+        self.bystanders.iter().position(is_it)
+    }
+
+    pub(crate) fn is_of_bystander(&self, session: SessionId) -> bool {
+        self.bystander_of(session).is_some()
+    }
+
+    /// A session has ended.
+    pub(crate) fn bystander_ended(&mut self, session: SessionId) {
+        if let Some(number) = self.bystander_of(session) {
+            let bystander = &mut self.bystanders[number];
+            (bystander.session, bystander.asked) = (None, None);
+        }
+    }
+
+    /// A client takes what it has been sent.
+    pub(crate) fn bystander_is_told(&mut self, n: usize, session: SessionId) {
+        while let Some(number) = self.bystander_of(session) {
+            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
+            let Ok(Some(end)) = whole(stream) else { return };
+            let message: Vec<u8> = stream.drain(..end).collect();
+            let message: Value = serde_json::from_slice(&message).expect("JSON");
+            match message["method"].as_str() {
+                Some("echo") => self.answer_echo(n, session, &message),
+                // What others write.
+                Some("update") => {}
+                Some(other) => panic!("{other}"),
+                None => self.bystander_answered(number, &message),
+            }
+        }
+    }
+
+    fn bystander_answered(&mut self, number: usize, message: &Value) {
+        let bystander = &mut self.bystanders[number];
+        assert_eq!(message["id"], json!(bystander.requests), "answers come in order");
+        let (what, ..) = bystander.asked.take().expect("it has asked");
+        let session = bystander.session.expect("it has a session");
+        let error = &message["error"];
+        let is_gone = ["database not available", "unknown database"]
+            .iter()
+            .any(|text| error["error"] == json!(text));
+        if is_gone || *error == json!("canceled") {
+            return self.end_bystander(session);
+        }
+        let is_late = what == "weir_sync" && error["error"] == json!("timed out");
+        assert!(is_late || error.is_null(), "{what}: {message}");
+        let bystander = &mut self.bystanders[number];
+        match what {
+            "monitor" => bystander.watches = true,
+            "monitor_cancel" => bystander.watches = false,
+            _ => {}
+        }
+        self.checks.counts.served += 1;
+    }
+}

@@ -1,0 +1,381 @@
+//! Clients that ask for more before they are answered: rows, numbers of a row that nobody else writes, what
+//! waits for such a number, and what is written under a lock of their server.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use weir_server::event::{Event, SessionId};
+
+use crate::checks::{COUNTER, must};
+use crate::clients::{PATIENCE_US, count, whole};
+use crate::plan::Part;
+use crate::tempo::Tempo;
+use crate::world::{Due, World};
+
+/// How many such clients there are, and the number of the first among all clients.
+const PIPELINES: usize = 4;
+const FIRST: usize = 100;
+
+/// Requests of one client that are not answered, at most, and those that leave together.
+const UNDER_WAY_MAX: usize = 8;
+const TOGETHER_MAX: usize = 4;
+
+/// What those who write under it own.
+const LOCK: &str = "door";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// The session's own row.
+    Begin,
+    /// The next number of that row.
+    Write,
+    /// The number that it has been given last.
+    Look(u64),
+    /// A row that is counted.
+    Insert(String),
+    /// The same once the own row has a number, which it may have, get or never have.
+    Wait(String),
+    /// The row that is written under the lock of this process.
+    Guard,
+    /// For so many times by now.
+    Lock(u64),
+    Unlock,
+    /// One more under the lock, in this turn of it.
+    Guarded(u64),
+}
+
+/// A client.
+pub(crate) struct Pipeline {
+    session: Option<(usize, u64, SessionId)>,
+    sessions: u64,
+    /// By the ids of the requests; since when.
+    asked: BTreeMap<u64, (Asked, u64)>,
+    requests: u64,
+    /// When the last message arrives at the server.
+    arrives_us: u64,
+    rows: u64,
+    /// What the session's own row has been given last.
+    own: u64,
+    /// The session has asked for its own row.
+    has_begun: bool,
+    /// Whether the lock is this client's, if it has asked for it.
+    lock: Option<bool>,
+    /// How often it has been asked for.
+    locks: u64,
+    /// Which turn of the lock it is.
+    turn: u64,
+    /// The number behind the last write of this turn.
+    known: Option<u64>,
+}
+
+impl Pipeline {
+    fn new() -> Self {
+        Self {
+            session: None,
+            sessions: 0,
+            asked: BTreeMap::new(),
+            requests: 0,
+            arrives_us: 0,
+            rows: 0,
+            own: 0,
+            has_begun: false,
+            lock: None,
+            locks: 0,
+            turn: 0,
+            known: None,
+        }
+    }
+
+    fn begin(&mut self, session: (usize, u64, SessionId)) {
+        let (sessions, requests, rows) = (self.sessions + 1, self.requests, self.rows);
+        *self = Self { session: Some(session), sessions, requests, rows, ..Self::new() };
+    }
+}
+
+fn own_row(number: usize, session: u64) -> String {
+    format!("own {number}-{session}")
+}
+
+/// The row that is written under the lock of a process.
+fn guarded_row((n, life): (usize, u64)) -> String {
+    format!("guarded {n}-{life}")
+}
+
+fn is_row(name: &str) -> Value {
+    json!([["name", "==", name]])
+}
+
+fn insert(name: &str) -> Value {
+    json!({"op": "insert", "table": "T", "row": {"name": name}})
+}
+
+fn look(name: &str) -> Value {
+    json!({"op": "select", "table": "T", "where": is_row(name), "columns": ["n"]})
+}
+
+fn transaction(operations: impl IntoIterator<Item = Value>) -> Value {
+    std::iter::once(json!("Sim")).chain(operations).collect()
+}
+
+impl World {
+    /// Clients that do not wait for answers come as well.
+    pub fn add_pipelines(&mut self) {
+        for number in 0..PIPELINES {
+            self.pipelines.push(Pipeline::new());
+            self.parts.push(Part::Client(FIRST + number));
+            self.due(self.now_us + 1_500_000, 0, Due::Pipeline(number));
+        }
+    }
+
+    /// A client has thought, or has waited long enough.
+    pub(crate) fn pipeline_goes_on(&mut self, number: usize) {
+        if !self.plan.has(Part::Client(FIRST + number)) {
+            return;
+        }
+        let tempo = self.tempo_of_writers();
+        let pause_us = 1 + self.rng.below(tempo.pause_us()) as u64;
+        let now_us = self.now_us;
+        self.due(now_us + pause_us, 0, Due::Pipeline(number));
+        let pipeline = &self.pipelines[number];
+        let oldest = pipeline.asked.values().min_by_key(|(_, asked_us)| *asked_us);
+        let since_us = oldest.map(|(_, asked_us)| *asked_us);
+        let who = format!("pipeline {number}, who asks for {oldest:?},");
+        let tries = pipeline.session.map_or(0, |(n, ..)| self.tries_at(n));
+        if !self.is_over {
+            must("liveness", self.checks.liveness.looked(now_us, &who, since_us, tries));
+        }
+        let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
+        match self.pipelines[number].session {
+            Some(session) if !is_patient => self.end_pipeline(session),
+            _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
+            None => self.connect_pipeline(number),
+            Some(session) if !self.is_calm && self.rng.chance(1) => self.end_pipeline(session),
+            Some(_) => {
+                for _ in 0..=self.rng.below(TOGETHER_MAX) {
+                    self.pipeline_asks_more(number);
+                }
+            }
+        }
+    }
+
+    fn connect_pipeline(&mut self, number: usize) {
+        if let Some(session) = self.open_session_anywhere() {
+            self.pipelines[number].begin(session);
+        }
+    }
+
+    fn end_pipeline(&mut self, (n, _, session): (usize, u64, SessionId)) {
+        self.event_at(self.now_us, n, Event::Closed { session, error: None });
+        self.pipeline_ended(session);
+    }
+
+    fn pipeline_of(&self, session: SessionId) -> Option<usize> {
+        let is_it = |pipeline: &Pipeline| pipeline.session.is_some_and(|(.., own)| own == session);
+        self.pipelines.iter().position(is_it)
+    }
+
+    pub(crate) fn is_of_pipeline(&self, session: SessionId) -> bool {
+        self.pipeline_of(session).is_some()
+    }
+
+    /// A session has ended: nobody says what has become of what it has asked for.
+    pub(crate) fn pipeline_ended(&mut self, session: SessionId) {
+        let Some(number) = self.pipeline_of(session) else { return };
+        self.pipelines[number].session = None;
+        for (asked, _) in std::mem::take(&mut self.pipelines[number].asked).into_values() {
+            if matches!(asked, Asked::Insert(_) | Asked::Wait(_)) {
+                self.checks.unknown();
+            }
+        }
+    }
+
+    fn pipeline_asks_more(&mut self, number: usize) {
+        let pipeline = &self.pipelines[number];
+        if pipeline.asked.len() >= UNDER_WAY_MAX {
+            return;
+        }
+        let (n, life, _) = pipeline.session.expect("it is connected");
+        let own_name = own_row(number, pipeline.sessions);
+        let guarded = guarded_row((n, life));
+        if !pipeline.has_begun {
+            self.pipelines[number].has_begun = true;
+            self.pipeline_asks(number, Asked::Begin, "transact", &transaction([insert(&own_name)]));
+            // The lock of a relay is that of its source.
+            if self.nodes[n].is_relay() {
+                return;
+            }
+            let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
+                "where": is_row(&guarded), "until": "==", "rows": []});
+            let first = transaction([none, insert(&guarded)]);
+            return self.pipeline_asks(number, Asked::Guard, "transact", &first);
+        }
+        let (dice, by_force) = (self.rng.below(20), self.rng.chance(20));
+        let wait_ms = [0, 50, 1000, 3000][self.rng.below(4)];
+        // What the own row has when this runs, what it gets behind that, or what it never has.
+        let waits_for = self.pipelines[number].own + [0, 0, 1, 1_000_000][self.rng.below(4)] as u64;
+        let is_relay = self.nodes[n].is_relay();
+        let pipeline = &mut self.pipelines[number];
+        match (dice, pipeline.lock) {
+            (0..4, _) => {
+                pipeline.own += 1;
+                let write = json!({"op": "update", "table": "T", "where": is_row(&own_name),
+                    "row": {"n": pipeline.own}});
+                let asked = Asked::Write;
+                self.pipeline_asks(number, asked, "transact", &transaction([write]));
+            }
+            (4..8, _) => {
+                let asked = Asked::Look(pipeline.own);
+                self.pipeline_asks(number, asked, "transact", &transaction([look(&own_name)]));
+            }
+            (8..10, _) => {
+                pipeline.rows += 1;
+                let name = format!("piped {number}-{}", pipeline.rows);
+                let params = transaction(count(&name));
+                self.pipeline_asks(number, Asked::Insert(name), "transact", &params);
+            }
+            (10..12, _) => {
+                pipeline.rows += 1;
+                let name = format!("waited {number}-{}", pipeline.rows);
+                let wait = json!({"op": "wait", "timeout": wait_ms, "table": "T",
+                    "columns": ["n"], "where": is_row(&own_name), "until": "==",
+                    "rows": [{"n": waits_for}]});
+                let params = transaction(std::iter::once(wait).chain(count(&name)));
+                self.pipeline_asks(number, Asked::Wait(name), "transact", &params);
+            }
+            _ if is_relay => {}
+            (12, Some(_)) => {
+                (pipeline.lock, pipeline.turn, pipeline.known) = (None, pipeline.turn + 1, None);
+                self.pipeline_asks(number, Asked::Unlock, "unlock", &json!([LOCK]));
+            }
+            (_, Some(true)) => {
+                let asserted = json!({"op": "assert", "lock": LOCK});
+                let one_more = json!({"op": "mutate", "table": "T", "where": is_row(&guarded),
+                    "mutations": [["n", "+=", 1]]});
+                let asked = Asked::Guarded(pipeline.turn);
+                let params = transaction([asserted, look(&guarded), one_more]);
+                self.pipeline_asks(number, asked, "transact", &params);
+            }
+            (_, Some(false)) => {}
+            (_, None) => {
+                (pipeline.lock, pipeline.locks) = (Some(false), pipeline.locks + 1);
+                let method = if by_force { "steal" } else { "lock" };
+                let asked = Asked::Lock(pipeline.locks);
+                self.pipeline_asks(number, asked, method, &json!([LOCK]));
+            }
+        }
+    }
+
+    fn pipeline_asks(&mut self, number: usize, asked: Asked, method: &str, params: &Value) {
+        let now_us = self.now_us;
+        let pause_us = self.rng.below(200) as u64;
+        let pipeline = &mut self.pipelines[number];
+        pipeline.requests += 1;
+        let id = pipeline.requests;
+        let text = format!("pipeline {number} asks, as {id}: {asked:?}");
+        pipeline.asked.insert(id, (asked, now_us));
+        pipeline.arrives_us = (now_us + 20 + pause_us).max(pipeline.arrives_us + 1);
+        let (arrives_us, session) = (pipeline.arrives_us, pipeline.session);
+        let (n, _, session) = session.expect("it is connected");
+        self.note(n, &text);
+        let message = json!({"id": id, "method": method, "params": params}).to_string();
+        self.event_at(arrives_us, n, Event::Message { session, bytes: message.into_bytes() });
+    }
+
+    /// A client takes what it has been sent.
+    pub(crate) fn pipeline_is_told(&mut self, n: usize, session: SessionId) {
+        while let Some(number) = self.pipeline_of(session) {
+            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
+            let Ok(Some(end)) = whole(stream) else { return };
+            let message: Vec<u8> = stream.drain(..end).collect();
+            let message: Value = serde_json::from_slice(&message).expect("JSON");
+            match message["method"].as_str() {
+                Some("echo") => self.answer_echo(n, session, &message),
+                Some(turn @ ("locked" | "stolen")) => {
+                    let pipeline = &mut self.pipelines[number];
+                    pipeline.lock = pipeline.lock.map(|_| turn == "locked");
+                    if turn == "locked" {
+                        (pipeline.turn, pipeline.known) = (pipeline.turn + 1, None);
+                    }
+                    self.note(n, &format!("pipeline {number} is told: {turn}"));
+                }
+                Some(other) => panic!("{other}"),
+                None => self.pipeline_answered(number, &message),
+            }
+        }
+    }
+
+    fn pipeline_answered(&mut self, number: usize, message: &Value) {
+        let id = message["id"].as_u64().expect("the id of a request");
+        let pipeline = &mut self.pipelines[number];
+        let (asked, asked_us) = pipeline.asked.remove(&id).expect("it is answered once");
+        let session = pipeline.session.expect("it has a session");
+        let (n, life, _) = session;
+        let error = &message["error"];
+        let is_away = ["database not available", "unknown database"]
+            .iter()
+            .any(|text| error["error"] == json!(text));
+        let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();
+        if is_away || is_canceled {
+            // What a relay had sent on may have been done.
+            match asked {
+                Asked::Insert(name) | Asked::Wait(name) if is_away => self.checks.refused(&name),
+                Asked::Insert(_) | Asked::Wait(_) => self.checks.unknown(),
+                _ => {}
+            }
+            return self.end_pipeline(session);
+        }
+        assert!(error.is_null(), "{asked:?}: {message}");
+        let result = &message["result"];
+        let who = format!("pipeline {number} at server {n}");
+        let wrong = result.as_array().into_iter().flatten().find_map(|done| done["error"].as_str());
+        let count_of = |at: usize| result[at]["count"].as_u64();
+        match asked {
+            Asked::Begin => assert!(result[0]["uuid"].is_array(), "{message}"),
+            Asked::Write => {
+                must("order", self.checks.order.wrote(&who, count_of(0)));
+            }
+            Asked::Look(last) => {
+                let found = result[0]["rows"][0]["n"].as_u64();
+                must("order", self.checks.order.found(&who, last, found));
+            }
+            Asked::Wait(name) if wrong == Some("timed out") => self.checks.refused(&name),
+            Asked::Insert(name) | Asked::Wait(name) => {
+                assert_eq!(wrong, None, "{name}: {message}");
+                let id = result
+                    .as_array()
+                    .and_then(|done| done.iter().find_map(|done| done["uuid"][1].as_str()));
+                self.checks.acknowledged((n, life), (&name, id), asked_us);
+            }
+            // Somebody may have been there before.
+            Asked::Guard | Asked::Unlock => {}
+            Asked::Lock(time) => {
+                let pipeline = &mut self.pipelines[number];
+                (pipeline.turn, pipeline.known) = (pipeline.turn + 1, None);
+                // It may have been given up since.
+                let is_locked = result["locked"] == json!(true);
+                pipeline.lock = pipeline.lock.map(|lock| match pipeline.locks == time {
+                    true => is_locked,
+                    false => lock,
+                });
+            }
+            Asked::Guarded(turn) => {
+                let found = result[1]["rows"][0]["n"].as_u64().filter(|_| wrong.is_none());
+                let pipeline = &mut self.pipelines[number];
+                if turn != pipeline.turn {
+                    return;
+                }
+                let known = pipeline.known;
+                pipeline.known = found.map(|found| found + 1);
+                if let Some((known, found)) = known.zip(found) {
+                    must("locks", self.checks.guarded.wrote(&who, known, found));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a row is none of those that are counted.
+pub(crate) fn is_uncounted(name: &str) -> bool {
+    name == COUNTER || ["register ", "own ", "guarded "].iter().any(|kind| name.starts_with(kind))
+}
