@@ -86,13 +86,12 @@ impl Databases {
 
     /// The batch is over. What has not taken effect of it is the cluster's to decide, now or when somebody
     /// leads: clients ask for it as if it had been forwarded. Answers with those who asked for other
-    /// members.
+    /// members, and with reads, which may have seen what will never be.
     pub(crate) fn end_batch(
         &mut self,
-        shell: &mut Shell,
         sessions: &mut Sessions,
         id: DbId,
-    ) -> Vec<Origin> {
+    ) -> (Vec<Origin>, Vec<Trigger>) {
         let (mut of_peers, mut reads) = (Vec::new(), Vec::new());
         let (open, since) = self.open(id).end_batch();
         for (mut trigger, _) in open.into_iter().filter_map(|done| done.request) {
@@ -103,17 +102,13 @@ impl Databases {
             if trigger.origin.is_of_peer() {
                 of_peers.push(trigger.origin);
             } else if only_reads() && !trigger.origin.session().is_some_and(is_behind) {
-                // It has read what may never be.
                 reads.push(trigger);
             } else {
                 trigger.since = since.or(trigger.since);
                 self.forward(sessions, trigger);
             }
         }
-        for trigger in reads {
-            self.run_again_here(shell, sessions, trigger);
-        }
-        of_peers
+        (of_peers, reads)
     }
 
     /// An entry of another member's, or of this one's own with a reply that is not known, takes
@@ -218,6 +213,11 @@ impl Db {
     /// Whether transactions wait for a conversion of the cluster.
     fn is_recast(&self) -> bool {
         self.tables.is_frozen() && self.storage.is_clustered() && self.is_decided()
+    }
+
+    /// Whether a request is of another member, and for a term in which this one led and does not any more.
+    pub(super) fn is_too_late(&self, trigger: &Trigger) -> bool {
+        trigger.origin.is_of_peer() && !self.storage.leads_since(trigger.term)
     }
 
     fn can_follow(&self) -> bool {

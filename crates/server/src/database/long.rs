@@ -145,6 +145,12 @@ impl Databases {
         if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
             return self.drop_long(shell, sessions, trigger);
         }
+        if self.open(id).is_too_late(&trigger) {
+            // The next leader may have committed it by now: its rows would be there already.
+            self.forget_attempt(shell, &mut trigger);
+            shell.free(Garbage::Text(trigger.message));
+            return self.open(id).commits.peers_too_late.push(trigger.origin);
+        }
         if matches!(trigger.way, Way::Aside) && self.open(id).attempts.are_full() {
             return self.open(id).commits.long.push(trigger);
         }

@@ -209,7 +209,7 @@ impl Databases {
     ) -> Option<(Trigger, Executed)> {
         let chosen = trigger.chosen();
         let db = self.open(trigger.origin.db);
-        if trigger.origin.is_of_peer() && !db.storage.leads_since(trigger.term) {
+        if db.is_too_late(&trigger) {
             // It has been asked of the next leader, or will be.
             take_back(db, &mut executed);
             db.commits.peers_too_late.push(trigger.origin);

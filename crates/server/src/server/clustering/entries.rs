@@ -80,8 +80,8 @@ impl Server {
         if !self.databases.has_batch(db) {
             return;
         }
-        let Self { shell, sessions, databases, .. } = self;
-        for origin in databases.end_batch(shell, sessions, db) {
+        let (of_peers, reads) = self.databases.end_batch(&mut self.sessions, db);
+        for origin in of_peers {
             if let Asker::Peer(number) = origin.asker {
                 self.answer_peer(number, origin.eid, Outcome::NotLeader);
             }
@@ -89,6 +89,15 @@ impl Server {
         // Reads of other members, if the batch has never left.
         self.answer_peers(db);
         self.decide(db);
+        if reads.is_empty() {
+            return;
+        }
+        // Who wakes with them is not to write as the leader that this member was.
+        self.settle_who_writes(db);
+        for trigger in reads {
+            let Self { shell, sessions, databases, .. } = self;
+            databases.run_again_here(shell, sessions, trigger);
+        }
     }
 
     /// Committed entries take effect, as far as the tables are here and show nothing else, and as

@@ -250,6 +250,7 @@ impl Server {
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
         self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
+        self.databases.set_leads(db, None);
         self.end_batch(db);
         let mut triggers = self.databases.take_to_forward(db);
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
