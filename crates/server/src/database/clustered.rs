@@ -64,6 +64,11 @@ impl Databases {
         self.get_mut(id).map_or_else(Vec::new, |db| std::mem::take(&mut db.commits.peers_too_late))
     }
 
+    /// Whether something has run that is to be proposed to the cluster.
+    pub(crate) fn has_proposals(&self, id: DbId) -> bool {
+        self.get(id).is_some_and(Db::has_proposals)
+    }
+
     /// The batch leaves to be decided by the cluster.
     pub(crate) fn begin_batch(&mut self, id: DbId) -> Vec<Proposal> {
         self.open(id).begin_batch()

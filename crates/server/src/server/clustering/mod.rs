@@ -160,6 +160,11 @@ impl Server {
             part.member.may_propose() && (self.databases.has_batch(db) || !part.lacks_rows());
         let term = leads.then(|| part.member.term());
         self.databases.set_leads(db, term);
+        if term.is_none() && self.databases.has_proposals(db) {
+            // It is asked of whoever leads, before what comes behind it.
+            self.databases.begin_batch(db);
+            self.end_batch(db);
+        }
     }
 
     fn carry_out(&mut self, db: DbId, wanted: Wanted) {
