@@ -182,6 +182,7 @@ impl Table {
 
     /// Makes the row in a slot known by its UUID, which is not known yet.
     fn enter(&mut self, uuid: Uuid, slot: Slot) {
+        debug_assert!(self.get(uuid).is_none(), "a UUID is that of one row {uuid}");
         let entry = IndexEntry { slot, hash: self.hash(uuid) };
         self.slots.insert_unique(entry.hash(), entry, IndexEntry::hash);
     }

@@ -20,11 +20,6 @@ const FIRST: usize = 100;
 const UNDER_WAY_MAX: usize = 8;
 const TOGETHER_MAX: usize = 4;
 
-/// How long a transaction waits at most for what may never come, in milliseconds, and at how many relays and
-/// sources, one after the other.
-const WAIT_MS_MAX: u64 = 3000;
-const CHAIN_MAX: u64 = 4;
-
 /// What those who write under it own.
 const LOCK: &str = "door";
 
@@ -147,12 +142,8 @@ impl World {
         let since_us = oldest.map(|(_, asked_us)| *asked_us);
         let who = format!("pipeline {number}, who asks for {oldest:?},");
         let tries = pipeline.session.map_or(0, |(n, ..)| self.tries_at(n));
-        let is_at_relay = pipeline.session.is_some_and(|(n, ..)| self.nodes[n].is_relay());
-        // What waits does so anew at each server of a chain, and keeps what is read behind it.
-        let waits_us = if is_at_relay { CHAIN_MAX * WAIT_MS_MAX * 1000 } else { 0 };
-        let could_us = since_us.map(|since_us| since_us + waits_us);
         if !self.is_over {
-            must("liveness", self.checks.liveness.looked(now_us, &who, could_us, tries));
+            must("liveness", self.checks.liveness.looked(now_us, &who, since_us, tries));
         }
         let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         match self.pipelines[number].session {
@@ -220,10 +211,11 @@ impl World {
             return self.pipeline_asks(number, Asked::Guard, "transact", &first);
         }
         let (dice, by_force) = (self.rng.below(20), self.rng.chance(20));
-        let wait_ms = [0, 50, 1000, WAIT_MS_MAX][self.rng.below(4)];
+        // What waits at a relay's source keeps what others wait for behind it.
+        let is_relay = self.nodes[n].is_relay();
+        let wait_ms = [0, 50, 1000, 3000][self.rng.below(if is_relay { 2 } else { 4 })];
         // What the own row has when this runs, what it gets behind that, or what it never has.
         let waits_for = self.pipelines[number].own + [0, 0, 1, 1_000_000][self.rng.below(4)] as u64;
-        let is_relay = self.nodes[n].is_relay();
         let pipeline = &mut self.pipelines[number];
         match (dice, pipeline.lock) {
             (0..4, _) => {

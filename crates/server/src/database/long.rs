@@ -171,6 +171,8 @@ impl Databases {
             db.tables.wait(Queued::Trigger(trigger));
             return self.hurry(shell, id);
         }
+        let Some(judged) = self.judge_first(shell, sessions, trigger) else { return };
+        let (mut trigger, db) = (judged, self.open(id));
         trigger.lose_locks(sessions);
         trigger.sent_us = shell.now_us();
         let read_only = db.read_only(&trigger.origin.identity);

@@ -42,6 +42,11 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
+    /// The answer to a transaction that is not to run, or to who asks what has come of it.
+    fn reply(self, chosen: Chosen, is_outcome: bool) -> Vec<u8> {
+        if is_outcome { self.outcome().to_vec() } else { self.results(chosen) }
+    }
+
     /// The answer to `weir_outcome`.
     fn outcome(self) -> &'static [u8] {
         match self {
@@ -198,6 +203,33 @@ impl Databases {
         self.get(id).is_some_and(|db| db.verdict(chosen) == Verdict::Unknown)
     }
 
+    /// A transaction is about to run. `None` if what has come of its id is known: that is filed as its answer.
+    /// What ran once more would find its own rows.
+    pub(super) fn judge_first(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+    ) -> Option<Trigger> {
+        let db = self.open(trigger.origin.db);
+        let chosen = trigger.chosen().filter(|_| db.storage.may_write());
+        let Some((chosen, verdict)) = chosen.map(|chosen| (chosen, db.verdict(chosen))) else {
+            return Some(trigger);
+        };
+        match verdict {
+            Verdict::Open => return Some(trigger),
+            Verdict::UnderWay if db.read_only(&trigger.origin.identity).is_none() => {
+                self.set_aside(sessions, trigger, Writes::Accepted);
+            }
+            verdict => {
+                self.forget_attempt(shell, &mut trigger);
+                let reply = verdict.reply(chosen, trigger.is_outcome());
+                self.open(trigger.origin.db).file_done(Some((trigger, reply)), None);
+            }
+        }
+        None
+    }
+
     /// A transaction has run: what is to be filed of it. `None` if it runs elsewhere or later, or has
     /// been filed already.
     pub(super) fn judge(
@@ -243,10 +275,7 @@ impl Databases {
                 None
             }
             verdict => {
-                executed.reply = match trigger.is_outcome() {
-                    true => verdict.outcome().to_vec(),
-                    false => verdict.results(chosen),
-                };
+                executed.reply = verdict.reply(chosen, trigger.is_outcome());
                 Some((trigger, executed))
             }
         }

@@ -164,11 +164,13 @@ impl Databases {
             let cost = if trigger.is_long {
                 self.set_aside(sessions, trigger, Writes::Accepted);
                 0
-            } else {
+            } else if let Some(trigger) = self.judge_first(shell, sessions, trigger) {
                 let outcome = self.execute_again(shell, sessions, &trigger, budget);
                 let cost = outcome.cost();
                 self.settle(shell, sessions, trigger, outcome, Writes::Accepted);
                 cost
+            } else {
+                0
             };
             let spent = &mut self.open(id).waiting.cost;
             *spent = spent.saturating_add(cost).saturating_add(WAKE_COST);
@@ -186,6 +188,7 @@ impl Databases {
         if trigger.is_long {
             return self.set_aside(sessions, trigger, writes);
         }
+        let Some(trigger) = self.judge_first(shell, sessions, trigger) else { return };
         let outcome = self.execute_again(shell, sessions, &trigger, self.step.budget());
         self.step.spend(&outcome);
         self.settle(shell, sessions, trigger, outcome, writes);

@@ -202,6 +202,13 @@ impl Server {
                         return self.await_tables(id, origin, (message, is_plain), locks);
                     }
                     let Self { shell, sessions, databases, .. } = self;
+                    if once.is_some_and(Once::is_judged) {
+                        drop(operations);
+                        let mut trigger = Trigger::new(origin, Arc::new(plain.unwrap_or(message)));
+                        trigger.locks = locks;
+                        trigger.set_once(once);
+                        return databases.run_again_here(shell, sessions, trigger);
+                    }
                     let owned = locks.as_deref();
                     let how = (owned, once);
                     let outcome = databases.execute(shell, sessions, &origin, how, &operations);
