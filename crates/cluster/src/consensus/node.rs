@@ -178,7 +178,8 @@ impl Node {
 
     /// The place of the entry of this index, if the log has it, or it is the snapshot's last one.
     pub(crate) fn position(&self, index: u64) -> Option<Position> {
-        let term = self.raw.raft.raft_log.term(index).ok().filter(|_| index <= self.last())?;
+        // Of an index that the log does not reach back to, or on to, the library says 0.
+        let term = self.raw.raft.raft_log.term(index).ok().filter(|term| *term > 0)?;
         Some(Position { term, index })
     }
 

@@ -75,7 +75,7 @@ impl Server {
         if self.databases.get(db).is_none_or(|db| !db.tables().is_away()) {
             return;
         }
-        let Some(part) = self.clusters.part(db) else { return };
+        let part = self.clusters.part(db).expect("its requests have just been dispatched");
         let sessions = self.busy(db).sessions;
         let is_free = |session: Option<SessionId>| session.is_none_or(|id| !sessions.contains(&id));
         let may_run = part.forwards.new_sessions().any(is_free);
@@ -88,7 +88,7 @@ impl Server {
 
     /// The request of another member that is to run next, if one need not wait for what is at work.
     fn next_arrived(&self, db: DbId) -> Option<usize> {
-        let arrived = &self.clusters.part(db)?.arrived;
+        let arrived = &self.clusters.part(db).expect("it has been asked as a member").arrived;
         self.busy(db).next_of(arrived, |eid| self.clusters.askers.has(eid))
     }
 
