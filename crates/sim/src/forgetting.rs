@@ -49,7 +49,9 @@ impl World {
         let is_member = self.nodes[n].is_member() && !self.nodes[n].is_leaving;
         // Who was asked to end will not be there for long.
         let is_ending = now_us <= self.transfer_until_us;
-        if !is_well || !is_member || is_ending || self.members() < 3 {
+        // Who was silent for long may be removed already, and not have heard of it.
+        let are_heard = self.nodes.iter().all(|node| !node.was_silent || !node.is_member());
+        if !is_well || !is_member || is_ending || !are_heard || self.members() < 3 {
             return;
         }
         let others =

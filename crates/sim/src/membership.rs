@@ -117,9 +117,12 @@ impl World {
     pub(crate) fn note_membership(&mut self, n: usize, text: &str) {
         let node = &mut self.nodes[n];
         if text.contains("joined cluster") {
-            (node.is_joining, node.is_joining_again) = (false, false);
+            (node.is_joining, node.is_joining_again, node.was_silent) = (false, false, false);
         } else if text.contains(" was silent for ") {
             self.checks.counts.silent += 1;
+            let is_it =
+                |node: &&mut crate::node::Node| text.contains(&format!("{}) ", node.address));
+            self.nodes.iter_mut().find(is_it).expect("it is one of these").was_silent = true;
         } else if text.ends_with(": left the cluster") {
             self.node_left(n);
         } else if text.ends_with(": server does not belong to cluster") {

@@ -85,6 +85,8 @@ pub(crate) struct Node {
     pub(crate) is_joining: bool,
     /// It was told to leave, or others to remove it.
     pub(crate) is_leaving: bool,
+    /// Others have wanted to remove it since it was silent.
+    pub(crate) was_silent: bool,
     /// When that was.
     pub(crate) leaving_us: u64,
     /// Until when its disk is full.
@@ -131,6 +133,7 @@ impl Node {
             is_spare: false,
             is_joining: false,
             is_leaving: false,
+            was_silent: false,
             leaving_us: 0,
             full_until_us: 0,
             is_joining_again: false,
@@ -163,6 +166,7 @@ impl Node {
             is_spare: self.is_spare,
             is_joining: self.is_joining,
             is_leaving: self.is_leaving,
+            was_silent: self.was_silent,
             leaving_us: self.leaving_us,
             is_joining_again: self.is_joining_again,
             full_until_us: self.full_until_us,
